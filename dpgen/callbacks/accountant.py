@@ -1,0 +1,77 @@
+"""The callback that stands between a Lightning module and its private data: ask, record, then step."""
+
+from typing import Any
+
+import lightning as L
+from dp_accounting import DpEvent
+from lightning.pytorch.callbacks import Callback
+
+from dpgen.privacy.ledger import BudgetExceeded, Ledger
+
+
+class PrivacyAccountant(Callback):
+    """Holds the ledger during `Trainer.fit`: charges every step before it runs and stops before the budget is exceeded.
+
+    What it logs is computed from public quantities: `eps` (progress bar) and `privacy/epsilon_rdp` after every step,
+    which bound the truth from above, and the tight `privacy/epsilon` after every epoch.
+
+    Formal guarantees:
+
+    | case | what holds |
+    |---|---|
+    | a step would exceed the budget | it does not run, training stops, nothing is charged |
+    | resume with `ckpt_path` | the ledger must extend the checkpoint's position; charges made after it (replayed steps) stay counted |
+    | crash between charge and step | the step counts although it never ran |
+    | checkpoint written | the ledger is on disk first |
+
+    Arguments:
+        ledger: what has been and may be spent.
+
+    Raises:
+        ValueError: the trainer accumulates gradients, scales the loss (a skipped step would break accounting), or runs
+            on more than one process.
+        LedgerError: the ledger is not the one that the checkpoint belongs to, or was cut.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.replayed = 0
+        self.exhausted = False
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.accumulate_grad_batches != 1:
+            raise ValueError(
+                f"accumulate_grad_batches must be 1, got {trainer.accumulate_grad_batches}: m accumulated Poisson(q) "
+                "draws are not one Poisson(m q) draw; raise sampling_rate and set the module's micro_batch instead"
+            )
+        if trainer.precision == "16-mixed":
+            raise ValueError("precision must not be '16-mixed': its gradient scaler skips steps; use '32-true' or 'bf16-mixed'")
+        if trainer.world_size != 1:
+            raise ValueError(f"devices * num_nodes must be 1, got {trainer.world_size}: sharded private training is not supported yet")
+
+    def authorise(self, event: DpEvent, *, note: str, group: str | None = None) -> bool:
+        """Charge one step, or refuse it: False, and nothing is charged, when the budget would be exceeded."""
+        try:
+            self.ledger.charge(event, note=note, group=group)
+        except BudgetExceeded:
+            self.exhausted = True
+        return not self.exhausted
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        running = self.ledger.epsilon_rdp()
+        pl_module.log("eps", running, prog_bar=True, logger=False)
+        pl_module.log("privacy/epsilon_rdp", running)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        pl_module.log("privacy/epsilon", self.ledger.epsilon())
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        self.ledger.sync()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ledger": self.ledger.position()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.replayed = self.ledger.verify_contains(state_dict["ledger"])

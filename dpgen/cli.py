@@ -1,0 +1,169 @@
+"""From a command line and a YAML file to a job: four blocks, short option names, one-line errors."""
+
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser
+
+from dpgen.data import LOADERS, Records
+from dpgen.runtime import Runtime
+from dpgen.systems import SYSTEMS, System
+
+BLOCKS = ("privacy", "model", "data", "runtime")
+DEFAULTS = {"model": "dpgm", "data": "digits"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a run needs, checked and typed; `settings` is its complete YAML form."""
+
+    model: str
+    data: str
+    plan: Any
+    config: Any
+    data_options: dict[str, Any]
+    runtime: Runtime
+    settings: dict[str, dict[str, Any]]
+
+    @property
+    def system(self) -> System:
+        return SYSTEMS[self.model]
+
+    def load(self) -> Records:
+        """Read the records."""
+        return LOADERS[self.data](**self.data_options)
+
+
+def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> Job:
+    """Read a job from command-line arguments.
+
+    `--model NAME` and `--data NAME` choose a system and a loader. Every other option is `--block.key value`, or `--key
+    value` where one block alone has that key. `--config FILE` is a YAML file with the four blocks; without it
+    `config_root/<model>_<data>.yaml` is the base if it exists.
+
+    Raises:
+        ValueError: in one line, what is wrong and what is allowed.
+    """
+    given = _split(arguments)
+    path = given.pop("config", None)
+    blocks = _read_blocks(Path(path)) if path is not None else {}
+    names = {
+        block: _choose(block, given.pop(block, None) or blocks.get(block, {}).get("name") or DEFAULTS[block], choices)
+        for block, choices in (("model", list(SYSTEMS)), ("data", list(LOADERS)))
+    }
+    base = config_root / f"{names['model']}_{names['data']}.yaml" if config_root is not None else None
+    if path is None and base is not None and base.is_file():
+        blocks = _read_blocks(base)
+    for block, name in names.items():
+        stored = blocks.get(block, {})
+        # Options in a file belong to the system or loader that the file names.
+        blocks[block] = {key: value for key, value in stored.items() if key != "name"} if stored.get("name", name) == name else {}
+    sources = {
+        "privacy": SYSTEMS[names["model"]].plan,
+        "model": SYSTEMS[names["model"]].config,
+        "data": LOADERS[names["data"]],
+        "runtime": Runtime,
+    }
+    return _build(names, sources, blocks, given)
+
+
+def _split(arguments: Sequence[str]) -> dict[str, str]:
+    """`--key value`, `--key=value` and `--flag` as a dictionary."""
+    given: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        token = rest.pop(0)
+        if not token.startswith("--") or token == "--":
+            raise ValueError(f"unexpected argument {token!r}: options are written --key value")
+        key, equals, value = token[2:].partition("=")
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        given[key.replace("-", "_")] = value
+    return given
+
+
+def _read_blocks(path: Path) -> dict[str, dict[str, Any]]:
+    if not path.is_file():
+        raise ValueError(f"config file {str(path)!r} does not exist")
+    try:
+        blocks = yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"config file {str(path)!r} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(blocks, dict) or not all(isinstance(value, dict) for value in blocks.values()):
+        raise ValueError(f"config file {str(path)!r} must hold the blocks {', '.join(BLOCKS)}")
+    for block in blocks:
+        _choose("block", block, BLOCKS)
+    return blocks
+
+
+def _choose(what: str, name: str, choices: Sequence[str]) -> str:
+    if name not in choices:
+        close = get_close_matches(str(name), choices, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"{what} must be one of {', '.join(choices)}, got {name!r}{hint}")
+    return name
+
+
+def _keys(source: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(source).parameters if name != "self"]
+
+
+def _full_name(key: str, sources: dict[str, Callable[..., Any]]) -> str:
+    block, dot, name = key.partition(".")
+    if dot:
+        return f"{_choose('block', block, BLOCKS)}.{_choose(f'option of {block}', name, _keys(sources[block]))}"
+    owners = [block for block, source in sources.items() if key in _keys(source)]
+    if not owners:
+        every = sorted({name for source in sources.values() for name in _keys(source)} | {"config", *DEFAULTS})
+        _choose("option", key, every)
+    if len(owners) > 1:
+        raise ValueError(f"option {key!r} is ambiguous: write {' or '.join(f'--{owner}.{key}' for owner in owners)}")
+    return f"{owners[0]}.{key}"
+
+
+def _build(
+    names: dict[str, str],
+    sources: dict[str, Callable[..., Any]],
+    blocks: dict[str, dict[str, Any]],
+    given: dict[str, str],
+) -> Job:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
+    for block, source in sources.items():
+        if inspect.isclass(source):
+            parser.add_class_arguments(source, block)
+        else:
+            parser.add_function_arguments(source, block)
+        for key in blocks.get(block, {}):
+            _choose(f"option of {block}", key, _keys(source))
+    options = [f"--{_full_name(key, sources)}={value}" for key, value in given.items()]
+    try:
+        parsed = parser.parse_args(["--config", json.dumps({b: v for b, v in blocks.items() if v}), *options])
+        made = parser.instantiate_classes(parsed)
+    except ArgumentError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    settings = {block: json.loads(json.dumps(parsed[block].as_dict(), default=str)) for block in sources}
+    for block, name in names.items():
+        settings[block] = {"name": name, **settings[block]}
+    return Job(names["model"], names["data"], made.privacy, made.model, vars(made.data), made.runtime, settings)
+
+
+def usage() -> str:
+    """What the command line accepts, for `--help`."""
+    lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]", ""]
+    lines += [f"  --model  {', '.join(SYSTEMS)}", f"  --data   {', '.join(LOADERS)}", ""]
+    groups = [(f"privacy of {name}", system.plan) for name, system in SYSTEMS.items()]
+    groups += [(f"model {name}", system.config) for name, system in SYSTEMS.items()]
+    groups += [(f"data {name}", loader) for name, loader in LOADERS.items()] + [("runtime", Runtime)]
+    for title, source in groups:
+        lines.append(f"{title}:")
+        for name, parameter in inspect.signature(source).parameters.items():
+            default = "required" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
+            lines.append(f"  --{name:<18} {default}")
+    return "\n".join(lines)

@@ -1,0 +1,238 @@
+"""Binary records with a private training part, a test part and, if wished, a public part."""
+
+import gzip
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Records:
+    """Binary records ``x`` in {0, 1}^(n, d) that are to be protected, beside records that are not.
+
+    Only ``x`` and ``labels`` are private. ``test_x`` and ``test_labels`` serve evaluation and are never trained on;
+    ``public_x`` and ``public_labels`` were set aside and declared public. ``notes`` are the facts about the data
+    that a privacy statement has to repeat. The representation shows sizes only, never values.
+
+    Args:
+        name: what the data are called in reports.
+        x: private records, uint8 in {0, 1}, shape (n, d).
+        test_x: records for evaluation, uint8 in {0, 1}, shape (n_test, d).
+        labels: int64 in [0, n_classes), shape (n,), or None.
+        test_labels: int64 in [0, n_classes), shape (n_test,); present exactly when ``labels`` is.
+        n_classes: number of classes, 0 without labels.
+        image_shape: (height, width) with height * width = d when the records are images.
+        columns: d names of the features.
+        class_names: n_classes names of the labels as written in the source.
+        public_x: records declared public, shape (n_public, d).
+        public_labels: their labels, shape (n_public,).
+        notes: sentences for the privacy statement.
+
+    Raises:
+        ValueError: if a part is empty, has a wrong shape, or holds a value outside the stated range.
+
+    Example:
+        >>> Records("tiny", torch.eye(3, dtype=torch.uint8), torch.ones(1, 3, dtype=torch.uint8))
+        Records('tiny': 3 private, 1 test, 0 public records of 3 binary features, no labels)
+    """
+
+    name: str
+    x: Tensor
+    test_x: Tensor
+    labels: Tensor | None = None
+    test_labels: Tensor | None = None
+    n_classes: int = 0
+    image_shape: tuple[int, int] | None = None
+    columns: list[str] | None = None
+    class_names: tuple[str, ...] | None = None
+    public_x: Tensor | None = None
+    public_labels: Tensor | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts = [("x", self.x, "labels", self.labels), ("test_x", self.test_x, "test_labels", self.test_labels)]
+        if self.public_x is not None:
+            parts.append(("public_x", self.public_x, "public_labels", self.public_labels))
+        for x_name, x, labels_name, labels in parts:
+            require_binary(x, name=x_name, columns=self.columns)
+            if x.shape[1] != self.d:
+                raise ValueError(f"{x_name} has {x.shape[1]} features, x has {self.d}: they must agree")
+            if (labels is None) != (self.labels is None):
+                raise ValueError(f"{labels_name} is {_presence(labels)} but labels is {_presence(self.labels)}")
+            if labels is not None:
+                _require_labels(labels, n=len(x), n_classes=self.n_classes, name=labels_name)
+        self._require_names()
+
+    def _require_names(self) -> None:
+        if self.labels is None and self.n_classes != 0:
+            raise ValueError(f"n_classes is {self.n_classes} without labels: it must be 0")
+        if self.image_shape is not None and self.image_shape[0] * self.image_shape[1] != self.d:
+            height, width = self.image_shape
+            raise ValueError(f"image_shape {height} x {width} has {height * width} pixels, the records have {self.d}")
+        if self.columns is not None and len(self.columns) != self.d:
+            raise ValueError(f"columns has {len(self.columns)} names, the records have {self.d} features")
+        if self.class_names is not None and len(self.class_names) != self.n_classes:
+            raise ValueError(f"class_names has {len(self.class_names)} names, n_classes is {self.n_classes}")
+
+    def __repr__(self) -> str:
+        n_public = 0 if self.public_x is None else len(self.public_x)
+        labels = f"{self.n_classes} classes" if self.n_classes else "no labels"
+        counts = f"{self.n} private, {len(self.test_x)} test, {n_public} public records"
+        return f"Records({self.name!r}: {counts} of {self.d} binary features, {labels})"
+
+    @property
+    def n(self) -> int:
+        """Number of private records."""
+        return len(self.x)
+
+    @property
+    def d(self) -> int:
+        """Number of binary features of a record."""
+        return self.x.shape[1]
+
+    def set_aside(self, public_records: int, *, seed: int) -> "Records":
+        """Moves ``public_records`` private records, drawn with the public ``seed``, to the public part.
+
+        Raises:
+            ValueError: if ``public_records`` is outside [0, n - 1] or a public part exists already.
+        """
+        if not 0 <= public_records < self.n:
+            raise ValueError(
+                f"public_records is {public_records}: it must be in [0, {self.n - 1}] for {self.n} records"
+            )
+        if public_records == 0:
+            return self
+        if self.public_x is not None:
+            raise ValueError(f"public_records is {public_records}, but {len(self.public_x)} records are public already")
+        order = _permutation(self.n, seed=seed, stream=1)
+        public, private = order[:public_records].sort().values, order[public_records:].sort().values
+        return replace(
+            self,
+            x=self.x[private],
+            labels=None if self.labels is None else self.labels[private],
+            public_x=self.x[public],
+            public_labels=None if self.labels is None else self.labels[public],
+            notes=(*self.notes, f"{public_records} training records were declared public and are not protected"),
+        )
+
+
+def require_binary(x: Tensor, *, name: str = "x", columns: list[str] | None = None) -> None:
+    """Checks that ``x`` is a non-empty uint8 matrix of zeros and ones.
+
+    Raises:
+        ValueError: naming the row, the column and the value that is wrong.
+    """
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (records, features) with at least one feature")
+    if len(x) == 0:
+        raise ValueError(f"{name} is empty: at least one record is needed")
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        row, column = (~torch.isfinite(x)).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name} has {x[row, column]:g} in row {row + 1}, {_column(column, columns)}: it must be 0 or 1"
+        )
+    if x.dtype == torch.uint8 and int(x.max()) <= 1:
+        return
+    wrong = ((x != 0) & (x != 1)).nonzero()
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise ValueError(
+            f"{name} has {x[row, column]:g} in row {row + 1}, {_column(column, columns)}: "
+            "only 0 and 1 are supported (mixed tables come later)"
+        )
+    raise ValueError(f"{name} has dtype {x.dtype}: it must be torch.uint8")
+
+
+def split_records(
+    name: str,
+    x: Tensor,
+    *,
+    labels: Tensor | None = None,
+    test_fraction: float = 0.2,
+    split_seed: int = 0,
+    n_classes: int = 0,
+    image_shape: tuple[int, int] | None = None,
+    columns: list[str] | None = None,
+    class_names: tuple[str, ...] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Records:
+    """Splits ``x`` (n, d) at random, by a public seed and without looking at the records, into private and test part.
+
+    The test part has round(test_fraction * n) records, at least 1 and at most n - 1.
+
+    Raises:
+        ValueError: if ``test_fraction`` is outside (0, 1), there are fewer than two records, or `Records` refuses.
+
+    Example:
+        >>> split_records("tiny", torch.eye(10, dtype=torch.uint8))
+        Records('tiny': 8 private, 2 test, 0 public records of 10 binary features, no labels)
+    """
+    if not 0 < test_fraction < 1:
+        raise ValueError(f"test_fraction is {test_fraction}: it must be in (0, 1)")
+    if labels is not None and len(labels) != len(x):
+        raise ValueError(f"labels has length {len(labels)}, x has {len(x)} records: they must agree")
+    if len(x) < 2:
+        raise ValueError(f"{name} has {len(x)} records: at least 2 are needed, one to train and one to test")
+    n_test = min(max(round(test_fraction * len(x)), 1), len(x) - 1)
+    order = _permutation(len(x), seed=split_seed, stream=0)
+    test, train = order[:n_test].sort().values, order[n_test:].sort().values
+    return Records(
+        name=name,
+        x=x[train],
+        labels=None if labels is None else labels[train],
+        test_x=x[test],
+        test_labels=None if labels is None else labels[test],
+        n_classes=n_classes,
+        image_shape=image_shape,
+        columns=columns,
+        class_names=class_names,
+        notes=(*notes, f"the {n_test} test records are not protected: evaluation on them adds no noise"),
+    )
+
+
+def read_bytes(path: Path | str) -> bytes:
+    """Content of a file, decompressed when it starts with the gzip signature.
+
+    Raises:
+        ValueError: if the file is missing, empty, or its compressed stream is cut or damaged.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"path is {str(path)!r}: there is no such file")
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{path} is a damaged gzip file: {error}") from error
+    if not content:
+        raise ValueError(f"{path} is empty")
+    return content
+
+
+def _permutation(n: int, *, seed: int, stream: int) -> Tensor:
+    # Two streams of one seed: the split and the choice of public records must not be the same shuffle.
+    return torch.randperm(n, generator=torch.Generator().manual_seed(2 * seed + stream))
+
+
+def _require_labels(labels: Tensor, *, n: int, n_classes: int, name: str) -> None:
+    if n_classes < 1:
+        raise ValueError(f"n_classes is {n_classes} with labels: it must be at least 1")
+    if labels.shape != (n,):
+        raise ValueError(f"{name} has shape {tuple(labels.shape)}: it must be ({n},), one label for each record")
+    if labels.dtype != torch.int64:
+        raise ValueError(f"{name} has dtype {labels.dtype}: it must be torch.int64")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= n_classes:
+        raise ValueError(f"{name} has {low if low < 0 else high}: labels must be in [0, {n_classes - 1}]")
+
+
+def _presence(labels: Tensor | None) -> str:
+    return "missing" if labels is None else "given"
+
+
+def _column(index: int, columns: list[str] | None) -> str:
+    return f"column {index + 1}" if columns is None else f"column {columns[index]!r}"

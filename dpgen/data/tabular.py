@@ -1,0 +1,196 @@
+"""Tables of zeros and ones: csv, parquet and npy files."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.data.records import Records, require_binary, split_records
+
+MAX_CLASSES = 1000
+"""A label column with more distinct values than this is refused: it is a quantity or a key, not a class."""
+
+
+def load_csv(
+    *,
+    path: str,
+    label_column: str | None = None,
+    image_shape: tuple[int, int] | None = None,
+    test_fraction: float = 0.2,
+    split_seed: int = 0,
+    public_records: int = 0,
+) -> Records:
+    """A csv file with a header line, every column 0/1 but ``label_column``; compressed files (.gz) are read too.
+
+    Args:
+        path: file to read.
+        label_column: column with the class of each record, of any type; the classes are sorted.
+        image_shape: (height, width) when the columns are the pixels of an image, row by row.
+        test_fraction: share of records kept for evaluation, in (0, 1).
+        split_seed: public seed of the split and of the choice of public records.
+        public_records: number of training records to declare public.
+
+    Raises:
+        ValueError: if the file is missing, empty or unreadable, lacks the label column, or has values but 0 and 1.
+    """
+    try:
+        table = pd.read_csv(_existing(path), low_memory=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as csv: {_one_line(error)}") from error
+    if not isinstance(table.index, pd.RangeIndex):
+        raise ValueError(f"{path} has lines with more values than its {len(table.columns)} column names")
+    if len(table.columns) > 1 and all(name.split(".")[0] in ("0", "1") for name in table.columns):
+        raise ValueError(
+            f"{path} has no header: its first line is {', '.join(table.columns[:5])}, ... where names belong"
+        )
+    records = _from_table(table, path, label_column, image_shape, test_fraction, split_seed)
+    return records.set_aside(public_records, seed=split_seed)
+
+
+def load_parquet(
+    *,
+    path: str,
+    label_column: str | None = None,
+    image_shape: tuple[int, int] | None = None,
+    test_fraction: float = 0.2,
+    split_seed: int = 0,
+    public_records: int = 0,
+) -> Records:
+    """A parquet file, every column 0/1 but ``label_column``; arguments and errors as in `load_csv`."""
+    try:
+        table = pd.read_parquet(_existing(path))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as parquet: {_one_line(error)}") from error
+    table.columns = pd.Index([str(name) for name in table.columns])
+    records = _from_table(table, path, label_column, image_shape, test_fraction, split_seed)
+    return records.set_aside(public_records, seed=split_seed)
+
+
+def load_npy(
+    *,
+    path: str,
+    label_column: int | None = None,
+    image_shape: tuple[int, int] | None = None,
+    test_fraction: float = 0.2,
+    split_seed: int = 0,
+    public_records: int = 0,
+) -> Records:
+    """A numpy file with one array (n, d), every column 0/1 but the one with index ``label_column``.
+
+    Other arguments and errors as in `load_csv`; pickled arrays are refused.
+    """
+    try:
+        array = np.load(_existing(path), allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as npy: {_one_line(error)}") from error
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "biuf":
+        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive of arrays"
+        raise ValueError(f"{path} holds {found}: it must hold one array of numbers of shape (records, columns)")
+    if label_column is not None and not -array.shape[1] <= label_column < array.shape[1]:
+        raise ValueError(f"label_column is {label_column}: it must be in [0, {array.shape[1] - 1}]")
+    label = None if label_column is None else f"{label_column % array.shape[1]}"
+    table = pd.DataFrame(array, columns=[str(column) for column in range(array.shape[1])])
+    records = _from_table(table, path, label, image_shape, test_fraction, split_seed)
+    return records.set_aside(public_records, seed=split_seed)
+
+
+def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
+    """Matrix (n, d) of uint8 of a table whose values all equal 0 or 1 (or False and True).
+
+    Raises:
+        ValueError: naming the first column, row (counted from 1) and value that is neither.
+
+    Example:
+        >>> binary_table(pd.DataFrame({"a": [0, 1], "b": [True, False]})).tolist()
+        [[0, 1], [1, 0]]
+    """
+    columns = []
+    for column, values in table.items():
+        missing = values.isna().to_numpy()
+        if missing.any():
+            raise ValueError(
+                f"{name} column {column!r} has no value in row {int(missing.argmax()) + 1}: it must be 0 or 1"
+            )
+        right = values.isin([0, 1]).to_numpy()
+        if not right.all():
+            row = int((~right).argmax())
+            raise ValueError(
+                f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in row {row + 1}: "
+                "only 0 and 1 are supported (mixed tables come later)"
+            )
+        columns.append(values.to_numpy().astype(np.uint8))
+    if not columns:
+        raise ValueError(f"{name} has no 0/1 columns: at least one is needed")
+    x = torch.from_numpy(np.stack(columns, axis=1))
+    require_binary(x, name=name, columns=[str(column) for column in table.columns])
+    return x
+
+
+def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:
+    """Classes 0..c-1 of a column, in sorted order, and their names.
+
+    Raises:
+        ValueError: if a value is missing, or there are more than `MAX_CLASSES` classes.
+
+    Example:
+        >>> class_labels(pd.Series(["no", "yes", "no"], name="label"))
+        (tensor([0, 1, 0]), ('no', 'yes'))
+    """
+    missing = values.isna().to_numpy()
+    if missing.any():
+        raise ValueError(f"label_column {values.name!r} has no value in row {int(missing.argmax()) + 1}")
+    if values.nunique() > MAX_CLASSES:
+        raise ValueError(
+            f"label_column {values.name!r} has {values.nunique()} distinct values: at most {MAX_CLASSES} classes"
+        )
+    try:
+        codes, names = pd.factorize(values, sort=True)
+    except TypeError:
+        codes, names = pd.factorize(values.astype(str), sort=True)
+    return torch.from_numpy(codes.astype(np.int64)), tuple(str(name) for name in names)
+
+
+def _from_table(
+    table: pd.DataFrame,
+    path: str,
+    label_column: str | None,
+    image_shape: tuple[int, int] | None,
+    test_fraction: float,
+    split_seed: int,
+) -> Records:
+    if len(table) == 0:
+        raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
+    labels, class_names = None, None
+    notes: tuple[str, ...] = ("the names of the columns are public",)
+    if label_column is not None:
+        if label_column not in table.columns:
+            choices = ", ".join(table.columns[:20]) + (", ..." if len(table.columns) > 20 else "")
+            raise ValueError(f"label_column is {label_column!r}: {path} has the columns {choices}")
+        labels, class_names = class_labels(table.pop(label_column))
+        notes += (f"the {len(class_names)} classes were read from the records: epsilon does not cover it",)
+    return split_records(
+        Path(path).name.split(".")[0],
+        binary_table(table, path),
+        labels=labels,
+        test_fraction=test_fraction,
+        split_seed=split_seed,
+        n_classes=0 if class_names is None else len(class_names),
+        image_shape=image_shape,
+        columns=list(table.columns),
+        class_names=class_names,
+        notes=notes,
+    )
+
+
+def _existing(path: str) -> Path:
+    if not Path(path).is_file():
+        raise ValueError(f"path is {path!r}: there is no such file")
+    if Path(path).stat().st_size == 0:
+        raise ValueError(f"{path} is empty")
+    return Path(path)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,213 @@
+"""Counting queries on binary records: how many records hold any, or all, of a set of items."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from math import comb
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Predicate = Literal["any", "all"]
+
+SANITY = 0.001
+"""Sanity bound of the relative error, as a share of the records (Acs et al. 2017, section IV)."""
+
+
+def random_queries(
+    d: int, max_length: int, *, generator: torch.Generator, n_queries: int = 1000, classes: int = 5
+) -> list[list[Tensor]]:
+    """Random sets of items in length classes, the protocol of Acs et al. (2017), section IV.
+
+    A query of class i = 1..classes has a length uniform in [1, floor(i * max_length / classes)] and that many distinct
+    items, uniform over the d items.
+
+    Args:
+        d: number of items.
+        max_length: largest number of items of a record, max |x|_1, in [1, d].
+        generator: public randomness.
+        n_queries: number of queries over all classes.
+        classes: number of length classes.
+
+    Returns:
+        For each class n_queries / classes tensors of item indices, int64.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> queries = random_queries(64, 40, generator=torch.Generator().manual_seed(0))
+        >>> [max(len(items) for items in one_class) <= 8 * i for i, one_class in enumerate(queries, start=1)]
+        [True, True, True, True, True]
+    """
+    if not 1 <= max_length <= d:
+        raise ValueError(f"max_length is {max_length}: it must be in [1, {d}]")
+    if classes < 1 or n_queries < classes or n_queries % classes:
+        raise ValueError(f"n_queries is {n_queries}: it must be a positive multiple of classes, which is {classes}")
+    queries = []
+    for i in range(1, classes + 1):
+        longest = max(i * max_length // classes, 1)
+        lengths = torch.randint(1, longest + 1, (n_queries // classes,), generator=generator)
+        queries.append([torch.randperm(d, generator=generator)[:length] for length in lengths.tolist()])
+    return queries
+
+
+def conjunctions(
+    x: Tensor, k: int, *, generator: torch.Generator, n_queries: int = 1000, min_marginal: float = 0.05
+) -> list[Tensor]:
+    """Distinct sets of k items among the items that more than ``min_marginal`` of the records ``x`` (n, d) hold.
+
+    All sets when there are at most ``n_queries``, otherwise a random choice of that many.
+
+    Raises:
+        ValueError: if fewer than k items are frequent enough, or an argument is out of range.
+
+    Example:
+        >>> conjunctions(torch.tensor([[1, 1, 0]], dtype=torch.uint8), 2, generator=torch.Generator())
+        [tensor([0, 1])]
+    """
+    _require_records(x, "x")
+    if n_queries < 1:
+        raise ValueError(f"n_queries is {n_queries}: it must be >= 1")
+    frequent = (_marginals(x) > min_marginal).nonzero().flatten()
+    if not 1 <= k <= len(frequent):
+        raise ValueError(f"k is {k}: it must be in [1, {len(frequent)}], the items with marginal > {min_marginal:g}")
+    if comb(len(frequent), k) <= n_queries:
+        return [frequent[list(items)] for items in combinations(range(len(frequent)), k)]
+    chosen: set[tuple[int, ...]] = set()
+    while len(chosen) < n_queries:
+        chosen.add(tuple(torch.randperm(len(frequent), generator=generator)[:k].sort().values.tolist()))
+    return [frequent[list(items)] for items in sorted(chosen)]
+
+
+def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any") -> Tensor:
+    """Share of the records that satisfy each query: Q(x) / n with Q(x) = sum_i p(x_i).
+
+    ``predicate="any"``: the record holds at least one of the items; ``"all"``: it holds every one. Acs et al. count
+    "the users who visited these cells", which reads both ways. The default is "any": for "all" nearly every random
+    query of more than a few items is answered 0 by any data, so that the errors say nothing (`conjunctions` are where
+    "all" is informative).
+
+    Args:
+        x: records, uint8 in {0, 1}, shape (n, d).
+        queries: item indices of each query, int64 in [0, d).
+        predicate: "any" or "all".
+
+    Returns:
+        float64 tensor (queries,) in [0, 1].
+
+    Raises:
+        ValueError: if the records are not binary, a query is empty or names an item out of range, or the predicate is
+            unknown.
+
+    Example:
+        >>> x = torch.tensor([[1, 0, 0], [1, 1, 0]], dtype=torch.uint8)
+        >>> answers(x, [torch.tensor([0, 1])]).item(), answers(x, [torch.tensor([0, 1])], predicate="all").item()
+        (1.0, 0.5)
+    """
+    _require_records(x, "x")
+    if predicate not in get_args(Predicate):
+        raise ValueError(f"predicate is {predicate!r}: it must be one of {', '.join(get_args(Predicate))}")
+    # One row of bits per item: a query is then a few bytewise operations on n / 8 bytes per item.
+    bits = np.packbits(np.ascontiguousarray(x.cpu().numpy().T), axis=1)
+    merge = np.bitwise_or if predicate == "any" else np.bitwise_and
+    counts = np.empty(len(queries), dtype=np.int64)
+    for position, items in enumerate(queries):
+        if len(items) == 0 or int(items.min()) < 0 or int(items.max()) >= x.shape[1]:
+            raise ValueError(f"query {position} has items {items.tolist()[:5]}: each must be in [0, {x.shape[1] - 1}]")
+        counts[position] = np.bitwise_count(merge.reduce(bits[items.cpu().numpy()], axis=0)).sum(dtype=np.int64)
+    return torch.from_numpy(counts).double() / len(x)
+
+
+def relative_errors(
+    real: Tensor,
+    synthetic: Tensor,
+    queries: Sequence[Tensor],
+    *,
+    predicate: Predicate = "any",
+    sanity: float = SANITY,
+) -> Tensor:
+    """Relative error of each query, |Q(synthetic) - Q(real)| / max(Q(real), sanity), all as shares of their records.
+
+    Args:
+        real: reference records, shape (n, d).
+        synthetic: released records, shape (m, d); m may differ from n.
+        queries: item indices of each query.
+        predicate: see `answers`.
+        sanity: lower bound of the denominator, a share > 0.
+
+    Returns:
+        float64 tensor (queries,).
+
+    Raises:
+        ValueError: as `answers`; if d differs, or ``sanity`` is not positive.
+    """
+    if not sanity > 0:
+        raise ValueError(f"sanity is {sanity}: it must be > 0")
+    _require_records(real, "real")
+    _require_records(synthetic, "synthetic")
+    if real.shape[1] != synthetic.shape[1]:
+        raise ValueError(f"synthetic has {synthetic.shape[1]} items, real has {real.shape[1]}: they must agree")
+    truth = answers(real, queries, predicate=predicate)
+    return (answers(synthetic, queries, predicate=predicate) - truth).abs() / truth.clamp(min=sanity)
+
+
+def query_errors(
+    real: Tensor, synthetic: Tensor, *, seed: int = 0, n_queries: int = 1000, sanity: float = SANITY
+) -> dict[str, float]:
+    """Average relative error of each kind of query, the same queries for the same ``real`` and ``seed``.
+
+    ``any_20%`` ... ``any_100%``: the five length classes of `random_queries`; ``all_1`` ... ``all_3``: `conjunctions`
+    of 1, 2 and 3 items with marginal > 5 % (left out where too few items are that frequent).
+
+    Raises:
+        ValueError: as `relative_errors`.
+
+    Example:
+        >>> x = torch.eye(4, dtype=torch.uint8)
+        >>> query_errors(x, x, n_queries=10)["any_100%"]
+        0.0
+    """
+    _require_records(real, "real")
+    generator = torch.Generator().manual_seed(seed)
+    longest = max(int(real.sum(1, dtype=torch.int64).max()), 1)
+    subsets = random_queries(real.shape[1], longest, generator=generator, n_queries=n_queries)
+    kinds = {f"any_{100 * i // len(subsets)}%": queries for i, queries in enumerate(subsets, start=1)}
+    frequent = int((_marginals(real) > 0.05).sum())
+    kinds |= {
+        f"all_{k}": conjunctions(real, k, generator=generator, n_queries=n_queries)
+        for k in range(1, min(frequent, 3) + 1)
+    }
+    errors: dict[str, float] = {}
+    for predicate in get_args(Predicate):
+        chosen = [kind for kind in kinds if kind.startswith(predicate)]
+        flat = [items for kind in chosen for items in kinds[kind]]
+        each = relative_errors(real, synthetic, flat, predicate=predicate, sanity=sanity)
+        parts = each.split([len(kinds[kind]) for kind in chosen])
+        errors |= {kind: float(part.mean()) for kind, part in zip(chosen, parts)}
+    return errors
+
+
+def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> Tensor:
+    """n records (n, d), uint8, whose items are independent with the exact marginals of ``x``: a NON-private baseline.
+
+    Raises:
+        ValueError: if ``x`` is not binary or ``n`` < 1.
+    """
+    _require_records(x, "x")
+    if n < 1:
+        raise ValueError(f"n is {n}: it must be >= 1")
+    return (torch.rand(n, x.shape[1], generator=generator) < _marginals(x)).to(torch.uint8)
+
+
+def _marginals(x: Tensor) -> Tensor:
+    return x.cpu().sum(0, dtype=torch.int64).double() / len(x)
+
+
+def _require_records(x: Tensor, name: str) -> None:
+    if x.ndim != 2 or x.numel() == 0:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (records, items), both at least 1")
+    if x.dtype != torch.uint8 or int(x.max()) > 1:
+        wrong = f"dtype {x.dtype}" if x.dtype != torch.uint8 else f"the value {int(x.max())}"
+        raise ValueError(f"{name} has {wrong}: it must be torch.uint8 in {{0, 1}}")

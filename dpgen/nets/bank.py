@@ -1,0 +1,141 @@
+"""k models of one architecture trained side by side, with per-record gradients in factored form."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Noise = Callable[..., Tensor]
+"""Draws standard normal noise of a shape: `noise(b, latent) -> (b, latent)`."""
+
+
+class Factor(NamedTuple):
+    r"""Per-record gradients of one affine map :math:`y = W a + \beta`, never multiplied out.
+
+    Record r has weight gradient :math:`g_r a_r^\top` and bias gradient :math:`g_r`. A factor without `inputs` is dense:
+    its gradient is `outputs` itself, in the columns `bias`.
+    """
+
+    outputs: Tensor  # (b, out)
+    inputs: Tensor | None  # (b, in)
+    weight: slice | None
+    bias: slice | None
+
+
+class RecordGradients(NamedTuple):
+    """Gradients of b records, sorted by cluster: cluster c owns the rows `bounds[c]:bounds[c + 1]`.
+
+    `offset` (k, p), if given, holds public values: record r of cluster c has gradient (factors of r) - offset[c].
+    """
+
+    factors: Sequence[Factor]
+    bounds: Sequence[int]
+    offset: Tensor | None = None
+
+
+class ModelBank(nn.Module):
+    r"""k parameter vectors of one architecture as one matrix :math:`\theta` of shape (k, p).
+
+    One matrix makes noise, scaling and the optimizer single calls; `part(name)` is a view of one layer of all k models.
+
+    Arguments:
+        k: number of models, at least 1.
+        shapes: shape of every named parameter of one model.
+    """
+
+    def __init__(self, k: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        self.k, self.shapes = k, dict(shapes)
+        ends = torch.tensor([prod(s) for s in self.shapes.values()]).cumsum(0).tolist()
+        self.columns = {name: slice(a, b) for name, a, b in zip(self.shapes, [0, *ends[:-1]], ends)}
+        self.theta = nn.Parameter(torch.zeros(k, ends[-1]))
+
+    @property
+    def p(self) -> int:
+        """Number of parameters of one model."""
+        return self.theta.shape[1]
+
+    def part(self, name: str, values: Tensor | None = None) -> Tensor:
+        """The view (k, *shape) of one named parameter in `values` (k, p), by default in the parameters themselves."""
+        values = self.theta.detach() if values is None else values
+        return values[:, self.columns[name]].unflatten(1, self.shapes[name])
+
+    def architecture(self) -> dict[str, Any]:
+        """Keyword arguments that rebuild this bank, for a released model."""
+        raise NotImplementedError
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Set the parameters from public randomness."""
+        raise NotImplementedError
+
+    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
+        """Per-record gradients of the loss of x (b, d), rows sorted by cluster, at the current parameters.
+
+        Whatever randomness acts on records comes from `noise`, which must be secret: with a known stream, removing one
+        record would move the noise of all records behind it.
+        """
+        raise NotImplementedError
+
+    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
+        """Mean values (n, d) in [0, 1] of n new records of one model; free, for it reads released parameters only."""
+        raise NotImplementedError
+
+    def begin_step(self) -> None:
+        """Called once before the gradients of a step; for state that follows released parameters, as Gibbs chains do."""
+
+
+class _SegmentAffine(torch.autograd.Function):
+    """Rows of cluster c times the weights of model c; gradients flow to the rows only, the factors cover the weights."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, bounds: Sequence[int]) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.bounds = bounds
+        y = x.new_empty(x.shape[0], weight.shape[1])
+        for c, (a, b) in enumerate(zip(bounds, bounds[1:])):
+            if b > a:
+                torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None]:
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None
+        (weight,), (grad,) = ctx.saved_tensors, grads
+        out = grad.new_empty(grad.shape[0], weight.shape[2])
+        for c, (a, b) in enumerate(zip(ctx.bounds, ctx.bounds[1:])):
+            if b > a:
+                torch.mm(grad[a:b], weight[c], out=out[a:b])
+        return out, None, None, None
+
+
+class Tape:
+    """Applies the affine maps of a bank to sorted rows and remembers what their factored gradients need."""
+
+    def __init__(self, bank: ModelBank, bounds: Sequence[int]) -> None:
+        self.bank, self.bounds = bank, bounds
+        self._calls: list[tuple[str, Tensor, Tensor]] = []
+
+    def affine(self, name: str, x: Tensor) -> Tensor:
+        """Rows times `{name}.weight` of their own model plus `{name}.bias`; each map may be used once per record."""
+        if any(used == name for used, _, _ in self._calls):
+            raise ValueError(f"layer {name!r} is used twice: a shared layer has no factored norm, use the generic bank")
+        y = _SegmentAffine.apply(x, self.bank.part(f"{name}.weight"), self.bank.part(f"{name}.bias"), self.bounds)
+        if not y.requires_grad:
+            y.requires_grad_()
+        self._calls.append((name, x.detach(), y))
+        return y
+
+    def gradients(self, losses: Tensor) -> RecordGradients:
+        """Factored gradients of per-record losses (b,)."""
+        outputs = torch.autograd.grad(losses.sum(), [y for _, _, y in self._calls])
+        columns = self.bank.columns
+        factors = [
+            Factor(g, a, columns[f"{name}.weight"], columns[f"{name}.bias"])
+            for (name, a, _), g in zip(self._calls, outputs)
+        ]
+        return RecordGradients(factors, self.bounds)

@@ -1,0 +1,107 @@
+"""Restricted Boltzmann machines trained by persistent contrastive divergence (Tieleman 2008), k side by side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
+
+
+class RBMBank(ModelBank):
+    r"""k machines with energy :math:`E(v, h) = -h^\top W v - b^\top v - c^\top h` over binary units.
+
+    The gradient of a record's negative log-likelihood is :math:`N - \hat h v^\top` with
+    :math:`\hat h = \sigma(W v + c)` and N the model's own expectation, estimated by a **fixed** number of persistent
+    chains that start from public noise and see released parameters only. N is therefore public, it is the same for every
+    record, and removing one record changes the sum of (clipped) gradients by that record's term alone.
+
+    Arguments:
+        k: number of models.
+        d: visible units, appended categories included.
+        hidden: hidden units.
+        chains: persistent chains per model.
+        gibbs_steps: Gibbs sweeps per training step (PCD-k).
+        categories: trailing one-hot columns; only sampling treats them specially.
+
+    Source: Acs et al. 2017, section II-A; weights N(0, .01^2), zero biases as in "Experimental settings".
+    """
+
+    def __init__(
+        self, k: int, d: int, *, hidden: int = 200, chains: int = 64, gibbs_steps: int = 1, categories: int = 0
+    ) -> None:
+        if min(d, hidden, chains, gibbs_steps) < 1 or not 0 <= categories < d:
+            raise ValueError(
+                f"d, hidden, chains, gibbs_steps must be at least 1 and categories in [0, d), got d={d}, "
+                f"hidden={hidden}, chains={chains}, gibbs_steps={gibbs_steps}, categories={categories}"
+            )
+        self.d, self.hidden, self.chains, self.gibbs_steps, self.categories = d, hidden, chains, gibbs_steps, categories
+        super().__init__(k, {"weight": (hidden, d), "visible_bias": (d,), "hidden_bias": (hidden,)})
+        self.visible: Tensor
+        self.generator_state: Tensor
+        self.register_buffer("visible", torch.zeros(k, chains, d))
+        self.register_buffer("generator_state", torch.Generator().get_state())
+        self._offset: Tensor | None = None
+
+    def architecture(self) -> dict[str, Any]:
+        names = ("k", "d", "hidden", "chains", "gibbs_steps", "categories")
+        return {name: getattr(self, name) for name in names}
+
+    def initialize(self, generator: torch.Generator) -> None:
+        self.part("weight").copy_(0.01 * torch.randn(self.k, self.hidden, self.d, generator=generator))
+        self.visible.copy_((torch.rand(self.visible.shape, generator=generator) < 0.5).float())
+        self.generator_state.copy_(generator.get_state())
+
+    def _sweep(self, v: Tensor, models: slice, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """One Gibbs sweep of chains v (k', chains, d): new visible bits and the mean hidden values that they imply."""
+        weight, b, c = (self.part(name)[models] for name in ("weight", "visible_bias", "hidden_bias"))
+        h = self._bits(torch.baddbmm(c[:, None], v, weight.mT).sigmoid(), generator)
+        v = self._bits(torch.baddbmm(b[:, None], h, weight).sigmoid(), generator)
+        return v, torch.baddbmm(c[:, None], v, weight.mT).sigmoid()
+
+    @staticmethod
+    def _bits(mean: Tensor, generator: torch.Generator) -> Tensor:
+        return (torch.rand(mean.shape, generator=generator).to(mean) < mean).to(mean)
+
+    @torch.no_grad()
+    def begin_step(self) -> None:
+        """Advance the chains and set the public offset (k, p): minus their mean of (h v^T, v, h)."""
+        generator = torch.Generator()
+        generator.set_state(self.generator_state.cpu())
+        v = self.visible
+        for _ in range(self.gibbs_steps):
+            v, h = self._sweep(v, slice(None), generator)
+        self.visible.copy_(v)
+        self.generator_state.copy_(generator.get_state())
+        offset = torch.empty_like(self.theta)
+        self.part("weight", offset).copy_(h.mT @ v)
+        self.part("visible_bias", offset).copy_(v.sum(1))
+        self.part("hidden_bias", offset).copy_(h.sum(1))
+        self._offset = offset.div_(-self.chains)
+
+    @torch.no_grad()
+    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
+        weight, c = self.part("weight"), self.part("hidden_bias")
+        h = x.new_empty(x.shape[0], self.hidden)
+        for i, (a, b) in enumerate(zip(bounds, bounds[1:])):
+            torch.addmm(c[i], x[a:b], weight[i].T, out=h[a:b])
+        h.sigmoid_().neg_()
+        columns = self.columns
+        factors = [
+            Factor(h, x, columns["weight"], columns["hidden_bias"]),
+            Factor(-x, None, None, columns["visible_bias"]),
+        ]
+        return RecordGradients(factors, bounds, self._offset)
+
+    @torch.no_grad()
+    def sample(self, cluster: int, n: int, generator: torch.Generator, *, sweeps: int = 200) -> Tensor:
+        """Mean visible values after `sweeps` Gibbs sweeps; the persistent chains are the starting points."""
+        model = slice(cluster, cluster + 1)
+        start = torch.randint(self.chains, (n,), generator=generator).to(self.visible.device)
+        v = self.visible[model, start]
+        h = v.new_empty(0)
+        for _ in range(sweeps):
+            v, h = self._sweep(v, model, generator)
+        weight, b = self.part("weight")[model], self.part("visible_bias")[model]
+        return torch.baddbmm(b[:, None], self._bits(h, generator), weight).sigmoid()[0]

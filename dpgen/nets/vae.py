@@ -1,0 +1,91 @@
+"""Variational autoencoders for binary records (Kingma and Welling 2014), k of them side by side."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, relu
+
+from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape
+
+
+class VAEBank(ModelBank):
+    r"""k autoencoders d - hidden - latent with Bernoulli outputs and a standard normal prior.
+
+    The loss of a record is :math:`-E_{q(z|x)} \log p(x|z) + KL(q(z|x) \| N(0, I))`, one draw of z per record. The last
+    `categories` columns, if any, are the one-hot code of one categorical value (an appended label).
+
+    Arguments:
+        k: number of models.
+        d: columns of a record, appended categories included.
+        hidden: units per hidden layer.
+        latent: dimension of z.
+        depth: hidden layers in encoder and decoder each, at least 1.
+        categories: trailing one-hot columns; 0 for none.
+
+    Source: Acs et al. 2017, section II-B and "Experimental settings" (784-200-2, ReLU).
+    """
+
+    def __init__(
+        self, k: int, d: int, *, hidden: int = 200, latent: int = 2, depth: int = 1, categories: int = 0
+    ) -> None:
+        if min(d, hidden, latent, depth) < 1 or not 0 <= categories < d:
+            raise ValueError(
+                f"d, hidden, latent, depth must be at least 1 and categories in [0, d), got d={d}, hidden={hidden}, "
+                f"latent={latent}, depth={depth}, categories={categories}"
+            )
+        self.d, self.hidden, self.latent, self.depth, self.categories = d, hidden, latent, depth, categories
+        widths = {
+            "encoder": [d, *[hidden] * depth, 2 * latent],
+            "decoder": [latent, *[hidden] * depth, d],
+        }
+        shapes: dict[str, tuple[int, ...]] = {}
+        for side, sizes in widths.items():
+            for i, (a, b) in enumerate(pairwise(sizes)):
+                shapes |= {f"{side}.{i}.weight": (b, a), f"{side}.{i}.bias": (b,)}
+        super().__init__(k, shapes)
+
+    def architecture(self) -> dict[str, Any]:
+        names = ("k", "d", "hidden", "latent", "depth", "categories")
+        return {name: getattr(self, name) for name in names}
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Uniform weights of variance 1 / fan-in (gain 2 before a ReLU would start too loud under noise), zero biases."""
+        for name in self.shapes:
+            if name.endswith("weight"):
+                weight = self.part(name)
+                bound = (3.0 / weight.shape[-1]) ** 0.5
+                weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
+
+    def _mlp(self, tape: Tape, side: str, x: Tensor) -> Tensor:
+        for i in range(self.depth):
+            x = relu(tape.affine(f"{side}.{i}", x))
+        return tape.affine(f"{side}.{self.depth}", x)
+
+    def losses(self, x: Tensor, tape: Tape, noise: Noise) -> Tensor:
+        """Negative evidence lower bound in nats of every record, (b, d) -> (b,)."""
+        mean, log_var = self._mlp(tape, "encoder", x).chunk(2, dim=1)
+        z = mean + (0.5 * log_var).exp() * noise(x.shape[0], self.latent).to(mean)
+        logits = self._mlp(tape, "decoder", z)
+        bits = self.d - self.categories
+        loss = binary_cross_entropy_with_logits(logits[:, :bits], x[:, :bits], reduction="none").sum(1)
+        if self.categories:
+            loss = loss + cross_entropy(logits[:, bits:], x[:, bits:], reduction="none")
+        kl = 0.5 * (mean.square() + log_var.exp() - 1.0 - log_var).sum(1)
+        return loss + kl
+
+    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
+        tape = Tape(self, bounds)
+        return tape.gradients(self.losses(x, tape, noise))
+
+    @torch.no_grad()
+    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
+        x = torch.randn(n, self.latent, generator=generator).to(self.theta)
+        for i in range(self.depth + 1):
+            weight, bias = self.part(f"decoder.{i}.weight")[cluster], self.part(f"decoder.{i}.bias")[cluster]
+            x = torch.addmm(bias, x, weight.T)
+            x = relu(x) if i < self.depth else x
+        bits = self.d - self.categories
+        return torch.cat([x[:, :bits].sigmoid(), x[:, bits:].softmax(1)], 1) if self.categories else x.sigmoid()

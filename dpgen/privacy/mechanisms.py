@@ -1,0 +1,184 @@
+"""Gaussian mechanisms as events: what is released, in units of its sensitivity.
+
+Events are `dp_accounting`'s, so other tools can read a ledger. `dp_accounting` is imported when the first event is made:
+importing this module stays cheap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from torch import Tensor
+
+    from dpgen.privacy.noise import SecureSource
+
+
+class UnsupportedEvent(ValueError):
+    """An event that this accountant cannot bound."""
+
+
+def _positive(name: str, value: float) -> float:
+    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} is {value!r}; it must be a finite number > 0")
+    return float(value)
+
+
+def _whole(name: str, value: int, least: int = 1) -> int:
+    if isinstance(value, bool) or value != int(value) or value < least:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number >= {least}")
+    return int(value)
+
+
+def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
+    """`count` releases `f(D) + N(0, (noise_multiplier * sensitivity)^2 I)`, sensitivity under add/remove-one.
+
+    Raises:
+        ValueError: `noise_multiplier` not in (0, inf) or `count` < 1.
+
+    >>> gaussian_event(2.0)
+    GaussianDpEvent(noise_multiplier=2.0)
+    """
+    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+
+    event = GaussianDpEvent(_positive("noise_multiplier", noise_multiplier))
+    return event if _whole("count", count) == 1 else SelfComposedDpEvent(event, int(count))
+
+
+def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> DpEvent:
+    """One Gaussian release on a Poisson draw of the records: each record takes part with probability `sampling_rate`.
+
+    Only a fresh, secret, independent draw per event earns this event (Mironov, Talwar, Zhang 2019, section 3); a shuffled
+    loader does not. `sampling_rate` 1 is the plain Gaussian.
+
+    Raises:
+        ValueError: `sampling_rate` not in (0, 1] or `noise_multiplier` not in (0, inf).
+
+    >>> subsampled_gaussian_event(0.01, 1.5)
+    PoissonSampledDpEvent(sampling_probability=0.01, event=GaussianDpEvent(noise_multiplier=1.5))
+    """
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+
+    if not 0 < sampling_rate <= 1:
+        raise ValueError(f"sampling_rate is {sampling_rate!r}; it must lie in (0, 1]")
+    event = GaussianDpEvent(_positive("noise_multiplier", noise_multiplier))
+    return event if sampling_rate == 1 else PoissonSampledDpEvent(float(sampling_rate), event)
+
+
+def effective_multiplier(*noise_multipliers: float) -> float:
+    """The one Gaussian that dominates the joint release of several: `1 / sigma^2 = sum 1 / sigma_i^2`.
+
+    It may depend on the same Poisson draw: condition on the draw, compose there, then mix over the draw, which is linear
+    in the output distribution. (Adding the moments of the parts instead, as Acs et al. 2017, Theorem 3, bounds nothing.)
+
+    Raises:
+        ValueError: no multiplier, or one not in (0, inf].
+
+    >>> effective_multiplier(2.0, 2.0) ** 2
+    2.0
+    """
+    if not noise_multipliers:
+        raise ValueError("noise_multipliers is empty; give at least one")
+    precision = 0.0
+    for value in noise_multipliers:
+        precision += 0.0 if value == math.inf else _positive("noise_multiplier", value) ** -2
+    return math.inf if precision == 0 else precision**-0.5
+
+
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """Adds `N(0, (noise_multiplier * sensitivity)^2)` to every entry.
+
+    `sensitivity` is the largest L2 norm by which one record moves the values (add/remove-one), in the unit of the values.
+    Integers are given a rounded normal: rounding is post-processing, so the same event covers them.
+
+    >>> GaussianMechanism(2.0, sensitivity=3.0).noise_std
+    6.0
+    """
+
+    noise_multiplier: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive("noise_multiplier", self.noise_multiplier)
+        _positive("sensitivity", self.sensitivity)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise, in the unit of the values."""
+        return self.noise_multiplier * self.sensitivity
+
+    @property
+    def event(self) -> DpEvent:
+        """What the ledger must be charged before `release`."""
+        return gaussian_event(self.noise_multiplier)
+
+    def release(self, values: Tensor, source: SecureSource) -> Tensor:
+        """Return `values` plus noise, same shape, out of place; the ledger must have been charged `event` before.
+
+        Raises:
+            TypeError: `source` is not a secure source, or `values` neither floating point nor int64.
+            ValueError: a value is NaN or infinite.
+        """
+        import torch
+
+        from dpgen.privacy.noise import require_secure
+
+        source = require_secure(source)
+        if values.dtype == torch.int64:
+            return values + source.rounded_normal(*values.shape, noise_std=self.noise_std).to(values.device)
+        if not values.is_floating_point():
+            raise TypeError(f"values have dtype {values.dtype}; they must be floating point or int64")
+        if not bool(torch.isfinite(values).all()):
+            raise ValueError("values hold NaN or infinite entries; they must all be finite")
+        return source.add_normal_(values.detach().clone(memory_format=torch.contiguous_format), noise_std=self.noise_std)
+
+
+def walk(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
+    """Leaves of a composition with their multiplicities; what does nothing is left out.
+
+    >>> [(e.noise_multiplier, n) for e, n in walk(gaussian_event(1.0, 3), 2)]
+    [(1.0, 6)]
+    """
+    import dp_accounting as dpa
+
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        yield from walk(event.event, count * event.count)
+    elif isinstance(event, dpa.ComposedDpEvent):
+        for part in event.events:
+            yield from walk(part, count)
+    elif not isinstance(event, dpa.NoOpDpEvent) and count:
+        yield event, count
+
+
+def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
+    """`{(sampling_rate, noise_multiplier): count}` of an event made of (Poisson-sampled) Gaussians only.
+
+    A multiplier of 0 stands for no privacy at all.
+
+    Raises:
+        UnsupportedEvent: anything else is in the event.
+
+    >>> gaussian_parts(subsampled_gaussian_event(0.5, 2.0))
+    Counter({(0.5, 2.0): 1})
+    """
+    import dp_accounting as dpa
+
+    parts: Counter[tuple[float, float]] = Counter()
+    for leaf, count in walk(event):
+        rate = 1.0
+        inner = leaf
+        if isinstance(leaf, dpa.PoissonSampledDpEvent):
+            rate, inner = float(leaf.sampling_probability), leaf.event
+        if isinstance(inner, dpa.NonPrivateDpEvent):
+            parts[1.0, 0.0] += count
+        elif not isinstance(inner, dpa.GaussianDpEvent):
+            raise UnsupportedEvent(f"event {leaf!r} is not a Gaussian, Poisson-sampled or not")
+        elif rate > 0 and inner.noise_multiplier < math.inf:
+            parts[rate, float(inner.noise_multiplier)] += count
+    return parts

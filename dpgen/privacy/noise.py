@@ -1,0 +1,229 @@
+"""The one source of private randomness: every mechanism's noise and every Poisson mask is drawn here."""
+
+import hashlib
+import math
+import operator
+import os
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpgen.privacy import discrete
+from dpgen.privacy.discrete import DISCRETE_DELTA
+from dpgen.privacy.keystream import KEY_BYTES, Keystream, SecureBackendError, require_backend
+
+__all__ = ["DISCRETE_DELTA", "PublicRandomness", "SecureBackendError", "SecureSource", "grid_step", "require_secure"]
+
+_GRID_BITS = 10
+_UNROUNDED_BITS = 40
+_STD_LIMITS = (1e-20, 1e20)
+_DTYPES = (torch.float32, torch.float64)
+_REFUSAL = "SecureSource refuses to be copied, pickled or saved: make a new one, its keys are always fresh"
+
+
+def grid_step(noise_std: float, *, bits: int = _GRID_BITS) -> float:
+    r"""Step of the grid that noisy values are rounded to: the largest power of two $\le 2^{-10}\sigma$.
+
+    Example:
+        >>> grid_step(1.5) == 2**-10
+        True
+    """
+    return math.ldexp(1.0, math.frexp(noise_std)[1] - 1 - bits)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    sizes = [operator.index(size) for size in shape]
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"shape must have sizes >= 0, got {shape}")
+    return math.prod(sizes)
+
+
+def _check_noise(noise_std: float, dtype: torch.dtype) -> None:
+    low, high = _STD_LIMITS
+    if not low <= noise_std <= high:
+        raise ValueError(f"noise_std must be in [{low:g}, {high:g}], got {noise_std!r}")
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype of noisy values must be torch.float32 or torch.float64, got {dtype}")
+
+
+class SecureSource:
+    """Cryptographic source of noise and sampling masks: AES-256-CTR under keys of the operating system.
+
+    Formal guarantees:
+        - Every draw call takes a fresh 32-byte key from `os.urandom`, and another one every 64 MiB; keys are dropped
+          after use. There is no seed and no state: nothing to replay after a fork, a resume, or on another rank.
+        - Integer draws are within `DISCRETE_DELTA` $= 2^{-128}$ (total variation, per value) of the exact distribution.
+        - Real draws are a 96-bit-tailed Box-Muller in floating point. Noisy sums are rounded to multiples of
+          `grid_step(noise_std)`, which is post-processing and removes the attack that recognises the true value by the
+          floats that can be reached (Mironov 2012). This is a mitigation, not a proof of exactness.
+
+    Raises:
+        SecureBackendError: the packages cryptography and numba are not usable; there is no fallback.
+
+    Example:
+        >>> source = SecureSource()
+        >>> source.add_normal_(torch.zeros(2, 3), noise_std=4.0).shape
+        torch.Size([2, 3])
+        >>> source.discrete_laplace(5, scale=2.0).dtype
+        torch.int64
+    """
+
+    def __init__(self) -> None:
+        require_backend()
+
+    def _fresh_key(self) -> bytes:
+        return os.urandom(KEY_BYTES)
+
+    def _stream(self) -> Keystream:
+        return Keystream(self._fresh_key)
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return `count` uniform bytes."""
+        return self._stream().words(_size((count,)), np.uint8).tobytes()
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Draw float64 uniforms strictly inside (0, 1): $(w + 1/2) 2^{-52}$ with 52 random bits w."""
+        words = self._stream().words(_size(shape), np.uint64)
+        return torch.from_numpy(((words >> np.uint64(12)) + 0.5) * 2.0**-52).reshape(shape)
+
+    def normal(
+        self,
+        *shape: int,
+        noise_std: float = 1.0,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
+        r"""Draw $N(0, \sigma^2)$ rounded to the grid.
+
+        Do not add this to private values yourself: only rounding the *sum* is post-processing; see `add_normal_`.
+
+        Raises:
+            ValueError: noise_std, dtype or shape out of range.
+        """
+        return self._normal(shape, noise_std, dtype, _GRID_BITS).to(device)
+
+    def _normal(self, shape: tuple[int, ...], noise_std: float, dtype: torch.dtype, bits: int) -> Tensor:
+        from dpgen.privacy.boxmuller import add_normal
+
+        _check_noise(noise_std, dtype)
+        values = torch.zeros(_size(shape), dtype=dtype)
+        add_normal(self._stream(), values.numpy(), noise_std=noise_std, grid=grid_step(noise_std, bits=bits))
+        return values.reshape(shape)
+
+    @torch.no_grad()
+    def add_normal_(self, values: Tensor, *, noise_std: float) -> Tensor:
+        r"""Release values in place: v becomes $g$ round$((v + N(0, \sigma^2)) / g)$ with $g$ = `grid_step(noise_std)`.
+
+        Draw, addition and rounding are one pass over contiguous CPU memory; elsewhere the noise is drawn on the CPU
+        and copied.
+
+        Args:
+            values: any shape, float32 or float64; overwritten.
+            noise_std: in the units of the values, in [1e-20, 1e20].
+
+        Raises:
+            ValueError: noise_std or dtype out of range, or a value is not finite (the values are spoilt then).
+        """
+        from dpgen.privacy.boxmuller import add_normal
+
+        _check_noise(noise_std, values.dtype)
+        grid = grid_step(noise_std)
+        if values.device.type == "cpu" and values.is_contiguous():
+            flat = values.detach().reshape(-1).numpy()
+            finite = add_normal(self._stream(), flat, noise_std=noise_std, grid=grid)
+        else:
+            # Rounding the noise before the addition would make the rounding of the values part of the query.
+            noise = self._normal(tuple(values.shape), noise_std, values.dtype, _UNROUNDED_BITS)
+            values.add_(noise.to(values.device)).div_(grid).round_().mul_(grid)
+            finite = bool(values.isfinite().all())
+        if not finite:
+            raise ValueError("values must be finite before noise is added, got NaN or infinite entries")
+        return values
+
+    def rounded_normal(self, *shape: int, noise_std: float) -> Tensor:
+        r"""Draw int64 round$(N(0, \sigma^2))$ exactly; integer queries keep the Gaussian mechanism's accounting.
+
+        Raises:
+            ValueError: noise_std outside [1e-6, 1e12].
+        """
+        return self._integers(discrete.rounded_normal(self._stream(), _size(shape), noise_std=noise_std), shape)
+
+    def discrete_gaussian(self, *shape: int, noise_std: float) -> Tensor:
+        r"""Draw int64 $P(k) \propto e^{-k^2 / (2\sigma^2)}$ exactly (Canonne, Kamath and Steinke 2020).
+
+        Raises:
+            ValueError: noise_std outside [1e-6, 1e12].
+        """
+        return self._integers(discrete.discrete_gaussian(self._stream(), _size(shape), noise_std=noise_std), shape)
+
+    def discrete_laplace(self, *shape: int, scale: float) -> Tensor:
+        r"""Draw int64 $P(k) \propto e^{-|k| / s}$ exactly; at sensitivity 1, scale 1/epsilon is epsilon-private.
+
+        Raises:
+            ValueError: scale outside [1e-6, 1e12].
+        """
+        return self._integers(discrete.discrete_laplace(self._stream(), _size(shape), scale=scale), shape)
+
+    def bernoulli_indices(self, n: int, *, probability: float) -> Tensor:
+        """Poisson-sample records: the increasing int64 indices of successes in n independent Bernoulli(p) trials.
+
+        Each trial is exact to $2^{-80}$.
+
+        Raises:
+            ValueError: probability outside [0, 1] or n < 0.
+        """
+        if not 0 <= probability <= 1:
+            raise ValueError(f"probability must be in [0, 1], got {probability!r}")
+        indices = discrete.bernoulli_indices(self._stream(), _size((n,)), probability=float(probability))
+        return torch.from_numpy(indices)
+
+    @staticmethod
+    def _integers(values: discrete.Integers, shape: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(values).reshape(shape)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(_REFUSAL)
+
+    def state_dict(self) -> NoReturn:
+        """Refuse: noise must never be replayed."""
+        raise TypeError(_REFUSAL)
+
+
+class PublicRandomness:
+    """Seeded randomness for what is public: initial weights, features, splits. Mechanisms refuse it.
+
+    Args:
+        seed: any integer; streams of different seeds and names are independent.
+
+    Example:
+        >>> weights = PublicRandomness(0).spawn("weights")
+        >>> torch.randn(3, generator=weights.generator).shape
+        torch.Size([3])
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = operator.index(seed)
+        # torch keeps 32 bits of a seed, so hashing it is what separates seeds that agree in their low bits.
+        digest = hashlib.sha256(str(self.seed).encode()).digest()
+        self.generator = torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
+
+    def spawn(self, name: str) -> "PublicRandomness":
+        """Return an independent stream, the same for the same seed and name."""
+        digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
+        return PublicRandomness(int.from_bytes(digest, "big"))
+
+
+def require_secure(source: object) -> SecureSource:
+    """Return the source if it may make private noise.
+
+    Raises:
+        TypeError: it is anything but a `SecureSource`.
+    """
+    if isinstance(source, SecureSource):
+        return source
+    raise TypeError(
+        f"source must be a SecureSource, got {type(source).__name__}: seeded randomness can be replayed and gives no "
+        "privacy; pass dpgen.privacy.noise.SecureSource()"
+    )

@@ -1,0 +1,131 @@
+"""Poisson sampling of records: the loader that subsampled accounting assumes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from dpgen.privacy.noise import SecureSource, require_secure
+
+
+class Batch(NamedTuple):
+    """One Poisson draw: records, the cluster and label of each (label -1: none), the only cluster drawn from (-1: all)."""
+
+    x: Tensor  # (b, d) float32
+    cluster: Tensor  # (b,) int64
+    labels: Tensor  # (b,) int64
+    group: int = -1
+
+
+@dataclass(frozen=True)
+class OneClusterSchedule:
+    """The published schedule: step t draws from cluster `order[t]` alone, each of its records with `rates[cluster]`."""
+
+    order: Sequence[int]
+    rates: Sequence[float]
+
+
+class PoissonTable(Dataset[Batch]):
+    """Records (n, d) in memory, one cluster and perhaps one label each; indexed by whole Poisson draws."""
+
+    def __init__(self, x: Tensor, labels: Tensor | None = None) -> None:
+        if x.ndim != 2 or x.shape[0] == 0:
+            raise ValueError(f"x must have shape (n, d) with n >= 1, got {tuple(x.shape)}")
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            raise ValueError("x must be finite, got NaN or infinite values")
+        if labels is not None and labels.shape != (x.shape[0],):
+            raise ValueError(f"labels must have shape ({x.shape[0]},), got {tuple(labels.shape)}")
+        self.x, self.labels = x, labels
+        self.cluster = torch.zeros(x.shape[0], dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def __getitem__(self, draw: "Draw") -> Batch:
+        cluster = self.cluster[draw.index]
+        labels = self.labels[draw.index] if self.labels is not None else torch.full_like(cluster, -1)
+        return Batch(self.x[draw.index].to(torch.float32), cluster, labels, draw.group)
+
+
+class Draw(NamedTuple):
+    """Indices of one Poisson draw, sorted, and the cluster that it was restricted to (-1: none)."""
+
+    index: Tensor
+    group: int = -1
+
+
+class PoissonSampler(Sampler[Draw]):
+    """Every record enters every draw independently with probability `sampling_rate`; draws may be empty."""
+
+    def __init__(self, table: PoissonTable, *, sampling_rate: float, draws: int, source: SecureSource) -> None:
+        self.table, self.sampling_rate, self.draws, self.source = table, sampling_rate, draws, source
+        self._schedule: OneClusterSchedule | None = None
+        self._members: list[Tensor] = []
+        self._next = 0
+
+    def follow(self, schedule: OneClusterSchedule, *, start: int) -> None:
+        """Draw from one cluster per step, beginning with step `start` of the schedule."""
+        self._schedule, self._next = schedule, start
+        self._members = [(self.table.cluster == c).nonzero()[:, 0] for c in range(len(schedule.rates))]
+
+    def rate(self, group: int) -> float:
+        """Poisson rate of the draws from one cluster; -1: of draws from all."""
+        return self.sampling_rate if self._schedule is None or group < 0 else self._schedule.rates[group]
+
+    def __len__(self) -> int:
+        return self.draws
+
+    def _draw(self) -> Draw:
+        if self._schedule is None:
+            return Draw(self.source.bernoulli_indices(len(self.table), probability=self.sampling_rate))
+        group = self._schedule.order[self._next % len(self._schedule.order)]
+        self._next += 1
+        members, rate = self._members[group], self._schedule.rates[group]
+        return Draw(members[self.source.bernoulli_indices(len(members), probability=rate)], group)
+
+    def __iter__(self) -> Iterator[Draw]:
+        for _ in range(self.draws):
+            yield self._draw()
+
+
+class PoissonLoader(DataLoader[Batch]):
+    r"""Batches by Poisson sampling, masks from the secure source; the only loader that private training accepts.
+
+    Shuffled batches of fixed size are **not** Poisson samples: 20 shuffled epochs at multiplier 1 booked as Poisson claim
+    eps .93 where 28.4 is true. One epoch is :math:`\lceil 1/q \rceil` draws.
+
+    Arguments:
+        x: records, (n, d).
+        labels: labels (n,), int64, if the records have them.
+        sampling_rate: probability q of every record in every draw, in (0, 1].
+        source: where the masks come from; by default a fresh `SecureSource`.
+
+    Raises:
+        ValueError: q outside (0, 1], no records, or NaN.
+        TypeError: a source that is not secure.
+    """
+
+    def __init__(
+        self, x: Tensor, labels: Tensor | None = None, *, sampling_rate: float, source: SecureSource | None = None
+    ) -> None:
+        if not 0.0 < sampling_rate <= 1.0:
+            raise ValueError(f"sampling_rate must be in (0, 1], got {sampling_rate}")
+        self.sampling_rate = sampling_rate
+        self.table = PoissonTable(x, labels)
+        self.poisson = PoissonSampler(
+            self.table,
+            sampling_rate=sampling_rate,
+            draws=ceil(1.0 / sampling_rate - 1e-9),
+            source=require_secure(source if source is not None else SecureSource()),
+        )
+        super().__init__(self.table, sampler=self.poisson, batch_size=None)
+
+    def assign(self, cluster: Tensor) -> None:
+        """Set the cluster (n,) of every record."""
+        if cluster.shape != self.table.cluster.shape:
+            raise ValueError(f"cluster must have shape {tuple(self.table.cluster.shape)}, got {tuple(cluster.shape)}")
+        self.table.cluster = cluster.to(torch.int64).cpu()

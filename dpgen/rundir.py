@@ -1,0 +1,70 @@
+"""The directory of a run: created once, resumed if unfinished, never shared by two runs or two configurations."""
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import yaml
+
+from dpgen.cli import Job
+from dpgen.files import write_atomically
+from dpgen.privacy.ledger import Ledger
+from dpgen.runtime import Runtime
+
+PACKAGES = ("dpgen", "torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
+FREE_TO_CHANGE = ("run_dir", "progress_bar", "checkpoint_every", "threads", "accelerator", "devices")
+"""Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
+
+
+@contextmanager
+def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
+    """The run's directory, its runtime and its ledger, new or resumed; the ledger is locked until the run ends.
+
+    Raises:
+        ValueError: the directory belongs to a finished run or to one with other settings, or cannot be written.
+        LedgerError: the ledger is damaged, or another process holds it.
+    """
+    started = datetime.now().strftime("%Y%m%d-%H%M%S")
+    directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"
+    ledger_path, config_path = directory / "ledger.jsonl", directory / "config.yaml"
+    if (directory / "privacy.json").exists():
+        raise ValueError(f"run_dir {str(directory)!r} holds a finished run; choose another directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if ledger_path.exists():
+            _require_same(job, config_path)
+            ledger = Ledger.open(ledger_path)
+        else:
+            write_atomically(config_path, yaml.safe_dump(job.settings, sort_keys=False))
+            write_atomically(directory / "versions.yaml", yaml.safe_dump(_versions()))
+            plan = job.plan
+            delta = plan.delta if plan.budget is None else None
+            ledger = Ledger(plan.budget, delta=delta, relation=plan.relation, path=ledger_path)
+    except OSError as error:
+        raise ValueError(f"run_dir {str(directory)!r} cannot be used: {error.strerror or error}") from error
+    try:
+        yield directory, replace(job.runtime, run_dir=directory), ledger
+    finally:
+        ledger.close()
+
+
+def _require_same(job: Job, config_path: Path) -> None:
+    if not config_path.is_file():
+        raise ValueError(f"{config_path} is missing beside a ledger; choose another run_dir")
+    stored = yaml.safe_load(config_path.read_text())
+    for block, options in job.settings.items():
+        for key, value in options.items():
+            before = stored.get(block, {}).get(key)
+            if before != value and key not in FREE_TO_CHANGE:
+                raise ValueError(
+                    f"run_dir holds an unfinished run with {block}.{key}={before!r}, now {value!r}: repeat its settings "
+                    "to resume it, or choose another run_dir"
+                )
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}

@@ -1,0 +1,92 @@
+"""Where and how a run executes: directory, hardware, trainer. Nothing here reaches the ledger."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback, TQDMProgressBar
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """Execution of a run.
+
+    Arguments:
+        run_dir: directory of the run; None: `runs/<model>-<data>-<date>`. An unfinished run in it is resumed.
+        seed: of public randomness only (initial weights, features, splits); noise and sampling masks ignore it.
+        accelerator: "auto", "cpu" or "gpu".
+        devices: number of devices; private training uses 1.
+        num_nodes: number of machines; private training uses 1.
+        precision: "32-true" or "bf16-mixed".
+        private_logs: log losses of private records too; marks the directory and the statement as not covered.
+        progress_bar: show one.
+        checkpoint_every: steps between checkpoints.
+        threads: CPU threads; None leaves PyTorch's choice.
+    """
+
+    run_dir: Path | None = None
+    seed: int = 0
+    accelerator: str = "auto"
+    devices: int = 1
+    num_nodes: int = 1
+    precision: str = "32-true"
+    private_logs: bool = False
+    progress_bar: bool = True
+    checkpoint_every: int = 200
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "num_nodes", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.accelerator not in ("auto", "cpu", "gpu"):
+            raise ValueError(f"accelerator must be one of 'auto', 'cpu', 'gpu', got {self.accelerator!r}")
+        if self.accelerator == "gpu" and not torch.cuda.is_available():
+            raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads}")
+
+    @property
+    def directory(self) -> Path:
+        """The run directory, which `run` has chosen by now."""
+        if self.run_dir is None:
+            raise ValueError("run_dir has not been set")
+        return self.run_dir
+
+    @property
+    def checkpoint(self) -> Path:
+        """The one checkpoint file of the run."""
+        return self.directory / "last.ckpt"
+
+    def trainer(self, *, max_steps: int, callbacks: Sequence[Callback]) -> L.Trainer:
+        """A Lightning trainer that logs to TensorBoard in the run directory and checkpoints through a checksum."""
+        own: list[Callback] = [Checkpoint(self.checkpoint, every=self.checkpoint_every)]
+        if self.progress_bar:
+            own.append(TQDMProgressBar(refresh_rate=10))
+        return L.Trainer(
+            accelerator=self.accelerator,
+            devices=self.devices,
+            num_nodes=self.num_nodes,
+            precision=self.precision,  # type: ignore[arg-type]
+            max_steps=max_steps,
+            max_epochs=-1,
+            callbacks=[*callbacks, *own],
+            logger=TensorBoardLogger(self.directory, name=None, version="tensorboard"),
+            plugins=[SealedCheckpointIO()],
+            enable_checkpointing=False,
+            enable_progress_bar=self.progress_bar,
+            enable_model_summary=False,
+            log_every_n_steps=10,
+            use_distributed_sampler=False,
+        )
+
+    def fit(self, module: L.LightningModule, loader: Any, *, max_steps: int, callbacks: Sequence[Callback]) -> None:
+        """Train, resuming from the run's checkpoint if there is one."""
+        resume = self.checkpoint if self.checkpoint.exists() else None
+        self.trainer(max_steps=max_steps, callbacks=callbacks).fit(module, loader, ckpt_path=resume)

@@ -1,0 +1,329 @@
+"""DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import lightning as L
+import torch
+from dp_accounting import DpEvent
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from dpgen.callbacks import AutomaticClipping, Clipping, Previews, PrivacyAccountant
+from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.nets import ModelBank, RecordGradients
+from dpgen.privacy.clipping import clipped_sums, gradient_norms
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import GaussianMechanism
+from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
+from dpgen.release import PrivacyStatement
+from dpgen.runtime import Runtime
+from dpgen.systems.kmeans import DPKMeans
+from dpgen.systems.mixture import MixtureModel
+from dpgen.systems.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+
+
+class Chunk(NamedTuple):
+    """Part of a Poisson draw, sorted by cluster."""
+
+    x: Tensor
+    cluster: Tensor
+    bounds: list[int]
+
+
+class DPGM(L.LightningModule):
+    r"""k component models trained together by DP-SGD on k disjoint clusters.
+
+    Every step takes one Poisson(q) draw S over the whole data set; each record's gradient goes to its own cluster's model:
+
+    .. math:: \theta_c \leftarrow \text{step}\Big(\frac{C_c}{q \tilde n_c} \Big[\sum_{r \in S_c} \frac{\text{clip}(g_r, C_c)}{C_c}
+              + N(0, \sigma_S^2 I)\Big]\Big) \quad \text{for every } c, \text{ also where } S_c \text{ is empty.}
+
+    One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all k models together.
+    With a plain `lightning.Trainer`: callbacks `PrivacyAccountant` (required), a `Clipping` policy (default automatic);
+    the loader must be a `PoissonLoader` with the plan's sampling rate.
+
+    Arguments:
+        d: columns of a record, labels not counted.
+        plan: what may be spent.
+        config: the model.
+        n_classes: number of labels, 0 without.
+        public_x: public records for initial centres of k-means.
+        seed: of public randomness.
+        bank: component models of your own; replaces `config.component`.
+
+    Source: Acs et al. 2017, Algorithms 1 and 4. The published one-cluster-per-step schedule is charged what it costs: a
+    cluster of share p_c runs about p_c T steps at rate q / p_c (its paper books it as rate q).
+    """
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        plan: DPGMPlan,
+        config: DPGMConfig | None = None,
+        n_classes: int = 0,
+        public_x: Tensor | None = None,
+        seed: int = 0,
+        bank: ModelBank | None = None,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.config = config = (config or DPGMConfig()).resolved(n_classes=n_classes)
+        assert config.k is not None
+        parts = config.k if config.schedule == "published" else 1
+        features = config.n_features if config.clusters == "kmeans" else None
+        self.plan = plan.calibrated(features=features, adaptive=config.adaptive, parts=parts)
+        self.categories = n_classes if config.clusters != "labels" else 0
+        self.n_classes = n_classes
+        public = PublicRandomness(seed)
+        self.bank = bank if bank is not None else config.bank(d + self.categories, self.categories)
+        with torch.no_grad():
+            self.bank.initialize(public.spawn("weights").generator)
+        self.partition = self._partition(public, public_x)
+        self.partitioned = False
+        self._public = public
+        self._source = SecureSource()
+        self._authorised = False
+        self._policy: Clipping = AutomaticClipping()
+
+    def _partition(self, public: PublicRandomness, public_x: Tensor | None) -> Partition:
+        config, plan = self.config, self.plan
+        assert config.k is not None and plan.sigma_count is not None
+        if config.clusters != "kmeans":
+            return LabelPartition(config.k, noise_count=plan.sigma_count, labelled=config.clusters == "labels")
+        kmeans = DPKMeans(
+            config.k,
+            plan.kmeans_plan(),
+            gamma=config.gamma,
+            n_features=config.n_features,
+            init=config.init,
+            seed=public.spawn("kmeans"),
+        )
+        return KMeansPartition(kmeans, public_x=public_x)
+
+    # -- before training ---------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """One optimizer over k rows that share memory with the parameter matrix, so that one model may rest."""
+        self._rows = [nn.Parameter(row) for row in self.bank.theta.detach()]
+        if self.config.optimizer == "sgd":
+            return torch.optim.SGD(self._rows, lr=self.config.lr)
+        return torch.optim.Adam(self._rows, lr=self.config.lr, fused=True)
+
+    def on_train_start(self) -> None:
+        loader = self._loader()
+        self._accountant = self._callback(PrivacyAccountant)
+        if self._accountant is None:
+            raise ValueError("DPGM trains only with dpgen's PrivacyAccountant among the trainer's callbacks: it holds the ledger")
+        self._policy = self._callback(Clipping) or AutomaticClipping()
+        if (self._policy.noise_multiplier is not None) != self.config.adaptive or (
+            self.config.adaptive and self._policy.noise_multiplier != self.plan.sigma_norm
+        ):
+            raise ValueError(
+                f"the clipping callback {type(self._policy).__name__} has noise_multiplier {self._policy.noise_multiplier}, "
+                f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
+            )
+        self._policy.begin(self.bank.k)
+        table = loader.table
+        if not self.partitioned:
+            self.partition.fit(table.x, table.labels, ledger=self._accountant.ledger, source=self._source)
+            self.partitioned = True
+        loader.assign(self.partition.assign(table.x, table.labels))
+        if self.config.schedule == "published":
+            loader.poisson.follow(self._published_schedule(), start=self.global_step)
+        if checkpoint := self._callback(Checkpoint):
+            checkpoint.save(self.trainer)
+
+    def _callback(self, kind: type[Any]) -> Any:
+        return next((c for c in self.trainer.callbacks if isinstance(c, kind)), None)  # type: ignore[attr-defined]
+
+    def _loader(self) -> PoissonLoader:
+        loader = self.trainer.train_dataloader
+        if not isinstance(loader, PoissonLoader):
+            raise ValueError(
+                f"the training loader must be dpgen's PoissonLoader, got {type(loader).__name__}: shuffled or fixed-size "
+                "batches are not Poisson samples and cost far more privacy than subsampled accounting says"
+            )
+        if loader.sampling_rate != self.plan.sampling_rate:
+            raise ValueError(f"the loader's sampling_rate {loader.sampling_rate} is not the plan's {self.plan.sampling_rate}")
+        if self.n_classes and loader.table.labels is None:
+            raise ValueError(f"the loader needs labels: the model was made for n_classes={self.n_classes}")
+        return loader
+
+    def _published_schedule(self) -> OneClusterSchedule:
+        """Clusters in proportion to their noisy sizes, drawn publicly; cluster c's records at rate q n / n_c."""
+        counts = self.partition.counts.clamp_min(1.0)
+        shares = counts / counts.sum()
+        generator = self._public.spawn("schedule").generator
+        order = torch.multinomial(shares, self.plan.steps, replacement=True, generator=generator)
+        return OneClusterSchedule(order.tolist(), (self.plan.sampling_rate / shares).clamp_max(1.0).tolist())
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> int | None:
+        """Ask the ledger; without its consent the epoch ends (-1) and training stops."""
+        event, group = self._event(batch.group)
+        self._authorised = self._accountant.authorise(event, note="training steps", group=group)
+        if not self._authorised:
+            self.trainer.should_stop = True
+            return -1
+        return None
+
+    def _event(self, group: int) -> tuple[DpEvent, str | None]:
+        if group < 0:
+            return self.plan.step_event(adaptive=self.config.adaptive), None
+        rate = self._loader().poisson.rate(group)
+        return self.plan.step_event(adaptive=self.config.adaptive, rate=rate), f"cluster {group}"
+
+    @torch.no_grad()
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        if not self._authorised:
+            raise RuntimeError("training_step was called without the ledger's consent: train through lightning.Trainer.fit")
+        self._authorised = False
+        self.bank.begin_step()
+        sums = self.noisy_sums(batch)
+        self._descend(sums, batch.group)
+
+    def noisy_sums(self, batch: Batch) -> Tensor:
+        """The private release of a step: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2)."""
+        chunks = self._chunks(batch)
+        # A single chunk keeps its factors between the two passes; several are computed twice to save memory.
+        kept = list(self._pieces(chunks)) if len(chunks) == 1 else None
+        if self._policy.noise_multiplier is not None:
+            histogram = sum(
+                (self._policy.histogram(gradient_norms(g), c.cluster) for c, g in kept or self._pieces(chunks)),
+                start=torch.zeros((), dtype=torch.int64),
+            )
+            mechanism = GaussianMechanism(self._policy.noise_multiplier)
+            self._policy.observe(mechanism.release(histogram, self._source))
+        sums = torch.zeros_like(self.bank.theta)
+        for chunk, gradients in kept or self._pieces(chunks):
+            coefficients = self._policy.coefficients(gradient_norms(gradients), chunk.cluster)
+            clipped_sums(gradients, coefficients, sums)
+        assert self.plan.sigma_sgd is not None
+        return self._source.add_normal_(sums, noise_std=self.plan.sigma_sgd)
+
+    def _pieces(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, RecordGradients]]:
+        for chunk in chunks:
+            with torch.enable_grad():
+                yield chunk, self.bank.gradients(chunk.x, chunk.bounds, self._source.normal)
+
+    def _chunks(self, batch: Batch) -> list[Chunk]:
+        """The draw in pieces of at most `micro_batch` records, each sorted by cluster; at least one piece, maybe empty."""
+        x = batch.x
+        if self.categories:
+            x = torch.cat([x, one_hot(batch.labels, self.categories).to(x)], 1)
+        pieces = []
+        for part in torch.arange(x.shape[0]).split(self.config.micro_batch):
+            cluster, order = batch.cluster[part].sort(stable=True)
+            sizes = torch.bincount(cluster, minlength=self.bank.k)
+            pieces.append(Chunk(x[part[order]], cluster, [0, *sizes.cumsum(0).tolist()]))
+        return pieces or [Chunk(x, batch.cluster, [0] * (self.bank.k + 1))]
+
+    def _descend(self, sums: Tensor, group: int) -> None:
+        bounds = self._policy.scale()
+        scale = (bounds.to(sums) if bounds is not None else sums.new_ones(self.bank.k)) / self._expected_sizes().to(sums)
+        for c, (row, gradient) in enumerate(zip(self._rows, sums.mul_(scale[:, None]))):
+            row.grad = gradient if group in (-1, c) else None
+        optimizer = self.optimizers()
+        assert not isinstance(optimizer, list)
+        optimizer.step()
+
+    def _expected_sizes(self) -> Tensor:
+        """Expected records per cluster in a draw, (k,), from noisy sizes, at least 1; never the drawn number itself."""
+        counts = self.partition.counts
+        if self.config.schedule == "published":
+            return torch.full_like(counts, max(1.0, self.plan.sampling_rate * float(counts.clamp_min(1.0).sum())))
+        return (self.plan.sampling_rate * counts).clamp_min(1.0)
+
+    def preview(self, per_cluster: int = 8) -> Tensor:
+        """Mean values (k, per_cluster, d) of samples of the released parameters, always from the same latent draws."""
+        generator = self._public.spawn("preview").generator
+        return torch.stack([self.bank.sample(c, per_cluster, generator) for c in range(self.bank.k)])
+
+    def published_reading(self) -> dict[str, float]:
+        """What the paper's own accounting would claim; labelled, for it is not a guarantee."""
+        from dpgen.privacy.moments import general_moments_epsilon
+        plan = self.plan
+        assert plan.sigma_sgd is not None
+        kmeans = self.config.clusters == "kmeans"
+        claim = general_moments_epsilon(
+            sampling_rate=plan.sampling_rate,
+            steps=plan.steps,
+            sigma_norm=plan.sigma_norm if self.config.adaptive else None,
+            sigma_sgd=plan.sigma_sgd,
+            kmeans_rounds=plan.kmeans_rounds if kmeans else 0,
+            sigma_kmeans=plan.sigma_sum if kmeans else None,
+            delta=plan.delta,
+        )
+        return {"general moments (as published, not a guarantee)": claim}
+
+    # -- checkpoint and release --------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["partition"] = self.partition.state_dict() if self.partitioned else None
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if checkpoint["partition"] is not None:
+            self.partition.load_state_dict(checkpoint["partition"])
+            self.partitioned = True
+
+    def release(self, statement: PrivacyStatement, **shape: Any) -> MixtureModel:
+        """The trained mixture as a public model; `shape` may give `image_shape` and `columns`."""
+        labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
+        return MixtureModel(
+            self.bank,
+            component=self.config.component,
+            counts=self.partition.counts,
+            statement=statement,
+            n_classes=self.n_classes,
+            labelled_by=labelled_by,
+            **shape,
+        )
+
+
+class PrivateRecords(Protocol):
+    """What `fit` reads of a data set."""
+
+    @property
+    def x(self) -> Tensor: ...  # (n, d) in {0, 1}
+    @property
+    def labels(self) -> Tensor | None: ...  # (n,)
+    @property
+    def n_classes(self) -> int: ...
+    @property
+    def public_x(self) -> Tensor | None: ...
+    @property
+    def image_shape(self) -> tuple[int, int] | None: ...
+    @property
+    def columns(self) -> Sequence[str] | None: ...
+
+
+def fit(
+    records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime
+) -> MixtureModel:
+    """Train DPGM on private records, or resume it, and release the mixture with its statement.
+
+    Raises:
+        ValueError: fewer records than clusters, or what `DPGM` and its options refuse.
+    """
+    module = DPGM(
+        d=records.x.shape[1],
+        plan=plan,
+        config=config,
+        n_classes=records.n_classes,
+        public_x=records.public_x,
+        seed=runtime.seed,
+    )
+    if records.x.shape[0] < module.bank.k:
+        raise ValueError(f"there must be at least k={module.bank.k} records, got {records.x.shape[0]}")
+    loader = PoissonLoader(records.x, records.labels, sampling_rate=plan.sampling_rate)
+    callbacks = [PrivacyAccountant(ledger), module.config.clipping_callback(module.plan)]
+    if records.image_shape is not None:
+        callbacks.append(Previews(module.preview, image_shape=records.image_shape))
+    runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
+    statement = PrivacyStatement.from_ledger(ledger, also={})
+    return module.release(statement, image_shape=records.image_shape, columns=records.columns)

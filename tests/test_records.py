@@ -1,0 +1,147 @@
+"""Records: what is refused, what is private, what is split."""
+
+import gzip
+
+import pytest
+import torch
+
+from dpgen.data.records import Records, read_bytes, require_binary, split_records
+
+EYE = torch.eye(6, dtype=torch.uint8)
+ONES = torch.ones(2, 6, dtype=torch.uint8)
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def numbered(n: int, bits: int = 10) -> torch.Tensor:
+    """Records that are all different: the binary digits of 0..n-1."""
+    return ((torch.arange(n)[:, None] >> torch.arange(bits)) & 1).to(torch.uint8)
+
+
+def as_numbers(x: torch.Tensor) -> list[int]:
+    return (x.long() << torch.arange(x.shape[1])).sum(1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.zeros(0, 6, dtype=torch.uint8)}, r"^x is empty: at least one record"),
+        ({"x": torch.zeros(6, dtype=torch.uint8)}, r"^x has shape \(6,\): it must be \(records, features\)"),
+        ({"x": torch.zeros(3, 0, dtype=torch.uint8)}, r"^x has shape \(3, 0\)"),
+        ({"x": EYE * 2}, r"^x has 2 in row 1, column 1: only 0 and 1 .*mixed tables come later"),
+        ({"x": EYE.float() * float("nan")}, r"^x has nan in row 1, column 1: it must be 0 or 1"),
+        ({"x": torch.full((2, 6), float("inf"))}, r"^x has inf in row 1"),
+        ({"x": EYE.float()}, r"^x has dtype torch.float32: it must be torch.uint8"),
+        ({"test_x": ONES[:, :5]}, r"^test_x has 5 features, x has 6"),
+        ({"test_x": ONES * 3}, r"^test_x has 3 in row 1"),
+        ({"labels": LABELS, "n_classes": 0, "test_labels": LABELS[:2]}, r"^n_classes is 0 with labels: .* at least 1"),
+        ({"labels": LABELS, "n_classes": 3}, r"^test_labels is missing but labels is given"),
+        ({"labels": LABELS[:5], "test_labels": LABELS[:2], "n_classes": 3}, r"^labels has shape \(5,\).* \(6,\)"),
+        ({"labels": LABELS, "test_labels": LABELS[:2], "n_classes": 2}, r"^labels has 2: .* in \[0, 1\]"),
+        ({"labels": -LABELS, "test_labels": LABELS[:2], "n_classes": 3}, r"^labels has -2: .* in \[0, 2\]"),
+        ({"labels": LABELS.int(), "test_labels": LABELS[:2], "n_classes": 3}, r"dtype torch.int32.*torch.int64"),
+        ({"n_classes": 3}, r"^n_classes is 3 without labels"),
+        ({"image_shape": (2, 2)}, r"^image_shape 2 x 2 has 4 pixels, the records have 6"),
+        ({"columns": ["a"]}, r"^columns has 1 names, the records have 6"),
+        ({"public_x": EYE[:, :2]}, r"^public_x has 2 features"),
+        ({"public_x": EYE * 4}, r"^public_x has 4 in row 1"),
+    ],
+)
+def test_records_refuse(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        Records(**{"name": "bad", "x": EYE, "test_x": ONES, **changes})
+    assert "\n" not in str(error.value)
+
+
+def test_class_names_must_match() -> None:
+    with pytest.raises(ValueError, match="class_names has 1 names, n_classes is 3"):
+        Records("bad", EYE, ONES, labels=LABELS, test_labels=LABELS[:2], n_classes=3, class_names=("a",))
+
+
+def test_error_names_the_column() -> None:
+    with pytest.raises(ValueError, match="row 2, column 'age'"):
+        require_binary(torch.tensor([[0, 1], [1, 7]]), columns=["sex", "age"])
+
+
+def test_representation_shows_no_record() -> None:
+    text = repr(Records("six", EYE, ONES, labels=LABELS, test_labels=LABELS[:2], n_classes=3, image_shape=(2, 3)))
+    assert text == "Records('six': 6 private, 2 test, 0 public records of 6 binary features, 3 classes)"
+    assert "tensor" not in text
+
+
+def test_split_is_a_partition_and_keeps_labels() -> None:
+    x = numbered(100)
+    records = split_records("all", x, labels=torch.arange(100), n_classes=100, test_fraction=0.3, split_seed=5)
+    assert (records.n, len(records.test_x)) == (70, 30)
+    assert sorted(as_numbers(records.x) + as_numbers(records.test_x)) == list(range(100))
+    assert as_numbers(records.x) == records.labels.tolist()
+    assert as_numbers(records.test_x) == records.test_labels.tolist()
+    assert any("30 test records are not protected" in note for note in records.notes)
+
+
+def test_split_depends_on_the_seed_and_not_on_the_records() -> None:
+    first, again = (as_numbers(split_records("a", numbered(50), split_seed=1).test_x) for _ in range(2))
+    other = as_numbers(split_records("a", numbered(50), split_seed=2).test_x)
+    labelled = split_records("a", numbered(50), labels=torch.zeros(50, dtype=torch.int64), n_classes=1, split_seed=1)
+    assert first == again == as_numbers(labelled.test_x)
+    assert first != other
+
+
+def test_split_leaves_the_global_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    split_records("a", numbered(50)).set_aside(5, seed=0)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 2.0, float("nan")])
+def test_split_refuses_fraction(fraction: float) -> None:
+    with pytest.raises(ValueError, match=r"test_fraction is .*must be in \(0, 1\)"):
+        split_records("a", EYE, test_fraction=fraction)
+
+
+def test_split_refuses_one_record_and_wrong_labels() -> None:
+    with pytest.raises(ValueError, match="has 1 records: at least 2"):
+        split_records("a", EYE[:1])
+    with pytest.raises(ValueError, match="labels has length 3, x has 6"):
+        split_records("a", EYE, labels=LABELS[:3], n_classes=3)
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(0.001, 1), (0.999, 5)])
+def test_split_leaves_no_part_empty(fraction: float, expected: int) -> None:
+    assert len(split_records("a", EYE, test_fraction=fraction).test_x) == expected
+
+
+def test_public_records_leave_the_private_part() -> None:
+    records = split_records("a", numbered(100), labels=torch.arange(100), n_classes=100)
+    public = records.set_aside(10, seed=3)
+    assert (public.n, len(public.public_x)) == (70, 10)
+    assert sorted(as_numbers(public.x) + as_numbers(public.public_x)) == sorted(as_numbers(records.x))
+    assert as_numbers(public.public_x) == public.public_labels.tolist()
+    assert torch.equal(public.test_x, records.test_x)
+    assert any("10 training records were declared public" in note for note in public.notes)
+    assert records.set_aside(0, seed=3) is records
+
+
+@pytest.mark.parametrize("count", [-1, 5, 99])
+def test_public_records_out_of_range(count: int) -> None:
+    with pytest.raises(ValueError, match=rf"public_records is {count}: it must be in \[0, 4\]"):
+        split_records("a", EYE, test_fraction=0.2).set_aside(count, seed=0)
+
+
+def test_public_records_only_once() -> None:
+    with pytest.raises(ValueError, match="but 1 records are public already"):
+        split_records("a", EYE).set_aside(1, seed=0).set_aside(1, seed=0)
+
+
+def test_read_bytes(tmp_path) -> None:
+    plain, packed, cut, empty = (tmp_path / name for name in ("plain", "packed.gz", "cut.gz", "empty"))
+    plain.write_bytes(b"content")
+    packed.write_bytes(gzip.compress(b"content"))
+    cut.write_bytes(gzip.compress(b"content" * 100)[:-9])
+    empty.write_bytes(b"")
+    assert read_bytes(plain) == read_bytes(packed) == b"content"
+    with pytest.raises(ValueError, match=r"cut.gz is a damaged gzip file"):
+        read_bytes(cut)
+    with pytest.raises(ValueError, match="empty is empty"):
+        read_bytes(empty)
+    with pytest.raises(ValueError, match="there is no such file"):
+        read_bytes(tmp_path / "absent")

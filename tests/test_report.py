@@ -1,0 +1,156 @@
+"""Pictures, tables and the summary."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+
+from dpgen.report import (
+    Score,
+    epsilon_figure,
+    metrics_json,
+    metrics_markdown,
+    samples_figure,
+    summary,
+    write_atomically,
+    write_text,
+)
+
+PRIVACY = {"epsilon": 2.99961, "delta": 1e-5, "relation": "add_remove", "unit": "one record"}
+SCORES = [Score("train on synthetic", 0.71, 0.944, 0.142), Score("pairs", 0.25, 0.18, better="lower")]
+
+
+def images(n: int, d: int, share: float = 0.5) -> torch.Tensor:
+    return (torch.rand(n, d, generator=torch.Generator().manual_seed(n)) < share).to(torch.uint8)
+
+
+def darkness(path: Path) -> tuple[float, float]:
+    """Mean ink of the left and the right half of a picture."""
+    picture = 1 - np.asarray(imread(path), dtype=float)[..., :3].mean(-1)
+    left, right = np.array_split(picture, 2, axis=1)
+    return float(left.mean()), float(right.mean())
+
+
+def test_samples_figure_shows_real_left_and_synthetic_right(tmp_path: Path) -> None:
+    black, white = torch.ones(40, 20), torch.zeros(8, 20)
+    left, right = darkness(samples_figure(black, [white] * 5, (4, 5), tmp_path / "a.png"))
+    assert left > 2 * right
+    left, right = darkness(samples_figure(white, {"zero": black, "one": black}, (4, 5), tmp_path / "b.png"))
+    assert right > 1.5 * left
+
+
+def test_samples_figure_blank_short_and_labelled_rows(tmp_path: Path) -> None:
+    clusters = {"full": images(9, 12), "short": images(2, 12), "empty": images(0, 12)}
+    path = samples_figure(images(3, 12), clusters, (3, 4), tmp_path / "new" / "a.svg", per_row=4)
+    text = path.read_text()
+    assert all(f"<!-- {label} -->" in text for label in [*clusters, "real", "synthetic"])
+
+
+def test_records_that_are_no_images_are_compared_by_marginals(tmp_path: Path) -> None:
+    path = samples_figure(images(50, 7), [images(20, 7), images(0, 7)], None, tmp_path / "a.svg")
+    assert "<!-- share of ones, real -->" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("real", "clusters", "shape", "message"),
+    [
+        (images(0, 6), [images(2, 6)], (2, 3), r"real has shape \(0, 6\)"),
+        (images(2, 6), [], (2, 3), "synthetic_by_cluster has 0 clusters and no sample"),
+        (images(2, 6), [images(0, 6)] * 3, None, "synthetic_by_cluster has 3 clusters and no sample"),
+        (images(2, 6), [images(2, 5)], (2, 3), r"samples of cluster 0 have shape \(2, 5\): they must be \(m, 6\)"),
+        (images(2, 6), [images(2, 6)], (2, 2), r"image_shape is \(2, 2\): it must have 6 pixels"),
+    ],
+)
+def test_samples_figure_refuses(tmp_path: Path, real, clusters, shape, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        samples_figure(real, clusters, shape, tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_refuse_unknown_suffix_and_no_samples(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a.xyz': its suffix must be one of .*png.*svg"):
+        samples_figure(images(2, 6), [images(2, 6)], (2, 3), tmp_path / "a.xyz")
+    with pytest.raises(ValueError, match="per_row is 0: it must be >= 1"):
+        samples_figure(images(2, 6), [images(2, 6)], (2, 3), tmp_path / "a.png", per_row=0)
+
+
+def test_epsilon_figure(tmp_path: Path) -> None:
+    lines = {"PLD": [0.5, 0.8], "as published": [0.3, 0.4]}
+    text = epsilon_figure([1, 2], lines, tmp_path / "a.svg", delta=1e-5).read_text()
+    assert all(f"<!-- {label} -->" in text for label in [*lines, "epoch", "epsilon (delta = 1e-05)"])
+    with pytest.raises(ValueError, match=r"epsilons\['PLD'\] has length 2, epochs has length 3"):
+        epsilon_figure([1, 2, 3], lines, tmp_path / "b.svg", delta=1e-5)
+
+
+def test_pictures_leave_pyplot_alone(tmp_path: Path) -> None:
+    before = "matplotlib.pyplot" in sys.modules
+    samples_figure(images(2, 6), [images(2, 6)], (2, 3), tmp_path / "a.png")
+    assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+def test_writing_is_all_or_nothing(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.txt", "first é\n")
+    assert path.read_text(encoding="utf-8") == "first é\n"
+
+    def fail(file) -> None:
+        file.write(b"half")
+        raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        write_atomically(path, fail)
+    assert path.read_text(encoding="utf-8") == "first é\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_tables() -> None:
+    lines = metrics_markdown([*SCORES, Score("a|b", 0.0)]).splitlines()
+    assert lines[2:] == [
+        "| train on synthetic | higher | 0.71 | 0.944 | 0.142 |",
+        "| pairs | lower | 0.25 | 0.18 | - |",
+        r"| a\|b | higher | 0 | - | - |",
+    ]
+    assert [Score(**entry) for entry in json.loads(metrics_json(SCORES))] == SCORES
+
+
+def test_summary_says_what_a_reader_needs() -> None:
+    privacy = {**PRIVACY, "epsilon_replace_one": 5.8301, "accountant": "PLD"}
+    text = summary(
+        "DPGM on digits",
+        privacy=privacy,
+        released=["model", "synthetic.npz"],
+        directory="runs/7",
+        scores=SCORES,
+        notes=["test records are not protected", "public records are not protected"],
+    )
+    assert text.splitlines() == [
+        "DPGM on digits",
+        "privacy    epsilon 3 at delta 1e-05 (add or remove one record)",
+        "           epsilon replace one: 5.831",
+        "           accountant: PLD",
+        "released   model, synthetic.npz",
+        "where      runs/7",
+        "how good   train on synthetic  0.71    (real data 0.944; chance 0.142; higher is better)",
+        "           pairs               0.25    (real data 0.18; lower is better)",
+        "note       test records are not protected",
+        "           public records are not protected",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [(1.0, "1"), (1.00001, "1.001"), (0.9999, "0.9999"), (12345.6, "12350"), (float("inf"), "inf")],
+)
+def test_summary_never_rounds_epsilon_down(epsilon: float, shown: str) -> None:
+    text = summary("run", privacy={**PRIVACY, "epsilon": epsilon}, released=[], directory=".")
+    assert f"epsilon {shown} at" in text
+    assert "released   nothing" in text
+    assert float(shown) >= epsilon
+
+
+def test_summary_needs_the_whole_statement() -> None:
+    with pytest.raises(ValueError, match="privacy has no delta, unit: "):
+        summary("run", privacy={"epsilon": 1.0, "relation": "add_remove"}, released=[], directory=".")

@@ -1,0 +1,119 @@
+"""Set-valued records."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from dpgen.data import load_sets, sets
+from dpgen.data.sets import indicator_matrix, read_baskets
+
+LINES = "10 2 30\n2 30\n2\n\n30 2 2 7\n9 10\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    (tmp_path / "baskets.dat").write_text(LINES)
+    return str(tmp_path / "baskets.dat")
+
+
+def everything(records) -> list[list[int]]:
+    return sorted(records.x.tolist() + records.test_x.tolist())
+
+
+def test_all_items_in_numeric_order(path: str) -> None:
+    records = load_sets(path=path)
+    assert records.columns == ["2", "7", "9", "10", "30"]
+    assert everything(records) == sorted(
+        [[1, 0, 0, 1, 1], [1, 0, 0, 0, 1], [1, 0, 0, 0, 0], [0] * 5, [1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
+    )
+    assert (records.name, records.n, records.labels) == ("baskets", 5, None)
+    assert any("5 items were read from the records: epsilon does not cover" in note for note in records.notes)
+
+
+@pytest.mark.parametrize(
+    ("top", "columns"),
+    [(1, ["2"]), (2, ["2", "30"]), (3, ["2", "10", "30"]), (4, ["2", "7", "10", "30"])],
+)
+def test_top_items_count_records_not_repetitions(path: str, top: int, columns: list[str]) -> None:
+    records = load_sets(path=path, top_items=top)
+    assert records.columns == columns
+    assert any(f"{top} most frequent items were chosen on the records" in note for note in records.notes)
+
+
+def test_public_items_leave_no_note(path: str, tmp_path: Path) -> None:
+    (tmp_path / "items").write_text("30\n2 99\n")
+    records = load_sets(path=path, items_path=str(tmp_path / "items"))
+    assert records.columns == ["30", "2", "99"]
+    assert everything(records)[-1] == [1, 1, 0]
+    assert not any("item" in note for note in records.notes)
+
+
+def test_words_packed_and_public_records(tmp_path: Path) -> None:
+    file = tmp_path / "words.txt.gz"
+    file.write_bytes(gzip.compress("milk bread\r\nbread\tègg\n12 bread\nmilk\n".encode()))
+    records = load_sets(path=str(file), public_records=1)
+    assert records.columns == ["12", "bread", "milk", "ègg"]
+    assert (records.n, len(records.public_x)) == (2, 1)
+
+
+def test_matrix_agrees_with_brute_force() -> None:
+    baskets = [["a", "b"], [], ["z"], ["b", "b", "c"]]
+    items = ["c", "b", "a"]
+    assert indicator_matrix(baskets, items).tolist() == [[int(i in basket) for i in items] for basket in baskets]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top_items": 0}, r"top_items is 0: it must be in \[1, 5\]"),
+        ({"top_items": 6}, r"top_items is 6: it must be in \[1, 5\]"),
+        ({"top_items": 2, "items_path": "x"}, "top_items is 2 and items_path is 'x': give one"),
+        ({"items_path": "/nowhere/x"}, "path is '/nowhere/x': there is no such file"),
+        ({"test_fraction": 1.5}, r"test_fraction is 1.5"),
+        ({"public_records": 5}, r"public_records is 5: it must be in \[0, 4\]"),
+    ],
+)
+def test_options_are_refused(path: str, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_sets(path=path, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "holds no items"),
+        (b"1 2\n3,4\n", r"line 2 has '3,4': item ids must be separated by blanks"),
+        (b"1;2\n", "line 1 has '1;2'"),
+        (b"1 2\n\xff\xfe\n", "is not a text file: byte 4 is not UTF-8"),
+        (b"1 2\n\x00\x01\n3\n", "is not a text file: it holds zero bytes"),
+        (gzip.compress(b"1 2\n" * 50)[:-5], "is a damaged gzip file"),
+    ],
+)
+def test_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "bad").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_baskets(tmp_path / "bad")
+
+
+def test_repeated_public_item_is_refused(path: str, tmp_path: Path) -> None:
+    (tmp_path / "items").write_text("2 30 2")
+    with pytest.raises(ValueError, match="names item '2' more than once"):
+        load_sets(path=path, items_path=str(tmp_path / "items"))
+
+
+def test_table_too_large_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sets, "MAX_CELLS", 29)
+    with pytest.raises(ValueError, match="6 records x 5 items: at most 29 cells fit; lower top_items"):
+        load_sets(path=path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("DPGEN_DATA"), reason="DPGEN_DATA names no folder with real data")
+def test_real_retail() -> None:
+    path = Path(os.environ["DPGEN_DATA"]) / "retail" / "retail.dat.gz"
+    baskets = read_baskets(path)
+    assert (len(baskets), max(map(len, baskets))) == (88162, 76)
+    assert load_sets(path=str(path), top_items=1303).d == 1303
