@@ -55,7 +55,8 @@ def evaluate(release: PublicModel, records: Records, *, seed: int) -> tuple[list
     real = query_errors(records.test_x, records.x, seed=seed)
     marginals = query_errors(records.test_x, independent_marginals(records.x, records.n, generator=generator), seed=seed)
     scores += [
-        Score(f"counting queries {name}: relative error", value, real=real[name], chance=marginals[name], better="lower")
+        Score(f"counting queries {name}: relative error", value, real=real[name], chance=marginals[name], better="lower",
+            baseline="independent marginals")
         for name, value in errors.items()
     ]
     return scores, samples

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -51,8 +52,12 @@ class PrivacyStatement:
             "replace_one": ledger.epsilon(relation="replace_one"),
             "rdp": ledger.epsilon_rdp(),
         }
+        times = Counter[tuple[str, str, str | None]]()
+        for e in ledger.entries():
+            times[e.note, str(e.event), e.group] += e.count
         mechanisms = tuple(
-            {"note": e.note, "event": str(e.event), "count": e.count, "group": e.group} for e in ledger.entries()
+            {"note": note, "event": event, "count": count, "group": group}
+            for (note, event, group), count in times.items()
         )
         return cls(
             epsilon=ledger.epsilon(),

@@ -1,19 +1,23 @@
 """What a run shows: pictures, tables of scores, a summary in plain words."""
 
 import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Context
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
+from dpgen.files import write_atomically
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_ESCAPED_BAR = r"\|"
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,9 @@ class Score:
         name: what was measured.
         value: the release's figure.
         real: the same measure for real data in place of synthetic ones.
-        chance: the same measure without any knowledge of the records, or for a stated plain baseline.
+        chance: the same measure without any knowledge of the records, or for the plain baseline that is named.
         better: whether higher or lower figures are better.
+        baseline: what ``chance`` stands for, in a word or two.
     """
 
     name: str
@@ -33,29 +38,7 @@ class Score:
     real: float | None = None
     chance: float | None = None
     better: Literal["higher", "lower"] = "higher"
-
-
-def write_atomically(path: Path | str, write: Callable[[BinaryIO], Any]) -> Path:
-    """Calls ``write`` with a temporary file beside ``path``, flushes it to disk and renames it: all or nothing."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
-
-
-def write_text(path: Path | str, text: str) -> Path:
-    """Writes ``text`` as UTF-8, atomically."""
-    return write_atomically(path, lambda file: file.write(text.encode("utf-8")))
+    baseline: str = "chance"
 
 
 def samples_figure(
@@ -117,14 +100,15 @@ def metrics_markdown(scores: Sequence[Score]) -> str:
 
     Example:
         >>> print(metrics_markdown([Score("accuracy", 0.8, real=0.95, chance=0.1)]))
-        | measure | better | synthetic | real data | chance |
+        | measure | better | synthetic | real data | baseline |
         |---|---|---|---|---|
-        | accuracy | higher | 0.8 | 0.95 | 0.1 |
+        | accuracy | higher | 0.8 | 0.95 | 0.1 (chance) |
     """
-    lines = ["| measure | better | synthetic | real data | chance |", "|---|---|---|---|---|"]
+    lines = ["| measure | better | synthetic | real data | baseline |", "|---|---|---|---|---|"]
     for score in scores:
-        cells = [score.name.replace("|", "\\|"), score.better, *map(_number, (score.value, score.real, score.chance))]
-        lines.append(f"| {' | '.join(cells)} |")
+        baseline = _number(score.chance) + ("" if score.chance is None else f" ({score.baseline})")
+        cells = [score.name, score.better, _number(score.value), _number(score.real), baseline]
+        lines.append(f"| {' | '.join(cell.replace('|', _ESCAPED_BAR) for cell in cells)} |")
     return "\n".join(lines)
 
 
@@ -186,7 +170,7 @@ def _entry(label: str, text: str) -> str:
 
 
 def _beside(score: Score) -> str:
-    references = [(score.real, "real data"), (score.chance, "chance")]
+    references = [(score.real, "real data"), (score.chance, score.baseline)]
     known = [f"{name} {_number(value)}" for value, name in references if value is not None]
     return f"{_number(score.value):<8}({'; '.join([*known, f'{score.better} is better'])})"
 
@@ -215,7 +199,11 @@ def _save(figure: "Figure", path: Path | str) -> Path:
     choices = figure.canvas.get_supported_filetypes()
     if suffix not in choices:
         raise ValueError(f"path is {str(path)!r}: its suffix must be one of {', '.join(sorted(choices))}")
-    return write_atomically(path, lambda file: figure.savefig(file, format=suffix, dpi=150))
+    content = BytesIO()
+    figure.savefig(content, format=suffix, dpi=150)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(Path(path), content.getvalue())
+    return Path(path)
 
 
 def _images_figure(

@@ -54,16 +54,16 @@ def test_kernel_error_is_the_closed_form_and_below_that_of_shifted_cosines() -> 
     x = sparse_records(1)
     y = x.clone()
     y[0, :64] = 1 - y[0, :64]  # distance^2 is 64: the typical kernel value .53 of handwritten digits
-    both, kernel, draws = torch.cat([x, y]), math.exp(-0.64), 400
+    both, kernel, draws = torch.cat([x, y]), math.exp(-0.64), 250
 
     def rmse(z: Callable[[int], torch.Tensor]) -> float:
-        errors = torch.stack([z(s)[0] @ z(s)[1] - kernel for s in range(draws)])
+        errors = torch.stack([torch.dot(*z(seed)) - kernel for seed in range(draws)])
         return float(errors.square().mean().sqrt())
 
     pairs = rmse(lambda s: features(seed=s)(both))
     shifted = rmse(lambda s: cosines(both, 200, 0.01, torch.Generator().manual_seed(s)))
-    assert pairs == pytest.approx(0.051, rel=0.12)  # 400 draws: standard error 3.5 %
-    assert shifted == pytest.approx(0.061, rel=0.12)
+    assert pairs == pytest.approx(0.051, rel=0.16)  # 250 draws: standard error 4.5 %
+    assert shifted == pytest.approx(0.061, rel=0.16)
     assert rmse(lambda s: features(seed=s, gamma=2 * 0.01**2)(both)) > 0.3  # standard deviation 2 gamma, as printed
 
 

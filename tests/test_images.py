@@ -114,7 +114,7 @@ def test_download_is_torchvisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert load_mnist(data_root=str(tmp_path), download=True).n == 12
     assert load_mnist(data_root=str(tmp_path)).n == 12
     (tmp_path / "other").mkdir()
-    with pytest.raises(ValueError, match="fashion_mnist could not be downloaded into .*other: no route"):
+    with pytest.raises(ValueError, match=r"fashion_mnist could not be downloaded into .*other: no route"):
         load_fashion_mnist(data_root=str(tmp_path / "other"), download=True)
 
 

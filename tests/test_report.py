@@ -1,6 +1,7 @@
 """Pictures, tables and the summary."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,12 +17,10 @@ from dpgen.report import (
     metrics_markdown,
     samples_figure,
     summary,
-    write_atomically,
-    write_text,
 )
 
 PRIVACY = {"epsilon": 2.99961, "delta": 1e-5, "relation": "add_remove", "unit": "one record"}
-SCORES = [Score("train on synthetic", 0.71, 0.944, 0.142), Score("pairs", 0.25, 0.18, better="lower")]
+SCORES = [Score("train on synthetic", 0.71, 0.944, 0.142), Score("pairs", 0.25, 0.18, 0.43, "lower", "independent")]
 
 
 def images(n: int, d: int, share: float = 0.5) -> torch.Tensor:
@@ -92,25 +91,25 @@ def test_pictures_leave_pyplot_alone(tmp_path: Path) -> None:
     assert ("matplotlib.pyplot" in sys.modules) == before
 
 
-def test_writing_is_all_or_nothing(tmp_path: Path) -> None:
-    path = write_text(tmp_path / "a.txt", "first é\n")
-    assert path.read_text(encoding="utf-8") == "first é\n"
+def test_a_picture_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = samples_figure(images(2, 6), [images(2, 6)], (2, 3), tmp_path / "a.png")
+    before = path.read_bytes()
 
-    def fail(file) -> None:
-        file.write(b"half")
-        raise RuntimeError("disk full")
+    def fail(source: str, target: Path) -> None:
+        raise OSError("disk full")
 
-    with pytest.raises(RuntimeError, match="disk full"):
-        write_atomically(path, fail)
-    assert path.read_text(encoding="utf-8") == "first é\n"
-    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        samples_figure(images(9, 6), [images(9, 6)], (2, 3), path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
 
 
 def test_tables() -> None:
     lines = metrics_markdown([*SCORES, Score("a|b", 0.0)]).splitlines()
     assert lines[2:] == [
-        "| train on synthetic | higher | 0.71 | 0.944 | 0.142 |",
-        "| pairs | lower | 0.25 | 0.18 | - |",
+        "| train on synthetic | higher | 0.71 | 0.944 | 0.142 (chance) |",
+        "| pairs | lower | 0.25 | 0.18 | 0.43 (independent) |",
         r"| a\|b | higher | 0 | - | - |",
     ]
     assert [Score(**entry) for entry in json.loads(metrics_json(SCORES))] == SCORES
@@ -134,7 +133,7 @@ def test_summary_says_what_a_reader_needs() -> None:
         "released   model, synthetic.npz",
         "where      runs/7",
         "how good   train on synthetic  0.71    (real data 0.944; chance 0.142; higher is better)",
-        "           pairs               0.25    (real data 0.18; lower is better)",
+        "           pairs               0.25    (real data 0.18; independent 0.43; lower is better)",
         "note       test records are not protected",
         "           public records are not protected",
     ]

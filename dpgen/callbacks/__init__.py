@@ -1,7 +1,7 @@
 """Lightning callbacks: the privacy accountant, clipping policies, previews of the released model."""
 
 from dpgen.callbacks.accountant import PrivacyAccountant
-from dpgen.callbacks.clipping import AutomaticClipping, BoundedClipping, Clipping
+from dpgen.callbacks.policies import AutomaticClipping, BoundedClipping, Clipping
 from dpgen.callbacks.dpnorm import DPNorm, QuantileClipping
 from dpgen.callbacks.previews import Previews
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from dpgen.callbacks.clipping import BoundedClipping
+from dpgen.callbacks.policies import BoundedClipping
 
 
 def bin_edges(c_max: float, bins: int, spacing: Literal["linear", "log"]) -> Tensor:

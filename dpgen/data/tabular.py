@@ -1,5 +1,6 @@
 """Tables of zeros and ones: csv, parquet and npy files."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +37,12 @@ def load_csv(
         ValueError: if the file is missing, empty or unreadable, lacks the label column, or has values but 0 and 1.
     """
     try:
-        table = pd.read_csv(_existing(path), low_memory=False)
-    except (ValueError, OSError, EOFError) as error:
+        with warnings.catch_warnings():
+            # Lines longer than the header: pandas would warn and drop the surplus, or take it for an index.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(_existing(path), low_memory=False, index_col=False)
+    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
         raise ValueError(f"{path} cannot be read as csv: {_one_line(error)}") from error
-    if not isinstance(table.index, pd.RangeIndex):
-        raise ValueError(f"{path} has lines with more values than its {len(table.columns)} column names")
     if len(table.columns) > 1 and all(name.split(".")[0] in ("0", "1") for name in table.columns):
         raise ValueError(
             f"{path} has no header: its first line is {', '.join(table.columns[:5])}, ... where names belong"

@@ -3,14 +3,14 @@
 | case | who serves it |
 |---|---|
 | Gaussians without sampling | closed form (Balle, Wang 2018) |
-| Poisson-sampled Gaussians, any composition with Gaussians | `pld.py`; as tight as dp_accounting's PLD, 20-100x faster, no floor on delta |
-| anything else that `dp_accounting` knows (Laplace, mixtures, ...) | its `PLDAccountant`, the grid refined until epsilon settles |
+| Poisson-sampled Gaussians, also with Gaussians | `pld.py`: dp_accounting's method, faster, no floor on delta |
+| what else `dp_accounting` knows (Laplace, mixtures) | its `PLDAccountant`, refined until epsilon settles |
 | `accountant="prv"` | opacus (removing a record only, add/remove): a cross-check, not part of `tightest` |
 | `accountant="rdp"` | the stable moments of `moments.py` |
 
-Replace-one: the sensitivity of EVERY Gaussian doubles. A replaced record may turn its bounded vector around while it stays in
-the same cluster, so sums move by 2 and not by sqrt(2); sqrt(2) only covers counts, and sums of a record that moves from one
-cluster to another. dp_accounting's RDP accountant leaves the factor out; its PLD has it.
+Replace-one: the sensitivity of EVERY Gaussian doubles. A replaced record may turn its bounded vector around while it
+stays in the same cluster, so sums move by 2 and not by sqrt(2); sqrt(2) only covers counts, and sums of a record that
+moves from one cluster to another. dp_accounting's RDP accountant leaves the factor out; its PLD has it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def epsilon(
     `tightest` is the smaller of PLD and RDP: both are proofs, in both directions of the relation.
 
     Raises:
-        ValueError: delta outside (0, 1), an unknown relation or accountant, or an event that the accountant cannot bound.
+        ValueError: delta outside (0, 1), an unknown relation or accountant, or an event that the accountant cannot
+        bound.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
     >>> round(epsilon(gaussian_event(1.0), 1e-5), 4)
@@ -127,24 +128,24 @@ def _gaussian_delta_of(mu: float, epsilon: float) -> float:
 
     if mu in (0, math.inf):
         return 0.0 if mu == 0 else 1.0
+    if epsilon == math.inf:
+        return 0.0
     a = float(log_ndtr(mu / 2 - epsilon / mu))
     b = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
     return math.exp(a) * -math.expm1(min(b - a, 0.0))
 
 
 def _gaussian_epsilon_of(mu: float, delta: float) -> float:
-    """Epsilon of a Gaussian with `mu = sensitivity / std`, from above, to 1e-12."""
+    """Epsilon of a Gaussian with `mu = sensitivity / std`, from above, to 1e-10."""
     if mu in (0, math.inf):
         return mu
     if _gaussian_delta_of(mu, 0.0) <= delta:
         return 0.0
     low, high = 0.0, mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
-    while high - low > 1e-13 * high:
+    while high - low > 1e-12 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if _gaussian_delta_of(mu, middle) > delta else (low, middle)
-        if middle in (low, high) and not low < (low + high) / 2 < high:
-            break
-    return high
+    return high * (1 + 1e-10)  # room for the rounding of the logarithms
 
 
 @lru_cache(maxsize=4096)
@@ -157,7 +158,7 @@ def _gaussian_epsilon(key: Key, delta: float, relation: Relation) -> float:
         return 0.0
     worst = 0.0
     for direction in _directions(relation):
-        worst = max(worst, pld.epsilon(dict(key), delta, direction))
+        worst = max(worst, pld.epsilon(dict(key), delta, direction, enough=worst))
     return min(bound, worst)
 
 
@@ -166,7 +167,12 @@ def _gaussian_delta(key: Key, epsilon: float, relation: Relation) -> float:
     mu = _plain(key, relation)
     if mu is not None:
         return _gaussian_delta_of(mu, epsilon)
-    return max(pld.delta(dict(key), epsilon, direction) for direction in _directions(relation))
+    if epsilon == math.inf:
+        return 0.0
+    worst = 0.0
+    for direction in _directions(relation):
+        worst = max(worst, pld.delta(dict(key), epsilon, direction, enough=worst))
+    return worst
 
 
 def _directions(relation: Relation) -> tuple[pld.Direction, ...]:
@@ -175,15 +181,10 @@ def _directions(relation: Relation) -> tuple[pld.Direction, ...]:
 
 @lru_cache(maxsize=256)
 def _alphas(rate: float, sigma: float, relation: Relation) -> np.ndarray:
-    """Log-moments at `moments.ORDERS`, inf where they cannot be computed."""
+    """Log-moments at `moments.ORDERS`, inf at orders so high (losses of 1000 nats) that they never decide."""
     function = moments.replaced_alpha if relation == "replace_one" else moments.subsampled_gaussian_alpha
-    values = []
-    for order in moments.ORDERS:
-        try:
-            values.append(function(order, rate, sigma))
-        except ValueError:
-            values.append(math.inf)
-    return np.array(values)
+    highest = max(2.0, 2000 * sigma**2)
+    return np.array([function(order, rate, sigma) if order <= highest else math.inf for order in moments.ORDERS])
 
 
 def _rdp(key: Key, delta: float, relation: Relation) -> float:

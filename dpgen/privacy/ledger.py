@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import combinations
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
+from dpgen.privacy.parallel import Loads, Mechanism, Relation, rdp_bound, worst
 
 if TYPE_CHECKING:
-    import numpy as np
     from dp_accounting import DpEvent
 
     from dpgen.privacy.accountants import Accountant
 
 __all__ = ["Budget", "BudgetExceeded", "Ledger", "LedgerEntry", "LedgerError"]
-
-Relation = Literal["add_remove", "replace_one"]
 
 _FORMAT = 1
 
@@ -58,34 +55,18 @@ class LedgerEntry:
     group: str | None
 
 
-@dataclass(eq=False)
-class _Mechanism:
-    """One declared (event, note, group) with what was charged and what is already known to fit."""
-
-    event: DpEvent
-    note: str
-    group: str | None
-    code: str
-    number: int | None = None
-    count: int = 0
-    allowed: int = 0
-    recent: int = 0
-    alphas: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-Loads = list[tuple[_Mechanism, int]]
-
-
 class Ledger:
     """Asks, records, then lets the mechanism run; never the other way round.
 
-    A charge is refused with `BudgetExceeded` before anything is recorded. What is recorded counts as spent, also when the
-    process dies before the mechanism runs, and also when a resumed run does the same step again.
+    A charge is refused with `BudgetExceeded` before anything is recorded. What is recorded counts as spent, also when
+    the process dies before the mechanism runs, and also when a resumed run does the same step again.
 
-    `group` is parallel composition: charges of different groups must touch disjoint records. Under add_remove the total is
-    the worst of (ungrouped + one group); under replace_one a record may leave one group for another, so the two worst groups add.
+    `group` is parallel composition: charges of different groups must touch disjoint records. Under add_remove the
+    total is the worst of (ungrouped + one group); under replace_one a record may leave one group for another, so the
+    two worst groups add.
 
-    `budget` None only reports, at `delta`. `path` is a new file (`Ledger.open` resumes one); without it nothing is kept.
+    `budget` None only reports, at `delta`. `path` is a new file (`Ledger.open` resumes one); without it nothing is
+    kept.
 
     Raises:
         ValueError: budget and delta both or neither given, or an unknown relation.
@@ -95,7 +76,7 @@ class Ledger:
     >>> ledger = Ledger(Budget(1.0, 1e-5))
     >>> ledger.charge(gaussian_event(10.0), note="histogram")
     >>> round(ledger.epsilon(), 2), ledger.allowance(gaussian_event(10.0))
-    (0.35, 5)
+    (0.34, 6)
     """
 
     def __init__(
@@ -115,11 +96,12 @@ class Ledger:
         self.delta = budget.delta if budget else Budget(1.0, cast(float, delta)).delta
         self.relation: Relation = relation
         self.unit = unit
-        self._declared: list[_Mechanism] = []
-        self._known: dict[Any, _Mechanism] = {}
+        self._declared: list[Mechanism] = []
+        self._known: dict[Any, Mechanism] = {}
         self._runs: list[list[Any]] = []
         self._charged = array("q")  # charges up to and including each line
         self._cache: dict[Any, Any] = {}
+        self._clock = 0
         self._certified = math.inf  # epsilon of the counts `allowed`, which are never below the charged ones
         self._file = LedgerFile(Path(path) if path is not None else None)
         self._file.create()
@@ -181,7 +163,7 @@ class Ledger:
             self._charged.append(total)
         self._charged.append(total + charged)
 
-    def _find(self, event: DpEvent, note: str, group: str | None) -> _Mechanism:
+    def _find(self, event: DpEvent, note: str, group: str | None) -> Mechanism:
         try:
             key: Any = (event, note, group)
             found = self._known.get(key)
@@ -191,17 +173,18 @@ class Ledger:
         if found is None:
             if not (isinstance(note, str) and (group is None or isinstance(group, str))):
                 raise ValueError(f"note is {note!r} and group is {group!r}; both must be strings, group may be None")
-            found = _Mechanism(event, note, group, _code(event))
+            found = Mechanism.of(event, note, group)
             self._known[key] = found
         return found
 
-    def _declare(self, mechanism: _Mechanism) -> None:
+    def _declare(self, mechanism: Mechanism) -> None:
         mechanism.number = len(self._declared)
         self._declared.append(mechanism)
 
-    def _book(self, mechanism: _Mechanism, count: int) -> None:
+    def _book(self, mechanism: Mechanism, count: int) -> None:
         mechanism.count += count
-        mechanism.recent += count
+        self._clock += 1
+        mechanism.last, mechanism.size = self._clock, count
         if self._runs and self._runs[-1][0] is mechanism:
             self._runs[-1][1] += count
         else:
@@ -234,28 +217,35 @@ class Ledger:
             self._append([f'{{"charge":{mechanism.number},"count":{count}}}'], charged=count)
         self._book(mechanism, count)
 
-    def _extend(self, mechanism: _Mechanism, count: int) -> None:
-        """Find counts that fit the budget with room for more of what was charged lately, `mechanism` at least."""
+    def _extend(self, mechanism: Mechanism, count: int) -> None:
+        """Find counts that fit the budget with room for more of what was charged lately, `mechanism` at least.
+
+        RDP is asked first: it is cheap, never below the truth, and enough while the budget is far.
+        """
         budget = cast(Budget, self.budget)
         asked = self._loads(mechanism, count)
-        needed = self._spent(asked)
+        needed = self._rdp(asked)
+        if needed > budget.epsilon:
+            needed = self._spent(asked)
         if needed > budget.epsilon:
             raise BudgetExceeded(
                 f"budget epsilon {budget.epsilon:.6g} at delta {budget.delta:g} ({self.relation}, {self.unit}): "
                 f"spent {self.epsilon():.6g}, {count} x {mechanism.note!r} would bring it to {needed:.6g}"
             )
-        rates = {id(m): m.recent for m, _ in asked}
-        rates[id(mechanism)] = max(count, mechanism.recent)
+        since = self._clock - 2 * len(self._declared) - 8
+        rates = {id(m): m.size if m.last > since else 0 for m, _ in asked} | {id(mechanism): count}
 
         def scaled(scale: int) -> Loads:
             return [(m, n + scale * rates[id(m)]) for m, n in asked]
 
-        best = _largest(lambda scale: self._spent(scaled(scale), accountant="rdp") <= budget.epsilon)
+        best = _largest(lambda scale: self._rdp(scaled(scale)) <= budget.epsilon)
         if best == 0:
             best = _largest(lambda scale: self._spent(scaled(scale)) <= budget.epsilon)
-        self._certified = self._spent(scaled(best)) if best else needed
+            self._certified = self._spent(scaled(best))
+        else:
+            self._certified = self._rdp(scaled(best))
         for m, n in scaled(best):
-            m.allowed, m.recent = n, 0
+            m.allowed = n
 
     def allowance(self, event: DpEvent, *, group: str | None = None) -> int:
         """How many more charges of `event` fit the budget; without a budget there is no limit to state.
@@ -265,13 +255,13 @@ class Ledger:
         """
         if self.budget is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
-        limit, extra = self.budget.epsilon, _Mechanism(event, "", group, _code(event))
+        limit, extra = self.budget.epsilon, Mechanism.of(event, "", group)
         key = ("allowance", extra.code, group)
         if key not in self._cache:
             self._cache[key] = _largest(lambda n: self._spent([*self._loads(), (extra, n)]) <= limit, exact=True)
         return int(self._cache[key])
 
-    def _loads(self, mechanism: _Mechanism | None = None, count: int = 0) -> Loads:
+    def _loads(self, mechanism: Mechanism | None = None, count: int = 0) -> Loads:
         """What was charged, with `count` more of `mechanism`."""
         loads = [(m, m.count + (count if m is mechanism else 0)) for m in self._declared]
         return loads if mechanism is None or mechanism.number is not None else [*loads, (mechanism, count)]
@@ -284,17 +274,7 @@ class Ledger:
         relation: Relation | None = None,
         accountant: Accountant = "tightest",
     ) -> float:
-        return self._worst(loads, delta or self.delta, relation or self.relation, accountant)[0]
-
-    @staticmethod
-    def _worst(loads: Loads, delta: float, relation: Relation, accountant: Accountant) -> tuple[float, DpEvent]:
-        """Epsilon and event of the worst record: ungrouped charges with the group or groups it can be in."""
-        from dpgen.privacy.accountants import epsilon
-
-        cases = [_composed(case) for case in _cases(loads, relation)]
-        values = [epsilon(event, delta, relation=relation, accountant=accountant) for event in cases]
-        worst = max(range(len(cases)), key=values.__getitem__)
-        return values[worst], cases[worst]
+        return worst(loads, delta or self.delta, relation or self.relation, accountant)[0]
 
     def epsilon(
         self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
@@ -310,23 +290,13 @@ class Ledger:
 
     def epsilon_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
-        import numpy as np
+        return self._rdp(self._loads())
 
-        from dpgen.privacy import moments
-        from dpgen.privacy.accountants import event_alphas
-
-        totals: dict[str | None, np.ndarray] = {None: np.zeros(len(moments.ORDERS))}
-        for m in self._declared:
-            if self.relation not in m.alphas:
-                m.alphas[self.relation] = event_alphas(m.event, self.relation)
-            totals[m.group] = totals.get(m.group, 0.0) + m.count * m.alphas[self.relation]
-        base = totals.pop(None)
-        groups = list(totals.values())
-        if self.relation == "replace_one" and len(groups) > 1:
-            groups = [a + b for a, b in combinations(groups, 2)]
-        orders = np.array(moments.ORDERS)
-        cases = [base + group for group in groups] or [base]
-        return max(moments.rdp_epsilon(case, self.delta, orders) if case.any() else 0.0 for case in cases)
+    def _rdp(self, loads: Loads) -> float:
+        try:
+            return rdp_bound(loads, self.delta, self.relation)
+        except ValueError:  # an event without moments
+            return self._spent(loads)
 
     def entries(self) -> list[LedgerEntry]:
         """Charges in order, equal neighbours merged."""
@@ -334,7 +304,7 @@ class Ledger:
 
     def event(self) -> DpEvent:
         """One composed event for other tools: the worst record's, see `group`."""
-        return self._worst(self._loads(), self.delta, self.relation, "tightest")[1]
+        return worst(self._loads(), self.delta, self.relation, "tightest")[1]
 
     @property
     def remaining(self) -> float:
@@ -364,7 +334,7 @@ class Ledger:
         if lines > self._file.lines:
             raise LedgerError(f"{where}: has {self._file.lines} lines, the checkpoint saw {lines}: the ledger was cut")
         if lines < 1 or self._file.head_at(lines) != head:
-            raise LedgerError(f"{where}: differs from what the checkpoint saw at line {lines}: edited or of another run")
+            raise LedgerError(f"{where}: differs from what the checkpoint saw at line {lines}: edited or another run")
         return int(self._charged[-1] - self._charged[lines - 1])
 
     def sync(self) -> None:
@@ -388,13 +358,6 @@ def _count(count: Any) -> int:
     return count
 
 
-def _code(event: DpEvent) -> str:
-    try:
-        return json.dumps(encode_event(event), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"event {event!r} cannot be recorded: {error}") from None
-
-
 def _largest(fits: Callable[[int], bool], *, exact: bool = False, most: int = 10**9) -> int:
     """Largest n with `fits(n)` (within 3 % unless `exact`), 0 if none, `most` at most."""
     low, high = 0, 1
@@ -406,28 +369,3 @@ def _largest(fits: Callable[[int], bool], *, exact: bool = False, most: int = 10
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _cases(loads: Loads, relation: Relation) -> Iterator[Loads]:
-    """The compositions one record can be in; groups with equal charges are looked at once."""
-    groups: dict[str | None, Loads] = {None: []}
-    for mechanism, count in loads:
-        if count:
-            groups.setdefault(mechanism.group, []).append((mechanism, count))
-    base = groups.pop(None)
-    if relation == "add_remove" or len(groups) < 2:
-        candidates: Iterable[Loads] = groups.values() if groups else [[]]
-    else:
-        candidates = [a + b for a, b in combinations(groups.values(), 2)]
-    seen = set()
-    for extra in candidates:
-        signature = tuple(sorted((m.code, n) for m, n in extra))
-        if signature not in seen:
-            seen.add(signature)
-            yield base + extra
-
-
-def _composed(loads: Loads) -> DpEvent:
-    from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
-
-    return ComposedDpEvent([SelfComposedDpEvent(m.event, n) for m, n in loads])

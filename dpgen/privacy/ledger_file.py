@@ -1,7 +1,8 @@
 """The file under a ledger: append-only lines of JSON, each chained to the one before, one write per append, one writer.
 
-A line is `{..., "chain": c}` with `c` the first 128 bits of sha256(previous chain value + line without its chain). The chain
-detects accidents and careless edits; it is no signature, since who can write the file can rewrite all of it.
+A line is `{..., "chain": c}` with `c` the first 128 bits of sha256(previous chain value + line without its chain).
+The chain detects accidents and careless edits; it is no signature, since who can write the file can rewrite all of
+it.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class LedgerFile:
                 expected = sha256(self._head.encode() + body).hexdigest()[:_CHAIN]
                 if not mark or chain != expected.encode() + b'"}\n':
                     raise LedgerError(
-                        f"{self.path}: line {number} does not match its checksum: edited, or lines before it are missing"
+                        f"{self.path}: line {number} does not match its checksum: edited, or lines above are missing"
                     )
                 self._advance(expected, len(raw))
                 yield json.loads(body)
@@ -128,7 +129,7 @@ class LedgerFile:
         if self._closed:
             raise LedgerError(f"{self.path or 'ledger'}: closed; open it again before charging")
         if os.getpid() != self._pid:
-            raise LedgerError(f"{self.path or 'ledger'}: charged in a forked process; charge in the process that opened it")
+            raise LedgerError(f"{self.path or 'ledger'}: charged in a forked process; only its opener may charge")
         chain, text, chains = self._head, b"", []
         for body in bodies:
             raw = body.encode()

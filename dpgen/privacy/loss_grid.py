@@ -1,9 +1,9 @@
 """One Poisson-sampled Gaussian as a pair of discrete distributions of its privacy loss that dominates it.
 
-The pair lives on the grid `step * Z`. Each cell of losses keeps its mass under both distributions, split between its two ends
-("connect the dots", Doroshenko et al. 2022), so every hockey stick of the discrete pair is at least the true one. In units of the
-sensitivity, with `M(+-1) = (1-q) N(0) + q N(+-1)`: `remove` is M(1) against N(0), `add` is N(0) against M(1), and `replace` is M(1)
-against M(-1).
+The pair lives on the grid `step * Z`. Each cell of losses keeps its mass under both distributions, split between its
+two ends ("connect the dots", Doroshenko et al. 2022), so every hockey stick of the discrete pair is at least the true
+one. In units of the sensitivity, with `M(+-1) = (1-q) N(0) + q N(+-1)`: `remove` is M(1) against N(0), `add` is N(0)
+against M(1), and `replace` is M(1) against M(-1).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
+    Array = NDArray[Any]
 
 Direction = Literal["remove", "add", "replace"]
 

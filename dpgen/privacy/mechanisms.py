@@ -1,7 +1,7 @@
 """Gaussian mechanisms as events: what is released, in units of its sensitivity.
 
-Events are `dp_accounting`'s, so other tools can read a ledger. `dp_accounting` is imported when the first event is made:
-importing this module stays cheap.
+Events are `dp_accounting`'s, so other tools can read a ledger. `dp_accounting` is imported when the first event is
+made: importing this module stays cheap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _positive(name: str, value: float) -> float:
 
 
 def _whole(name: str, value: int, least: int = 1) -> int:
-    if isinstance(value, bool) or value != int(value) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number >= {least}")
     return int(value)
 
@@ -53,8 +53,8 @@ def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
 def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> DpEvent:
     """One Gaussian release on a Poisson draw of the records: each record takes part with probability `sampling_rate`.
 
-    Only a fresh, secret, independent draw per event earns this event (Mironov, Talwar, Zhang 2019, section 3); a shuffled
-    loader does not. `sampling_rate` 1 is the plain Gaussian.
+    Only a fresh, secret, independent draw per event earns this event (Mironov, Talwar, Zhang 2019, section 3); a
+    shuffled loader does not. `sampling_rate` 1 is the plain Gaussian.
 
     Raises:
         ValueError: `sampling_rate` not in (0, 1] or `noise_multiplier` not in (0, inf).
@@ -73,13 +73,13 @@ def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> 
 def effective_multiplier(*noise_multipliers: float) -> float:
     """The one Gaussian that dominates the joint release of several: `1 / sigma^2 = sum 1 / sigma_i^2`.
 
-    It may depend on the same Poisson draw: condition on the draw, compose there, then mix over the draw, which is linear
-    in the output distribution. (Adding the moments of the parts instead, as Acs et al. 2017, Theorem 3, bounds nothing.)
+    It may depend on the same Poisson draw: condition on the draw, compose there, then mix over the draw, which is
+    linear in the output distribution. (Adding moments of the parts, as Acs et al. 2017, Theorem 3, bounds nothing.)
 
     Raises:
         ValueError: no multiplier, or one not in (0, inf].
 
-    >>> effective_multiplier(2.0, 2.0) ** 2
+    >>> round(effective_multiplier(2.0, 2.0) ** 2, 12)
     2.0
     """
     if not noise_multipliers:
@@ -94,8 +94,8 @@ def effective_multiplier(*noise_multipliers: float) -> float:
 class GaussianMechanism:
     """Adds `N(0, (noise_multiplier * sensitivity)^2)` to every entry.
 
-    `sensitivity` is the largest L2 norm by which one record moves the values (add/remove-one), in the unit of the values.
-    Integers are given a rounded normal: rounding is post-processing, so the same event covers them.
+    `sensitivity` is the largest L2 norm by which one record moves the values (add/remove-one), in the unit of the
+    values. Integers are given a rounded normal: rounding is post-processing, so the same event covers them.
 
     >>> GaussianMechanism(2.0, sensitivity=3.0).noise_std
     6.0
@@ -136,7 +136,8 @@ class GaussianMechanism:
             raise TypeError(f"values have dtype {values.dtype}; they must be floating point or int64")
         if not bool(torch.isfinite(values).all()):
             raise ValueError("values hold NaN or infinite entries; they must all be finite")
-        return source.add_normal_(values.detach().clone(memory_format=torch.contiguous_format), noise_std=self.noise_std)
+        copy = values.detach().clone(memory_format=torch.contiguous_format)
+        return source.add_normal_(copy, noise_std=self.noise_std)
 
 
 def walk(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
@@ -148,7 +149,7 @@ def walk(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
     import dp_accounting as dpa
 
     if isinstance(event, dpa.SelfComposedDpEvent):
-        yield from walk(event.event, count * event.count)
+        yield from walk(event.event, count * _whole("count", event.count, least=0))
     elif isinstance(event, dpa.ComposedDpEvent):
         for part in event.events:
             yield from walk(part, count)
@@ -163,6 +164,7 @@ def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
 
     Raises:
         UnsupportedEvent: anything else is in the event.
+        ValueError: a rate outside [0, 1], a negative multiplier or count, or NaN.
 
     >>> gaussian_parts(subsampled_gaussian_event(0.5, 2.0))
     Counter({(0.5, 2.0): 1})
@@ -171,14 +173,19 @@ def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
 
     parts: Counter[tuple[float, float]] = Counter()
     for leaf, count in walk(event):
-        rate = 1.0
-        inner = leaf
+        rate, inner = 1.0, leaf
         if isinstance(leaf, dpa.PoissonSampledDpEvent):
             rate, inner = float(leaf.sampling_probability), leaf.event
+        if not 0 <= rate <= 1:
+            raise ValueError(f"sampling_probability is {rate!r}; it must lie in [0, 1]")
         if isinstance(inner, dpa.NonPrivateDpEvent):
-            parts[1.0, 0.0] += count
-        elif not isinstance(inner, dpa.GaussianDpEvent):
+            parts[1.0, 0.0] += count if rate else 0
+            continue
+        if not isinstance(inner, dpa.GaussianDpEvent):
             raise UnsupportedEvent(f"event {leaf!r} is not a Gaussian, Poisson-sampled or not")
-        elif rate > 0 and inner.noise_multiplier < math.inf:
-            parts[rate, float(inner.noise_multiplier)] += count
+        sigma = float(inner.noise_multiplier)
+        if not sigma >= 0:
+            raise ValueError(f"noise_multiplier is {sigma!r}; it must be >= 0")
+        if rate > 0 and sigma < math.inf:
+            parts[rate, sigma] += count
     return parts

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
+    Array = NDArray[Any]
 
 # Orders (lambda) at which moments are kept: fine where epsilon is decided, sparse at both ends.
 ORDERS: tuple[float, ...] = tuple(
@@ -64,7 +64,8 @@ def _ratio(z: Array, sampling_rate: float, noise_multiplier: float) -> tuple[Arr
     t = (2.0 * z - 1.0) / (2.0 * noise_multiplier**2)
     x = sampling_rate * np.expm1(np.minimum(t, 700.0))
     kept = math.log1p(-sampling_rate) if sampling_rate < 1 else -math.inf
-    log_ratio = np.where(x < 0.5, np.log1p(np.maximum(x, -1.0 + 1e-300)), np.logaddexp(kept, math.log(sampling_rate) + t))
+    far = np.logaddexp(kept, math.log(sampling_rate) + t)
+    log_ratio = np.where(x < 0.5, np.log1p(np.maximum(x, -1.0 + 1e-16)), far)
     return x, log_ratio
 
 
@@ -100,9 +101,9 @@ def _check(order: float, sampling_rate: float, noise_multiplier: float) -> None:
 def subsampled_gaussian_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
     """Log-moment `alpha(order)` of one Poisson-sampled Gaussian, any real order, add/remove-one.
 
-    `alpha = log E_z (1 + x)^(order + 1)`, `x = q (e^((2z - 1) / (2 sigma^2)) - 1)`, `z ~ N(0, sigma^2)`, by the trapezoid
-    rule on `(1 + x)^a - 1 - a x` (nonnegative, and `E x = 0`), so that nothing cancels at small q or large sigma.
-    Removing a record is the worse direction (Mironov, Talwar, Zhang 2019, Theorem 5).
+    `alpha = log E_z (1 + x)^(order + 1)`, `x = q (e^((2z - 1) / (2 sigma^2)) - 1)`, `z ~ N(0, sigma^2)`, by the
+    trapezoid rule on `(1 + x)^a - 1 - a x` (nonnegative, and `E x = 0`), so that nothing cancels at small q or large
+    sigma. Removing a record is the worse direction (Mironov, Talwar, Zhang 2019, Theorem 5).
 
     Raises:
         ValueError: order not in (0, inf), sampling_rate not in [0, 1], noise_multiplier not in (0, inf).
@@ -150,8 +151,8 @@ def replaced_alpha(order: float, sampling_rate: float, noise_multiplier: float) 
 def rdp_epsilon(alphas: Array, delta: float, orders: Array) -> float:
     """Smallest `epsilon` that the log-moments `alphas` (t,) at `orders` (t,) prove at `delta`.
 
-    `eps = min alpha / lambda + log(lambda / (lambda + 1)) - log(delta (lambda + 1)) / lambda`: Canonne, Kamath, Steinke 2020,
-    Proposition 12, at Renyi order `lambda + 1`.
+    `eps = min alpha / lambda + log(lambda / (lambda + 1)) - log(delta (lambda + 1)) / lambda`: Canonne, Kamath,
+    Steinke 2020, Proposition 12, at Renyi order `lambda + 1`.
 
     >>> 0 < rdp_epsilon(np.array([0.1]), 1e-5, np.array([5.0])) < 3
     True
@@ -160,7 +161,7 @@ def rdp_epsilon(alphas: Array, delta: float, orders: Array) -> float:
     return max(0.0, float(np.min(np.where(np.isnan(values), np.inf, values))))
 
 
-_SHARES = tuple(j / 20 for j in range(1, 20))
+_SHARES = tuple(j / 11 for j in range(1, 11))  # ten values, as the paper takes
 
 
 def general_moments_epsilon(
@@ -176,15 +177,16 @@ def general_moments_epsilon(
 ) -> float:
     """Epsilon of DPGM by Acs et al. 2017, Theorems 3 and 4: as published, not a guarantee.
 
-    `alpha(l) = T_K l (l + 1) / 2 (1/sigma_count^2 + 1/sigma_kmeans^2) + T_S min_j [j a_C(l / j) + (1-j) a_S(l / (1-j))]`,
-    `eps = min_l (alpha(l) - log delta) / l` over integers `l <= 100`, with `a_C`, `a_S` the moments of DPNorm and of the clipped
-    sum, each Poisson-sampled. Sigmas are noise multipliers (std / add-remove sensitivity): the paper's `sigma` for SGD and
-    `sqrt(2) sigma_K` for k-means, whose moments its Lemma 1 takes with `N(0, sqrt(2) sigma)`.
+    `alpha(l) = T_K l (l + 1) / 2 (1/sigma_count^2 + 1/sigma_kmeans^2) + T_S min_j [j a_C(l / j) + (1-j) a_S(l /
+    (1-j))]`, `eps = min_l (alpha(l) - log delta) / l` over integers `l <= 100`, with `a_C`, `a_S` the moments of
+    DPNorm and of the clipped sum, each Poisson-sampled. Sigmas are noise multipliers (std / add-remove sensitivity):
+    the paper's `sigma` for SGD and `sqrt(2) sigma_K` for k-means, whose moments its Lemma 1 takes with `N(0, sqrt(2)
+    sigma)`.
 
-    Theorem 3 applies Hoelder to marginal losses where the chain rule needs conditional ones. Counterexample: A1 releases a secret
-    shared coin R, A2 releases R xor x; both moments are 0 and the pair reveals x. With `sigma_norm = sigma_sgd = 0.7`, q = 0.0017,
-    11,780 steps, delta 1e-5 it states 7.22 where no guarantee below 8.53 holds. The guarantee dpgen uses is
-    `effective_multiplier`.
+    Theorem 3 applies Hoelder to marginal losses where the chain rule needs conditional ones. Counterexample: A1
+    releases a secret shared coin R, A2 releases R xor x; both moments are 0 and the pair reveals x. With `sigma_norm
+    = sigma_sgd = 0.7`, q = 0.0017, 11,780 steps, delta 1e-5 it states 7.22 where no guarantee below 8.53 holds. The
+    guarantee dpgen uses is `effective_multiplier`.
 
     Args:
         sigma_norm: noise multiplier of DPNorm's histogram, None when there is none.

@@ -1,9 +1,10 @@
 """Privacy loss distributions of composed Poisson-sampled Gaussians: hockey sticks that are never below the truth.
 
-Each mechanism becomes a dominating discrete pair (`loss_grid.py`); dominating pairs compose adaptively (Zhu, Dong, Wang 2022,
-Theorem 10). Masses are tilted by `e^(tilt * loss)` before the FFT, so that the losses that decide epsilon sit in the middle of a
-short window and small deltas keep their relative accuracy. Mass above the window is bounded by Chernoff and added to delta; mass
-below it can only wrap around, which adds mass. Rounding errors get an allowance. The grid is halved until epsilon settles.
+Each mechanism becomes a dominating discrete pair (`loss_grid.py`); dominating pairs compose adaptively (Zhu, Dong,
+Wang 2022, Theorem 10). Masses are tilted by `e^(tilt * loss)` before the FFT, so that the losses that decide epsilon
+sit in the middle of a short window and small deltas keep their relative accuracy. Mass above the window is bounded by
+Chernoff and added to delta; mass below it can only wrap around, which adds mass. Rounding errors get an allowance.
+The grid is halved until epsilon settles.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,12 +22,12 @@ from dpgen.privacy.loss_grid import MAX_CELLS, Direction, Grid, TooFine, discret
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
+    Array = NDArray[Any]
 
 Parts = Mapping[tuple[float, float], int]
 
-_CUT = 1e-7  # share of delta given to cut-off tails
-_WRAP = 1e-11  # tilted mass allowed to wrap around
+_CUT = 1e-5  # share of delta given to cut-off tails
+_WRAP = 1e-9  # tilted mass allowed to wrap around
 _REFINED = 3e-4  # relative error at which refining stops
 _COARSE_CELLS = 10_000
 
@@ -56,13 +57,13 @@ class Tail:
         hockey = self.above[i] - math.exp(min(epsilon, float(self.losses[-1])) - self.centre) * self.above_other[i]
         return min(1.0, self.infinite + math.exp(min(self.log_scale + math.log(max(hockey, 1e-320)), 0.0)))
 
-    def epsilon(self, delta: float) -> float:
-        """Smallest epsilon of the window at `delta`."""
+    def epsilon(self, delta: float) -> float | None:
+        """Smallest epsilon of the window at `delta`, None when the window starts above it."""
         if delta <= self.infinite:
             return math.inf
         i = int(np.searchsorted(-self.deltas, -delta, side="left"))
         if i == 0:
-            return float(self.losses[0])
+            return None
         if i == len(self.losses):
             return math.inf
         left = self.above[i - 1] - math.exp(math.log(delta - self.infinite) - self.log_scale)
@@ -111,9 +112,7 @@ class Composition:
         return _tail_of(composed, losses, mean, tilt, log_scale, self.infinite + math.exp(log_above))
 
 
-def _tail_of(
-    tilted: Array, losses: Array, centre: float, tilt: float, log_scale: float, infinite: float
-) -> Tail:
+def _tail_of(tilted: Array, losses: Array, centre: float, tilt: float, log_scale: float, infinite: float) -> Tail:
     """Undo the tilt and sum from above, where exponentials do not overflow (delta spans e^+-600 there)."""
     reach = 600.0 / (1.0 + tilt)
     kept = losses >= centre - reach
@@ -152,8 +151,8 @@ class Plan:
         self.tail = math.exp(max(log_tail, -690.0)) / total
         variance = sum(n * loss_variance(q, s, direction) for (q, s), n in parts.items())
         self.spread = math.sqrt(variance)
-        # a step h adds about h^2 / 6 to the variance of each loss: start at 1 %
-        self.step = max(0.25 * self.spread / math.sqrt(total), 1e-300)
+        # a step h adds about h^2 / 6 to the variance of each loss: start at 1 %, finer where losses are few
+        self.step = max(0.25 * self.spread / math.sqrt(total + 400), 1e-300)
         coarse = self.step
         while True:
             try:
@@ -171,12 +170,16 @@ class Plan:
     def tilt_for_delta(self, log_delta: float) -> float:
         """Minimiser of the Chernoff epsilon `(K(tilt) - log delta) / tilt`."""
         scale = math.sqrt(max(-2 * log_delta, 1e-6)) / self.spread
-        return _minimise(lambda t: (self.coarse.log_moment(t) - log_delta) / t, scale)
+        return self.limited(_minimise(lambda t: (self.coarse.log_moment(t) - log_delta) / t, scale))
+
+    def limited(self, tilt: float) -> float:
+        """Any tilt is valid; one that sees a single cell (bounded losses ask for it) would be useless."""
+        return min(tilt, 5.0 / self.step)
 
     def tilt_for_epsilon(self, epsilon: float) -> tuple[float, float]:
         """Minimiser of the Chernoff bound `K(tilt) - tilt epsilon` on log delta, and the bound."""
         moment = self.coarse.log_moment
-        tilt = _minimise(lambda t: moment(t) - t * epsilon, max(epsilon, self.spread) / self.spread**2)
+        tilt = self.limited(_minimise(lambda t: moment(t) - t * epsilon, max(epsilon, self.spread) / self.spread**2))
         return tilt, min(0.0, moment(tilt) - tilt * epsilon)
 
     def levels(self, tilt: float, log_cut: float) -> Iterator[Tail]:
@@ -203,27 +206,37 @@ class Plan:
             step /= 2
 
 
-def epsilon(parts: Parts, delta: float, direction: Direction) -> float:
+def epsilon(parts: Parts, delta: float, direction: Direction, *, enough: float = 0.0) -> float:
     """Epsilon at `delta` of `{(sampling_rate, noise_multiplier): count}` in one direction, refined to about .03 %.
 
+    Refining stops early at a bound <= `enough`.
+
     >>> round(epsilon({(0.01, 1.0): 1000}, 1e-5, "remove"), 2)
-    2.1
+    1.83
     """
     log_delta = math.log(delta)
-    plan = Plan(parts, direction, log_delta + math.log(_CUT))
+    log_cut = log_delta + math.log(_CUT)
+    plan = Plan(parts, direction, log_cut)
+    tilt = plan.tilt_for_delta(log_delta)
     best = math.inf
-    for tail in plan.levels(plan.tilt_for_delta(log_delta), log_delta + math.log(_CUT)):
-        value = max(0.0, tail.epsilon(delta * (1 - 1e-9)))
-        if value == 0 or best - value < 3 * _REFINED * value:
-            return min(best, value)
-        best = min(best, value)
-    return best
+    while True:
+        found: float | None = None
+        for tail in plan.levels(tilt, log_cut):
+            found = tail.epsilon(delta * (1 - 1e-9))
+            value = max(0.0, float(tail.losses[0]) if found is None else found)
+            settled = value <= enough or best - value < 3 * _REFINED * value
+            best = min(best, value)
+            if found is None or settled:
+                break
+        if found is not None or best <= enough:
+            return best
+        tilt /= 2  # bounded losses: Chernoff, and with it the window, is far above epsilon
 
 
-def delta(parts: Parts, epsilon: float, direction: Direction) -> float:
+def delta(parts: Parts, epsilon: float, direction: Direction, *, enough: float = 0.0) -> float:
     """Delta at `epsilon`, as `epsilon` above.
 
-    >>> 0.9e-5 < delta({(0.01, 1.0): 1000}, 2.1, "remove") < 1.1e-5
+    >>> 0.9e-5 < delta({(0.01, 1.0): 1000}, 1.83, "remove") < 1.1e-5
     True
     """
     _, log_delta = Plan(parts, direction, -140.0).tilt_for_epsilon(epsilon)
@@ -233,7 +246,7 @@ def delta(parts: Parts, epsilon: float, direction: Direction) -> float:
     best = 1.0
     for tail in plan.levels(plan.tilt_for_epsilon(epsilon)[0], log_cut):
         value = min(1.0, tail.delta(epsilon) * (1 + 1e-9))
-        if best < 1 and best - value < 3 * _REFINED * value:
+        if value <= enough or (best < 1 and best - value < 3 * _REFINED * value):
             return min(best, value)
         best = min(best, value)
     return best

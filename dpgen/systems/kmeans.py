@@ -150,8 +150,7 @@ class DPKMeans:
         x = require_records("x", x, value_range)
         if len(x) < self.k:
             raise ValueError(f"x has {len(x)} records; there must be at least k = {self.k}")
-        public = self.seed if isinstance(self.seed, PublicRandomness) else PublicRandomness(self.seed)
-        seeds = self._seedrequire_records(x, public_x, value_range, public)
+        seeds = self._seed_records(x, public_x, value_range)
         space = FeatureSpace(self._feature_map(x, self._public("features")))
         space = FeatureSpace(space.feature_map, self._bound(space, x, value_range, ledger, source))
         centres = self._lloyd(space, x, self._initial(space, seeds), ledger, source)
@@ -169,6 +168,10 @@ class DPKMeans:
         if self._space is None:
             raise RuntimeError("DPKMeans is not fitted: call fit or load_state_dict before predict")
         x = require_records("x", x, None)
+        features = self._space.feature_map
+        width = len(features.frequencies) if isinstance(features, RandomFourierFeatures) else self.centres_.shape[1]
+        if x.shape[1] != width and not callable(self.kernel):
+            raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {width}), as in fit")
         centres = self.centres_.to(x.device, torch.float64)
         return torch.cat([nearest(z, centres) for z in self._space.chunks(x)])
 
@@ -178,7 +181,11 @@ class DPKMeans:
         """Released and public tensors; a custom `kernel` is given again to the constructor."""
         if self._space is None:
             raise RuntimeError("DPKMeans is not fitted: it has no state to save")
-        state = {"centres": self.centres_, "counts": self.counts_, "norm_bound": torch.tensor(self.norm_bound_)}
+        state = {
+            "centres": self.centres_,
+            "counts": self.counts_,
+            "norm_bound": torch.tensor(self.norm_bound_, dtype=torch.float64),
+        }
         if isinstance(self._space.feature_map, RandomFourierFeatures):
             state["frequencies"] = self._space.feature_map.frequencies
         return state
@@ -232,9 +239,7 @@ class DPKMeans:
         dpnorm.observe(mechanism.release(histogram, source))
         return float(dpnorm.bounds[0])
 
-    def _seedrequire_records(
-        self, x: Tensor, public_x: Tensor | None, value_range: tuple[float, float], public: PublicRandomness
-    ) -> Tensor:
+    def _seed_records(self, x: Tensor, public_x: Tensor | None, value_range: tuple[float, float]) -> Tensor:
         if self.init == "random":
             low, high = value_range
             coins = torch.rand(self.k, x.shape[1], generator=self._public("records")) < 0.5

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FeatureMap = Callable[[Tensor], Tensor]
 """Public map of records (n, m) to features (n, d), row by row."""
 
-_CHUNK_ENTRIES = 2**22
+_CHUNK_ENTRIES = 2**18
 
 
 def require_positive(name: str, value: float) -> None:
@@ -143,8 +143,14 @@ class FeatureSpace:
 
 
 def nearest(z: Tensor, centres: Tensor) -> Tensor:
-    """Index (n,) of the nearest centre (k, d) of every row of z (n, d); of equally near ones the first."""
-    return (centres.square().sum(1) - 2.0 * z @ centres.T).argmin(1)
+    """Index (n,) of the nearest centre (k, d) of every row of z (n, d); of equally near ones the first.
+
+    Scores are compared on a grid far above rounding errors: with coinciding centres the choice would otherwise hang on
+    how a matrix product rounds, which may change with a record's place in its batch, that is with other records.
+    """
+    lengths = centres.square().sum(1)
+    step = 1e-9 * lengths.max().clamp_min(1e-300)
+    return ((lengths - 2.0 * z @ centres.T) / step).round().argmin(1)
 
 
 def cluster_totals(chunks: Iterable[Tensor], centres: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,174 @@
+import math
+import time
+
+import dp_accounting as dpa
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from dpgen.privacy import accountants
+from dpgen.privacy.accountants import RdpTracker, delta, epsilon, event_alphas
+from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event, subsampled_gaussian_event
+
+
+def steps(rate, sigma, count):
+    return dpa.SelfComposedDpEvent(subsampled_gaussian_event(rate, sigma), count)
+
+
+def library(event, at, *, relation=dpa.NeighboringRelation.ADD_OR_REMOVE_ONE, step=1e-3):
+    return PLDAccountant(relation, value_discretization_interval=step).compose(event).get_epsilon(at)
+
+
+PLANS = [
+    (dpa.ComposedDpEvent([steps(0.05, 1.0, 1000)]), 2e-4),
+    (dpa.ComposedDpEvent([steps(0.0017, 1.0, 3000), gaussian_event(3.0)]), 1e-4),
+    (dpa.ComposedDpEvent([steps(0.3, 20.0, 500), gaussian_event(30.0, 20)]), 1e-4),
+    (dpa.ComposedDpEvent([steps(0.01, 0.5, 50), steps(0.02, 0.7, 20)]), 2e-4),
+]
+
+
+@pytest.mark.parametrize(("event", "step"), PLANS)
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_agrees_with_dp_accounting(event, step, relation):
+    neighbours = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
+    if relation == "replace_one":
+        neighbours = dpa.NeighboringRelation.REPLACE_ONE
+    theirs = library(event, 1e-5, relation=neighbours, step=4 * step)
+    ours = epsilon(event, 1e-5, relation=relation)
+    assert 0.995 * theirs <= ours <= 1.001 * theirs
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_agrees_with_opacus_prv():
+    for event, _ in PLANS[:3]:
+        ours, prv = epsilon(event, 1e-5), epsilon(event, 1e-5, accountant="prv")
+        assert 0.99 * prv <= ours <= 1.001 * prv
+
+
+@pytest.mark.parametrize("sigma", [0.1, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("at", [0.5, 1e-5, 1e-15])
+def test_pure_gaussians_are_exact(sigma, at):
+    event = dpa.ComposedDpEvent([gaussian_event(sigma), gaussian_event(2 * sigma, 12)])
+    exact = dpa.get_epsilon_gaussian(sigma / 2, at)
+    assert epsilon(event, at) == pytest.approx(exact, rel=1e-9, abs=1e-15)
+    assert epsilon(event, at) >= exact * (1 - 1e-12)
+    if exact:
+        assert delta(event, exact) == pytest.approx(at, rel=1e-6)
+    assert epsilon(event, at, relation="replace_one") == pytest.approx(
+        dpa.get_epsilon_gaussian(sigma / 4, at), rel=1e-9, abs=1e-15
+    )
+
+
+def test_published_schedule():
+    """Acs et al. 2017 book one cluster per step at rate L/n: .93. Cluster c really runs T/k steps at rate k L/n: 3.55.
+
+    k = 10, q = .0017, 20 epochs of ceil(1/q) steps, sigma 1, delta 1e-5: T = 11,780.
+    """
+    rounds = 20 * math.ceil(1 / 0.0017)
+    claimed = epsilon(steps(0.0017, 1.0, rounds), 1e-5)
+    true = epsilon(steps(0.017, 1.0, rounds // 10), 1e-5)
+    assert claimed == pytest.approx(0.93, abs=0.005)
+    assert true == pytest.approx(3.55, abs=0.01)
+    assert delta(steps(0.017, 1.0, rounds // 10), claimed) == pytest.approx(0.063, abs=0.002)
+
+
+class TestReplaceOne:
+    """A record u replaced by -u moves a sum of unit-norm vectors by 2: the factor belongs to every Gaussian."""
+
+    def test_dp_accounting_rdp_leaves_the_factor_out(self):
+        event = gaussian_event(2.0)
+        exact = dpa.get_epsilon_gaussian(1.0, 1e-5)
+        rdp = RdpAccountant(neighboring_relation=dpa.NeighboringRelation.REPLACE_ONE).compose(event).get_epsilon(1e-5)
+        assert rdp < 0.7 * exact
+        assert library(event, 1e-5, relation=dpa.NeighboringRelation.REPLACE_ONE) >= exact * (1 - 1e-6)
+        assert epsilon(event, 1e-5, relation="replace_one") == pytest.approx(exact, rel=1e-9)
+        assert epsilon(event, 1e-5, relation="replace_one", accountant="rdp") > exact
+
+    @pytest.mark.parametrize("accountant", ["tightest", "rdp"])
+    def test_never_cheaper_than_add_remove(self, accountant):
+        for rate, sigma in [(0.01, 1.0), (0.3, 4.0), (1.0, 2.0)]:
+            event = steps(rate, sigma, 50)
+            ours = epsilon(event, 1e-5, relation="replace_one", accountant=accountant)
+            assert ours >= epsilon(event, 1e-5, accountant=accountant)
+
+
+def test_tightest_is_not_above_rdp_and_prv_is_a_cross_check():
+    event = steps(0.01, 1.0, 1000)
+    tight, rdp = epsilon(event, 1e-5), epsilon(event, 1e-5, accountant="rdp")
+    assert tight < rdp < 1.3 * tight
+    assert epsilon(event, 1e-5, accountant="pld") == tight
+    with pytest.raises(UnsupportedEvent, match="add_remove only"):
+        epsilon(event, 1e-5, relation="replace_one", accountant="prv")
+
+
+def test_nothing_and_everything():
+    nothing = dpa.ComposedDpEvent([])
+    assert epsilon(nothing, 1e-5) == epsilon(dpa.NoOpDpEvent(), 1e-5) == 0
+    assert delta(nothing, 0.0) == 0
+    for event in (
+        dpa.NonPrivateDpEvent(),
+        dpa.GaussianDpEvent(0.0),
+        dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(0)),
+    ):
+        for accountant in ("tightest", "rdp", "prv"):
+            assert epsilon(event, 1e-5, accountant=accountant) == math.inf
+        assert delta(event, 3.0) == 1
+
+
+def test_delta_of_infinite_epsilon():
+    assert delta(steps(0.1, 1.0, 10), math.inf) == 0
+    assert delta(gaussian_event(1.0), math.inf) == 0
+
+
+def test_other_mechanisms_go_to_dp_accounting():
+    event = dpa.ComposedDpEvent([dpa.LaplaceDpEvent(10.0), gaussian_event(10.0)])
+    both = epsilon(event, 1e-5)
+    assert max(0.1, epsilon(gaussian_event(10.0), 1e-5)) < both < 0.1 + epsilon(gaussian_event(10.0), 1e-5)
+    assert delta(event, both) == pytest.approx(1e-5, rel=0.1)
+    with pytest.raises(UnsupportedEvent, match="is not a Gaussian"):
+        epsilon(event, 1e-5, accountant="rdp")
+    with pytest.raises(UnsupportedEvent, match="no accountant bounds this event under replace_one"):
+        epsilon(event, 1e-5, relation="replace_one")
+
+
+@pytest.mark.parametrize("at", [0.0, 1.0, -1e-5, math.nan])
+def test_delta_out_of_range(at):
+    with pytest.raises(ValueError, match=r"delta is .*; it must lie in \(0, 1\)"):
+        epsilon(gaussian_event(1.0), at)
+
+
+def test_wrong_names_list_the_choices():
+    with pytest.raises(ValueError, match="relation is 'swap'; choose one of add_remove, replace_one"):
+        epsilon(gaussian_event(1.0), 1e-5, relation="swap")
+    with pytest.raises(ValueError, match="accountant is 'gdp'; choose one of tightest, pld, prv, rdp"):
+        epsilon(gaussian_event(1.0), 1e-5, accountant="gdp")
+    with pytest.raises(ValueError, match="relation is 'swap'"):
+        RdpTracker(relation="swap")
+    with pytest.raises(ValueError, match="epsilon is -1"):
+        delta(gaussian_event(1.0), -1)
+
+
+def test_tracker_is_the_rdp_accountant():
+    sgd, kmeans = subsampled_gaussian_event(0.01, 1.0), gaussian_event(5.0)
+    for relation in ("add_remove", "replace_one"):
+        tracker = RdpTracker(relation=relation)
+        assert tracker.epsilon(1e-5) == 0
+        tracker.add(kmeans, 3)
+        for _ in range(20):
+            tracker.add(sgd)
+        tracker.add(sgd, 80)
+        plan = dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(kmeans, 3), dpa.SelfComposedDpEvent(sgd, 100)])
+        assert tracker.epsilon(1e-5) == pytest.approx(
+            epsilon(plan, 1e-5, relation=relation, accountant="rdp"), rel=1e-12
+        )
+    assert event_alphas(dpa.NonPrivateDpEvent()).min() == math.inf
+
+
+@pytest.mark.parametrize(
+    "event", [steps(0.05, 1.0, 1000), dpa.ComposedDpEvent([steps(0.0017, 1.0, 11765), gaussian_event(3.0)])]
+)
+def test_a_typical_plan_takes_less_than_a_second_or_two(event):
+    accountants._gaussian_epsilon.cache_clear()
+    start = time.process_time()
+    epsilon(event, 1e-5)
+    assert time.process_time() - start < 2

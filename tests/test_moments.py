@@ -1,0 +1,172 @@
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from opacus.accountants.analysis.rdp import compute_rdp
+
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.mechanisms import effective_multiplier, subsampled_gaussian_event
+from dpgen.privacy.moments import (
+    ORDERS,
+    adding_alpha,
+    general_moments_epsilon,
+    rdp_epsilon,
+    replaced_alpha,
+    subsampled_gaussian_alpha,
+)
+
+
+def reference_alpha(power, rate, sigma):
+    """log E (1 - q + q e^((2z - 1) / (2 sigma^2)))^power, z ~ N(0, sigma^2), to 30 digits."""
+    with mpmath.workdps(40):
+        q, s, a = mpmath.mpf(rate), mpmath.mpf(sigma), mpmath.mpf(power)
+
+        def integrand(z):
+            return mpmath.npdf(z, 0, s) * (1 - q + q * mpmath.exp((2 * z - 1) / (2 * s * s))) ** a
+
+        centres = (0, max(a, 0))
+        points = sorted({c + k * s for c in centres for k in (-30, -12, -8, -5, -3, -1, 0, 1, 3, 5, 8, 12, 30)})
+        return mpmath.log(mpmath.quad(integrand, points))
+
+
+@pytest.mark.parametrize(
+    ("order", "rate", "sigma"),
+    [(1.5, 1e-6, 100.0), (8.0, 1e-6, 0.3), (32.0, 0.0017, 1.0), (2.5, 0.5, 0.3), (0.01, 0.01, 2.0), (10.0, 1e-5, 50.0)],
+)
+def test_alpha_against_40_digits(order, rate, sigma):
+    exact = reference_alpha(order + 1, rate, sigma)
+    assert abs(subsampled_gaussian_alpha(order, rate, sigma) / exact - 1) < 3e-14
+    adding = reference_alpha(-order, rate, sigma)
+    assert abs(adding_alpha(order, rate, sigma) / adding - 1) < 3e-14
+
+
+@pytest.mark.parametrize(("order", "rate", "sigma"), [(2, 1e-3, 1.0), (5, 0.2, 2.0), (9, 0.01, 0.5), (3, 1e-6, 100.0)])
+def test_alpha_against_the_binomial_sum(order, rate, sigma):
+    with mpmath.workdps(60):
+        q = mpmath.mpf(rate)
+        total = sum(
+            mpmath.binomial(order + 1, k)
+            * (1 - q) ** (order + 1 - k)
+            * q**k
+            * mpmath.exp(mpmath.mpf(k * (k - 1)) / (2 * mpmath.mpf(sigma) ** 2))
+            for k in range(order + 2)
+        )
+        exact = mpmath.log(total)
+    assert abs(subsampled_gaussian_alpha(order, rate, sigma) / exact - 1) < 3e-14
+
+
+def test_opacus_rdp_loses_half_of_a_tiny_moment():
+    """opacus sums binomials of order 1 that cancel to 1e-16: at q = 1e-6, sigma = 100 the bound is no bound."""
+    rate, sigma = 1e-6, 100.0
+    ratios = []
+    for order in (1.5, 1.9, 2.5, 3.5, 5.5, 8.0):
+        opacus = float(compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=[order])[0])
+        exact = order * rate**2 / (2 * sigma**2)  # leading term; the next is smaller by a factor 1e-4
+        assert subsampled_gaussian_alpha(order - 1, rate, sigma) / (order - 1) == pytest.approx(exact, rel=1e-3)
+        ratios.append(opacus / exact)
+    assert min(ratios) < 0.45
+
+
+@pytest.mark.parametrize("rate", [1e-5, 0.01, 0.5])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 20.0])
+def test_directions_and_limits(rate, sigma):
+    alphas = [subsampled_gaussian_alpha(order, rate, sigma) for order in ORDERS[:80]]
+    assert np.all(np.diff(alphas) > 0)
+    for order in (0.5, 2.0, 20.0):
+        alpha = subsampled_gaussian_alpha(order, rate, sigma)
+        plain = subsampled_gaussian_alpha(order, 1.0, sigma)
+        assert 0 < adding_alpha(order, rate, sigma) <= alpha * (1 + 1e-12)
+        assert alpha <= replaced_alpha(order, rate, sigma) * (1 + 1e-12)
+        assert replaced_alpha(order, rate, sigma) <= 4 * plain
+    assert subsampled_gaussian_alpha(2.0, 0.0, sigma) == 0
+
+
+def test_replaced_alpha_by_plain_quadrature():
+    rate, sigma, order = 0.2, 1.3, 3.0
+    z = np.linspace(-40, 40, 400_001)
+    normal = [np.exp(-((z - m) ** 2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi)) for m in (-1, 0, 1)]
+    up, down = ((1 - rate) * normal[1] + rate * normal[m] for m in (2, 0))
+    seen = down > 0
+    moment = np.sum(up[seen] * (up[seen] / down[seen]) ** order) * (z[1] - z[0])
+    assert replaced_alpha(order, rate, sigma) == pytest.approx(math.log(moment), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.0, 0.1, 1.0), "order is 0.0"),
+        ((math.nan, 0.1, 1.0), "order is nan"),
+        ((1.0, 1.5, 1.0), r"sampling_rate is 1.5; it must lie in \[0, 1\]"),
+        ((1.0, 0.1, 0.0), "noise_multiplier is 0.0"),
+    ],
+)
+def test_alpha_refuses(arguments, message):
+    for function in (subsampled_gaussian_alpha, adding_alpha, replaced_alpha):
+        with pytest.raises(ValueError, match=message):
+            function(*arguments)
+
+
+def test_rdp_conversion_is_never_below_the_exact_gaussian():
+    from dp_accounting import get_epsilon_gaussian
+
+    orders = np.array(ORDERS)
+    for sigma in (0.5, 2.0, 30.0):
+        for delta in (1e-5, 1e-12):
+            alphas = np.array([subsampled_gaussian_alpha(order, 1.0, sigma) for order in ORDERS])
+            exact = get_epsilon_gaussian(sigma, delta)
+            assert exact <= rdp_epsilon(alphas, delta, orders) <= 1.25 * exact
+
+
+class TestGeneralMoments:
+    plan = dict(sampling_rate=0.0017, steps=11780, delta=1e-5)
+
+    def test_published_value_is_not_a_guarantee(self):
+        """Acs et al. 2017, Theorem 3: 7.22 is claimed, but adding noise to one Gaussian cannot make eps < 8.53."""
+        claimed = general_moments_epsilon(sigma_norm=0.7, sigma_sgd=0.7, **self.plan)
+        assert claimed == pytest.approx(7.22, abs=0.005)
+        assert claimed < rigorous_lower_bound(effective_multiplier(0.7, 0.7)) - 0.5
+        event = subsampled_gaussian_event(0.0017, effective_multiplier(0.7, 0.7))
+        from dp_accounting import SelfComposedDpEvent
+
+        guarantee = epsilon(SelfComposedDpEvent(event, 11780), 1e-5)
+        assert guarantee == pytest.approx(8.59, abs=0.01)
+
+    def test_shared_coin(self):
+        """A1 releases a coin R, A2 releases R xor x: both moments are 0, so Theorem 3 gives 0; together they are x."""
+        joint = {x: {(r, r ^ x): 0.5 for r in (0, 1)} for x in (0, 1)}
+        for part in (0, 1):
+            marginals = [[sum(p for o, p in joint[x].items() if o[part] == value) for value in (0, 1)] for x in (0, 1)]
+            assert marginals[0] == marginals[1]
+        assert not set(joint[0]) & set(joint[1])
+
+    def test_kmeans_alone_is_the_gaussian_moment(self):
+        got = general_moments_epsilon(
+            sampling_rate=0.1, steps=0, sigma_sgd=1.0, kmeans_rounds=20, sigma_kmeans=10.0, delta=1e-5
+        )
+        expected = min((20 * o * (o + 1) / 10.0**2 + math.log(1e5)) / o for o in range(1, 101))
+        assert got == pytest.approx(expected, rel=1e-12)
+
+    def test_no_histogram_is_the_moments_accountant(self):
+        got = general_moments_epsilon(sampling_rate=0.01, steps=100, sigma_sgd=1.0, delta=1e-5)
+        alpha = [100 * subsampled_gaussian_alpha(o, 0.01, 1.0) for o in range(1, 101)]
+        assert got == pytest.approx(min((a + math.log(1e5)) / o for o, a in enumerate(alpha, 1)), rel=1e-12)
+
+    def test_refuses(self):
+        with pytest.raises(ValueError, match="delta is 2"):
+            general_moments_epsilon(sampling_rate=0.1, steps=1, sigma_sgd=1.0, delta=2)
+        with pytest.raises(ValueError, match="steps is -1"):
+            general_moments_epsilon(sampling_rate=0.1, steps=-1, sigma_sgd=1.0, delta=1e-5)
+        with pytest.raises(ValueError, match="sigma_kmeans is None; 3 k-means rounds need it"):
+            general_moments_epsilon(sampling_rate=0.1, steps=1, sigma_sgd=1.0, kmeans_rounds=3, delta=1e-5)
+
+
+def rigorous_lower_bound(sigma):
+    """Epsilon below which no (epsilon, 1e-5) guarantee of 11,780 steps at q = .0017 exists.
+
+    The pair (histogram, sum) is attained by a record that moves both in fixed directions; its likelihood ratio is that of
+    one Gaussian with `sigma`, and losses rounded DOWN on a grid compose to less than the true epsilon.
+    """
+    from lower_bound import lower_epsilon
+
+    return lower_epsilon(0.0017, sigma, 11780, 1e-5, step=1e-4)
