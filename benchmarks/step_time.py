@@ -75,17 +75,17 @@ class Training(DPGM):
     @torch.no_grad()
     def __call__(self, batch: Batch) -> None:
         self.bank.begin_step()
-        self._descend(self.noisy_sums(batch), batch.group)
+        self._descend(self.noisy_sums(batch, self._sums), batch.group)
 
 
 class NonPrivateBank(Training):
     """The same bank and optimizer with plain sums of gradients."""
 
-    def noisy_sums(self, batch: Batch) -> Tensor:
-        sums = torch.zeros_like(self.bank.theta)
-        for chunk, gradients in self._pieces(self._chunks(batch)):
-            clipped_sums(gradients, torch.ones_like(chunk.cluster, dtype=torch.float32), sums)
-        return sums
+    def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
+        assert out is not None
+        for i, (chunk, gradients) in enumerate(self._pieces(self._chunks(batch))):
+            clipped_sums(gradients, torch.ones_like(chunk.cluster, dtype=torch.float32), out, accumulate=i > 0)
+        return out
 
 
 class VAE(nn.Module):
@@ -183,7 +183,7 @@ CONTESTANTS: dict[str, Callable[[float, str], Step]] = {
     PLAIN: plain,
     BANK: lambda rate, device: NonPrivateBank(rate, device),
     PRIVATE: lambda rate, device: Training(rate, device),
-    "private, dpgen, DPNorm": lambda rate, device: Training(rate, device, clipping="dpnorm", clip_bound=300.0),
+    "private, dpgen, DPNorm": lambda rate, device: Training(rate, device, clipping="dpnorm"),
     GHOST: opacus_ghost,
     HOOKS: opacus_hooks,
     "opacus functorch": lambda rate, device: opacus_hooks(rate, device, force_functorch=True),
@@ -271,25 +271,26 @@ def resident(field: str) -> int:
 
 
 def extra_bytes(name: str, records_per_step: int, device: str) -> int:
-    """Peak memory of a step beyond what lies there between steps, after warming up on a draw of one record per model."""
-    step = (CONTESTANTS | MEMORY_ONLY)[name](records_per_step / N, device)
+    """Peak memory of steps beyond parameters and Adam's moments: gradients, activations, noise, buffers."""
+    build = (CONTESTANTS | MEMORY_ONLY)[name]
     cluster = torch.arange(records_per_step) % K
     x = (torch.rand(records_per_step, D) < ONES / D).float()
     batch = Batch(x.to(device), cluster.to(device), cluster.to(device))
-    step(Batch(*(part[:K] for part in batch[:3])))
+    build(0.01, device)(Batch(*(part[:K] for part in batch[:3])))  # loads libraries and compiled code
     gc.collect()
     if device == "cuda":
-        torch.cuda.synchronize()
-        rest = torch.cuda.memory_allocated()
+        before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        step(batch)
-        return torch.cuda.max_memory_allocated() - rest
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    rest = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    else:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        before = resident("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    step = build(records_per_step / N, device)
     for _ in range(3):
         step(batch)
-    return resident("VmHWM") - rest
+    peak = torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM")
+    parameters = K * sum(p.numel() for p in VAE().parameters())
+    return peak - before - 3 * 4 * parameters
 
 
 def memory(device: str) -> dict[str, dict[str, float]]:
@@ -317,7 +318,7 @@ def show(result: dict[str, Any]) -> None:
             print(f"    {row['what']:38s} {row['ratio']:6.2f}   goal {row['goal']}")
     for i, (name, row) in enumerate(result.get("memory_mib", {}).items()):
         if i == 0:
-            print("\npeak extra memory of a step, MiB, at batches of " + ", ".join(row))
+            print("\npeak memory beyond parameters and Adam state, MiB, at batches of " + ", ".join(row))
         print(f"  {name:34s} " + " ".join(f"{mib:8.1f}" for mib in row.values()))
 
 

@@ -145,7 +145,7 @@ def _build(
     options = [f"--{_full_name(key, sources)}={value}" for key, value in given.items()]
     try:
         parsed = parser.parse_args(["--config", json.dumps({b: v for b, v in blocks.items() if v}), *options])
-        made = parser.instantiate_classes(parsed)
+        made = parser.instantiate(parsed)
     except ArgumentError as error:
         raise ValueError(" ".join(str(error).split())) from error
     settings = {block: json.loads(json.dumps(parsed[block].as_dict(), default=str)) for block in sources}

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -197,16 +198,16 @@ class PublicModel(ABC):
         """The inverse of `tensors` and `description`."""
 
     def save(self, directory: Path) -> None:
-        """Write the model and its statement; `model.json` comes last and holds the checksum of the tensors."""
+        """Write the model and its statement; `model.json` comes last and holds the checksum of all of it."""
         directory.mkdir(parents=True, exist_ok=True)
         payload = save_tensors({name: value.cpu().contiguous() for name, value in self.tensors().items()})
-        card = {
+        card: dict[str, Any] = {
             "format": FORMAT,
             "kind": self.kind,
-            "sha256": hashlib.sha256(payload).hexdigest(),
             "description": self.description(),
             "statement": asdict(self.statement),
         }
+        card["sha256"] = _checksum(card, payload)
         write_atomically(directory / "model.safetensors", payload)
         write_atomically(directory / "model.json", json.dumps(card, indent=2))
 
@@ -216,7 +217,7 @@ def load_model(directory: Path) -> PublicModel:
 
     Raises:
         FileNotFoundError: no `model.json` there.
-        ValueError: unknown format or kind, or tensors that do not match their checksum.
+        ValueError: unknown format or kind, or files that do not match their checksum.
     """
     card_path = directory / "model.json"
     if not card_path.is_file():
@@ -224,18 +225,26 @@ def load_model(directory: Path) -> PublicModel:
     try:
         card = json.loads(card_path.read_text())
         payload = (directory / "model.safetensors").read_bytes()
-        kind, version, digest = card["kind"], card["format"], card["sha256"]
-    except (json.JSONDecodeError, KeyError, OSError) as error:
-        raise ValueError(f"{directory} holds a damaged model: {error}") from error
-    if version != FORMAT or kind not in PublicModel._kinds:
+        kind, version, digest = card["kind"], card["format"], card.pop("sha256")
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise ValueError(f"{directory} holds a damaged model: {error!r}") from error
+    if version != FORMAT or kind not in list(PublicModel._kinds):
         raise ValueError(
-            f"{card_path} has format {version} and kind {kind!r}; this version reads format {FORMAT} and the kinds "
+            f"{card_path} has format {version!r} and kind {kind!r}; this version reads format {FORMAT} and the kinds "
             f"{sorted(PublicModel._kinds)}"
         )
-    if hashlib.sha256(payload).hexdigest() != digest:
-        raise ValueError(f"{directory}/model.safetensors does not match the checksum in model.json: cut or edited")
-    statement = PrivacyStatement.from_dict(card["statement"])
-    return PublicModel._kinds[kind].rebuild(card["description"], load_tensors(payload), statement)
+    if _checksum(card, payload) != digest:
+        raise ValueError(f"{directory} does not match the checksum in model.json: the model or its statement was cut or edited")
+    try:
+        statement = PrivacyStatement.from_dict(card["statement"])
+        return PublicModel._kinds[kind].rebuild(card["description"], load_tensors(payload), statement)
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
+        raise ValueError(f"{directory} holds a damaged model: {error!r}") from error
+
+
+def _checksum(card: dict[str, Any], payload: bytes) -> str:
+    """SHA-256 of tensors and card: detects accidents and careless edits; it is no signature."""
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode() + payload).hexdigest()
 
 
 def round_bits(mean: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:

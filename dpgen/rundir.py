@@ -30,26 +30,33 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
     """
     started = datetime.now().strftime("%Y%m%d-%H%M%S")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"
-    ledger_path, config_path = directory / "ledger.jsonl", directory / "config.yaml"
     if (directory / "privacy.json").exists():
         raise ValueError(f"run_dir {str(directory)!r} holds a finished run; choose another directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if ledger_path.exists():
-            _require_same(job, config_path)
-            ledger = Ledger.open(ledger_path)
-        else:
-            write_atomically(config_path, yaml.safe_dump(job.settings, sort_keys=False))
-            write_atomically(directory / "versions.yaml", yaml.safe_dump(_versions()))
-            plan = job.plan
-            delta = plan.delta if plan.budget is None else None
-            ledger = Ledger(plan.budget, delta=delta, relation=plan.relation, path=ledger_path)
+        ledger = _locked_ledger(job, directory / "ledger.jsonl")
     except OSError as error:
         raise ValueError(f"run_dir {str(directory)!r} cannot be used: {error.strerror or error}") from error
-    try:
+    with ledger:
+        if ledger.entries():
+            _require_same(job, directory / "config.yaml")
+        else:
+            write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
+            write_atomically(directory / "versions.yaml", yaml.safe_dump(_versions()))
         yield directory, replace(job.runtime, run_dir=directory), ledger
-    finally:
+
+
+def _locked_ledger(job: Job, path: Path) -> Ledger:
+    """The ledger of an earlier run if it has spent anything, else a new one for this job."""
+    if path.exists() and path.stat().st_size:
+        ledger = Ledger.open(path)
+        if ledger.entries():
+            return ledger
+        path.unlink()  # while still locked: a run that was refused before its first charge binds nobody
         ledger.close()
+    ledger = job.plan.open_ledger(path)
+    assert isinstance(ledger, Ledger)
+    return ledger
 
 
 def _require_same(job: Job, config_path: Path) -> None:

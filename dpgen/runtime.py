@@ -19,7 +19,8 @@ class Runtime:
 
     Arguments:
         run_dir: directory of the run; None: `runs/<model>-<data>-<date>`. An unfinished run in it is resumed.
-        seed: of public randomness only (initial weights, features, splits); noise and sampling masks ignore it.
+        seed: of public randomness only (initial weights, features, splits), in [0, 2^32); noise and sampling masks ignore
+            it.
         accelerator: "auto", "cpu" or "gpu".
         devices: number of devices; private training uses 1.
         num_nodes: number of machines; private training uses 1.
@@ -45,6 +46,15 @@ class Runtime:
         for name in ("devices", "num_nodes", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.devices * self.num_nodes != 1:
+            raise ValueError(
+                f"devices and num_nodes must be 1, got {self.devices} and {self.num_nodes}: sharded private training is not "
+                "supported yet"
+            )
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
+        if self.precision not in ("32-true", "bf16-mixed"):
+            raise ValueError(f"precision must be one of '32-true', 'bf16-mixed', got {self.precision!r}")
         if self.accelerator not in ("auto", "cpu", "gpu"):
             raise ValueError(f"accelerator must be one of 'auto', 'cpu', 'gpu', got {self.accelerator!r}")
         if self.accelerator == "gpu" and not torch.cuda.is_available():

@@ -3,12 +3,20 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from dpgen import load_model
 
 
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Draw synthetic records from a released model; this costs no privacy.")
+    parser = Parser(description="Draw synthetic records from a released model; this costs no privacy.")
     parser.add_argument("model", type=Path, help="directory of a run or of a released model")
     parser.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
     parser.add_argument("--out", type=Path, default=Path("synthetic.npz"), help="file to write: .npz, .csv or .parquet")

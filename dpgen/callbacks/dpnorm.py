@@ -121,6 +121,8 @@ class QuantileClipping(BoundedClipping):
             raise ValueError(f"quantile must be in (0, 1), got {quantile}")
         if not learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {learning_rate}")
+        if window < 1:
+            raise ValueError(f"window must be at least 1, got {window}")
         self.noise_multiplier: float = noise_multiplier
         self.quantile, self.learning_rate, self.window = quantile, learning_rate, window
         self._released: list[Tensor] = []

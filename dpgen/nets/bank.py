@@ -130,9 +130,10 @@ class Tape:
         self._calls.append((name, x.detach(), y))
         return y
 
-    def gradients(self, losses: Tensor) -> RecordGradients:
-        """Factored gradients of per-record losses (b,)."""
-        outputs = torch.autograd.grad(losses.sum(), [y for _, _, y in self._calls])
+    def gradients(self, losses: Tensor, *known: tuple[Tensor, Tensor]) -> RecordGradients:
+        """Factored gradients of per-record losses (b,) plus `known` terms: a value and the term's derivative by it."""
+        values, slopes = zip((losses.sum(), None), *known)
+        outputs = torch.autograd.grad(values, [y for _, _, y in self._calls], slopes)
         columns = self.bank.columns
         factors = [
             Factor(g, a, columns[f"{name}.weight"], columns[f"{name}.bias"])

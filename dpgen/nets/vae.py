@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, relu
+from torch.nn.functional import relu
 
 from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape
 
@@ -52,40 +52,38 @@ class VAEBank(ModelBank):
         return {name: getattr(self, name) for name in names}
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Uniform weights of variance 1 / fan-in (gain 2 before a ReLU would start too loud under noise), zero biases."""
+        """Standard normal weights (the maps divide by the square root of their fan-in), zero biases."""
         for name in self.shapes:
             if name.endswith("weight"):
                 weight = self.part(name)
-                bound = (3.0 / weight.shape[-1]) ** 0.5
-                weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
+                weight.copy_(torch.randn(weight.shape, generator=generator))
 
     def _mlp(self, tape: Tape, side: str, x: Tensor) -> Tensor:
         for i in range(self.depth):
-            x = relu(tape.affine(f"{side}.{i}", x))
-        return tape.affine(f"{side}.{self.depth}", x)
+            x = relu(tape.affine(f"{side}.{i}", x * x.shape[1] ** -0.5))
+        return tape.affine(f"{side}.{self.depth}", x * x.shape[1] ** -0.5)
 
-    def losses(self, x: Tensor, tape: Tape, noise: Noise) -> Tensor:
-        """Negative evidence lower bound in nats of every record, (b, d) -> (b,)."""
-        mean, log_var = self._mlp(tape, "encoder", x).chunk(2, dim=1)
-        z = mean + (0.5 * log_var).exp() * noise(x.shape[0], self.latent).to(mean)
-        logits = self._mlp(tape, "decoder", z)
+    def _mean(self, logits: Tensor) -> Tensor:
+        """Mean values of the Bernoulli bits and of the one-hot code, (b, d)."""
         bits = self.d - self.categories
-        loss = binary_cross_entropy_with_logits(logits[:, :bits], x[:, :bits], reduction="none").sum(1)
-        if self.categories:
-            loss = loss + cross_entropy(logits[:, bits:], x[:, bits:], reduction="none")
-        kl = 0.5 * (mean.square() + log_var.exp() - 1.0 - log_var).sum(1)
-        return loss + kl
+        if not self.categories:
+            return logits.sigmoid()
+        return torch.cat([logits[:, :bits].sigmoid(), logits[:, bits:].softmax(1)], 1)
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         tape = Tape(self, bounds)
-        return tape.gradients(self.losses(x, tape, noise))
+        mean, log_var = self._mlp(tape, "encoder", x).chunk(2, dim=1)
+        z = mean + (0.5 * log_var).exp() * noise(x.shape[0], self.latent).to(mean)
+        logits = self._mlp(tape, "decoder", z)
+        kl = 0.5 * (mean.square() + log_var.exp() - 1.0 - log_var).sum(1)
+        # -log p(x|z) itself is never needed: for bits and categories alike its derivative is mean - x.
+        return tape.gradients(kl, (logits, self._mean(logits.detach()) - x))
 
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         x = torch.randn(n, self.latent, generator=generator).to(self.theta)
         for i in range(self.depth + 1):
             weight, bias = self.part(f"decoder.{i}.weight")[cluster], self.part(f"decoder.{i}.bias")[cluster]
-            x = torch.addmm(bias, x, weight.T)
+            x = torch.addmm(bias, x * x.shape[1] ** -0.5, weight.T)
             x = relu(x) if i < self.depth else x
-        bits = self.d - self.categories
-        return torch.cat([x[:, :bits].sigmoid(), x[:, bits:].softmax(1)], 1) if self.categories else x.sigmoid()
+        return self._mean(x)

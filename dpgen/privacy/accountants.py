@@ -24,13 +24,13 @@ import numpy as np
 
 from dpgen.privacy import moments, pld
 from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_parts
+from dpgen.privacy.parallel import Relation as Relation
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     Key = tuple[tuple[tuple[float, float], int], ...]
 
-Relation = Literal["add_remove", "replace_one"]
 Accountant = Literal["tightest", "pld", "prv", "rdp"]
 
 
@@ -234,7 +234,7 @@ def event_alphas(event: DpEvent, relation: Relation = "add_remove") -> np.ndarra
 
 
 def _prv(key: Key, delta: float, relation: Relation) -> float:
-    """opacus' PRV accountant with its own error bounds, the mesh refined to .1 % of the RDP bound."""
+    """opacus' PRV accountant with its own error bounds, the mesh at .1 % of the RDP bound where memory allows."""
     if relation != "add_remove":
         raise UnsupportedEvent("accountant 'prv' knows the relation add_remove only; choose pld, rdp or tightest")
     if not key or any(sigma == 0 for (_, sigma), _ in key):
@@ -243,7 +243,10 @@ def _prv(key: Key, delta: float, relation: Relation) -> float:
 
     accountant = PRVAccountant()
     accountant.history = [(sigma, rate, count) for (rate, sigma), count in key]
-    error = min(0.01, max(1e-3 * _rdp(key, delta, relation), 1e-6))
+    rdp, total = _rdp(key, delta, relation), sum(count for _, count in key)
+    # opacus' mesh is error / sqrt(total log(12e3 / delta) / 2) on about [-rdp - 3, rdp + 3]: at most two million points
+    finest = 2 * (rdp + 3) * math.sqrt(total * math.log(12e3 / delta) / 2) / 2e6
+    error = max(min(0.01, 1e-3 * rdp), finest)
     return max(0.0, float(accountant.get_epsilon(delta, eps_error=error, delta_error=delta / 1000)))
 
 

@@ -82,11 +82,16 @@ def _offset_terms(gradients: FactoredGradients, offset: Tensor) -> tuple[Tensor,
     return cross, size
 
 
-def clipped_sums(gradients: FactoredGradients, coefficients: Tensor, out: Tensor) -> Tensor:
-    """Add sum_r coefficients[r] * gradient_r of every cluster to its row of `out` (k, p), and return `out`.
+def clipped_sums(
+    gradients: FactoredGradients, coefficients: Tensor, out: Tensor, *, accumulate: bool = False
+) -> Tensor:
+    """Write sum_r coefficients[r] * gradient_r of every cluster into its row of `out` (k, p), and return `out`.
 
-    A record with coefficient 0 contributes exactly nothing, also where its gradient is not finite.
+    With `accumulate` the sums are added to what is there; without, no old value matters, not even NaN. A record with
+    coefficient 0 contributes exactly nothing, also where its gradient is not finite.
     """
+    if not accumulate and _columns(gradients) < out.shape[1]:
+        out.zero_()  # parameters that no factor covers
     excluded = coefficients == 0
     clean = bool(excluded.any())
     for f in gradients.factors:
@@ -96,16 +101,22 @@ def clipped_sums(gradients: FactoredGradients, coefficients: Tensor, out: Tensor
             g = torch.where(excluded[:, None], 0.0, g)
             a = torch.where(excluded[:, None], 0.0, a) if a is not None else None
         for c, (start, stop) in enumerate(zip(gradients.bounds, gradients.bounds[1:])):
-            if stop == start:
-                continue
             if a is not None and f.weight is not None:
-                out[c, f.weight].view(g.shape[1], -1).addmm_(g[start:stop].T, a[start:stop])
+                matrix = out[c, f.weight].view(g.shape[1], -1)
+                matrix.addmm_(g[start:stop].T, a[start:stop], beta=float(accumulate))
             if f.bias is not None:
-                out[c, f.bias] += g[start:stop].sum(0)
+                total = g[start:stop].sum(0)
+                out[c, f.bias] = out[c, f.bias] + total if accumulate else total
     if gradients.offset is not None:
         for c, (start, stop) in enumerate(zip(gradients.bounds, gradients.bounds[1:])):
             out[c].sub_(gradients.offset[c] * coefficients[start:stop].sum())
     return out
+
+
+def _columns(gradients: FactoredGradients) -> int:
+    """Number of parameters that the factors cover; no two factors share one."""
+    owned = [part for f in gradients.factors for part in (f.weight, f.bias) if part is not None]
+    return sum(part.stop - part.start for part in owned)
 
 
 def flat_coefficients(norms: Tensor, bound: Tensor) -> Tensor:

@@ -219,7 +219,7 @@ def epsilon(parts: Parts, delta: float, direction: Direction, *, enough: float =
     plan = Plan(parts, direction, log_cut)
     tilt = plan.tilt_for_delta(log_delta)
     best = math.inf
-    while True:
+    for _ in range(60):
         found: float | None = None
         for tail in plan.levels(tilt, log_cut):
             found = tail.epsilon(delta * (1 - 1e-9))
@@ -229,8 +229,9 @@ def epsilon(parts: Parts, delta: float, direction: Direction, *, enough: float =
             if found is None or settled:
                 break
         if found is not None or best <= enough:
-            return best
+            break
         tilt /= 2  # bounded losses: Chernoff, and with it the window, is far above epsilon
+    return best
 
 
 def delta(parts: Parts, epsilon: float, direction: Direction, *, enough: float = 0.0) -> float:
@@ -240,13 +241,18 @@ def delta(parts: Parts, epsilon: float, direction: Direction, *, enough: float =
     True
     """
     _, log_delta = Plan(parts, direction, -140.0).tilt_for_epsilon(epsilon)
-    # the Chernoff value overstates delta; e^-12 leaves room below it
     log_cut = log_delta - 12 + math.log(_CUT)
-    plan = Plan(parts, direction, log_cut)
     best = 1.0
-    for tail in plan.levels(plan.tilt_for_epsilon(epsilon)[0], log_cut):
-        value = min(1.0, tail.delta(epsilon) * (1 + 1e-9))
-        if value <= enough or (best < 1 and best - value < 3 * _REFINED * value):
-            return min(best, value)
-        best = min(best, value)
+    for _ in range(20):
+        plan = Plan(parts, direction, log_cut)
+        for tail in plan.levels(plan.tilt_for_epsilon(epsilon)[0], log_cut):
+            value = min(1.0, tail.delta(epsilon) * (1 + 1e-9))
+            settled = value <= enough or (best < 1 and best - value < 3 * _REFINED * value)
+            best = min(best, value)
+            if settled:
+                break
+        # the Chernoff value, which set the cut, can overstate delta by far: then what was cut off is most of the answer
+        if best <= enough or math.log(best) > log_cut + 7 or log_cut < -680:
+            break
+        log_cut -= 30
     return best

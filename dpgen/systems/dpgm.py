@@ -15,6 +15,7 @@ from dpgen.nets import ModelBank, RecordGradients
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import GaussianMechanism
+from dpgen.privacy.moments import general_moments_epsilon
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
 from dpgen.release import PrivacyStatement
@@ -109,6 +110,7 @@ class DPGM(L.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """One optimizer over k rows that share memory with the parameter matrix, so that one model may rest."""
         self._rows = [nn.Parameter(row) for row in self.bank.theta.detach()]
+        self._sums = torch.empty_like(self.bank.theta)
         if self.config.optimizer == "sgd":
             return torch.optim.SGD(self._rows, lr=self.config.lr)
         return torch.optim.Adam(self._rows, lr=self.config.lr, fused=True)
@@ -184,10 +186,10 @@ class DPGM(L.LightningModule):
             raise RuntimeError("training_step was called without the ledger's consent: train through lightning.Trainer.fit")
         self._authorised = False
         self.bank.begin_step()
-        sums = self.noisy_sums(batch)
+        sums = self.noisy_sums(batch, out=self._sums)
         self._descend(sums, batch.group)
 
-    def noisy_sums(self, batch: Batch) -> Tensor:
+    def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
         """The private release of a step: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2)."""
         chunks = self._chunks(batch)
         # A single chunk keeps its factors between the two passes; several are computed twice to save memory.
@@ -199,10 +201,10 @@ class DPGM(L.LightningModule):
             )
             mechanism = GaussianMechanism(self._policy.noise_multiplier)
             self._policy.observe(mechanism.release(histogram, self._source))
-        sums = torch.zeros_like(self.bank.theta)
-        for chunk, gradients in kept or self._pieces(chunks):
+        sums = torch.empty_like(self.bank.theta) if out is None else out
+        for i, (chunk, gradients) in enumerate(kept or self._pieces(chunks)):
             coefficients = self._policy.coefficients(gradient_norms(gradients), chunk.cluster)
-            clipped_sums(gradients, coefficients, sums)
+            clipped_sums(gradients, coefficients, sums, accumulate=i > 0)
         assert self.plan.sigma_sgd is not None
         return self._source.add_normal_(sums, noise_std=self.plan.sigma_sgd)
 
@@ -230,6 +232,9 @@ class DPGM(L.LightningModule):
             row.grad = gradient if group in (-1, c) else None
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
+        if self.config.lr_decay == "linear":
+            for settings in optimizer.param_groups:
+                settings["lr"] = self.config.lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
         optimizer.step()
 
     def _expected_sizes(self) -> Tensor:
@@ -246,7 +251,6 @@ class DPGM(L.LightningModule):
 
     def published_reading(self) -> dict[str, float]:
         """What the paper's own accounting would claim; labelled, for it is not a guarantee."""
-        from dpgen.privacy.moments import general_moments_epsilon
         plan = self.plan
         assert plan.sigma_sgd is not None
         kmeans = self.config.clusters == "kmeans"
@@ -257,6 +261,7 @@ class DPGM(L.LightningModule):
             sigma_sgd=plan.sigma_sgd,
             kmeans_rounds=plan.kmeans_rounds if kmeans else 0,
             sigma_kmeans=plan.sigma_sum if kmeans else None,
+            sigma_count=plan.sigma_count if kmeans else None,
             delta=plan.delta,
         )
         return {"general moments (as published, not a guarantee)": claim}
@@ -281,6 +286,7 @@ class DPGM(L.LightningModule):
             statement=statement,
             n_classes=self.n_classes,
             labelled_by=labelled_by,
+            kmeans=self.partition.kmeans if isinstance(self.partition, KMeansPartition) else None,
             **shape,
         )
 
@@ -325,5 +331,5 @@ def fit(
     if records.image_shape is not None:
         callbacks.append(Previews(module.preview, image_shape=records.image_shape))
     runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
-    statement = PrivacyStatement.from_ledger(ledger, also={})
+    statement = PrivacyStatement.from_ledger(ledger, also=module.published_reading())
     return module.release(statement, image_shape=records.image_shape, columns=records.columns)

@@ -1,15 +1,16 @@
 """The public choices of a DPGM run: what it may spend (the only numbers that reach the ledger), and the model."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, DPNorm, QuantileClipping
 from dpgen.nets import BANKS, ModelBank
-from dpgen.privacy.accountants import Relation
+from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.calibration import calibrate_noise
-from dpgen.privacy.ledger import Budget
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
 from dpgen.systems.kmeans import KMeansPlan
 
@@ -73,6 +74,11 @@ class DPGMPlan:
         """The budget that the ledger enforces; None: report only."""
         return None if self.epsilon is None else Budget(self.epsilon, self.delta)
 
+    def open_ledger(self, path: Path | None = None) -> Ledger:
+        """A new ledger that enforces the budget, or only reports at `delta`; kept in the file `path` if given."""
+        delta = self.delta if self.budget is None else None
+        return Ledger(self.budget, delta=delta, relation=self.relation, path=path)
+
     def kmeans_plan(self) -> KMeansPlan:
         """Rounds and noise of k-means."""
         if self.sigma_count is None or self.sigma_sum is None:
@@ -111,10 +117,11 @@ class DPGMPlan:
         Raises:
             ValueError: the budget is too small for the sigmas that were given; says the smallest epsilon reachable.
         """
-        plan = self._with_partition_noise(features)
+        plan, kmeans = self._with_partition_noise(features), features is not None
+        if plan.sigma_sgd is not None:
+            plan._require_first_step(kmeans=kmeans, adaptive=adaptive)
         if plan.sigma_sgd is not None or plan.budget is None:
             return plan
-        kmeans = features is not None
         sigma = calibrate_noise(
             lambda s: replace(plan, sigma_sgd=s).event(kmeans=kmeans, adaptive=adaptive, parts=parts),
             plan.budget,
@@ -122,12 +129,25 @@ class DPGMPlan:
         )
         return replace(plan, sigma_sgd=sigma)
 
+    def _require_first_step(self, *, kmeans: bool, adaptive: bool) -> None:
+        """Given sigmas may end training early, but not before it began."""
+        if self.budget is not None:
+            least = epsilon(replace(self, steps=1).event(kmeans=kmeans, adaptive=adaptive), self.delta, relation=self.relation)
+            if least > self.budget.epsilon:
+                raise ValueError(
+                    f"epsilon is {self.epsilon:g}; finding the clusters and one step already cost {least:.4g} at delta "
+                    f"{self.delta:g}: raise epsilon, sigma_sgd, sigma_count or sigma_sum, or leave the sigmas to be calibrated"
+                )
+
     def _with_partition_noise(self, features: int | None) -> "DPGMPlan":
         if self.sigma_count is not None and (features is None or self.sigma_sum is not None):
             return self
         target = self.epsilon if self.epsilon is not None else DEFAULT_EPSILON
         share = Budget(self.partition_share * target, self.delta)
-        sigma = calibrate_noise(gaussian_event, share, relation=self.relation)
+        try:
+            sigma = calibrate_noise(gaussian_event, share, relation=self.relation)
+        except ValueError as error:
+            raise ValueError(f"partition_share {self.partition_share:g} of epsilon {target:g} cannot be met: {error}") from error
         if features is None:
             return replace(self, sigma_count=sigma)
         split = KMeansPlan.from_multiplier(sigma, rounds=self.kmeans_rounds, n_features=features)
@@ -151,7 +171,8 @@ class DPGMConfig:
         chains: persistent chains per model (rbm).
         gibbs_steps: sweeps per step (rbm).
         optimizer: "adam" or "sgd".
-        lr: learning rate.
+        lr: learning rate of the first step.
+        lr_decay: "linear" (to zero at the last step, which averages the noise away) or "none".
         schedule: "joint" (every model moves in every step) or "published" (one cluster per step, at its true cost).
         clipping: "auto", "fixed", "dpnorm", "dpnorm_published" or "quantile".
         clip_bound: bound of "fixed", first bound of "quantile", C_max of DPNorm.
@@ -171,6 +192,7 @@ class DPGMConfig:
     gibbs_steps: int = 1
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: float = 1e-3
+    lr_decay: Literal["linear", "none"] = "linear"
     schedule: Literal["joint", "published"] = "joint"
     clipping: Literal["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"] = "auto"
     clip_bound: float = 10.0

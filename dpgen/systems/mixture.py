@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from dpgen.nets import BANKS, ModelBank
 from dpgen.release import PrivacyStatement, PublicModel, Rounding, Samples, round_bits
+from dpgen.systems.kmeans import DPKMeans, KMeansPlan
 
 
 class MixtureModel(PublicModel, kind="mixture"):
@@ -23,6 +25,7 @@ class MixtureModel(PublicModel, kind="mixture"):
         labelled_by: where a label comes from: the "cluster" itself, the last `n_classes` "columns", or None.
         image_shape: (height, width) for pictures, if records are images.
         columns: names of the record's columns.
+        kmeans: the released clustering, if k-means made the clusters.
     """
 
     def __init__(
@@ -36,10 +39,12 @@ class MixtureModel(PublicModel, kind="mixture"):
         labelled_by: str | None = None,
         image_shape: tuple[int, int] | None = None,
         columns: Sequence[str] | None = None,
+        kmeans: DPKMeans | None = None,
     ) -> None:
         self.bank, self.component, self.counts, self.statement = bank, component, counts, statement
         self.n_classes, self.labelled_by, self.image_shape = n_classes, labelled_by, image_shape
         self.columns = tuple(columns) if columns is not None else None
+        self.kmeans = kmeans
 
     @property
     def weights(self) -> Tensor:
@@ -47,6 +52,10 @@ class MixtureModel(PublicModel, kind="mixture"):
         positive = self.counts.clamp_min(0.0)
         total = positive.sum()
         return positive / total if total > 0 else torch.full_like(positive, 1.0 / positive.numel())
+
+    def assign(self, x: Tensor) -> Tensor | None:
+        """Cluster (n,) of records (n, d) by the released k-means centres; None when clusters are labels."""
+        return self.kmeans.predict(x) if self.kmeans is not None else None
 
     def means(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         """Mean values (n, d) of n records of one component, label columns included."""
@@ -68,14 +77,17 @@ class MixtureModel(PublicModel, kind="mixture"):
             raise ValueError(f"clusters must be a non-empty list of numbers in [0, {k}), got {chosen}")
         generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
         weights = torch.zeros(k).index_put_((torch.tensor(chosen),), self.weights[chosen] + 1e-12)
-        cluster = torch.multinomial(weights, n, replacement=True, generator=generator).sort().values if n else torch.zeros(0, dtype=torch.int64)
+        drawn = torch.multinomial(weights, n, replacement=True, generator=generator) if n else torch.zeros(0).long()
+        cluster = drawn.sort().values
         sizes = torch.bincount(cluster, minlength=k).tolist()
-        mean = torch.cat([self.means(c, size, generator) for c, size in enumerate(sizes) if size] or [torch.zeros(0, self.bank_width)])
+        parts = [self.means(c, size, generator) for c, size in enumerate(sizes) if size]
+        mean = torch.cat(parts) if parts else torch.zeros(0, self.bank_width)
         order = torch.randperm(n, generator=generator)
         mean, cluster = mean[order], cluster[order]
         labels = self._labels(mean, cluster, generator)
         bits = self.bank_width - (self.n_classes if self.labelled_by == "columns" else 0)
-        return Samples(x=round_bits(mean[:, :bits], rounding, generator), cluster=cluster, labels=labels, columns=self.columns)
+        x = round_bits(mean[:, :bits], rounding, generator)
+        return Samples(x=x, cluster=cluster, labels=labels, columns=self.columns)
 
     @property
     def bank_width(self) -> int:
@@ -90,7 +102,12 @@ class MixtureModel(PublicModel, kind="mixture"):
         return None
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"counts": self.counts, **self.bank.state_dict()}
+        clustering = self.kmeans.state_dict() if self.kmeans is not None else {}
+        return {
+            "counts": self.counts,
+            **{f"bank.{name}": value for name, value in self.bank.state_dict().items()},
+            **{f"kmeans.{name}": value for name, value in clustering.items()},
+        }
 
     def description(self) -> dict[str, Any]:
         return {
@@ -100,14 +117,23 @@ class MixtureModel(PublicModel, kind="mixture"):
             "labelled_by": self.labelled_by,
             "image_shape": self.image_shape,
             "columns": self.columns,
+            "kmeans": asdict(self.kmeans.plan) if self.kmeans is not None else None,
         }
 
     @classmethod
     def rebuild(
         cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement
     ) -> "MixtureModel":
-        bank = BANKS[description["component"]](**description.pop("architecture"))
-        counts = tensors.pop("counts")
-        bank.load_state_dict(tensors)
-        shape = description.pop("image_shape")
-        return cls(bank, counts=counts, statement=statement, image_shape=tuple(shape) if shape else None, **description)
+        options = dict(description)
+        bank = BANKS[options["component"]](**options.pop("architecture"))
+        bank.load_state_dict(_under("bank.", tensors))
+        plan, shape, kmeans = options.pop("kmeans"), options.pop("image_shape"), None
+        if plan is not None:
+            kmeans = DPKMeans(bank.k, KMeansPlan(**plan))
+            kmeans.load_state_dict(_under("kmeans.", tensors))
+        image_shape = tuple(shape) if shape else None
+        return cls(bank, counts=tensors["counts"], statement=statement, image_shape=image_shape, kmeans=kmeans, **options)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

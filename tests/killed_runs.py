@@ -1,0 +1,59 @@
+"""Runs `scripts/train.py` in forked children, kills each with SIGKILL at a given moment, then once to the end.
+
+    python killed_runs.py RUN_DIR MOMENTS -- arguments of train.py
+
+A moment is `N` (the ledger has N lines more than when the child began) or the name of a file in the run directory. After
+every child one line of JSON tells the ledger's lines and whether the child was alive when it was shot. Forks of one
+process that has only imported save the imports of all but the first.
+"""
+
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+from pathlib import Path
+
+import dpgen  # noqa: F401
+
+TRAIN = Path(__file__).parent.parent / "scripts" / "train.py"
+
+
+def lines(directory: Path) -> int:
+    ledger = directory / "ledger.jsonl"
+    return ledger.read_bytes().count(b"\n") if ledger.exists() else 0
+
+
+def begin(arguments: list[str]) -> int:
+    """The process id of a child that trains."""
+    child = os.fork()
+    if child == 0:
+        sys.argv = ["train.py", *arguments]
+        try:
+            runpy.run_path(str(TRAIN), run_name="__main__")
+        except SystemExit as end:
+            sys.stdout.flush()
+            os._exit(int(end.code or 0))
+    return child
+
+
+def main() -> int:
+    directory, moments, arguments = Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[4:]
+    for moment in moments:
+        before = lines(directory)
+        child, alive = begin(arguments), True
+        while alive and not (
+            lines(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()
+        ):
+            time.sleep(0.0005)
+            alive = os.waitpid(child, os.WNOHANG) == (0, 0)
+        if alive:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        print(json.dumps({"moment": moment, "lines": lines(directory), "alive": alive}), flush=True)
+    return os.waitstatus_to_exitcode(os.waitpid(begin(arguments), 0)[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

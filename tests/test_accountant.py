@@ -1,0 +1,118 @@
+"""The accountant callback: ask, record, then step; every line of its table of guarantees."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpgen.callbacks import PrivacyAccountant
+from dpgen.privacy.ledger import Budget, Ledger, LedgerError
+from dpgen.privacy.mechanisms import subsampled_gaussian_event
+
+STEP = subsampled_gaussian_event(0.1, 1.0)
+
+
+class Module:
+    """Records what a callback logs."""
+
+    def __init__(self) -> None:
+        self.logged: dict[str, float] = {}
+
+    def log(self, name: str, value: float, **_: Any) -> None:
+        self.logged[name] = value
+
+
+def trainer(**options: Any) -> Any:
+    return SimpleNamespace(**{"accumulate_grad_batches": 1, "precision": "32-true", "world_size": 1} | options)
+
+
+def test_a_step_is_charged_before_it_runs(tmp_path: Path) -> None:
+    ledger = Ledger(Budget(3.0, 1e-5), path=tmp_path / "ledger.jsonl")
+    accountant = PrivacyAccountant(ledger)
+    before = len((tmp_path / "ledger.jsonl").read_text().splitlines())
+    assert accountant.authorise(STEP, note="step")
+    assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) > before, "on file when authorise returns"
+    assert ledger.entries()[0].count == 1
+
+
+def test_the_step_that_would_exceed_the_budget_is_refused_and_not_charged() -> None:
+    ledger = Ledger(Budget(1.0, 1e-5))
+    accountant = PrivacyAccountant(ledger)
+    fits = ledger.allowance(STEP)
+    assert [accountant.authorise(STEP, note="step") for _ in range(fits)] == [True] * fits
+    spent = ledger.epsilon()
+    assert not accountant.authorise(STEP, note="step")
+    assert accountant.exhausted
+    assert ledger.epsilon() == spent <= 1.0
+    assert sum(entry.count for entry in ledger.entries()) == fits
+
+
+def test_once_exhausted_a_cheaper_step_is_not_slipped_in() -> None:
+    accountant = PrivacyAccountant(Ledger(Budget(1.0, 1e-5)))
+    assert not accountant.authorise(subsampled_gaussian_event(1.0, 0.1), note="dear")
+    assert not accountant.authorise(subsampled_gaussian_event(0.01, 50.0), note="cheap")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"accumulate_grad_batches": 4}, "accumulate_grad_batches must be 1, got 4"),
+        ({"precision": "16-mixed"}, "precision must not be '16-mixed'"),
+        ({"world_size": 2}, r"devices \* num_nodes must be 1, got 2"),
+    ],
+)
+def test_trainers_that_break_accounting_are_refused(options: dict[str, Any], match: str) -> None:
+    accountant = PrivacyAccountant(Ledger(None, delta=1e-5))
+    accountant.on_fit_start(trainer(), Module())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=match):
+        accountant.on_fit_start(trainer(**options), Module())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ledger", [Ledger(Budget(2.0, 1e-5)), Ledger(None, delta=1e-5)], ids=["budget", "report"])
+def test_what_is_logged_bounds_the_truth(ledger: Ledger) -> None:
+    accountant, module = PrivacyAccountant(ledger), Module()
+    for _ in range(5):
+        accountant.authorise(STEP, note="step")
+        accountant.on_train_batch_end(trainer(), module, None, None, 0)  # type: ignore[arg-type]
+    accountant.on_train_epoch_end(trainer(), module)  # type: ignore[arg-type]
+    assert set(module.logged) == {"eps", "privacy/epsilon_rdp", "privacy/epsilon"}
+    assert module.logged["privacy/epsilon"] == ledger.epsilon()
+    assert ledger.epsilon() <= module.logged["eps"] == module.logged["privacy/epsilon_rdp"]
+    if ledger.budget:
+        assert module.logged["eps"] <= ledger.budget.epsilon
+
+
+def test_state_is_the_ledger_position_and_replayed_steps_stay_counted(tmp_path: Path) -> None:
+    ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
+    accountant = PrivacyAccountant(ledger)
+    accountant.authorise(STEP, note="step")
+    state = accountant.state_dict()
+    for _ in range(3):
+        accountant.authorise(STEP, note="step")
+    spent = ledger.epsilon()
+    ledger.close()
+    resumed = PrivacyAccountant(Ledger.open(tmp_path / "ledger.jsonl"))
+    resumed.load_state_dict(state)
+    assert resumed.replayed == 3
+    assert resumed.ledger.epsilon() == spent
+
+
+def test_a_ledger_behind_the_checkpoint_or_of_another_run_is_refused(tmp_path: Path) -> None:
+    accountant = PrivacyAccountant(Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl"))
+    accountant.authorise(STEP, note="step")
+    state = accountant.state_dict()
+    with pytest.raises(LedgerError, match="the ledger was cut"):
+        PrivacyAccountant(Ledger(None, delta=1e-5)).load_state_dict(state)
+    other = PrivacyAccountant(Ledger(None, delta=1e-5))
+    for _ in range(5):
+        other.authorise(STEP, note="other step")
+    with pytest.raises(LedgerError, match="edited or another run"):
+        other.load_state_dict(state)
+
+
+def test_the_ledger_is_on_disk_before_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, calls = Ledger(None, delta=1e-5), []
+    monkeypatch.setattr(ledger, "sync", lambda: calls.append("sync"))
+    PrivacyAccountant(ledger).on_save_checkpoint(trainer(), Module(), {})  # type: ignore[arg-type]
+    assert calls == ["sync"]

@@ -1,0 +1,49 @@
+"""Files are whole or absent, whatever happens while they are written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dpgen.files import write_atomically
+
+
+@pytest.mark.parametrize("data", [b"\x00\xff", "text"])
+def test_content_arrives_and_replaces(tmp_path: Path, data: bytes | str) -> None:
+    path = tmp_path / "file"
+    path.write_text("before, and longer than what comes")
+    write_atomically(path, data)
+    assert path.read_bytes() == (data.encode() if isinstance(data, str) else data)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"], "no temporary file stays behind"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, "after")
+    assert path.read_text() == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_file_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    fsync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("fsync"), fsync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("replace"), rename(a, b)))
+    write_atomically(tmp_path / "file", "x")
+    assert calls == ["fsync", "replace"]
+
+
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="absent"):
+        write_atomically(tmp_path / "absent" / "file", "x")

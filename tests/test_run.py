@@ -1,0 +1,194 @@
+"""One run from data to release: what it leaves behind, how it refuses, and that kill -9 at any moment loses no charge."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import yaml
+from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
+
+from dpgen.callbacks.checkpoint import SealedCheckpointIO
+from dpgen.cli import parse_job
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.ledger import Ledger, LedgerError
+from dpgen.release import PrivacyStatement, load_model
+from dpgen.run import Outcome, run
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+LEFT = {"config.yaml", "versions.yaml", "ledger.jsonl", "last.ckpt", "tensorboard", "model", "samples.npz", "samples.png",
+        "metrics.json", "METRICS.md", "PRIVACY.md", "privacy.json"}  # fmt: skip
+
+
+# -- what is left ----------------------------------------------------------------------------------------------------
+
+
+def test_the_run_directory_is_complete(finished: Outcome) -> None:
+    assert {p.name for p in finished.directory.iterdir()} == LEFT
+    assert any((finished.directory / "tensorboard").iterdir())
+
+
+def test_the_statement_is_the_ledger_and_within_the_budget(finished: Outcome) -> None:
+    statement = PrivacyStatement.from_dict(json.loads((finished.directory / "privacy.json").read_text()))
+    with Ledger.open(finished.directory / "ledger.jsonl") as ledger:
+        assert 2.9 < statement.epsilon <= 3.0
+        assert statement.epsilon == pytest.approx(ledger.epsilon(), abs=1e-4)
+        assert {e.note: e.count for e in ledger.entries()} == {"cluster sizes": 1, "training steps": 3}
+    assert statement == finished.release.statement
+    assert (finished.directory / "PRIVACY.md").read_text() == statement.to_markdown()
+    assert any("test records" in text for text in statement.not_covered), "the loader's notes are repeated"
+
+
+def test_reference_values_on_private_records_are_declared(finished: Outcome) -> None:
+    assert any("metrics.json" in text for text in finished.release.statement.not_covered)
+
+
+def test_the_released_model_is_the_outcome_and_free(finished: Outcome) -> None:
+    before = (finished.directory / "ledger.jsonl").read_bytes()
+    loaded = load_model(finished.directory / "model")
+    assert torch.equal(loaded.sample(30, seed=1).x, finished.release.sample(30, seed=1).x)
+    assert (finished.directory / "ledger.jsonl").read_bytes() == before
+
+
+def test_samples_and_metrics_are_kept(finished: Outcome) -> None:
+    with np.load(finished.directory / "samples.npz") as samples:
+        assert samples["x"].shape == (64, tiny.D)
+        assert set(samples["labels"].tolist()) <= {0, 1}
+    names = [score.name for score in finished.scores]
+    assert "train on synthetic, test on real: accuracy" in names
+    assert any("counting queries" in name for name in names)
+    assert (finished.directory / "metrics.json").read_text().count('"value"') == len(names)
+
+
+def test_the_summary_says_what_it_cost_and_where_it_is(finished: Outcome) -> None:
+    for fact in ("dpgm on tiny", "epsilon 3", "delta 1e-05", str(finished.directory), "accuracy", "model/"):
+        assert fact in finished.summary
+
+
+def test_the_kept_config_repeats_the_run(finished: Outcome) -> None:
+    job = parse_job(["--config", str(finished.directory / "config.yaml")])
+    assert job.settings == yaml.safe_load((finished.directory / "config.yaml").read_text())
+    with pytest.raises(ValueError, match="holds a finished run"):
+        run(job)
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ("--k=5", "k must be 2 with clusters='labels', got 5"),
+    ("--clusters=kmeans", "k=99 records, got 64"),
+    ("--hidden=0", "hidden=0"),
+    ("--epsilon=1e-5", "cannot be met: .*no less than .*raise epsilon"),
+    ("--sigma_sgd=0.01", "one step already cost"),
+    ("--init=public", "needs at least k"),
+    ("--n_features=3", "n_features is 3; it must be an even number"),
+    ("--clip_bound=-1", "bound must be positive and finite, got -1"),
+    ("--label_column=99", "label_column is 99"),
+    ("--image_shape=[3,3]", "image_shape 3 x 3 has 9 pixels, the records have 16"),
+    ("--path=absent.npy", "absent.npy"),
+]
+MORE = {"--clusters=kmeans": ["--k=99"], "--sigma_sgd=0.01": ["--epsilon=1"], "--init=public": ["--clusters=kmeans"],
+        "--n_features=3": ["--clusters=kmeans", "--k=2"], "--clip_bound=-1": ["--clipping=fixed"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(("argument", "match"), REFUSED, ids=[argument for argument, _ in REFUSED])
+def test_a_refused_run_spends_nothing_and_binds_nobody(tmp_path: Path, argument: str, match: str) -> None:
+    with pytest.raises(ValueError, match=match) as raised:
+        run(tiny.job(tmp_path, argument, *MORE.get(argument, [])))
+    assert "\n" not in str(raised.value)
+    directory = tmp_path / "run"
+    assert not (directory / "privacy.json").exists()
+    assert not (directory / "model").exists()
+    if directory.exists():
+        with Ledger.open(directory / "ledger.jsonl") as ledger:
+            assert ledger.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        (np.zeros((0, 17)), "is empty: it has 17 columns and no record"),
+        (np.full((9, 17), np.nan), "has no value in row 1"),
+        (np.where(np.eye(17) > 0, np.inf, 0), "inf"),
+        (np.full((9, 17), 2), "only 0 and 1 are supported"),
+        (np.full((9, 17), -1), "only 0 and 1 are supported"),
+        (np.zeros(17), "must hold one array of numbers of shape"),
+    ],
+    ids=["empty", "nan", "inf", "two", "minus one", "one row"],
+)
+def test_bad_records_are_refused_before_anything_is_written(tmp_path: Path, rows: np.ndarray, match: str) -> None:
+    np.save(tmp_path / "tiny.npy", rows)
+    with pytest.raises(ValueError, match=match):
+        run(tiny.job(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+# -- kill -9 ---------------------------------------------------------------------------------------------------------
+
+STEPS, EVERY = 40, 4
+MOMENTS = ["config.yaml", "3", "5", "1", "7", "last.ckpt", "9", "model/model.json", "samples.npz"]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, int]], str]:
+    """A run that was shot nine times and then ended: its directory, the ledger's length after each shot, the output."""
+    directory = tmp_path_factory.mktemp("killed")
+    options = tiny.arguments(directory, f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2")
+    program = Path(__file__).parent / "killed_runs.py"
+    command = [sys.executable, str(program), str(directory / "run"), ",".join(MOMENTS), "--", *options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    shots = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    assert [shot["moment"] for shot in shots] == MOMENTS
+    return directory / "run", shots, result.stdout
+
+
+def charged(ledger: Ledger) -> DpEvent:
+    return ComposedDpEvent([SelfComposedDpEvent(e.event, e.count) for e in ledger.entries()])
+
+
+def test_a_killed_run_ends_with_a_budget_that_counts_everything(killed: tuple[Path, list[dict[str, int]], str]) -> None:
+    directory, shots, _ = killed
+    assert sum(shot["alive"] for shot in shots) >= 6, "most children were alive when they were shot"
+    lengths = [shot["lines"] for shot in shots]
+    assert lengths == sorted(lengths), "the ledger never shrinks once something is charged"
+    statement = PrivacyStatement.from_dict(json.loads((directory / "privacy.json").read_text()))
+    with Ledger.open(directory / "ledger.jsonl") as ledger:
+        counts: dict[str, int] = {}
+        for entry in ledger.entries():
+            counts[entry.note] = counts.get(entry.note, 0) + entry.count
+        spent = epsilon(charged(ledger), 1e-5)
+    assert spent <= statement.epsilon * 1.001
+    assert statement.epsilon <= 3.0
+    trained = SealedCheckpointIO().load_checkpoint(directory / "last.ckpt")["global_step"]
+    assert trained < STEPS, "replayed steps were paid, so the budget ends the run early"
+    assert trained < counts["training steps"] <= STEPS
+    assert counts["cluster sizes"] >= 1
+
+
+def test_a_killed_run_releases_as_any_other(killed: tuple[Path, list[dict[str, int]], str]) -> None:
+    directory, _, output = killed
+    assert {p.name for p in directory.iterdir()} == LEFT, "no temporary file stays behind"
+    assert "dpgm on tiny" in output
+    assert load_model(directory / "model").sample(5).x.shape == (5, tiny.D)
+
+
+def test_a_cut_checkpoint_or_ledger_stops_the_rerun(tmp_path: Path) -> None:
+    run(tiny.job(tmp_path))
+    directory = tmp_path / "run"
+    (directory / "privacy.json").unlink()
+    checkpoint, ledger = (directory / "last.ckpt").read_bytes(), (directory / "ledger.jsonl").read_bytes()
+    (directory / "last.ckpt").write_bytes(checkpoint[:-9])
+    with pytest.raises(ValueError, match=r"last\.ckpt does not match its checksum"):
+        run(tiny.job(tmp_path))
+    (directory / "last.ckpt").write_bytes(checkpoint)
+    (directory / "ledger.jsonl").write_bytes(b"".join(ledger.splitlines(keepends=True)[:-1]))
+    with pytest.raises(LedgerError, match="the ledger was cut"):
+        run(tiny.job(tmp_path))
+    (directory / "ledger.jsonl").write_bytes(ledger)
+    assert run(tiny.job(tmp_path)).release.statement.epsilon <= 3.0, "whole again, it ends"

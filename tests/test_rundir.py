@@ -1,0 +1,133 @@
+"""Run directories: one run, one configuration, one writer; damaged or finished ones are refused."""
+
+from pathlib import Path
+
+import pytest
+import tiny
+import yaml
+
+from dpgen.privacy.ledger import Budget, LedgerError
+from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.rundir import PACKAGES, open_run
+
+
+def begin(directory: Path, *extra: str) -> None:
+    """A run that dies after its first charge."""
+    with open_run(tiny.job(directory, *extra)) as (_, _, ledger):
+        ledger.charge(gaussian_event(20.0), note="cluster sizes")
+
+
+def test_a_new_directory_holds_settings_versions_and_a_ledger(tmp_path: Path) -> None:
+    job = tiny.job(tmp_path, "--epsilon=2")
+    with open_run(job) as (directory, runtime, ledger):
+        assert directory == runtime.directory == tmp_path / "run"
+        assert ledger.budget == Budget(2.0, 1e-5)
+        assert ledger.path == directory / "ledger.jsonl"
+    assert yaml.safe_load((directory / "config.yaml").read_text()) == job.settings
+    assert set(yaml.safe_load((directory / "versions.yaml").read_text())) == {"python", *PACKAGES}
+
+
+def test_given_sigmas_make_a_ledger_that_reports(tmp_path: Path) -> None:
+    with open_run(tiny.job(tmp_path, "--sigma_sgd=1.0", "--delta=1e-6", "--relation=replace_one")) as (_, _, ledger):
+        assert (ledger.budget, ledger.delta, ledger.relation) == (None, 1e-6, "replace_one")
+
+
+def test_without_run_dir_the_name_tells_model_data_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_run(tiny.job(tmp_path, "--run_dir=null")) as (directory, _, _):
+        assert directory.match("runs/dpgm-npy-????????-??????")
+
+
+def test_an_unfinished_run_is_resumed_with_what_it_spent(tmp_path: Path) -> None:
+    begin(tmp_path)
+    with open_run(tiny.job(tmp_path, "--checkpoint_every=5", "--threads=1")) as (_, _, ledger):
+        assert [(e.note, e.count) for e in ledger.entries()] == [("cluster sizes", 1)]
+
+
+@pytest.mark.parametrize(
+    "change", ["--epsilon=9", "--steps=4", "--hidden=5", "--seed=1", "--test_fraction=0.5", "--private_logs=true"]
+)
+def test_other_settings_are_refused(tmp_path: Path, change: str) -> None:
+    begin(tmp_path)
+    key = change[2:].split("=")[0]
+    with (
+        pytest.raises(ValueError, match=rf"unfinished run with \w+\.{key}=.*: repeat its settings to resume it, or choose"),
+        open_run(tiny.job(tmp_path, change)),
+    ):
+        pass
+
+
+def test_a_run_that_spent_nothing_binds_nobody(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="refused"), open_run(tiny.job(tmp_path, "--epsilon=9")):
+        raise RuntimeError("refused")
+    with open_run(tiny.job(tmp_path, "--epsilon=2")) as (directory, _, ledger):
+        assert ledger.budget == Budget(2.0, 1e-5)
+    assert yaml.safe_load((directory / "config.yaml").read_text())["privacy"]["epsilon"] == 2
+
+
+def test_a_ledger_that_died_at_birth_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "ledger.jsonl").touch()
+    with open_run(tiny.job(tmp_path)) as (_, _, ledger):
+        assert ledger.entries() == []
+
+
+def test_a_finished_run_is_refused(tmp_path: Path) -> None:
+    begin(tmp_path)
+    (tmp_path / "run" / "privacy.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds a finished run; choose another directory"), open_run(tiny.job(tmp_path)):
+        pass
+
+
+def test_two_runs_in_one_directory(tmp_path: Path) -> None:
+    for charged in (False, True):
+        with open_run(tiny.job(tmp_path)) as (_, _, ledger):
+            if charged:
+                ledger.charge(gaussian_event(20.0), note="cluster sizes")
+            with pytest.raises(LedgerError, match="another process is writing this ledger"), open_run(tiny.job(tmp_path)):
+                pass
+    begin(tmp_path)  # the lock is gone with the run
+
+
+def test_a_missing_config_is_refused(tmp_path: Path) -> None:
+    begin(tmp_path)
+    (tmp_path / "run" / "config.yaml").unlink()
+    with pytest.raises(ValueError, match="config.yaml is missing beside a ledger"), open_run(tiny.job(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_cut_ledger_is_refused(tmp_path: Path, share: float) -> None:
+    begin(tmp_path)
+    path = tmp_path / "run" / "ledger.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(LedgerError, match="cut in the middle of line"), open_run(tiny.job(tmp_path)):
+        pass
+    assert path.exists(), "what is damaged is kept"
+
+
+def test_an_edited_ledger_is_refused(tmp_path: Path) -> None:
+    begin(tmp_path)
+    path = tmp_path / "run" / "ledger.jsonl"
+    path.write_text(path.read_text().replace('"epsilon":3.0', '"epsilon":9.0'))
+    with pytest.raises(LedgerError, match="line 1 does not match its checksum"), open_run(tiny.job(tmp_path)):
+        pass
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ValueError, match="run_dir '.*file/run' cannot be used: Not a directory"),
+        open_run(tiny.job(tmp_path, f"--run_dir={tmp_path / 'file' / 'run'}")),
+    ):
+        pass
+
+
+def test_a_read_only_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(*_: object, **__: object) -> None:  # permissions do not stop the superuser, so say it for the system
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    with pytest.raises(ValueError, match="cannot be used: Permission denied"), open_run(tiny.job(tmp_path)):
+        pass

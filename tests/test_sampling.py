@@ -1,0 +1,173 @@
+"""Poisson sampling: every record, every draw, independently; a loader of fixed-size batches does not pass."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from fixed_source import FixedKeySource
+from torch import Tensor
+
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
+
+N, Q, EPOCHS = 40, 0.2, 800
+DRAWS = EPOCHS * 5
+
+
+def x(n: int = N) -> Tensor:
+    """Records that name themselves: record i holds the bits of i."""
+    return (torch.arange(n)[:, None] >> torch.arange(10) & 1).to(torch.uint8)
+
+
+def who(batch: Batch) -> Tensor:
+    return (batch.x.to(torch.int64) << torch.arange(10)).sum(1)
+
+
+def poisson_masks(q: float = Q) -> Tensor:
+    """Membership (draws, n) over many epochs of the loader."""
+    loader = PoissonLoader(x(), sampling_rate=q, source=FixedKeySource(1))
+    masks = torch.zeros(EPOCHS * len(loader), N, dtype=torch.float64)
+    for row, batch in enumerate(batch for _ in range(EPOCHS) for batch in loader):
+        masks[row, who(batch)] = 1
+    return masks
+
+
+def shuffled_masks() -> Tensor:
+    """The twin: epochs of shuffled batches of fixed size q n."""
+    generator = torch.Generator().manual_seed(0)
+    masks = torch.zeros(DRAWS, N, dtype=torch.float64)
+    size = int(Q * N)
+    for epoch in range(EPOCHS):
+        order = torch.randperm(N, generator=generator)
+        for i in range(5):
+            masks[5 * epoch + i, order[i * size : (i + 1) * size]] = 1
+    return masks
+
+
+def once_per_epoch_masks() -> Tensor:
+    """The subtler twin: sizes vary as they should, but each record joins exactly one draw of an epoch."""
+    generator = torch.Generator().manual_seed(0)
+    draw = torch.randint(5, (EPOCHS, N), generator=generator)
+    return torch.nn.functional.one_hot(draw, 5).transpose(1, 2).reshape(DRAWS, N).to(torch.float64)
+
+
+def z_scores(masks: Tensor) -> dict[str, float]:
+    """How many standard deviations each statistic lies from what independent Bernoulli(q) memberships have."""
+    draws, var = len(masks), Q * (1 - Q)
+    sizes, share = masks.sum(1), masks.mean(0)
+    centred = masks - Q
+    fourth = N * var * (1 + (3 * N - 6) * var)
+    pairs = (centred.T @ centred)[torch.triu(torch.ones(N, N), 1) == 1] / (var * math.sqrt(draws))
+    lags = (centred[1:] * centred[:-1]).sum() / (var * math.sqrt((draws - 1) * N))
+    return {
+        "mean": float(sizes.mean() - N * Q) / math.sqrt(N * var / draws),
+        "variance": float(((sizes - N * Q) ** 2).mean() - N * var) / math.sqrt((fourth - (N * var) ** 2) / draws),
+        "worst record": float((share - Q).abs().max()) / math.sqrt(var / draws),
+        "worst pair": float(pairs.abs().max()),
+        "pairs": float(pairs.square().mean() - 1) / math.sqrt(2 / len(pairs)),
+        "neighbouring draws": float(lags),
+    }
+
+
+def rejected(masks: Tensor) -> set[str]:
+    """Statistics out of line: 5.5 standard deviations, a chance of 1e-7 each even for the worst of 780 pairs."""
+    return {name for name, z in z_scores(masks).items() if abs(z) > 5.5}
+
+
+def test_draws_are_poisson_samples() -> None:
+    assert not rejected(poisson_masks())
+
+
+@pytest.mark.parametrize(
+    ("twin", "caught"),
+    [(shuffled_masks, {"variance", "pairs", "neighbouring draws"}), (once_per_epoch_masks, {"neighbouring draws"})],
+)
+def test_twins_are_rejected(twin: Callable[[], Tensor], caught: set[str]) -> None:
+    assert caught <= rejected(twin())
+
+
+def test_another_rate_is_rejected() -> None:
+    assert "mean" in rejected(poisson_masks(q=0.19))
+
+
+def test_an_epoch_is_one_over_q_draws_and_some_are_empty() -> None:
+    loader = PoissonLoader(x(3), sampling_rate=0.1, source=FixedKeySource())
+    batches = [batch for _ in range(20) for batch in loader]
+    assert len(loader) == 10
+    assert len(batches) == 200
+    empty = [batch for batch in batches if len(batch.x) == 0]
+    assert empty, "three records at rate .1 miss most draws"
+    assert empty[0].x.shape == (0, 10)
+    assert empty[0].cluster.dtype == torch.int64
+
+
+def test_rate_one_takes_everybody_every_time() -> None:
+    loader = PoissonLoader(x(), sampling_rate=1.0)
+    assert [who(batch).tolist() for batch in loader] == [list(range(N))]
+
+
+def test_two_loaders_draw_differently_under_one_seed() -> None:
+    torch.manual_seed(0)
+    first = [who(b).tolist() for b in PoissonLoader(x(), sampling_rate=Q)]
+    torch.manual_seed(0)
+    assert first != [who(b).tolist() for b in PoissonLoader(x(), sampling_rate=Q)]
+
+
+def test_records_keep_their_cluster_and_label() -> None:
+    loader = PoissonLoader(x(), torch.arange(N) % 7, sampling_rate=0.5)
+    loader.assign(torch.arange(N) % 3)
+    for batch in loader:
+        assert batch.x.dtype == torch.float32
+        assert torch.equal(batch.cluster, who(batch) % 3)
+        assert torch.equal(batch.labels, who(batch) % 7)
+    unlabelled = next(iter(PoissonLoader(x(), sampling_rate=1.0)))
+    assert set(unlabelled.labels.tolist()) == {-1}
+
+
+def test_the_published_schedule_draws_from_one_cluster_at_its_rate() -> None:
+    loader = PoissonLoader(x(), sampling_rate=0.1, source=FixedKeySource())
+    cluster = torch.arange(N) % 4 // 3  # three quarters in cluster 0
+    loader.assign(cluster)
+    loader.poisson.follow(OneClusterSchedule([0, 1, 1], [0.25, 0.75]), start=2)
+    batches = [batch for _ in range(300) for batch in loader]
+    assert [batch.group for batch in batches[:4]] == [1, 0, 1, 1], "it begins with step 2"
+    for group, rate in enumerate([0.25, 0.75]):
+        drawn = [batch for batch in batches if batch.group == group]
+        size = int((cluster == group).sum())
+        mean = sum(len(batch.x) for batch in drawn) / len(drawn)
+        assert all(bool((batch.cluster == group).all()) for batch in drawn)
+        assert abs(mean - rate * size) < 5 * math.sqrt(size * rate * (1 - rate) / len(drawn))
+        assert loader.poisson.rate(group) == rate
+    assert loader.poisson.rate(-1) == 0.1
+
+
+@pytest.mark.parametrize("q", [0.0, -0.1, 1.1, math.nan, math.inf])
+def test_rates_outside_the_unit_interval_are_refused(q: float) -> None:
+    with pytest.raises(ValueError, match=r"sampling_rate must be in \(0, 1\]"):
+        PoissonLoader(x(), sampling_rate=q)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "match"),
+    [
+        (torch.zeros(0, 3), None, "n >= 1, got \\(0, 3\\)"),
+        (torch.zeros(5), None, "shape \\(n, d\\)"),
+        (torch.tensor([[0.0], [math.nan]]), None, "must be finite"),
+        (torch.tensor([[0.0], [math.inf]]), None, "must be finite"),
+        (torch.zeros(5, 3), torch.zeros(4), "labels must have shape \\(5,\\), got \\(4,\\)"),
+    ],
+)
+def test_bad_records_are_refused(values: Tensor, labels: Tensor | None, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        PoissonLoader(values, labels, sampling_rate=0.5)
+
+
+def test_a_cluster_for_every_record() -> None:
+    with pytest.raises(ValueError, match="cluster must have shape \\(40,\\), got \\(39,\\)"):
+        PoissonLoader(x(), sampling_rate=0.5).assign(torch.zeros(39))
+
+
+def test_a_seeded_source_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be a SecureSource"):
+        PoissonLoader(x(), sampling_rate=0.5, source=PublicRandomness(0))  # type: ignore[arg-type]
