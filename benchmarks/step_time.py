@@ -83,7 +83,7 @@ class NonPrivateBank(Training):
 
     def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
         assert out is not None
-        for i, (chunk, gradients) in enumerate(self._pieces(self._chunks(batch))):
+        for i, (chunk, gradients) in enumerate(self._pieces(batch, self._parts(batch))):
             clipped_sums(gradients, torch.ones_like(chunk.cluster, dtype=torch.float32), out, accumulate=i > 0)
         return out
 

@@ -17,6 +17,10 @@ from dpgen.release import PublicModel, Samples
 from dpgen.report import Score
 
 MOST_SYNTHETIC = 60_000
+NOT_COVERED = (
+    "reference values in metrics.json (a classifier, queries and marginals on private records) and real pictures in samples.png"
+)
+"""What a statement says about the files of an evaluation."""
 
 
 class Clusters(Protocol):

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -23,6 +24,15 @@ from dpgen.privacy.ledger import Ledger
 
 FORMAT = 1
 Rounding = Literal["bernoulli", "threshold"]
+
+
+def rounded_up(epsilon: float) -> str:
+    """Four digits of an epsilon, never fewer than it is.
+
+    >>> rounded_up(2.99961), rounded_up(1.00001)
+    ('3', '1.001')
+    """
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(epsilon)))):g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +105,13 @@ class PrivacyStatement:
         lines = [
             "# Privacy statement",
             "",
-            f"This release is **(eps = {self.epsilon:.4g}, delta = {self.delta:.3g})-differentially private** under the "
+            f"This release is **(eps = {rounded_up(self.epsilon)}, delta = {self.delta:.3g})-differentially private** under the "
             f"{self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
             f"Accountant: {self.accountant}.",
             "",
             "| other readings of the same run | eps |",
             "|---|---|",
-            *(f"| {name.replace('_', '-')} | {value:.4g} |" for name, value in self.also.items()),
+            *(f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()),
             "",
             "| mechanism | event | times | disjoint group |",
             "|---|---|---|---|",

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from decimal import ROUND_CEILING, Context
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dpgen.files import write_atomically
+from dpgen.release import rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,11 +151,11 @@ def summary(
     if missing:
         raise ValueError(f"privacy has no {', '.join(missing)}: epsilon, delta, relation and unit are needed")
     relation = {"add_remove": "add or remove", "replace_one": "replace"}.get(privacy["relation"], privacy["relation"])
-    spent = f"epsilon {_rounded_up(privacy['epsilon'])} at delta {privacy['delta']:g} ({relation} {privacy['unit']})"
+    spent = f"epsilon {rounded_up(privacy['epsilon'])} at delta {privacy['delta']:g} ({relation} {privacy['unit']})"
     lines = [title, _entry("privacy", spent)]
     for key, value in privacy.items():
         if key not in ("epsilon", "delta", "relation", "unit"):
-            shown = _rounded_up(value) if isinstance(value, float) else value
+            shown = rounded_up(value) if isinstance(value, float) else value
             lines.append(_entry("", f"{key.replace('_', ' ')}: {shown}"))
     lines += [_entry("released", ", ".join(released) or "nothing"), _entry("where", str(directory))]
     width = max((len(score.name) for score in scores), default=0)
@@ -177,11 +177,6 @@ def _beside(score: Score) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def _rounded_up(epsilon: float) -> str:
-    # A privacy loss is never shown smaller than it is.
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(epsilon)))):g}"
 
 
 def _figure(width: float, height: float) -> "Figure":

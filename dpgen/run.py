@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpgen.cli import Job
-from dpgen.evaluate import evaluate
+from dpgen.evaluate import NOT_COVERED, evaluate
 from dpgen.files import write_atomically
 from dpgen.release import PublicModel
 from dpgen.report import Score, metrics_json, metrics_markdown, samples_figure, summary
@@ -31,7 +31,7 @@ def run(job: Job) -> Outcome:
     records = job.load()
     with open_run(job) as (directory, runtime, ledger):
         release = job.system.fit(records, plan=job.plan, config=job.config, ledger=ledger, runtime=runtime)
-        release.statement = release.statement.extended(records.notes, private_logs=runtime.private_logs)
+        release.statement = release.statement.extended([*records.notes, NOT_COVERED], private_logs=runtime.private_logs)
         release.save(directory / "model")
         scores, samples = evaluate(release, records, seed=runtime.seed)
         samples.save(directory / "samples.npz")

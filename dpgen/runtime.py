@@ -13,6 +13,13 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
 
 
+class EpsilonBar(TQDMProgressBar):
+    """Lightning's progress bar with what was logged for it (epsilon), without the logger's version."""
+
+    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
+        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """Execution of a run.
@@ -78,7 +85,7 @@ class Runtime:
         """A Lightning trainer that logs to TensorBoard in the run directory and checkpoints through a checksum."""
         own: list[Callback] = [Checkpoint(self.checkpoint, every=self.checkpoint_every)]
         if self.progress_bar:
-            own.append(TQDMProgressBar(refresh_rate=10))
+            own.append(EpsilonBar(refresh_rate=10))
         return L.Trainer(
             accelerator=self.accelerator,
             devices=self.devices,
@@ -99,4 +106,5 @@ class Runtime:
     def fit(self, module: L.LightningModule, loader: Any, *, max_steps: int, callbacks: Sequence[Callback]) -> None:
         """Train, resuming from the run's checkpoint if there is one."""
         resume = self.checkpoint if self.checkpoint.exists() else None
-        self.trainer(max_steps=max_steps, callbacks=callbacks).fit(module, loader, ckpt_path=resume)
+        trainer = self.trainer(max_steps=max_steps, callbacks=callbacks)
+        trainer.fit(module, loader, ckpt_path=resume, weights_only=True)

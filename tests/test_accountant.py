@@ -24,7 +24,7 @@ class Module:
 
 
 def trainer(**options: Any) -> Any:
-    return SimpleNamespace(**{"accumulate_grad_batches": 1, "precision": "32-true", "world_size": 1} | options)
+    return SimpleNamespace(**{"accumulate_grad_batches": 1, "precision": "32-true", "world_size": 1, "current_epoch": 0} | options)
 
 
 def test_a_step_is_charged_before_it_runs(tmp_path: Path) -> None:

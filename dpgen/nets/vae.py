@@ -77,7 +77,7 @@ class VAEBank(ModelBank):
         logits = self._mlp(tape, "decoder", z)
         kl = 0.5 * (mean.square() + log_var.exp() - 1.0 - log_var).sum(1)
         # -log p(x|z) itself is never needed: for bits and categories alike its derivative is mean - x.
-        return tape.gradients(kl, (logits, self._mean(logits.detach()) - x))
+        return tape.gradients(kl, (logits, self._mean(logits.detach()).sub_(x)))
 
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:

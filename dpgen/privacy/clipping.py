@@ -52,8 +52,8 @@ def gradient_norms(gradients: FactoredGradients) -> Tensor:
     """L2 norm of every record's gradient, (b,), rounded upwards by a few units in the last place; NaN if not finite."""
     total = torch.zeros(())
     for f in gradients.factors:
-        square = f.outputs.square().sum(1)
-        inputs = f.inputs.square().sum(1) if f.inputs is not None else square.new_zeros(())
+        square = _squares(f.outputs)
+        inputs = _squares(f.inputs) if f.inputs is not None else square.new_zeros(())
         total = total.to(square) + square * (inputs + float(f.bias is not None))
     size = total
     if gradients.offset is not None:
@@ -62,6 +62,10 @@ def gradient_norms(gradients: FactoredGradients) -> Tensor:
     # Rounding must not understate a norm: |F|^2 - 2<F, O> + |O|^2 cancels, so the margin is relative to its terms.
     norms = (total.clamp_min(0.0) + 32.0 * torch.finfo(total.dtype).eps * size).sqrt()
     return torch.where(torch.isfinite(norms), norms, torch.nan)
+
+
+def _squares(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1).square()
 
 
 def _offset_terms(gradients: FactoredGradients, offset: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,6 +26,17 @@ from dpgen.systems.partition import KMeansPartition, LabelPartition, Partition
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 
 
+ASSUMPTIONS = (
+    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
+    "options, network sizes, rates and the number of steps were chosen without looking at the private records",
+    "noise and sampling masks come from AES-256-CTR under keys of the operating system; an adversary sees what is "
+    "released, not memory, run time or the number of records in a draw",
+    "sums are floating point: noisy values are rounded to a grid, which removes the known attack on the low bits but "
+    "is no proof",
+)
+"""What the statement of a DPGM run rests on."""
+
+
 class Chunk(NamedTuple):
     """Part of a Poisson draw, sorted by cluster."""
 
@@ -191,39 +202,39 @@ class DPGM(L.LightningModule):
 
     def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
         """The private release of a step: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2)."""
-        chunks = self._chunks(batch)
-        # A single chunk keeps its factors between the two passes; several are computed twice to save memory.
-        kept = list(self._pieces(chunks)) if len(chunks) == 1 else None
+        parts = self._parts(batch)
+        # A single part keeps its factors between the two passes; several are computed twice to save memory.
+        kept = list(self._pieces(batch, parts)) if len(parts) == 1 else None
         if self._policy.noise_multiplier is not None:
             histogram = sum(
-                (self._policy.histogram(gradient_norms(g), c.cluster) for c, g in kept or self._pieces(chunks)),
+                (self._policy.histogram(gradient_norms(g), c.cluster) for c, g in kept or self._pieces(batch, parts)),
                 start=torch.zeros((), dtype=torch.int64),
             )
             mechanism = GaussianMechanism(self._policy.noise_multiplier)
             self._policy.observe(mechanism.release(histogram, self._source))
         sums = torch.empty_like(self.bank.theta) if out is None else out
-        for i, (chunk, gradients) in enumerate(kept or self._pieces(chunks)):
+        for i, (chunk, gradients) in enumerate(kept or self._pieces(batch, parts)):
             coefficients = self._policy.coefficients(gradient_norms(gradients), chunk.cluster)
             clipped_sums(gradients, coefficients, sums, accumulate=i > 0)
         assert self.plan.sigma_sgd is not None
         return self._source.add_normal_(sums, noise_std=self.plan.sigma_sgd)
 
-    def _pieces(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, RecordGradients]]:
-        for chunk in chunks:
+    def _parts(self, batch: Batch) -> Sequence[Tensor]:
+        """Positions of the draw's records, at most `micro_batch` in a part; at least one part, maybe empty."""
+        return torch.arange(batch.x.shape[0], device=batch.x.device).split(self.config.micro_batch)
+
+    def _pieces(self, batch: Batch, parts: Sequence[Tensor]) -> Iterator[tuple[Chunk, RecordGradients]]:
+        """Every part sorted by cluster, with its gradients."""
+        for part in parts:
+            cluster, order = batch.cluster[part].sort(stable=True)
+            part = part[order]
+            x = batch.x[part]
+            if self.categories:
+                x = torch.cat([x, one_hot(batch.labels[part], self.categories).to(x)], 1)
+            sizes = torch.bincount(cluster, minlength=self.bank.k)
+            chunk = Chunk(x, cluster, [0, *sizes.cumsum(0).tolist()])
             with torch.enable_grad():
                 yield chunk, self.bank.gradients(chunk.x, chunk.bounds, self._source.normal)
-
-    def _chunks(self, batch: Batch) -> list[Chunk]:
-        """The draw in pieces of at most `micro_batch` records, each sorted by cluster; at least one piece, maybe empty."""
-        x = batch.x
-        if self.categories:
-            x = torch.cat([x, one_hot(batch.labels, self.categories).to(x)], 1)
-        pieces = []
-        for part in torch.arange(x.shape[0]).split(self.config.micro_batch):
-            cluster, order = batch.cluster[part].sort(stable=True)
-            sizes = torch.bincount(cluster, minlength=self.bank.k)
-            pieces.append(Chunk(x[part[order]], cluster, [0, *sizes.cumsum(0).tolist()]))
-        return pieces or [Chunk(x, batch.cluster, [0] * (self.bank.k + 1))]
 
     def _descend(self, sums: Tensor, group: int) -> None:
         bounds = self._policy.scale()
@@ -327,9 +338,10 @@ def fit(
     if records.x.shape[0] < module.bank.k:
         raise ValueError(f"there must be at least k={module.bank.k} records, got {records.x.shape[0]}")
     loader = PoissonLoader(records.x, records.labels, sampling_rate=plan.sampling_rate)
-    callbacks = [PrivacyAccountant(ledger), module.config.clipping_callback(module.plan)]
+    every = max(1, round(plan.steps * plan.sampling_rate / 10))  # epochs; ten pictures and tight values in a run
+    callbacks = [PrivacyAccountant(ledger, every=every), module.config.clipping_callback(module.plan)]
     if records.image_shape is not None:
-        callbacks.append(Previews(module.preview, image_shape=records.image_shape))
+        callbacks.append(Previews(module.preview, image_shape=records.image_shape, every=every))
     runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
-    statement = PrivacyStatement.from_ledger(ledger, also=module.published_reading())
+    statement = PrivacyStatement.from_ledger(ledger, also=module.published_reading(), assumptions=ASSUMPTIONS)
     return module.release(statement, image_shape=records.image_shape, columns=records.columns)

@@ -1,0 +1,64 @@
+"""The README says what is there: its example runs, its commands parse, the files and tests that it names exist."""
+
+import ast
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dpgen import parse_job
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text()
+NAMED = re.compile(r"`((?:dpgen|tests|scripts|notebooks|benchmarks|configs)/[\w./]+)((?:::\w+)*)`")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)\n```$", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def commands() -> list[list[str]]:
+    rows = re.findall(r"`python (scripts/[^`]+)`", TEXT)
+    return [shlex.split(row) for row in rows]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = blocks("python")
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    monkeypatch.chdir(tmp_path)
+    left = runpy.run_path(str(script))
+    assert left["samples"].x.shape == (1000, 64)
+    assert 0 < left["ledger"].epsilon() <= 3.0
+    assert re.search(r"eps [\d.]+ of 3.0, 60 steps", capsys.readouterr().out)
+
+
+def test_the_first_two_commands_are_one_line_each_and_the_second_is_what_ci_runs() -> None:
+    train, check = blocks("sh")[:2]
+    assert "\n" not in train
+    assert train.endswith("scripts/train.py --model dpgm")
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == check
+
+
+def test_every_training_command_is_understood() -> None:
+    training = [command[1:] for command in commands() if command[0] == "scripts/train.py" and "--help" not in command]
+    assert len(training) > 5
+    for arguments in training:
+        arguments = [str(ROOT / a) if a.startswith("configs/") else a for a in arguments]
+        assert parse_job(arguments, config_root=ROOT / "configs").model == "dpgm"
+
+
+def test_everything_named_exists() -> None:
+    named = NAMED.findall(TEXT)
+    assert len(named) > 40
+    for path, names in named:
+        assert (ROOT / path).exists(), path
+        if names:
+            scope = ast.parse((ROOT / path).read_text()).body
+            for name in names.split("::")[1:]:
+                found = [node for node in scope if getattr(node, "name", None) == name]
+                assert found, f"{path}{names}"
+                scope = found[0].body  # type: ignore[attr-defined]
