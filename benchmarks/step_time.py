@@ -32,7 +32,7 @@ from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientCli
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, relu
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from dpgen.data.images import load_mnist
 from dpgen.privacy.clipping import clipped_sums
@@ -83,8 +83,8 @@ class NonPrivateBank(Training):
 
     def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
         assert out is not None
-        for i, (chunk, gradients) in enumerate(self._pieces(batch, self._parts(batch))):
-            clipped_sums(gradients, torch.ones_like(chunk.cluster, dtype=torch.float32), out, accumulate=i > 0)
+        for i, (cluster, gradients) in enumerate(self._pieces(batch, self._parts(batch))):
+            clipped_sums(gradients, torch.ones_like(cluster, dtype=torch.float32), out, accumulate=i > 0)
         return out
 
 
@@ -222,7 +222,7 @@ def draws(x: Tensor, cluster: Tensor, rate: float, device: str) -> Iterator[Batc
 def timed(rounds: int, rate: float, batches: Iterable[Batch], device: str) -> dict[str, list[float]]:
     """Milliseconds of every contestant's steps; the order changes from round to round."""
     steps = {name: build(rate, device) for name, build in CONTESTANTS.items()}
-    names, shuffle = list(steps), random.Random(0)
+    names, order = list(steps), random.Random(0)
     times: dict[str, list[float]] = {name: [] for name in names}
 
     def job(name: str, batch: Batch) -> Callable[[], None]:
@@ -234,10 +234,12 @@ def timed(rounds: int, rate: float, batches: Iterable[Batch], device: str) -> di
         return run
 
     for i, batch in zip(range(-2, rounds), batches):  # two rounds to warm up
-        shuffle.shuffle(names)
+        order.shuffle(names)
         seconds = interleaved({name: job(name, batch) for name in names}, 1)
         for name in names if i >= 0 else ():
             times[name] += [1e3 * s for s in seconds[name]]
+    steps.clear()
+    gc.collect()  # opacus keeps per-record gradients, gigabytes of them
     return times
 
 
@@ -296,7 +298,7 @@ def extra_bytes(name: str, records_per_step: int, device: str) -> int:
 def memory(device: str) -> dict[str, dict[str, float]]:
     """MiB of `extra_bytes`, each contestant and batch in a process of its own."""
     table: dict[str, dict[str, float]] = {}
-    for name in (PLAIN, BANK, PRIVATE, MICRO, GHOST, HOOKS):
+    for name in (PLAIN, PRIVATE, MICRO, GHOST, HOOKS):
         table[name] = {}
         for size in (100, 600, 3000):
             command = [sys.executable, __file__, "--device", device, "--memory_of", name, "--batch", str(size)]
@@ -320,6 +322,10 @@ def show(result: dict[str, Any]) -> None:
         if i == 0:
             print("\npeak memory beyond parameters and Adam state, MiB, at batches of " + ", ".join(row))
         print(f"  {name:34s} " + " ".join(f"{mib:8.1f}" for mib in row.values()))
+    if "memory_mib" in result:
+        micro, reference = result["memory_mib"][MICRO], result["memory_mib"][PLAIN]
+        ratios = ", ".join(f"{micro[size] / reference[size]:.2f}" for size in micro)
+        print(f"    {MICRO} / {PLAIN}: {ratios}   goal <= 1.5, whatever the batch")
 
 
 def main() -> None:
@@ -340,8 +346,7 @@ def main() -> None:
     result: dict[str, Any] = {"machine": machine(), "data": name, "device": arguments.device, "rounds": arguments.rounds}
     result["machine"]["versions"]["opacus"] = opacus.__version__
     result["speed"] = {
-        str(rate): speed(arguments.rounds, rate, draws(x, cluster, rate, arguments.device), arguments.device)
-        for rate in RATES
+        str(rate): speed(arguments.rounds, rate, draws(x, cluster, rate, arguments.device), arguments.device) for rate in RATES
     }
     if not arguments.skip_memory:
         result["memory_mib"] = memory(arguments.device)

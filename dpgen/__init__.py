@@ -1,54 +1,85 @@
 """dpgen: differentially private generative modelling in PyTorch Lightning."""
 
-from dpgen import data, metrics
-from dpgen.callbacks import (
-    AutomaticClipping,
-    BoundedClipping,
-    DPNorm,
-    Previews,
-    PrivacyAccountant,
-    QuantileClipping,
-)
-from dpgen.cli import Job, parse_job, usage
-from dpgen.evaluate import evaluate
-from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
-from dpgen.privacy.sampling import PoissonLoader
-from dpgen.release import PrivacyStatement, PublicModel, Samples, load_model
-from dpgen.run import Outcome, run
-from dpgen.runtime import Runtime
-from dpgen.systems import DPGM, SYSTEMS, DPGMConfig, DPGMPlan, DPKMeans, MixtureModel
+from typing import TYPE_CHECKING
+
+from dpgen.lazy import export
+
+if TYPE_CHECKING:
+    from dpgen import data as data
+    from dpgen import metrics as metrics
+    from dpgen.callbacks import AutomaticClipping as AutomaticClipping
+    from dpgen.callbacks import BoundedClipping as BoundedClipping
+    from dpgen.callbacks import DPNorm as DPNorm
+    from dpgen.callbacks import Previews as Previews
+    from dpgen.callbacks import PrivacyAccountant as PrivacyAccountant
+    from dpgen.callbacks import QuantileClipping as QuantileClipping
+    from dpgen.cli import Job as Job
+    from dpgen.cli import parse_job as parse_job
+    from dpgen.cli import usage as usage
+    from dpgen.evaluate import evaluate as evaluate
+    from dpgen.privacy.ledger import Budget as Budget
+    from dpgen.privacy.ledger import BudgetExceeded as BudgetExceeded
+    from dpgen.privacy.ledger import Ledger as Ledger
+    from dpgen.privacy.ledger import LedgerError as LedgerError
+    from dpgen.privacy.sampling import PoissonLoader as PoissonLoader
+    from dpgen.release import PrivacyStatement as PrivacyStatement
+    from dpgen.release import PublicModel as PublicModel
+    from dpgen.release import Samples as Samples
+    from dpgen.release import load_model as load_model
+    from dpgen.report import epsilon_figure as epsilon_figure
+    from dpgen.run import Outcome as Outcome
+    from dpgen.run import run as run
+    from dpgen.runtime import Runtime as Runtime
+    from dpgen.systems.budget import GENERAL_MOMENTS as GENERAL_MOMENTS
+    from dpgen.systems.budget import EpochCost as EpochCost
+    from dpgen.systems.budget import epoch_costs as epoch_costs
+    from dpgen.systems.dpgm import DPGM as DPGM
+    from dpgen.systems.dpgm_options import DPGMConfig as DPGMConfig
+    from dpgen.systems.dpgm_options import DPGMPlan as DPGMPlan
+    from dpgen.systems.kmeans import DPKMeans as DPKMeans
+    from dpgen.systems.kmeans_plan import KMeansPlan as KMeansPlan
+    from dpgen.systems.mixture import MixtureModel as MixtureModel
+    from dpgen.systems.registry import SYSTEMS as SYSTEMS
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "DPGM",
-    "SYSTEMS",
-    "AutomaticClipping",
-    "BoundedClipping",
-    "Budget",
-    "BudgetExceeded",
-    "DPGMConfig",
-    "DPGMPlan",
-    "DPKMeans",
-    "DPNorm",
-    "Job",
-    "Ledger",
-    "LedgerError",
-    "MixtureModel",
-    "Outcome",
-    "PoissonLoader",
-    "Previews",
-    "PrivacyAccountant",
-    "PrivacyStatement",
-    "PublicModel",
-    "QuantileClipping",
-    "Runtime",
-    "Samples",
-    "data",
-    "evaluate",
-    "load_model",
-    "metrics",
-    "parse_job",
-    "run",
-    "usage",
-]
+__all__ = export(
+    __name__,
+    {
+        "AutomaticClipping": "dpgen.callbacks",
+        "BoundedClipping": "dpgen.callbacks",
+        "Budget": "dpgen.privacy.ledger",
+        "BudgetExceeded": "dpgen.privacy.ledger",
+        "DPGM": "dpgen.systems.dpgm",
+        "DPGMConfig": "dpgen.systems.dpgm_options",
+        "DPGMPlan": "dpgen.systems.dpgm_options",
+        "DPKMeans": "dpgen.systems.kmeans",
+        "DPNorm": "dpgen.callbacks",
+        "EpochCost": "dpgen.systems.budget",
+        "GENERAL_MOMENTS": "dpgen.systems.budget",
+        "Job": "dpgen.cli",
+        "KMeansPlan": "dpgen.systems.kmeans_plan",
+        "Ledger": "dpgen.privacy.ledger",
+        "LedgerError": "dpgen.privacy.ledger",
+        "MixtureModel": "dpgen.systems.mixture",
+        "Outcome": "dpgen.run",
+        "PoissonLoader": "dpgen.privacy.sampling",
+        "Previews": "dpgen.callbacks",
+        "PrivacyAccountant": "dpgen.callbacks",
+        "PrivacyStatement": "dpgen.release",
+        "PublicModel": "dpgen.release",
+        "QuantileClipping": "dpgen.callbacks",
+        "Runtime": "dpgen.runtime",
+        "SYSTEMS": "dpgen.systems.registry",
+        "Samples": "dpgen.release",
+        "data": "dpgen.data",
+        "epoch_costs": "dpgen.systems.budget",
+        "epsilon_figure": "dpgen.report",
+        "evaluate": "dpgen.evaluate",
+        "load_model": "dpgen.release",
+        "metrics": "dpgen.metrics",
+        "parse_job": "dpgen.cli",
+        "run": "dpgen.run",
+        "usage": "dpgen.cli",
+    },
+)

@@ -51,20 +51,20 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
         ValueError: in one line, what is wrong and what is allowed.
     """
     given = _split(arguments)
-    path = given.pop("config", None)
-    blocks = _read_blocks(Path(path)) if path is not None else {}
+    path = Path(given.pop("config")) if "config" in given else None
+    blocks = _read_blocks(path) if path is not None else {}
     names = {
-        block: _choose(block, given.pop(block, None) or blocks.get(block, {}).get("name") or DEFAULTS[block], choices)
+        block: _choose(block, given.pop(block, "") or blocks.get(block, {}).get("name") or DEFAULTS[block], choices)
         for block, choices in (("model", list(SYSTEMS)), ("data", list(LOADERS)))
     }
     base = config_root / f"{names['model']}_{names['data']}.yaml" if config_root is not None else None
     if path is None and base is not None and base.is_file():
         blocks = _read_blocks(base)
     for block, name in names.items():
-        stored = blocks.get(block, {})
         # Options in a file belong to the system or loader that the file names.
-        blocks[block] = {key: value for key, value in stored.items() if key != "name"} if stored.get("name", name) == name else {}
-    sources = {
+        stored = dict(blocks.get(block, {}))
+        blocks[block] = stored if stored.pop("name", name) == name else {}
+    sources: dict[str, Callable[..., Any]] = {
         "privacy": SYSTEMS[names["model"]].plan,
         "model": SYSTEMS[names["model"]].config,
         "data": LOADERS[names["data"]],
@@ -158,7 +158,7 @@ def usage() -> str:
     """What the command line accepts, for `--help`."""
     lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]", ""]
     lines += [f"  --model  {', '.join(SYSTEMS)}", f"  --data   {', '.join(LOADERS)}", ""]
-    groups = [(f"privacy of {name}", system.plan) for name, system in SYSTEMS.items()]
+    groups: list[tuple[str, Callable[..., Any]]] = [(f"privacy of {name}", system.plan) for name, system in SYSTEMS.items()]
     groups += [(f"model {name}", system.config) for name, system in SYSTEMS.items()]
     groups += [(f"data {name}", loader) for name, loader in LOADERS.items()] + [("runtime", Runtime)]
     for title, source in groups:

@@ -98,7 +98,8 @@ class PrivacyStatement:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PrivacyStatement":
         sequences = ("mechanisms", "assumptions", "not_covered")
-        return cls(**{name: tuple(value) if name in sequences else value for name, value in values.items()})
+        fields: dict[str, Any] = {n: tuple(value) if n in sequences else value for n, value in values.items()}
+        return cls(**fields)
 
     def to_markdown(self) -> str:
         """The statement for people."""
@@ -193,6 +194,15 @@ class PublicModel(ABC):
             seed: for reproducible draws; None takes one from the operating system.
             clusters: draw from these components only.
         """
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """A released (noisy) estimate of how many records the model was trained on, at least 0."""
+
+    def assign(self, x: Tensor) -> Tensor | None:
+        """Component (n,) of each record of x (n, d), where the model says; None where it does not."""
+        return None
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:

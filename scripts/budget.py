@@ -1,112 +1,121 @@
-"""Plan a run: epsilon from sampling rate, steps and noise, or the noise from epsilon.
+"""Plan a run: what `scripts/train.py` with the same options would spend, epoch by epoch, or the noise that a budget asks for.
 
 python scripts/budget.py --sampling_rate 0.0017 --epochs 20 --sigma_sgd 1 --delta 1e-5
 python scripts/budget.py --sampling_rate 0.0017 --epochs 20 --epsilon 2 --delta 1e-5 --plot budget.png
 """
 
 import argparse
+import dataclasses
 import math
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from dpgen.privacy.ledger import Budget
-from dpgen.privacy.planning import EpochCost, Schedule
+import dpgen
 
-COLUMNS = ("tight", "rdp", "replace_one", "general_moments")
-TITLES = {
-    "tight": "tight",
-    "rdp": "RDP",
-    "replace_one": "tight, replace-one",
-    "general_moments": "general moments (as published, not a guarantee)",
+PLAN = {
+    "epsilon": "budget in nats: the sigmas not given are the least that keep it",
+    "delta": "of the (epsilon, delta) guarantee",
+    "relation": "of the budget: add_remove or replace_one",
+    "sampling_rate": "probability of a record to be in a step",
+    "steps": "training steps",
+    "sigma_sgd": "noise on clipped sums; without --epsilon: report only",
+    "sigma_norm": "noise on norm histograms, with --adaptive",
+    "kmeans_rounds": "rounds of k-means",
+    "sigma_count": "noise on cluster sizes",
+    "sigma_sum": "noise on the sums of k-means",
+    "partition_share": "share of epsilon that clustering alone would use",
+}
+COLUMNS = {
+    "tight": "add-remove",
+    "rdp": "add-remove by RDP",
+    "replace_one": "replace-one",
+    "general_moments": dpgen.GENERAL_MOMENTS,
 }
 
 
 class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message}", file=sys.stderr)
-        sys.exit(2)
+        self.exit(2, f"error: {message}\n")
 
 
 def parser() -> Parser:
-    result = Parser(description="Plan the privacy of a DPGM run; sigmas are noise std / sensitivity (add-remove).")
-    result.add_argument("--sampling_rate", type=float, required=True, help="probability of a record to be in a step")
-    length = result.add_mutually_exclusive_group(required=True)
-    length.add_argument("--steps", type=int, help="number of SGD steps")
-    length.add_argument("--epochs", type=float, help="number of epochs of ceil(1 / sampling_rate) steps")
-    noise = result.add_mutually_exclusive_group(required=True)
-    noise.add_argument("--sigma_sgd", type=float, help="noise multiplier of the clipped sums")
-    noise.add_argument("--epsilon", type=float, help="budget: find the least sigma_sgd that keeps it")
-    result.add_argument("--sigma_norm", type=float, help="noise multiplier of DPNorm's histogram (none without DPNorm)")
-    result.add_argument("--kmeans_rounds", type=int, default=0, help="rounds of private k-means")
-    result.add_argument("--sigma_count", type=float, help="noise multiplier of the k-means counts")
-    result.add_argument("--sigma_sum", type=float, help="noise multiplier of the k-means sums")
-    result.add_argument("--delta", type=float, required=True)
+    result = Parser(
+        description="What a DPGM run would spend. Sigmas are noise std / sensitivity. Defaults are those of train.py --help; "
+        "what a configuration file sets must be given.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    length = result.add_mutually_exclusive_group()
+    for field in dataclasses.fields(dpgen.DPGMPlan):
+        kind = {"relation": str, "steps": int, "kmeans_rounds": int}.get(field.name, float)
+        owner = length if field.name == "steps" else result
+        default = "" if field.default is None else f" (default {field.default})"
+        owner.add_argument(f"--{field.name}", type=kind, help=PLAN[field.name] + default)
+    length.add_argument("--epochs", type=float, help="instead of steps: epochs of ceil(1 / sampling_rate) steps")
+    result.add_argument("--clusters", choices=["labels", "kmeans", "none"], default="labels", help="(default labels)")
+    result.add_argument("--schedule", choices=["joint", "published"], default="joint", help="(default joint)")
+    result.add_argument("--k", type=int, default=None, help="clusters (default 10, or 1 with --clusters none)")
+    result.add_argument("--n_features", type=int, default=200, help="random features of k-means (default 200)")
+    result.add_argument("--adaptive", action="store_true", default=False, help="clip by DPNorm or quantiles")
     result.add_argument("--rows", type=int, default=20, help="rows of the table at most (default 20)")
-    result.add_argument("--plot", type=Path, help="write a picture of epsilon per epoch (.png, .pdf, .svg)")
+    result.add_argument("--plot", type=Path, default=None, help="write a picture of epsilon per epoch (.png, .pdf, .svg)")
     return result
 
 
-def schedule(options: argparse.Namespace) -> Schedule:
-    if options.rows < 1:
-        raise ValueError(f"rows is {options.rows}; it must be >= 1")
-    plan = Schedule(
-        sampling_rate=options.sampling_rate,
-        steps=options.steps if options.steps is not None else 0,
-        sigma_sgd=options.sigma_sgd if options.sigma_sgd is not None else 1.0,
-        delta=options.delta,
-        sigma_norm=options.sigma_norm,
-        kmeans_rounds=options.kmeans_rounds,
-        sigma_count=options.sigma_count,
-        sigma_sum=options.sigma_sum,
+def planned(options: dict[str, Any]) -> tuple[dpgen.DPGMPlan, dpgen.DPGMConfig]:
+    """The calibrated plan and the configuration that training would use."""
+    config = dpgen.DPGMConfig(
+        k=options["k"],
+        clusters=options["clusters"],
+        schedule=options["schedule"],
+        n_features=options["n_features"],
+        clipping="dpnorm" if options["adaptive"] else "auto",
+    ).resolved(n_classes=(options["k"] or 10) if options["clusters"] == "labels" else 0)
+    plan = dpgen.DPGMPlan(**{name: options[name] for name in PLAN if name in options})
+    if "epochs" in options:
+        if not 0 < options["epochs"] < math.inf:
+            raise ValueError(f"epochs is {options['epochs']}; it must be a finite number > 0")
+        plan = dataclasses.replace(plan, steps=max(1, round(options["epochs"] * plan.steps_per_epoch)))
+    return config.calibrate(plan), config
+
+
+def headline(plan: dpgen.DPGMPlan, config: dpgen.DPGMConfig, end: dpgen.EpochCost) -> str:
+    spent = end.tight if plan.relation == "add_remove" else end.replace_one
+    used = {"sigma_sgd": True, "sigma_norm": config.adaptive, "sigma_count": True, "sigma_sum": config.kmeans}
+    sigmas = ", ".join(f"{name} {getattr(plan, name):.6g}" for name, shown in used.items() if shown)
+    text = (
+        f"epsilon {math.ceil(spent * 1e4) / 1e4:.4f} at delta {plan.delta:g} ({plan.relation}, one record): "
+        f"sampling rate {plan.sampling_rate:g}, {plan.steps} steps, {sigmas}"
     )
-    if options.epochs is not None:
-        if not 0 <= options.epochs < math.inf:
-            raise ValueError(f"epochs is {options.epochs}; it must be a finite number >= 0")
-        plan = Schedule(**{**vars(plan), "steps": round(options.epochs * plan.steps_per_epoch)})
-    return plan if options.epsilon is None else plan.calibrated(Budget(options.epsilon, options.delta))
+    if config.parts > 1:
+        text += f"\nfor {config.parts} clusters of equal size that take turns; what unequal ones cost, the ledger will say"
+    if plan.epsilon is not None and spent > plan.epsilon:
+        text += f"\nthis is more than the budget: training would end early, before epsilon {plan.epsilon:g} is exceeded"
+    return text
 
 
-def table(costs: list[EpochCost]) -> str:
-    lines = [f"{'epoch':>8} {'steps':>8} {'tight':>10} {'RDP':>10} {'replace-one':>12} {'general moments *':>18}"]
+def table(costs: list[dpgen.EpochCost]) -> str:
+    lines = [f"{'epoch':>8} {'steps':>8} {'add-remove':>10} {'by RDP':>10} {'replace-one':>12} {'general moments *':>18}"]
     for cost in costs:
-        lines.append(
-            f"{cost.epoch:8.4g} {cost.steps:8d} {cost.tight:10.4f} {cost.rdp:10.4f} {cost.replace_one:12.4f} "
-            f"{cost.general_moments:18.4f}"
-        )
+        values = f"{cost.tight:10.4f} {cost.rdp:10.4f} {cost.replace_one:12.4f} {cost.general_moments:18.4f}"
+        lines.append(f"{cost.epoch:8.4g} {cost.steps:8d} {values}")
     return "\n".join([*lines, "* as published by Acs et al. 2017, not a guarantee"])
 
 
-def plot(costs: list[EpochCost], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    for name in COLUMNS:
-        style = ":" if name == "general_moments" else "-"
-        axes.plot([c.epoch for c in costs], [getattr(c, name) for c in costs], style, marker=".", label=TITLES[name])
-    axes.set(xlabel="epochs", ylabel="epsilon", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    options = vars(parser().parse_args(arguments))
     try:
-        plan = schedule(options)
-        costs = plan.by_epoch(options.rows)
-        print(
-            f"epsilon {costs[-1].tight:.4f} at delta {plan.delta:g} (add-remove, one record): sampling rate "
-            f"{plan.sampling_rate:g}, {plan.steps} steps, sigma_sgd {plan.sigma_sgd:.6g}"
-        )
+        plan, config = planned(options)
+        costs = dpgen.epoch_costs(plan, config, rows=options["rows"])
+        print(headline(plan, config, costs[-1]))
         print(table(costs))
-        if options.plot:
-            plot(costs, options.plot)
-            print(f"picture in {options.plot}")
+        if options["plot"] is not None:
+            lines = {title: [getattr(cost, name) for cost in costs] for name, title in COLUMNS.items()}
+            dpgen.epsilon_figure([cost.epoch for cost in costs], lines, options["plot"], delta=plan.delta)
+            print(f"picture in {options['plot']}")
     except (ValueError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import tiny
+import torch
 
 from dpgen.run import Outcome, run
+
+torch.set_num_threads(1)  # the tensors are tiny: a second thread would only wait
 
 
 @pytest.fixture

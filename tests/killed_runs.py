@@ -4,7 +4,8 @@
 
 A moment is `N` (the ledger has N lines more than when the child began) or the name of a file in the run directory. After
 every child one line of JSON tells the ledger's lines and whether the child was alive when it was shot. Forks of one
-process that has only imported save the imports of all but the first.
+process that has only imported save the imports of all but the first;
+one thread (OMP_NUM_THREADS=1) keeps forks safe.
 """
 
 import json
@@ -14,6 +15,11 @@ import signal
 import sys
 import time
 from pathlib import Path
+
+import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
+import matplotlib.figure  # noqa: F401
+import scipy.optimize  # noqa: F401
+import torch.utils.tensorboard  # noqa: F401
 
 import dpgen  # noqa: F401
 
@@ -46,7 +52,7 @@ def main() -> int:
         while alive and not (
             lines(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()
         ):
-            time.sleep(0.0005)
+            time.sleep(0.002)
             alive = os.waitpid(child, os.WNOHANG) == (0, 0)
         if alive:
             os.kill(child, signal.SIGKILL)

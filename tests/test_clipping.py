@@ -236,3 +236,16 @@ def test_a_shared_layer_is_refused() -> None:
     tape.affine("encoder.0", records(torch.float32))
     with pytest.raises(ValueError, match="used twice"):
         tape.affine("encoder.0", records(torch.float32))
+
+
+def test_sums_replace_old_values_or_join_them() -> None:
+    """Two parts of a draw accumulate to the whole, and what was in `out` before the first part is gone, even NaN."""
+    gradients, _ = case("vae-1", torch.float64)
+    coefficients = automatic_coefficients(gradient_norms(gradients), 0.01)
+    width = max(f.bias.stop for f in gradients.factors if f.bias is not None)
+    whole = clipped_sums(gradients, coefficients, torch.full((K, width), torch.nan, dtype=torch.float64))
+    assert bool(torch.isfinite(whole).all())
+    twice = clipped_sums(gradients, coefficients, whole.clone(), accumulate=True)
+    assert torch.allclose(twice, 2 * whole, rtol=1e-12)
+    wider = torch.full((K, width + 2), torch.nan, dtype=torch.float64)
+    assert bool((clipped_sums(gradients, coefficients, wider)[:, -2:] == 0).all()), "columns that no factor covers"

@@ -1,6 +1,7 @@
 """One run from data to release: what it leaves behind, how it refuses, and that kill -9 at any moment loses no charge."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,8 @@ def test_the_released_model_is_the_outcome_and_free(finished: Outcome) -> None:
 
 def test_samples_and_metrics_are_kept(finished: Outcome) -> None:
     with np.load(finished.directory / "samples.npz") as samples:
-        assert samples["x"].shape == (64, tiny.D)
+        assert samples["x"].shape[1] == tiny.D
+        assert samples["x"].shape[0] == samples["labels"].shape[0] > 0
         assert set(samples["labels"].tolist()) <= {0, 1}
     names = [score.name for score in finished.scores]
     assert "train on synthetic, test on real: accuracy" in names
@@ -131,17 +133,18 @@ def test_bad_records_are_refused_before_anything_is_written(tmp_path: Path, rows
 # -- kill -9 ---------------------------------------------------------------------------------------------------------
 
 STEPS, EVERY = 40, 4
-MOMENTS = ["config.yaml", "3", "5", "1", "7", "last.ckpt", "9", "model/model.json", "samples.npz"]
+MOMENTS = ["config.yaml", "3", "5", "1", "7", "last.ckpt", "9", "model/model.json"]
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, int]], str]:
-    """A run that was shot nine times and then ended: its directory, the ledger's length after each shot, the output."""
+    """A run that was shot eight times and then ended: its directory, the ledger's length after each shot, the output."""
     directory = tmp_path_factory.mktemp("killed")
-    options = tiny.arguments(directory, f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2")
+    options = tiny.arguments(directory, f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2", *tiny.UNLABELLED)
     program = Path(__file__).parent / "killed_runs.py"
     command = [sys.executable, str(program), str(directory / "run"), ",".join(MOMENTS), "--", *options]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert result.returncode == 0, result.stderr
     shots = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
     assert [shot["moment"] for shot in shots] == MOMENTS
@@ -154,7 +157,7 @@ def charged(ledger: Ledger) -> DpEvent:
 
 def test_a_killed_run_ends_with_a_budget_that_counts_everything(killed: tuple[Path, list[dict[str, int]], str]) -> None:
     directory, shots, _ = killed
-    assert sum(shot["alive"] for shot in shots) >= 6, "most children were alive when they were shot"
+    assert sum(shot["alive"] for shot in shots) >= 5, "most children were alive when they were shot"
     lengths = [shot["lines"] for shot in shots]
     assert lengths == sorted(lengths), "the ledger never shrinks once something is charged"
     statement = PrivacyStatement.from_dict(json.loads((directory / "privacy.json").read_text()))
@@ -175,20 +178,21 @@ def test_a_killed_run_releases_as_any_other(killed: tuple[Path, list[dict[str, i
     directory, _, output = killed
     assert {p.name for p in directory.iterdir()} == LEFT, "no temporary file stays behind"
     assert "dpgm on tiny" in output
-    assert load_model(directory / "model").sample(5).x.shape == (5, tiny.D)
+    assert load_model(directory / "model").sample(5).x.shape == (5, tiny.D + 1)
 
 
 def test_a_cut_checkpoint_or_ledger_stops_the_rerun(tmp_path: Path) -> None:
-    run(tiny.job(tmp_path))
+    job = tiny.job(tmp_path, *tiny.UNLABELLED)
+    run(job)
     directory = tmp_path / "run"
     (directory / "privacy.json").unlink()
     checkpoint, ledger = (directory / "last.ckpt").read_bytes(), (directory / "ledger.jsonl").read_bytes()
     (directory / "last.ckpt").write_bytes(checkpoint[:-9])
     with pytest.raises(ValueError, match=r"last\.ckpt does not match its checksum"):
-        run(tiny.job(tmp_path))
+        run(job)
     (directory / "last.ckpt").write_bytes(checkpoint)
     (directory / "ledger.jsonl").write_bytes(b"".join(ledger.splitlines(keepends=True)[:-1]))
     with pytest.raises(LedgerError, match="the ledger was cut"):
-        run(tiny.job(tmp_path))
+        run(job)
     (directory / "ledger.jsonl").write_bytes(ledger)
-    assert run(tiny.job(tmp_path)).release.statement.epsilon <= 3.0, "whole again, it ends"
+    assert run(job).release.statement.epsilon <= 3.0, "whole again, it ends"

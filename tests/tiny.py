@@ -46,6 +46,10 @@ def arguments(directory: Path, *extra: str) -> list[str]:
     return [*data, *SMALL, *extra]
 
 
+UNLABELLED = ("--label_column=null", "--image_shape=null", "--clusters=none")
+"""Options for records without labels: a run that trains no classifier to evaluate itself."""
+
+
 def job(directory: Path, *extra: str) -> Job:
     return parse_job(arguments(directory, *extra))
 

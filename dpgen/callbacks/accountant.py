@@ -20,7 +20,7 @@ class PrivacyAccountant(Callback):
     | case | what holds |
     |---|---|
     | a step would exceed the budget | it does not run, training stops, nothing is charged |
-    | resume with `ckpt_path` | the ledger must extend the checkpoint's position; charges made after it (replayed steps) stay counted |
+    | resume with `ckpt_path` | the ledger must extend the checkpoint's position; replayed steps stay counted |
     | crash between charge and step | the step counts although it never ran |
     | checkpoint written | the ledger is on disk first |
 

@@ -189,7 +189,7 @@ def split_records(
         image_shape=image_shape,
         columns=columns,
         class_names=class_names,
-        notes=(*notes, f"the {n_test} test records are not protected: evaluation on them adds no noise"),
+        notes=(*notes, "the test records are not protected: evaluation on them adds no noise"),
     )
 
 

@@ -46,15 +46,15 @@ class PoissonTable(Dataset[Batch]):
         return self.x.shape[0]
 
     def __getitem__(self, draw: "Draw") -> Batch:
-        cluster = self.cluster[draw.index]
-        labels = self.labels[draw.index] if self.labels is not None else torch.full_like(cluster, -1)
-        return Batch(self.x[draw.index].to(torch.float32), cluster, labels, draw.group)
+        cluster = self.cluster[draw.rows]
+        labels = self.labels[draw.rows] if self.labels is not None else torch.full_like(cluster, -1)
+        return Batch(self.x[draw.rows].to(torch.float32), cluster, labels, draw.group)
 
 
 class Draw(NamedTuple):
     """Indices of one Poisson draw, sorted, and the cluster that it was restricted to (-1: none)."""
 
-    index: Tensor
+    rows: Tensor
     group: int = -1
 
 

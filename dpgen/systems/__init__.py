@@ -1,24 +1,27 @@
-"""The systems by name: what each may spend, how it is configured, and how it is fitted."""
+"""Generative systems: each with a plan of what it may spend, a configuration, and a fit that returns a release."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from dpgen.release import PublicModel
-from dpgen.systems import dpgm
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
-from dpgen.systems.kmeans import DPKMeans
-from dpgen.systems.mixture import MixtureModel
+from dpgen.lazy import export
 
+if TYPE_CHECKING:
+    from dpgen.systems.dpgm import DPGM as DPGM
+    from dpgen.systems.dpgm_options import DPGMConfig as DPGMConfig
+    from dpgen.systems.dpgm_options import DPGMPlan as DPGMPlan
+    from dpgen.systems.kmeans import DPKMeans as DPKMeans
+    from dpgen.systems.mixture import MixtureModel as MixtureModel
+    from dpgen.systems.registry import SYSTEMS as SYSTEMS
+    from dpgen.systems.registry import System as System
 
-class System(NamedTuple):
-    """One row of the contract: `fit(records, plan=, config=, ledger=, runtime=)` pays the ledger and returns a release."""
-
-    plan: type[Any]
-    config: type[Any]
-    fit: Callable[..., PublicModel]
-
-
-SYSTEMS: dict[str, System] = {"dpgm": System(DPGMPlan, DPGMConfig, dpgm.fit)}
-
-__all__ = ["DPGM", "SYSTEMS", "DPGMConfig", "DPGMPlan", "DPKMeans", "MixtureModel", "System"]
+__all__ = export(
+    __name__,
+    {
+        "DPGM": "dpgen.systems.dpgm",
+        "DPGMConfig": "dpgen.systems.dpgm_options",
+        "DPGMPlan": "dpgen.systems.dpgm_options",
+        "DPKMeans": "dpgen.systems.kmeans",
+        "MixtureModel": "dpgen.systems.mixture",
+        "SYSTEMS": "dpgen.systems.registry",
+        "System": "dpgen.systems.registry",
+    },
+)

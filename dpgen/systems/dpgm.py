@@ -1,7 +1,8 @@
 """DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017)."""
 
+import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import lightning as L
 import torch
@@ -15,16 +16,15 @@ from dpgen.nets import ModelBank, RecordGradients
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import GaussianMechanism
-from dpgen.privacy.moments import general_moments_epsilon
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
 from dpgen.release import PrivacyStatement
 from dpgen.runtime import Runtime
+from dpgen.systems.budget import GENERAL_MOMENTS, general_moments
+from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.kmeans import DPKMeans
 from dpgen.systems.mixture import MixtureModel
 from dpgen.systems.partition import KMeansPartition, LabelPartition, Partition
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
-
 
 ASSUMPTIONS = (
     "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
@@ -32,17 +32,9 @@ ASSUMPTIONS = (
     "noise and sampling masks come from AES-256-CTR under keys of the operating system; an adversary sees what is "
     "released, not memory, run time or the number of records in a draw",
     "sums are floating point: noisy values are rounded to a grid, which removes the known attack on the low bits but "
-    "is no proof",
+    "is no proof; integer noise is exact to 2^-128 in total variation, which delta leaves out",
 )
 """What the statement of a DPGM run rests on."""
-
-
-class Chunk(NamedTuple):
-    """Part of a Poisson draw, sorted by cluster."""
-
-    x: Tensor
-    cluster: Tensor
-    bounds: list[int]
 
 
 class DPGM(L.LightningModule):
@@ -64,6 +56,7 @@ class DPGM(L.LightningModule):
         n_classes: number of labels, 0 without.
         public_x: public records for initial centres of k-means.
         seed: of public randomness.
+        private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
         bank: component models of your own; replaces `config.component`.
 
     Source: Acs et al. 2017, Algorithms 1 and 4. The published one-cluster-per-step schedule is charged what it costs: a
@@ -79,15 +72,14 @@ class DPGM(L.LightningModule):
         n_classes: int = 0,
         public_x: Tensor | None = None,
         seed: int = 0,
+        private_logs: bool = False,
         bank: ModelBank | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.config = config = (config or DPGMConfig()).resolved(n_classes=n_classes)
         assert config.k is not None
-        parts = config.k if config.schedule == "published" else 1
-        features = config.n_features if config.clusters == "kmeans" else None
-        self.plan = plan.calibrated(features=features, adaptive=config.adaptive, parts=parts)
+        self.plan = config.calibrate(plan)
         self.categories = n_classes if config.clusters != "labels" else 0
         self.n_classes = n_classes
         public = PublicRandomness(seed)
@@ -96,7 +88,7 @@ class DPGM(L.LightningModule):
             self.bank.initialize(public.spawn("weights").generator)
         self.partition = self._partition(public, public_x)
         self.partitioned = False
-        self._public = public
+        self._public, self._private_logs = public, private_logs
         self._source = SecureSource()
         self._authorised = False
         self._policy: Clipping = AutomaticClipping()
@@ -130,7 +122,7 @@ class DPGM(L.LightningModule):
         loader = self._loader()
         self._accountant = self._callback(PrivacyAccountant)
         if self._accountant is None:
-            raise ValueError("DPGM trains only with dpgen's PrivacyAccountant among the trainer's callbacks: it holds the ledger")
+            raise ValueError("DPGM trains only with dpgen's PrivacyAccountant among the trainer's callbacks")
         self._policy = self._callback(Clipping) or AutomaticClipping()
         if (self._policy.noise_multiplier is not None) != self.config.adaptive or (
             self.config.adaptive and self._policy.noise_multiplier != self.plan.sigma_norm
@@ -147,6 +139,8 @@ class DPGM(L.LightningModule):
         loader.assign(self.partition.assign(table.x, table.labels))
         if self.config.schedule == "published":
             loader.poisson.follow(self._published_schedule(), start=self.global_step)
+        for logger in self.loggers:
+            logger.log_metrics({f"released/size_{c}": size for c, size in enumerate(self.partition.counts.tolist())}, 0)
         if checkpoint := self._callback(Checkpoint):
             checkpoint.save(self.trainer)
 
@@ -198,6 +192,8 @@ class DPGM(L.LightningModule):
         self._authorised = False
         self.bank.begin_step()
         sums = self.noisy_sums(batch, out=self._sums)
+        if (bounds := self._policy.scale()) is not None:
+            self.log_dict({f"released/clip_bound_{c}": bound for c, bound in enumerate(bounds.tolist())})
         self._descend(sums, batch.group)
 
     def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
@@ -207,14 +203,17 @@ class DPGM(L.LightningModule):
         kept = list(self._pieces(batch, parts)) if len(parts) == 1 else None
         if self._policy.noise_multiplier is not None:
             histogram = sum(
-                (self._policy.histogram(gradient_norms(g), c.cluster) for c, g in kept or self._pieces(batch, parts)),
+                (self._policy.histogram(gradient_norms(g), cluster) for cluster, g in kept or self._pieces(batch, parts)),
                 start=torch.zeros((), dtype=torch.int64),
             )
             mechanism = GaussianMechanism(self._policy.noise_multiplier)
             self._policy.observe(mechanism.release(histogram, self._source))
         sums = torch.empty_like(self.bank.theta) if out is None else out
-        for i, (chunk, gradients) in enumerate(kept or self._pieces(batch, parts)):
-            coefficients = self._policy.coefficients(gradient_norms(gradients), chunk.cluster)
+        for i, (cluster, gradients) in enumerate(kept or self._pieces(batch, parts)):
+            norms = gradient_norms(gradients)
+            if self._private_logs and cluster.numel():
+                self.log("private/mean_gradient_norm", norms.nanmean())
+            coefficients = self._policy.coefficients(norms, cluster)
             clipped_sums(gradients, coefficients, sums, accumulate=i > 0)
         assert self.plan.sigma_sgd is not None
         return self._source.add_normal_(sums, noise_std=self.plan.sigma_sgd)
@@ -223,18 +222,19 @@ class DPGM(L.LightningModule):
         """Positions of the draw's records, at most `micro_batch` in a part; at least one part, maybe empty."""
         return torch.arange(batch.x.shape[0], device=batch.x.device).split(self.config.micro_batch)
 
-    def _pieces(self, batch: Batch, parts: Sequence[Tensor]) -> Iterator[tuple[Chunk, RecordGradients]]:
-        """Every part sorted by cluster, with its gradients."""
-        for part in parts:
-            cluster, order = batch.cluster[part].sort(stable=True)
-            part = part[order]
-            x = batch.x[part]
-            if self.categories:
-                x = torch.cat([x, one_hot(batch.labels[part], self.categories).to(x)], 1)
-            sizes = torch.bincount(cluster, minlength=self.bank.k)
-            chunk = Chunk(x, cluster, [0, *sizes.cumsum(0).tolist()])
-            with torch.enable_grad():
-                yield chunk, self.bank.gradients(chunk.x, chunk.bounds, self._source.normal)
+    def _pieces(self, batch: Batch, parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, RecordGradients]]:
+        return (self._piece(batch, part) for part in parts)
+
+    def _piece(self, batch: Batch, part: Tensor) -> tuple[Tensor, RecordGradients]:
+        """Some records of the draw sorted by cluster: their clusters and gradients."""
+        cluster, order = batch.cluster[part].sort(stable=True)
+        part = part[order]
+        x = batch.x[part]
+        if self.categories:
+            x = torch.cat([x, one_hot(batch.labels[part], self.categories).to(x)], 1)
+        bounds = [0, *torch.bincount(cluster, minlength=self.bank.k).cumsum(0).tolist()]
+        with torch.enable_grad():
+            return cluster, self.bank.gradients(x, bounds, self._source.normal)
 
     def _descend(self, sums: Tensor, group: int) -> None:
         bounds = self._policy.scale()
@@ -262,20 +262,7 @@ class DPGM(L.LightningModule):
 
     def published_reading(self) -> dict[str, float]:
         """What the paper's own accounting would claim; labelled, for it is not a guarantee."""
-        plan = self.plan
-        assert plan.sigma_sgd is not None
-        kmeans = self.config.clusters == "kmeans"
-        claim = general_moments_epsilon(
-            sampling_rate=plan.sampling_rate,
-            steps=plan.steps,
-            sigma_norm=plan.sigma_norm if self.config.adaptive else None,
-            sigma_sgd=plan.sigma_sgd,
-            kmeans_rounds=plan.kmeans_rounds if kmeans else 0,
-            sigma_kmeans=plan.sigma_sum if kmeans else None,
-            sigma_count=plan.sigma_count if kmeans else None,
-            delta=plan.delta,
-        )
-        return {"general moments (as published, not a guarantee)": claim}
+        return {GENERAL_MOMENTS: general_moments(self.plan, self.config)}
 
     # -- checkpoint and release --------------------------------------------------------------------------------------
 
@@ -334,6 +321,7 @@ def fit(
         n_classes=records.n_classes,
         public_x=records.public_x,
         seed=runtime.seed,
+        private_logs=runtime.private_logs,
     )
     if records.x.shape[0] < module.bank.k:
         raise ValueError(f"there must be at least k={module.bank.k} records, got {records.x.shape[0]}")
@@ -343,5 +331,7 @@ def fit(
     if records.image_shape is not None:
         callbacks.append(Previews(module.preview, image_shape=records.image_shape, every=every))
     runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
+    if module.global_step < plan.steps:
+        warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=2)
     statement = PrivacyStatement.from_ledger(ledger, also=module.published_reading(), assumptions=ASSUMPTIONS)
     return module.release(statement, image_shape=records.image_shape, columns=records.columns)

@@ -1,20 +1,25 @@
 """The public choices of a DPGM run: what it may spend (the only numbers that reach the ledger), and the model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
-from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, DPNorm, QuantileClipping
-from dpgen.nets import BANKS, ModelBank
 from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.calibration import calibrate_noise
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
-from dpgen.systems.kmeans import KMeansPlan
+from dpgen.systems.kmeans_plan import KMeansPlan
+
+if TYPE_CHECKING:  # imported where they are made: planning needs neither torch nor Lightning
+    from dpgen.callbacks import Clipping
+    from dpgen.nets import ModelBank
 
 DEFAULT_EPSILON = 3.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class DPGMPlan:
@@ -70,6 +75,11 @@ class DPGMPlan:
             raise ValueError(f"relation must be one of 'add_remove', 'replace_one', got {self.relation!r}")
 
     @property
+    def steps_per_epoch(self) -> int:
+        """`ceil(1 / sampling_rate)`, as the paper counts."""
+        return ceil(1 / self.sampling_rate - 1e-9)
+
+    @property
     def budget(self) -> Budget | None:
         """The budget that the ledger enforces; None: report only."""
         return None if self.epsilon is None else Budget(self.epsilon, self.delta)
@@ -101,8 +111,12 @@ class DPGMPlan:
         return subsampled_gaussian_event(self.sampling_rate if rate is None else rate, sigma)
 
     def event(self, *, kmeans: bool, adaptive: bool, parts: int = 1) -> DpEvent:
-        """The whole run; with the published schedule over `parts` equal clusters, as a record of one of them sees it."""
-        steps, rate = -(-self.steps // parts), min(1.0, self.sampling_rate * parts)
+        """The whole run; with the published schedule over `parts` equal clusters, as a record of one of them sees it.
+
+        Under replace_one a record may leave one cluster for another: it sees the steps of both.
+        """
+        seen = 2 if parts > 1 and self.relation == "replace_one" else 1
+        steps, rate = seen * ceil(self.steps / parts), min(1.0, self.sampling_rate * parts)
         step = self.step_event(adaptive=adaptive, rate=rate)
         return ComposedDpEvent([self.partition_event(kmeans=kmeans), SelfComposedDpEvent(step, steps)])
 
@@ -186,17 +200,17 @@ class DPGMConfig:
     k: int | None = None
     clusters: Literal["auto", "labels", "kmeans", "none"] = "auto"
     hidden: int = 200
-    latent: int = 2
+    latent: int = 10
     depth: int = 1
     chains: int = 64
     gibbs_steps: int = 1
     optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 1e-3
+    lr: float = 0.1
     lr_decay: Literal["linear", "none"] = "linear"
     schedule: Literal["joint", "published"] = "joint"
     clipping: Literal["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"] = "auto"
     clip_bound: float = 10.0
-    micro_batch: int = 4096
+    micro_batch: int = 512
     gamma: float = 0.01
     n_features: int = 200
     init: Literal["random", "public", "kmeans++"] = "random"
@@ -227,8 +241,26 @@ class DPGMConfig:
         """Whether steps release a norm histogram."""
         return self.clipping not in ("auto", "fixed")
 
-    def clipping_callback(self, plan: DPGMPlan) -> Clipping:
+    @property
+    def kmeans(self) -> bool:
+        """Whether k-means finds the clusters; of a resolved configuration."""
+        return self.clusters == "kmeans"
+
+    @property
+    def parts(self) -> int:
+        """Clusters that take turns: k in the published schedule, 1 in the joint one; of a resolved configuration."""
+        assert self.k is not None
+        return self.k if self.schedule == "published" else 1
+
+    def calibrate(self, plan: DPGMPlan) -> DPGMPlan:
+        """`plan` with every sigma set for what this model releases; see `DPGMPlan.calibrated`."""
+        features = self.n_features if self.kmeans else None
+        return plan.calibrated(features=features, adaptive=self.adaptive, parts=self.parts)
+
+    def clipping_callback(self, plan: DPGMPlan) -> "Clipping":
         """The clipping policy as a Lightning callback."""
+        from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm, QuantileClipping
+
         sigma, bound = plan.sigma_norm, self.clip_bound
         match self.clipping:
             case "auto":
@@ -242,9 +274,12 @@ class DPGMConfig:
             case _:
                 return DPNorm(noise_multiplier=sigma, c_max=bound)
 
-    def bank(self, d: int, categories: int) -> ModelBank:
+    def bank(self, d: int, categories: int) -> "ModelBank":
         """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
+        from dpgen.nets import BANKS
+
         assert self.k is not None
         own = {"vae": ("latent", "depth"), "rbm": ("chains", "gibbs_steps")}[self.component]
         options = {name: getattr(self, name) for name in own}
-        return BANKS[self.component](self.k, d, hidden=self.hidden, categories=categories, **options)  # type: ignore[call-arg]
+        make: Callable[..., ModelBank] = BANKS[self.component]
+        return make(self.k, d, hidden=self.hidden, categories=categories, **options)

@@ -13,17 +13,15 @@ from ..callbacks.dpnorm import DPNorm
 from ..nets.features import RandomFourierFeatures
 from ..privacy.mechanisms import GaussianMechanism, gaussian_event
 from ..privacy.noise import PublicRandomness, SecureSource, require_secure
+from .kmeans_plan import KMeansPlan, require_positive, require_whole
 from .lloyd import (
     FeatureMap,
     FeatureSpace,
-    KMeansPlan,
     cluster_totals,
     identity,
     kmeans_plus_plus,
     nearest,
-    require_positive,
     require_records,
-    require_whole,
     split_largest,
     update_centres,
 )

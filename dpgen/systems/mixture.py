@@ -47,6 +47,10 @@ class MixtureModel(PublicModel, kind="mixture"):
         self.kmeans = kmeans
 
     @property
+    def size(self) -> int:
+        return round(float(self.counts.clamp_min(0.0).sum()))
+
+    @property
     def weights(self) -> Tensor:
         """Mixture weights (k,), summing to 1."""
         positive = self.counts.clamp_min(0.0)
@@ -106,7 +110,7 @@ class MixtureModel(PublicModel, kind="mixture"):
         return {
             "counts": self.counts,
             **{f"bank.{name}": value for name, value in self.bank.state_dict().items()},
-            **{f"kmeans.{name}": value for name, value in clustering.items()},
+            **{f"kmeans.{name}": value.clone() for name, value in clustering.items()},
         }
 
     def description(self) -> dict[str, Any]:

@@ -1,0 +1,19 @@
+"""The systems by name: what each may spend, how it is configured, and how it is fitted."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dpgen.release import PublicModel
+from dpgen.systems import dpgm
+from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+
+
+class System(NamedTuple):
+    """One row of the contract: `fit(records, plan=, config=, ledger=, runtime=)` pays the ledger and returns a release."""
+
+    plan: type[Any]
+    config: type[Any]
+    fit: Callable[..., PublicModel]
+
+
+SYSTEMS: dict[str, System] = {"dpgm": System(DPGMPlan, DPGMConfig, dpgm.fit)}
