@@ -82,12 +82,17 @@ def planned(options: dict[str, Any]) -> tuple[dpgen.DPGMPlan, dpgen.DPGMConfig]:
     return config.calibrate(plan), config
 
 
+def up(epsilon: float) -> str:
+    """Four decimals, never less than the guarantee."""
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}" if math.isfinite(epsilon) else str(epsilon)
+
+
 def headline(plan: dpgen.DPGMPlan, config: dpgen.DPGMConfig, end: dpgen.EpochCost) -> str:
     spent = end.tight if plan.relation == "add_remove" else end.replace_one
     used = {"sigma_sgd": True, "sigma_norm": config.adaptive, "sigma_count": True, "sigma_sum": config.kmeans}
     sigmas = ", ".join(f"{name} {getattr(plan, name):.6g}" for name, shown in used.items() if shown)
     text = (
-        f"epsilon {math.ceil(spent * 1e4) / 1e4:.4f} at delta {plan.delta:g} ({plan.relation}, one record): "
+        f"epsilon {up(spent)} at delta {plan.delta:g} ({plan.relation}, one record): "
         f"sampling rate {plan.sampling_rate:g}, {plan.steps} steps, {sigmas}"
     )
     if config.parts > 1:
@@ -100,7 +105,7 @@ def headline(plan: dpgen.DPGMPlan, config: dpgen.DPGMConfig, end: dpgen.EpochCos
 def table(costs: list[dpgen.EpochCost]) -> str:
     lines = [f"{'epoch':>8} {'steps':>8} {'add-remove':>10} {'by RDP':>10} {'replace-one':>12} {'general moments *':>18}"]
     for cost in costs:
-        values = f"{cost.tight:10.4f} {cost.rdp:10.4f} {cost.replace_one:12.4f} {cost.general_moments:18.4f}"
+        values = f"{up(cost.tight):>10} {up(cost.rdp):>10} {up(cost.replace_one):>12} {cost.general_moments:18.4f}"
         lines.append(f"{cost.epoch:8.4g} {cost.steps:8d} {values}")
     return "\n".join([*lines, "* as published by Acs et al. 2017, not a guarantee"])
 

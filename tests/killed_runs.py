@@ -21,7 +21,7 @@ import matplotlib.figure  # noqa: F401
 import scipy.optimize  # noqa: F401
 import torch.utils.tensorboard  # noqa: F401
 
-import dpgen  # noqa: F401
+import dpgen.run  # noqa: F401
 
 TRAIN = Path(__file__).parent.parent / "scripts" / "train.py"
 

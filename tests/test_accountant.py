@@ -24,7 +24,8 @@ class Module:
 
 
 def trainer(**options: Any) -> Any:
-    return SimpleNamespace(**{"accumulate_grad_batches": 1, "precision": "32-true", "world_size": 1, "current_epoch": 0} | options)
+    defaults = {"accumulate_grad_batches": 1, "precision": "32-true", "world_size": 1, "current_epoch": 0}
+    return SimpleNamespace(**defaults | options)
 
 
 def test_a_step_is_charged_before_it_runs(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_sealed_pickle_is_not_executed(tmp_path: Path) -> None:
 
 
 def test_a_failed_save_keeps_the_last_checkpoint(saved: Path) -> None:
-    with pytest.raises((AttributeError, pickle.PicklingError), match="local object|lambda"):
+    with pytest.raises((AttributeError, pickle.PicklingError), match=r"local object|lambda"):
         SealedCheckpointIO().save_checkpoint({"state": lambda: None}, saved)
     assert SealedCheckpointIO().load_checkpoint(saved)["step"] == 7
 

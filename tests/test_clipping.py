@@ -58,7 +58,7 @@ def vae_reference(bank: VAEBank, theta: Tensor, x: Tensor, z: Tensor) -> Tensor:
 def rbm_reference(bank: RBMBank, theta: Tensor, x: Tensor, chains: Tensor) -> Tensor:
     """Free energy of a record minus the chains' mean energy at their mean hidden values, as a function of theta."""
     parts = {name: theta[columns].view(bank.shapes[name]) for name, columns in bank.columns.items()}
-    w, b, c = parts["weight"], parts["visible_bias"], parts["hidden_bias"]
+    w, b, c = parts["weight"] / bank.d**0.5, parts["visible_bias"], parts["hidden_bias"]
     free = -(x @ b) - nn.functional.softplus(linear(x, w, c)).sum()
     h = torch.sigmoid(linear(chains, w, c)).detach()
     return free + (chains @ b + (h * linear(chains, w, c)).sum(1)).mean()
@@ -201,7 +201,7 @@ def _rbm_sum(rbm: RBMBank, rows: Tensor, paired: bool) -> Tensor:
         gradients = rbm.gradients(rows, [0, rows.shape[0]], FixedNoise(1, torch.float64))
         coefficients = flat_coefficients(gradient_norms(gradients), torch.ones(rows.shape[0]).double())
         return clipped_sums(gradients, coefficients, torch.zeros(1, rbm.p, dtype=torch.float64))
-    w, c, v = rbm.part("weight")[0], rbm.part("hidden_bias")[0], rbm.visible[0, : rows.shape[0]]
+    w, c, v = rbm.weights()[0], rbm.part("hidden_bias")[0], rbm.visible[0, : rows.shape[0]]
     h, chain_h = torch.sigmoid(linear(rows, w, c)), torch.sigmoid(linear(v, w, c))
     g = (chain_h[:, :, None] * v[:, None] - h[:, :, None] * rows[:, None]).flatten(1)
     return (g / g.norm(dim=1, keepdim=True).clamp_min(1.0)).sum(0)

@@ -13,7 +13,7 @@ def exact_marginals(bank: RBMBank) -> torch.Tensor:
     """Mean of every visible unit of model 0 by summing over all configurations."""
     d = bank.d
     v = torch.tensor(list(itertools.product([0.0, 1.0], repeat=d)))
-    hidden = v @ bank.part("weight")[0].T + bank.part("hidden_bias")[0]
+    hidden = v @ bank.weights()[0].T + bank.part("hidden_bias")[0]
     log_p = v @ bank.part("visible_bias")[0] + torch.nn.functional.softplus(hidden).sum(1)
     return (log_p.softmax(0)[:, None] * v).sum(0)
 

@@ -140,7 +140,8 @@ MOMENTS = ["config.yaml", "3", "5", "1", "7", "last.ckpt", "9", "model/model.jso
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, int]], str]:
     """A run that was shot eight times and then ended: its directory, the ledger's length after each shot, the output."""
     directory = tmp_path_factory.mktemp("killed")
-    options = tiny.arguments(directory, f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2", *tiny.UNLABELLED)
+    numbers = (f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2")
+    options = tiny.arguments(directory, *numbers, *tiny.UNLABELLED)
     program = Path(__file__).parent / "killed_runs.py"
     command = [sys.executable, str(program), str(directory / "run"), ",".join(MOMENTS), "--", *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

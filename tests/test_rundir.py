@@ -92,7 +92,7 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
 def test_a_missing_config_is_refused(tmp_path: Path) -> None:
     begin(tmp_path)
     (tmp_path / "run" / "config.yaml").unlink()
-    with pytest.raises(ValueError, match="config.yaml is missing beside a ledger"), open_run(tiny.job(tmp_path)):
+    with pytest.raises(ValueError, match=r"config\.yaml is missing beside a ledger"), open_run(tiny.job(tmp_path)):
         pass
 
 
@@ -118,7 +118,7 @@ def test_an_edited_ledger_is_refused(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(ValueError, match="run_dir '.*file/run' cannot be used: Not a directory"),
+        pytest.raises(ValueError, match=r"run_dir '.*file/run' cannot be used: Not a directory"),
         open_run(tiny.job(tmp_path, f"--run_dir={tmp_path / 'file' / 'run'}")),
     ):
         pass

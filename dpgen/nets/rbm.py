@@ -17,6 +17,9 @@ class RBMBank(ModelBank):
     chains that start from public noise and see released parameters only. N is therefore public, it is the same for every
     record, and removing one record changes the sum of (clipped) gradients by that record's term alone.
 
+    The parameters hold :math:`\sqrt d\, W`, so that under equal noise per parameter the d weights of a hidden unit together
+    disturb it about as much as its bias does.
+
     Arguments:
         k: number of models.
         d: visible units, appended categories included.
@@ -49,13 +52,17 @@ class RBMBank(ModelBank):
         return {name: getattr(self, name) for name in names}
 
     def initialize(self, generator: torch.Generator) -> None:
-        self.part("weight").copy_(0.01 * torch.randn(self.k, self.hidden, self.d, generator=generator))
+        self.part("weight").copy_(0.01 * self.d**0.5 * torch.randn(self.k, self.hidden, self.d, generator=generator))
         self.visible.copy_((torch.rand(self.visible.shape, generator=generator) < 0.5).float())
         self.generator_state.copy_(generator.get_state())
 
+    def weights(self, models: slice = slice(None)) -> Tensor:
+        """W (k', hidden, d) of some of the machines."""
+        return self.part("weight")[models] * self.d**-0.5
+
     def _sweep(self, v: Tensor, models: slice, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """One Gibbs sweep of chains v (k', chains, d): new visible bits and the mean hidden values that they imply."""
-        weight, b, c = (self.part(name)[models] for name in ("weight", "visible_bias", "hidden_bias"))
+        weight, b, c = self.weights(models), self.part("visible_bias")[models], self.part("hidden_bias")[models]
         h = self._bits(torch.baddbmm(c[:, None], v, weight.mT).sigmoid(), generator)
         v = self._bits(torch.baddbmm(b[:, None], h, weight).sigmoid(), generator)
         return v, torch.baddbmm(c[:, None], v, weight.mT).sigmoid()
@@ -75,21 +82,22 @@ class RBMBank(ModelBank):
         self.visible.copy_(v)
         self.generator_state.copy_(generator.get_state())
         offset = torch.empty_like(self.theta)
-        self.part("weight", offset).copy_(h.mT @ v)
+        self.part("weight", offset).copy_((h * self.d**-0.5).mT @ v)
         self.part("visible_bias", offset).copy_(v.sum(1))
         self.part("hidden_bias", offset).copy_(h.sum(1))
         self._offset = offset.div_(-self.chains)
 
     @torch.no_grad()
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
-        weight, c = self.part("weight"), self.part("hidden_bias")
+        weight, c = self.weights(), self.part("hidden_bias")
         h = x.new_empty(x.shape[0], self.hidden)
         for i, (a, b) in enumerate(zip(bounds, bounds[1:])):
             torch.addmm(c[i], x[a:b], weight[i].T, out=h[a:b])
         h.sigmoid_().neg_()
         columns = self.columns
         factors = [
-            Factor(h, x, columns["weight"], columns["hidden_bias"]),
+            Factor(h, x * self.d**-0.5, columns["weight"], None),
+            Factor(h, None, None, columns["hidden_bias"]),
             Factor(-x, None, None, columns["visible_bias"]),
         ]
         return RecordGradients(factors, bounds, self._offset)
@@ -103,5 +111,5 @@ class RBMBank(ModelBank):
         h = v.new_empty(0)
         for _ in range(sweeps):
             v, h = self._sweep(v, model, generator)
-        weight, b = self.part("weight")[model], self.part("visible_bias")[model]
+        weight, b = self.weights(model), self.part("visible_bias")[model]
         return torch.baddbmm(b[:, None], self._bits(h, generator), weight).sigmoid()[0]

@@ -161,7 +161,8 @@ class DPGMPlan:
         try:
             sigma = calibrate_noise(gaussian_event, share, relation=self.relation)
         except ValueError as error:
-            raise ValueError(f"partition_share {self.partition_share:g} of epsilon {target:g} cannot be met: {error}") from error
+            name = f"partition_share {self.partition_share:g} of epsilon {target:g}"
+            raise ValueError(f"{name} cannot be met: {error}") from error
         if features is None:
             return replace(self, sigma_count=sigma)
         split = KMeansPlan.from_multiplier(sigma, rounds=self.kmeans_rounds, n_features=features)
