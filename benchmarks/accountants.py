@@ -70,9 +70,7 @@ def compare(plans, seconds, seed):
         plan |= {"dpgen": ours, "dpgen_seconds": time.perf_counter() - start}
         # epsilons that nobody would publish, and cells by the million, are left to dpgen alone
         usable = 1e-4 < ours < 200
-        plan["pld"], plan["pld_seconds"] = (
-            attempt(lambda e=event, o=ours: library_pld(e, o)) if usable else (None, "skipped")
-        )
+        plan["pld"], plan["pld_seconds"] = attempt(lambda e=event, o=ours: library_pld(e, o)) if usable else (None, "skipped")
         plan["prv"], plan["prv_seconds"] = (
             attempt(lambda e=event: epsilon(e, DELTA, accountant="prv")) if 1e-2 < ours < 60 else (None, "skipped")
         )

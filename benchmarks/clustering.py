@@ -99,9 +99,7 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def measure(
-    cases: list[Case], epsilons: list[float], methods: dict[str, tuple[int, float | None, bool]]
-) -> dict[str, Any]:
+def measure(cases: list[Case], epsilons: list[float], methods: dict[str, tuple[int, float | None, bool]]) -> dict[str, Any]:
     """{method: {epsilon: {mean, std, accuracies, epsilon_ledger}}}, printed as it comes."""
     table: dict[str, Any] = {}
     bare = [case.accuracy(1e-3, 20, None, repair=True)[0] for case in cases]
@@ -140,8 +138,7 @@ def goals(table: dict[str, Any]) -> dict[str, Any]:
         "eps .2, T=5: >= .43": (mean("kernel T=5", "0.2"), 0.43),
         "eps 1, T=20: >= .46": (mean("kernel T=20", "1"), 0.46),
         **{
-            f"eps {e}, T=5: >= .15 above standard C=28": (mean(kernel[0], e) - mean(kernel[1], e), 0.15)
-            for e in ("0.1", "0.2")
+            f"eps {e}, T=5: >= .15 above standard C=28": (mean(kernel[0], e) - mean(kernel[1], e), 0.15) for e in ("0.1", "0.2")
         },
     }
     return {name: {"value": value, "target": target, "met": value >= target} for name, (value, target) in found.items()}

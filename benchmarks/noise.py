@@ -108,11 +108,7 @@ def main() -> None:
         if name.endswith("_ms"):
             print(f"  {name.removesuffix('_ms'):32s} {value:8.2f} ms")
     for row in result["tails"]:
-        print(
-            "  |z| > {beyond}: {count} draws, {expected:.1f} expected, {standard_errors:+.1f} standard errors".format(
-                **row
-            )
-        )
+        print("  |z| > {beyond}: {count} draws, {expected:.1f} expected, {standard_errors:+.1f} standard errors".format(**row))
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -57,9 +57,7 @@ def one_run(records: Any, config: dict[str, Any], plan: dict[str, Any], seed: in
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(run_dir=Path(directory), seed=seed, progress_bar=False, checkpoint_every=10**6, accelerator="cpu")
         made = DPGMPlan(**plan)
-        model = SYSTEMS["dpgm"].fit(
-            records, plan=made, config=DPGMConfig(**config), ledger=made.open_ledger(), runtime=runtime
-        )
+        model = SYSTEMS["dpgm"].fit(records, plan=made, config=DPGMConfig(**config), ledger=made.open_ledger(), runtime=runtime)
     seconds = time.perf_counter() - start
     samples = model.sample(records.n, seed=seed)
     accuracy = metrics.train_on_synthetic_accuracy(

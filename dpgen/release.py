@@ -67,8 +67,7 @@ class PrivacyStatement:
         for e in ledger.entries():
             times[e.note, str(e.event), e.group] += e.count
         mechanisms = tuple(
-            {"note": note, "event": event, "count": count, "group": group}
-            for (note, event, group), count in times.items()
+            {"note": note, "event": event, "count": count, "group": group} for (note, event, group), count in times.items()
         )
         return cls(
             epsilon=ledger.epsilon(),
@@ -106,8 +105,8 @@ class PrivacyStatement:
         lines = [
             "# Privacy statement",
             "",
-            f"This release is **(eps = {rounded_up(self.epsilon)}, delta = {self.delta:.3g})-differentially private** under the "
-            f"{self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
+            f"This release is **(eps = {rounded_up(self.epsilon)}, delta = {self.delta:.3g})-differentially private** "
+            f"under the {self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
             f"Accountant: {self.accountant}.",
             "",
             "| other readings of the same run | eps |",
@@ -152,7 +151,9 @@ class Samples:
         columns = self.columns or tuple(f"x{i}" for i in range(self.x.shape[1]))
         table = pd.DataFrame(self.x.numpy(), columns=list(columns))
         extra = {"cluster": self.cluster} | ({"label": self.labels} if self.labels is not None else {})
-        return pd.concat([table, pd.DataFrame({name: value.numpy() for name, value in extra.items()})], axis=1)
+        for name, value in extra.items():
+            table[f"{name}_" if name in columns else name] = value.numpy()  # a data column keeps its name
+        return table
 
     def _csv(self) -> bytes:
         return self._table().to_csv(index=False).encode()

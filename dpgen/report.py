@@ -74,9 +74,7 @@ def samples_figure(
     return _save(_images_figure(real, synthetic_by_cluster, image_shape, per_row), path)
 
 
-def epsilon_figure(
-    epochs: Sequence[float], epsilons: Mapping[str, Sequence[float]], path: Path | str, *, delta: float
-) -> Path:
+def epsilon_figure(epochs: Sequence[float], epsilons: Mapping[str, Sequence[float]], path: Path | str, *, delta: float) -> Path:
     """Epsilon spent after each epoch, one line for each accountant or setting (Fig. 2 of Acs et al. 2017).
 
     Raises:
@@ -201,9 +199,7 @@ def _save(figure: "Figure", path: Path | str) -> Path:
     return Path(path)
 
 
-def _images_figure(
-    real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, int], per_row: int
-) -> "Figure":
+def _images_figure(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, int], per_row: int) -> "Figure":
     rows, (height, width) = len(clusters), image_shape
     figure = _figure(2 * 0.45 * per_row + 1.6, max(0.45 * rows * height / width, 0.45) + 0.5)
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)

@@ -49,9 +49,7 @@ def main() -> int:
     for moment in moments:
         before = lines(directory)
         child, alive = begin(arguments), True
-        while alive and not (
-            lines(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()
-        ):
+        while alive and not (lines(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()):
             time.sleep(0.002)
             alive = os.waitpid(child, os.WNOHANG) == (0, 0)
         if alive:

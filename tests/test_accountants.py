@@ -158,9 +158,7 @@ def test_tracker_is_the_rdp_accountant():
             tracker.add(sgd)
         tracker.add(sgd, 80)
         plan = dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(kmeans, 3), dpa.SelfComposedDpEvent(sgd, 100)])
-        assert tracker.epsilon(1e-5) == pytest.approx(
-            epsilon(plan, 1e-5, relation=relation, accountant="rdp"), rel=1e-12
-        )
+        assert tracker.epsilon(1e-5) == pytest.approx(epsilon(plan, 1e-5, relation=relation, accountant="rdp"), rel=1e-12)
     assert event_alphas(dpa.NonPrivateDpEvent()).min() == math.inf
 
 

@@ -70,7 +70,13 @@ def test_published_accounting_is_blind_to_turns_and_sizes() -> None:
     assert general_moments(plan, LABELS) == general_moments(plan, TURNS) == general_moments(plan, PUBLISHED) == blind
     assert epoch_cost(plan, TURNS).tight > blind
     both = general_moments_epsilon(
-        sampling_rate=0.01, steps=530, sigma_sgd=1.0, sigma_norm=10.0, kmeans_rounds=5, sigma_kmeans=40.0, sigma_count=200.0,
+        sampling_rate=0.01,
+        steps=530,
+        sigma_sgd=1.0,
+        sigma_norm=10.0,
+        kmeans_rounds=5,
+        sigma_kmeans=40.0,
+        sigma_count=200.0,
         delta=1e-5,
     )
     assert general_moments(plan, KMEANS) == both

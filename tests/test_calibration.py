@@ -36,9 +36,7 @@ def test_unreachable_budget_says_what_is_reachable():
     def fixed(scale):
         return dpa.ComposedDpEvent([gaussian_event(2.0), gaussian_event(scale)])
 
-    with pytest.raises(
-        ValueError, match=r"epsilon is 1; at delta 1e-05 this plan reaches no less than 1\.9\d+.*raise epsilon"
-    ):
+    with pytest.raises(ValueError, match=r"epsilon is 1; at delta 1e-05 this plan reaches no less than 1\.9\d+.*raise epsilon"):
         calibrate_noise(fixed, Budget(1.0, 1e-5))
 
 

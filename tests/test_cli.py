@@ -41,9 +41,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_a_file_is_the_base_and_options_win(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "c.yaml", "privacy: {epsilon: 2, steps: 50}\nmodel: {name: dpgm, hidden: 9}\ndata: {name: digits}"
-    )
+    path = write(tmp_path / "c.yaml", "privacy: {epsilon: 2, steps: 50}\nmodel: {name: dpgm, hidden: 9}\ndata: {name: digits}")
     job = parse_job(["--config", str(path), "--steps=60"])
     assert (job.plan.epsilon, job.plan.steps, job.config.hidden) == (2.0, 60, 9)
 

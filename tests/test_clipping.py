@@ -125,7 +125,8 @@ def test_generic_bank_equals_one_record_at_a_time() -> None:
     def loss(theta: Tensor, r: int) -> Tensor:
         module = TinyVAE()
         named = {name: theta[columns].view(bank.shapes[name]) for name, columns in bank.columns.items()}
-        return torch.func.functional_call(LossOf(module), {f"m.{k}": v for k, v in named.items()}, (x[r : r + 1], noise.z[r : r + 1]))[0]
+        inner = {f"m.{name}": value for name, value in named.items()}
+        return torch.func.functional_call(LossOf(module), inner, (x[r : r + 1], noise.z[r : r + 1]))[0]
 
     reference = per_record(bank, loss, x)
     assert torch.allclose(gradient_norms(gradients), reference.norm(dim=1), rtol=1e-5)

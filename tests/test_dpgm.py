@@ -1,5 +1,6 @@
 """DPGM as a Lightning module: what a step releases, what is refused, and that resuming never under-reports."""
 
+import contextlib
 import logging
 import warnings
 from collections.abc import Iterator
@@ -47,7 +48,8 @@ def plan(**options: Any) -> DPGMPlan:
 def trainer(*callbacks: Callback, **options: Any) -> L.Trainer:
     defaults: dict[str, Any] = {
         "max_steps": 6, "max_epochs": -1, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
-        "enable_model_summary": False, "accelerator": "cpu", "plugins": [SealedCheckpointIO()], "use_distributed_sampler": False,
+        "enable_model_summary": False, "accelerator": "cpu", "plugins": [SealedCheckpointIO()],
+        "use_distributed_sampler": False,
     }  # fmt: skip
     return L.Trainer(callbacks=list(callbacks), **defaults | options)
 
@@ -150,7 +152,8 @@ def test_every_configuration_trains_and_charges_what_it_ran(component: Any, clus
     assert steps == 6 == module.global_step
     assert bool(torch.isfinite(module.bank.theta).all())
     if schedule == "joint":
-        assert ledger.epsilon() == pytest.approx(epsilon(module.plan.event(kmeans=clusters == "kmeans", adaptive=False), 1e-5), rel=0.01)
+        whole = module.plan.event(kmeans=clusters == "kmeans", adaptive=False)
+        assert ledger.epsilon() == pytest.approx(epsilon(whole, 1e-5), rel=0.01)
 
 
 @pytest.mark.filterwarnings("ignore:DPNorm")
@@ -283,17 +286,15 @@ def start(ledger: Ledger, *callbacks: Callback, ckpt: Path | None = None) -> tup
     module = DPGM(d=D, plan=plan(sigma_norm=2.0), config=DPGMConfig(clipping="dpnorm", **TINY), n_classes=K)
     policy = DPNorm(noise_multiplier=2.0, window=3)
     run = trainer(PrivacyAccountant(ledger), policy, *callbacks)
-    try:
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):
         run.fit(module, PoissonLoader(x, labels, sampling_rate=0.5), ckpt_path=ckpt)
-    except (KeyboardInterrupt, SystemExit):
-        pass
     return module, policy
 
 
 @pytest.mark.filterwarnings("ignore:DPNorm")
 def test_resume_counts_replayed_steps_and_restores_state(tmp_path: Path) -> None:
     ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
-    first, policy = start(ledger, SaveAt(2, tmp_path / "a.ckpt"), StopAt(4))
+    first, _ = start(ledger, SaveAt(2, tmp_path / "a.ckpt"), StopAt(4))
     after_crash = ledger.epsilon()
     ledger.close()
 
@@ -306,7 +307,7 @@ def test_resume_counts_replayed_steps_and_restores_state(tmp_path: Path) -> None
             seen["counts"] = pl_module.partition.counts.clone()  # type: ignore[union-attr]
             seen["step"] = trainer.global_step
 
-    second, restored = start(ledger, Look(), ckpt=tmp_path / "a.ckpt")
+    start(ledger, Look(), ckpt=tmp_path / "a.ckpt")
     assert seen["step"] == 2
     assert torch.equal(seen["counts"], first.partition.counts)
     steps = {e.note: e.count for e in ledger.entries()}
@@ -340,7 +341,6 @@ def test_a_cut_ledger_or_a_foreign_one_is_refused_on_resume(tmp_path: Path) -> N
 
 @pytest.mark.filterwarnings("ignore:DPNorm")
 def test_no_secret_is_in_the_checkpoint(tmp_path: Path) -> None:
-    x, labels = records()
     start(Ledger(None, delta=1e-5, path=tmp_path / "l.jsonl"), SaveAt(4, tmp_path / "a.ckpt"), StopAt(4))
     saved = SealedCheckpointIO().load_checkpoint(tmp_path / "a.ckpt")
     tensors = [v for v in torch.utils._pytree.tree_leaves(saved) if isinstance(v, Tensor)]

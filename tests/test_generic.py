@@ -77,9 +77,7 @@ def test_samples_come_from_the_chosen_model() -> None:
         assert bool((drawn > 0.99).all()) == (c == 1)
 
 
-@pytest.mark.parametrize(
-    "layer", [nn.BatchNorm1d(4), nn.SyncBatchNorm(4), nn.InstanceNorm1d(4, track_running_stats=True)]
-)
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(4), nn.SyncBatchNorm(4), nn.InstanceNorm1d(4, track_running_stats=True)])
 def test_layers_that_mix_records_are_refused(layer: nn.Module) -> None:
     with pytest.raises(ValueError, match=rf"layer 'norm' is a {type(layer).__name__}, which mixes the records"):
         GenericBank(2, Convolutional(layer))

@@ -102,9 +102,7 @@ def notebook_source(path: Path) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
 
 
-@pytest.mark.parametrize(
-    "path", sorted([*ROOT.glob("scripts/*.py"), *ROOT.glob("notebooks/*.ipynb")]), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("path", sorted([*ROOT.glob("scripts/*.py"), *ROOT.glob("notebooks/*.ipynb")]), ids=lambda p: p.name)
 def test_scripts_and_notebooks_use_what_dpgen_exports(path: Path) -> None:
     import dpgen
 

@@ -66,9 +66,7 @@ def test_draws_never_repeat(draw: Callable[[SecureSource], torch.Tensor]) -> Non
 
 
 @every_draw
-def test_every_call_takes_a_fresh_key(
-    draw: Callable[[SecureSource], torch.Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_call_takes_a_fresh_key(draw: Callable[[SecureSource], torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     real = os.urandom
     source = SecureSource()
@@ -124,9 +122,7 @@ def test_new_processes_draw_fresh_noise() -> None:
         "import torch; torch.manual_seed(0); from dpgen.privacy.noise import SecureSource; s = SecureSource(); "
         "print(s.normal(20).tolist(), s.bernoulli_indices(100, probability=.5).tolist())"
     )
-    seen = {
-        subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True).stdout for _ in range(2)
-    }
+    seen = {subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True).stdout for _ in range(2)}
     assert len(seen) == 2
 
 

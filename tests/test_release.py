@@ -229,3 +229,10 @@ def test_rounding() -> None:
 def test_statements_are_values() -> None:
     assert tiny.statement() == tiny.statement()
     assert replace(tiny.statement(), epsilon=2.0) != tiny.statement()
+
+
+def test_a_data_column_called_label_keeps_its_name(tmp_path: Path) -> None:
+    bits = torch.eye(2, dtype=torch.uint8)
+    samples = Samples(x=bits, cluster=torch.zeros(2).long(), labels=torch.tensor([1, 0]), columns=("label", "b"))
+    samples.save(tmp_path / "s.csv")
+    assert (tmp_path / "s.csv").read_text().splitlines()[0] == "label,b,cluster,label_"

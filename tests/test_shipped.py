@@ -74,9 +74,7 @@ class Result:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
-def test_every_script_explains_itself(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_script_explains_itself(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     result = Result(path, ["--help"], monkeypatch, capsys)
     assert result.status == 0
     assert "usage" in result.out
@@ -191,9 +189,7 @@ def test_sample_refuses_in_one_line(
 def test_train_prints_one_summary_and_sample_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = Result(
-        ROOT / "scripts" / "train.py", tiny.arguments(tmp_path, *tiny.UNLABELLED), monkeypatch, capsys
-    )
+    result = Result(ROOT / "scripts" / "train.py", tiny.arguments(tmp_path, *tiny.UNLABELLED), monkeypatch, capsys)
     assert result.status == 0
     assert result.out.startswith("dpgm on tiny")
     with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:

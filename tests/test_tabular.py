@@ -146,7 +146,5 @@ def test_class_labels() -> None:
     assert (codes.tolist(), names) == ([1, 0, 1], ("4", "30"))
     codes, names = class_labels(pd.Series(["b", 1, "b"], name="y", dtype=object))
     assert (codes.tolist(), names) == ([1, 0, 1], ("1", "b"))
-    with pytest.raises(
-        ValueError, match=f"label_column 'y' has {MAX_CLASSES + 1} distinct values: at most {MAX_CLASSES}"
-    ):
+    with pytest.raises(ValueError, match=f"label_column 'y' has {MAX_CLASSES + 1} distinct values: at most {MAX_CLASSES}"):
         class_labels(pd.Series(range(MAX_CLASSES + 1), name="y"))

@@ -50,7 +50,9 @@ class PrivacyAccountant(Callback):
         if trainer.precision == "16-mixed":
             raise ValueError("precision must not be '16-mixed': its gradient scaler skips steps; use '32-true' or 'bf16-mixed'")
         if trainer.world_size != 1:
-            raise ValueError(f"devices * num_nodes must be 1, got {trainer.world_size}: sharded private training is not supported yet")
+            raise ValueError(
+                f"devices * num_nodes must be 1, got {trainer.world_size}: sharded private training is not supported yet"
+            )
 
     def authorise(self, event: DpEvent, *, note: str, group: str | None = None) -> bool:
         """Charge one step, or refuse it: False, and nothing is charged, when the budget would be exceeded."""

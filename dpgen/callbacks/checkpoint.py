@@ -25,8 +25,10 @@ class SealedCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         digest, _, body = Path(path).read_bytes().partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != digest:
-            raise ValueError(f"checkpoint {Path(path).name} does not match its checksum: it was cut or edited; delete it to "
-                             "start training again (the ledger keeps what was spent)")
+            raise ValueError(
+                f"checkpoint {Path(path).name} does not match its checksum: it was cut or edited; delete it to "
+                "start training again (the ledger keeps what was spent)"
+            )
         return torch.load(io.BytesIO(body), map_location=map_location or "cpu", weights_only=True)
 
 

@@ -99,9 +99,7 @@ def read_idx(path: Path | str) -> Tensor:
     """
     content = read_bytes(path)
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or content[3] == 0:
-        raise ValueError(
-            f"{path} starts with 0x{content[:4].hex()}: an idx file of bytes starts with 0x000008 and its axes"
-        )
+        raise ValueError(f"{path} starts with 0x{content[:4].hex()}: an idx file of bytes starts with 0x000008 and its axes")
     header = 4 + 4 * content[3]
     if len(content) < header:
         raise ValueError(f"{path} is cut: {len(content)} bytes, its header alone has {header}")
@@ -120,9 +118,7 @@ def _load_idx(name: str, class_names: tuple[str, ...], data_root: str | None, do
     if not folders:
         wanted = ", ".join(file for pair in _FILES.values() for file in pair)
         looked = ", ".join(str(folder) for folder in _folders(name, root))
-        raise ValueError(
-            f"{name} is missing: looked in {looked} for {wanted} (plain or .gz); give data_root or download=true"
-        )
+        raise ValueError(f"{name} is missing: looked in {looked} for {wanted} (plain or .gz); give data_root or download=true")
     (x, labels), (test_x, test_labels) = (_read_part(folders[0], *_FILES[part]) for part in ("train", "test"))
     if x.shape[1:] != test_x.shape[1:]:
         raise ValueError(f"{name} has training images {tuple(x.shape[1:])} and test images {tuple(test_x.shape[1:])}")
@@ -146,22 +142,16 @@ def _binary(images: Tensor) -> Tensor:
 def _read_part(folder: Path, images_name: str, labels_name: str) -> tuple[Tensor, Tensor]:
     images, labels = read_idx(_existing(folder, images_name)), read_idx(_existing(folder, labels_name))
     if images.ndim != 3:
-        raise ValueError(
-            f"{folder / images_name} has shape {tuple(images.shape)}: images need (records, height, width)"
-        )
+        raise ValueError(f"{folder / images_name} has shape {tuple(images.shape)}: images need (records, height, width)")
     if labels.shape != images.shape[:1]:
-        raise ValueError(
-            f"{folder / labels_name} has shape {tuple(labels.shape)}, {images_name} has {len(images)} images"
-        )
+        raise ValueError(f"{folder / labels_name} has shape {tuple(labels.shape)}, {images_name} has {len(images)} images")
     return images, labels.to(torch.int64)
 
 
 def _root(name: str, data_root: str | None) -> Path:
     root = data_root or os.environ.get("DPGEN_DATA")
     if not root:
-        raise ValueError(
-            f"data_root is not set and neither is DPGEN_DATA: one of them must name the folder with {name}/"
-        )
+        raise ValueError(f"data_root is not set and neither is DPGEN_DATA: one of them must name the folder with {name}/")
     return Path(root)
 
 

@@ -100,9 +100,7 @@ class Records:
             ValueError: if ``public_records`` is outside [0, n - 1] or a public part exists already.
         """
         if not 0 <= public_records < self.n:
-            raise ValueError(
-                f"public_records is {public_records}: it must be in [0, {self.n - 1}] for {self.n} records"
-            )
+            raise ValueError(f"public_records is {public_records}: it must be in [0, {self.n - 1}] for {self.n} records")
         if public_records == 0:
             return self
         if self.public_x is not None:
@@ -131,9 +129,7 @@ def require_binary(x: Tensor, *, name: str = "x", columns: list[str] | None = No
         raise ValueError(f"{name} is empty: at least one record is needed")
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         row, column = (~torch.isfinite(x)).nonzero()[0].tolist()
-        raise ValueError(
-            f"{name} has {x[row, column]:g} in row {row + 1}, {_column(column, columns)}: it must be 0 or 1"
-        )
+        raise ValueError(f"{name} has {x[row, column]:g} in row {row + 1}, {_column(column, columns)}: it must be 0 or 1")
     if x.dtype == torch.uint8 and int(x.max()) <= 1:
         return
     wrong = ((x != 0) & (x != 1)).nonzero()

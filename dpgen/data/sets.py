@@ -101,9 +101,7 @@ def _universe(
         return _public_items(items_path), ()
     counts = Counter(item for basket in baskets for item in set(basket))
     if top_items is None:
-        return sorted(counts, key=_by_id), (
-            f"the {len(counts)} items were read from the records: epsilon does not cover it",
-        )
+        return sorted(counts, key=_by_id), (f"the {len(counts)} items were read from the records: epsilon does not cover it",)
     if not 1 <= top_items <= len(counts):
         raise ValueError(f"top_items is {top_items}: it must be in [1, {len(counts)}], the items in {path}")
     kept = sorted(counts, key=lambda item: (-counts[item], _by_id(item)))[:top_items]

@@ -44,9 +44,7 @@ def load_csv(
     except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
         raise ValueError(f"{path} cannot be read as csv: {_one_line(error)}") from error
     if len(table.columns) > 1 and all(name.split(".")[0] in ("0", "1") for name in table.columns):
-        raise ValueError(
-            f"{path} has no header: its first line is {', '.join(table.columns[:5])}, ... where names belong"
-        )
+        raise ValueError(f"{path} has no header: its first line is {', '.join(table.columns[:5])}, ... where names belong")
     records = _from_table(table, path, label_column, image_shape, test_fraction, split_seed)
     return records.set_aside(public_records, seed=split_seed)
 
@@ -112,9 +110,7 @@ def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
     for column, values in table.items():
         missing = values.isna().to_numpy()
         if missing.any():
-            raise ValueError(
-                f"{name} column {column!r} has no value in row {int(missing.argmax()) + 1}: it must be 0 or 1"
-            )
+            raise ValueError(f"{name} column {column!r} has no value in row {int(missing.argmax()) + 1}: it must be 0 or 1")
         right = values.isin([0, 1]).to_numpy()
         if not right.all():
             row = int((~right).argmax())
@@ -144,9 +140,7 @@ def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:
     if missing.any():
         raise ValueError(f"label_column {values.name!r} has no value in row {int(missing.argmax()) + 1}")
     if values.nunique() > MAX_CLASSES:
-        raise ValueError(
-            f"label_column {values.name!r} has {values.nunique()} distinct values: at most {MAX_CLASSES} classes"
-        )
+        raise ValueError(f"label_column {values.name!r} has {values.nunique()} distinct values: at most {MAX_CLASSES} classes")
     try:
         codes, names = pd.factorize(values, sort=True)
     except TypeError:

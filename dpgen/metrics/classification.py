@@ -143,8 +143,7 @@ def _train(classifier: nn.Module, x: Tensor, y: Tensor, *, kind: Kind, epochs: i
 def _accuracy(classifier: nn.Module, x: Tensor, y: Tensor) -> float:
     classifier.eval()
     right = sum(
-        int((classifier(x_part.float()).argmax(1) == y_part).sum())
-        for x_part, y_part in zip(x.split(2000), y.split(2000))
+        int((classifier(x_part.float()).argmax(1) == y_part).sum()) for x_part, y_part in zip(x.split(2000), y.split(2000))
     )
     return right / len(x)
 

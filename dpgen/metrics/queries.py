@@ -176,8 +176,7 @@ def query_errors(
     kinds = {f"any_{100 * i // len(subsets)}%": queries for i, queries in enumerate(subsets, start=1)}
     frequent = int((_marginals(real) > 0.05).sum())
     kinds |= {
-        f"all_{k}": conjunctions(real, k, generator=generator, n_queries=n_queries)
-        for k in range(1, min(frequent, 3) + 1)
+        f"all_{k}": conjunctions(real, k, generator=generator, n_queries=n_queries) for k in range(1, min(frequent, 3) + 1)
     }
     errors: dict[str, float] = {}
     for predicate in get_args(Predicate):

@@ -1,6 +1,7 @@
 """k models of one architecture trained side by side, with per-record gradients in factored form."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -96,7 +97,7 @@ class _SegmentAffine(torch.autograd.Function):
         ctx.save_for_backward(weight)
         ctx.bounds = bounds
         y = x.new_empty(x.shape[0], weight.shape[1])
-        for c, (a, b) in enumerate(zip(bounds, bounds[1:])):
+        for c, (a, b) in enumerate(pairwise(bounds)):
             if b > a:
                 torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
         return y
@@ -107,7 +108,7 @@ class _SegmentAffine(torch.autograd.Function):
             return None, None, None, None
         (weight,), (grad,) = ctx.saved_tensors, grads
         out = grad.new_empty(grad.shape[0], weight.shape[2])
-        for c, (a, b) in enumerate(zip(ctx.bounds, ctx.bounds[1:])):
+        for c, (a, b) in enumerate(pairwise(ctx.bounds)):
             if b > a:
                 torch.mm(grad[a:b], weight[c], out=out[a:b])
         return out, None, None, None
@@ -136,7 +137,6 @@ class Tape:
         outputs = torch.autograd.grad(values, [y for _, _, y in self._calls], slopes)
         columns = self.bank.columns
         factors = [
-            Factor(g, a, columns[f"{name}.weight"], columns[f"{name}.bias"])
-            for (name, a, _), g in zip(self._calls, outputs)
+            Factor(g, a, columns[f"{name}.weight"], columns[f"{name}.bias"]) for (name, a, _), g in zip(self._calls, outputs)
         ]
         return RecordGradients(factors, self.bounds)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ class GenericBank(ModelBank):
             `sample(z) -> (n, d)` means in [0, 1]; `latent` is its attribute.
 
     Raises:
-        ValueError: the module holds a layer that mixes records, or has buffers that training would change.
+        ValueError: the module holds a layer that mixes records (BatchNorm, InstanceNorm with running statistics).
     """
 
     def __init__(self, k: int, module: nn.Module) -> None:
@@ -61,7 +62,7 @@ class GenericBank(ModelBank):
         per_record = vmap(grad(lambda row, a, b: loss(row, a[None], b[None])[0]), in_dims=(None, 0, 0))
         theta = self.theta.detach()
         dense = x.new_empty(x.shape[0], self.p)
-        for c, (a, b) in enumerate(zip(bounds, bounds[1:])):
+        for c, (a, b) in enumerate(pairwise(bounds)):
             if b > a:
                 dense[a:b] = per_record(theta[c], x[a:b], z[a:b])
         return RecordGradients([Factor(dense, None, None, slice(0, self.p))], bounds)

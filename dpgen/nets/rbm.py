@@ -1,6 +1,7 @@
 """Restricted Boltzmann machines trained by persistent contrastive divergence (Tieleman 2008), k side by side."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ class RBMBank(ModelBank):
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         weight, c = self.weights(), self.part("hidden_bias")
         h = x.new_empty(x.shape[0], self.hidden)
-        for i, (a, b) in enumerate(zip(bounds, bounds[1:])):
+        for i, (a, b) in enumerate(pairwise(bounds)):
             torch.addmm(c[i], x[a:b], weight[i].T, out=h[a:b])
         h.sigmoid_().neg_()
         columns = self.columns

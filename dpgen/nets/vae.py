@@ -28,9 +28,7 @@ class VAEBank(ModelBank):
     Source: Acs et al. 2017, section II-B and "Experimental settings" (784-200-2, ReLU).
     """
 
-    def __init__(
-        self, k: int, d: int, *, hidden: int = 200, latent: int = 2, depth: int = 1, categories: int = 0
-    ) -> None:
+    def __init__(self, k: int, d: int, *, hidden: int = 200, latent: int = 2, depth: int = 1, categories: int = 0) -> None:
         if min(d, hidden, latent, depth) < 1 or not 0 <= categories < d:
             raise ValueError(
                 f"d, hidden, latent, depth must be at least 1 and categories in [0, d), got d={d}, hidden={hidden}, "

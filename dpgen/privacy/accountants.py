@@ -46,9 +46,7 @@ def check_delta(delta: float) -> None:
         raise ValueError(f"delta is {delta!r}; it must lie in (0, 1)")
 
 
-def epsilon(
-    event: DpEvent, delta: float, *, relation: Relation = "add_remove", accountant: Accountant = "tightest"
-) -> float:
+def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", accountant: Accountant = "tightest") -> float:
     """Smallest proved `epsilon` (nats) such that `event` is (epsilon, delta)-DP; inf when there is none.
 
     `tightest` is the smaller of PLD and RDP: both are proofs, in both directions of the relation.

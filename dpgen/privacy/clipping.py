@@ -18,6 +18,7 @@ Source: Goodfellow 2015 (outer-product norms); Abadi et al. 2016 (clipping); Bu 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -72,7 +73,7 @@ def _offset_terms(gradients: FactoredGradients, offset: Tensor) -> tuple[Tensor,
     """<F_r, O_c> and |O_c|^2 for every record, both (b,)."""
     b = gradients.factors[0].outputs.shape[0]
     cross, size = offset.new_zeros(b), offset.new_zeros(b)
-    for c, (start, stop) in enumerate(zip(gradients.bounds, gradients.bounds[1:])):
+    for c, (start, stop) in enumerate(pairwise(gradients.bounds)):
         if stop == start:
             continue
         size[start:stop] = offset[c].square().sum()
@@ -86,9 +87,7 @@ def _offset_terms(gradients: FactoredGradients, offset: Tensor) -> tuple[Tensor,
     return cross, size
 
 
-def clipped_sums(
-    gradients: FactoredGradients, coefficients: Tensor, out: Tensor, *, accumulate: bool = False
-) -> Tensor:
+def clipped_sums(gradients: FactoredGradients, coefficients: Tensor, out: Tensor, *, accumulate: bool = False) -> Tensor:
     """Write sum_r coefficients[r] * gradient_r of every cluster into its row of `out` (k, p), and return `out`.
 
     With `accumulate` the sums are added to what is there; without, no old value matters, not even NaN. A record with
@@ -104,7 +103,7 @@ def clipped_sums(
         if clean:
             g = torch.where(excluded[:, None], 0.0, g)
             a = torch.where(excluded[:, None], 0.0, a) if a is not None else None
-        for c, (start, stop) in enumerate(zip(gradients.bounds, gradients.bounds[1:])):
+        for c, (start, stop) in enumerate(pairwise(gradients.bounds)):
             if a is not None and f.weight is not None:
                 matrix = out[c, f.weight].view(g.shape[1], -1)
                 matrix.addmm_(g[start:stop].T, a[start:stop], beta=float(accumulate))
@@ -112,7 +111,7 @@ def clipped_sums(
                 total = g[start:stop].sum(0)
                 out[c, f.bias] = out[c, f.bias] + total if accumulate else total
     if gradients.offset is not None:
-        for c, (start, stop) in enumerate(zip(gradients.bounds, gradients.bounds[1:])):
+        for c, (start, stop) in enumerate(pairwise(gradients.bounds)):
             out[c].sub_(gradients.offset[c] * coefficients[start:stop].sum())
     return out
 

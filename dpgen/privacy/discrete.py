@@ -48,9 +48,7 @@ def _as_integer(words: Words) -> int:
     return int(words[0]) << 128 | int(words[1]) << 64 | int(words[2])
 
 
-def _coins(
-    stream: Keystream, probability: npt.NDArray[np.float64], exact: Callable[[Any, int], Any]
-) -> npt.NDArray[np.bool_]:
+def _coins(stream: Keystream, probability: npt.NDArray[np.float64], exact: Callable[[Any, int], Any]) -> npt.NDArray[np.bool_]:
     """Independent Bernoulli draws, `(n,)`; exact(context, i) is the i-th probability in high precision."""
     words: Words = stream.words(3 * probability.size, np.uint64).reshape(3, -1)
     gap = words[0] * 2.0**-64 - probability

@@ -162,9 +162,7 @@ class Plan:
                 coarse *= 2
 
     def compose(self, step: float, max_cells: int = MAX_CELLS) -> Composition:
-        grids = [
-            discretise(q, s, self.direction, step=step, tail=self.tail, max_cells=max_cells) for q, s in self.parts
-        ]
+        grids = [discretise(q, s, self.direction, step=step, tail=self.tail, max_cells=max_cells) for q, s in self.parts]
         return Composition(grids, list(self.parts.values()))
 
     def tilt_for_delta(self, log_delta: float) -> float:
@@ -194,9 +192,7 @@ class Plan:
             try:
                 fine = self.compose(step)
                 at_tilt = fine.log_moment(tilt)
-                high = max(
-                    (fine.log_moment(steep) - log_cut) / steep, (fine.log_moment(tilt + up) - at_tilt - log_wrap) / up
-                )
+                high = max((fine.log_moment(steep) - log_cut) / steep, (fine.log_moment(tilt + up) - at_tilt - log_wrap) / up)
                 low = (log_wrap + at_tilt - fine.log_moment(tilt - down)) / down
                 yield fine.tail(tilt, low, high, log_cut)
             except TooFine:

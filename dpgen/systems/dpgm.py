@@ -42,8 +42,10 @@ class DPGM(L.LightningModule):
 
     Every step takes one Poisson(q) draw S over the whole data set; each record's gradient goes to its own cluster's model:
 
-    .. math:: \theta_c \leftarrow \text{step}\Big(\frac{C_c}{q \tilde n_c} \Big[\sum_{r \in S_c} \frac{\text{clip}(g_r, C_c)}{C_c}
-              + N(0, \sigma_S^2 I)\Big]\Big) \quad \text{for every } c, \text{ also where } S_c \text{ is empty.}
+    .. math::
+        \theta_c \leftarrow \text{step}\Big(\frac{C_c}{q \tilde n_c} \Big[
+        \sum_{r \in S_c} \frac{\text{clip}(g_r, C_c)}{C_c} + N(0, \sigma_S^2 I)\Big]\Big)
+        \quad \text{for every } c, \text{ also where } S_c \text{ is empty.}
 
     One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all k models together.
     With a plain `lightning.Trainer`: callbacks `PrivacyAccountant` (required), a `Clipping` policy (default automatic);
@@ -95,7 +97,8 @@ class DPGM(L.LightningModule):
 
     def _partition(self, public: PublicRandomness, public_x: Tensor | None) -> Partition:
         config, plan = self.config, self.plan
-        assert config.k is not None and plan.sigma_count is not None
+        assert config.k is not None
+        assert plan.sigma_count is not None
         if config.clusters != "kmeans":
             return LabelPartition(config.k, noise_count=plan.sigma_count, labelled=config.clusters == "labels")
         kmeans = DPKMeans(
@@ -306,9 +309,7 @@ class PrivateRecords(Protocol):
     def columns(self) -> Sequence[str] | None: ...
 
 
-def fit(
-    records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime
-) -> MixtureModel:
+def fit(records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime) -> MixtureModel:
     """Train DPGM on private records, or resume it, and release the mixture with its statement.
 
     Raises:

@@ -166,9 +166,7 @@ class DPGMPlan:
         if features is None:
             return replace(self, sigma_count=sigma)
         split = KMeansPlan.from_multiplier(sigma, rounds=self.kmeans_rounds, n_features=features)
-        return replace(
-            self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum
-        )
+        return replace(self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -246,9 +246,7 @@ class DPKMeans:
             raise ValueError(f"public_x is None; init={self.init!r} needs at least k = {self.k} public records")
         public_x = require_records("public_x", public_x, value_range)
         if len(public_x) < self.k or public_x.shape[1] != x.shape[1]:
-            raise ValueError(
-                f"public_x has shape {tuple(public_x.shape)}; it must be (p, {x.shape[1]}) with p >= k = {self.k}"
-            )
+            raise ValueError(f"public_x has shape {tuple(public_x.shape)}; it must be (p, {x.shape[1]}) with p >= k = {self.k}")
         return public_x.to(x.device)
 
     def _initial(self, space: FeatureSpace, records: Tensor) -> Tensor:

@@ -57,9 +57,7 @@ class KMeansPlan:
         require_whole("rounds", self.rounds)
 
     @classmethod
-    def from_multiplier(
-        cls, noise_multiplier: float, *, rounds: int, n_features: int, repair: bool = True
-    ) -> KMeansPlan:
+    def from_multiplier(cls, noise_multiplier: float, *, rounds: int, n_features: int, repair: bool = True) -> KMeansPlan:
         r"""The plan that costs exactly as much as one Gaussian of this multiplier, :math:`\mu` = 1 / multiplier.
 
         Noise of a centre c is :math:`(\sqrt d \sigma_s C)^2 + (|c| \sigma_n)^2` over the squared count, least for

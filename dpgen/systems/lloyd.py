@@ -76,9 +76,7 @@ def cluster_totals(chunks: Iterable[Tensor], centres: Tensor) -> tuple[Tensor, T
     return counts, sums
 
 
-def update_centres(
-    centres: Tensor, counts: Tensor, sums: Tensor, *, sum_std: float, floor: float, shrink: bool
-) -> Tensor:
+def update_centres(centres: Tensor, counts: Tensor, sums: Tensor, *, sum_std: float, floor: float, shrink: bool) -> Tensor:
     r"""New centres (k, d) from released counts (k,) and sums (k, d): post-processing, free of charge.
 
     Plain means :math:`\tilde S_c / \tilde n_c`, or (`shrink`) drawn towards the mean of all records by the

@@ -125,9 +125,7 @@ class MixtureModel(PublicModel, kind="mixture"):
         }
 
     @classmethod
-    def rebuild(
-        cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement
-    ) -> "MixtureModel":
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "MixtureModel":
         options = dict(description)
         bank = BANKS[options["component"]](**options.pop("architecture"))
         bank.load_state_dict(_under("bank.", tensors))

@@ -86,5 +86,3 @@ class KMeansPartition:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.counts = state["counts"]
         self.kmeans.load_state_dict(state["kmeans"])
-
-
