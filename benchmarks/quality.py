@@ -82,26 +82,29 @@ def main() -> int:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     records = data.LOADERS["mnist"](data_root=options.data_root)
     real = metrics.query_errors(records.test_x, records.x)
-    results: dict[str, Any] = {"queries on real training data": real, "presets": {}}
     for name in options.only or PRESETS:
         config, plan, reference = PRESETS[name]
         runs = [one_run(records, config, plan, seed) for seed in range(options.seeds)]
         table = {key: [run[key] for run in runs] for key in runs[0]}
         baseline = private_marginals(records.x, plan["epsilon"], records.n)
         marginals = metrics.query_errors(records.test_x, baseline)
+        # Read again before writing: presets may run side by side in two processes.
+        results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"presets": {}}
+        results |= {"machine": machine(), "queries on real training data": real}
         results["presets"][name] = {
             "config": config,
             "plan": plan,
+            "threads": options.threads,
             "reference accuracy": reference,
             "independent marginals at this epsilon": marginals,
             "runs": table,
         }
+        options.out.write_text(json.dumps(results, indent=2) + "\n")
         mean, spread = statistics.mean(table["accuracy"]), max(table["accuracy"]) - min(table["accuracy"])
         print(f"{name}: train-on-synthetic accuracy {mean:.3f} (spread {spread:.3f}, reference {reference})", flush=True)
         for key in [key for key in table if key.startswith(("all", "cluster", "fit"))]:
             beside = f"  real {real[key]:.3f}, independent marginals {marginals[key]:.3f}" if key in real else ""
             print(f"    {key}: {statistics.mean(table[key]):.3f}{beside}", flush=True)
-    options.out.write_text(json.dumps({"machine": machine(), "threads": options.threads} | results, indent=2) + "\n")
     return 0
 
 

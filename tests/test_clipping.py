@@ -51,7 +51,7 @@ def vae_reference(bank: VAEBank, theta: Tensor, x: Tensor, z: Tensor) -> Tensor:
     bits = bank.d - bank.categories
     loss = binary_cross_entropy_with_logits(logits[:bits], x[:bits], reduction="sum")
     if bank.categories:
-        loss = loss + cross_entropy(logits[None, bits:], x[None, bits:])
+        loss = loss + bank.label_weight * cross_entropy(logits[None, bits:], x[None, bits:])
     return loss + 0.5 * (mean**2 + log_var.exp() - 1 - log_var).sum()
 
 
@@ -87,7 +87,7 @@ def case(name: str, dtype: torch.dtype) -> tuple[RecordGradients, Tensor]:
         reference = per_record(rbm, lambda theta, r: rbm_reference(rbm, theta, x[r], rbm.visible[CLUSTER[r]]), x)
         return rbm.gradients(x, BOUNDS, FixedNoise(1, dtype)), reference
     depth, categories = (int(option), 0) if kind == "vae" else (1, int(option))
-    vae = VAEBank(K, D, hidden=6, latent=2, depth=depth, categories=categories).to(dtype)
+    vae = VAEBank(K, D, hidden=6, latent=2, depth=depth, categories=categories, label_weight=2.5).to(dtype)
     with torch.no_grad():
         vae.initialize(generator)
     x, noise = records(dtype, categories), FixedNoise(2, dtype)

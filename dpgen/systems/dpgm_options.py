@@ -181,6 +181,7 @@ class DPGMConfig:
         hidden: hidden units.
         latent: latent dimension (vae).
         depth: hidden layers each way (vae).
+        label_weight: how often the log-likelihood of a label column counts (vae).
         chains: persistent chains per model (rbm).
         gibbs_steps: sweeps per step (rbm).
         optimizer: "adam" or "sgd".
@@ -201,6 +202,7 @@ class DPGMConfig:
     hidden: int = 200
     latent: int = 10
     depth: int = 1
+    label_weight: float = 10.0
     chains: int = 64
     gibbs_steps: int = 1
     optimizer: Literal["adam", "sgd"] = "adam"
@@ -278,7 +280,7 @@ class DPGMConfig:
         from dpgen.nets import BANKS
 
         assert self.k is not None
-        own = {"vae": ("latent", "depth"), "rbm": ("chains", "gibbs_steps")}[self.component]
+        own = {"vae": ("latent", "depth", "label_weight"), "rbm": ("chains", "gibbs_steps")}[self.component]
         options = {name: getattr(self, name) for name in own}
         make: Callable[..., ModelBank] = BANKS[self.component]
         return make(self.k, d, hidden=self.hidden, categories=categories, **options)
