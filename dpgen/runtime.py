@@ -31,7 +31,6 @@ class Runtime:
         accelerator: "auto", "cpu" or "gpu".
         devices: number of devices; private training uses 1.
         num_nodes: number of machines; private training uses 1.
-        precision: "32-true" or "bf16-mixed".
         private_logs: log losses of private records too; marks the directory and the statement as not covered.
         progress_bar: show one.
         checkpoint_every: steps between checkpoints.
@@ -43,7 +42,6 @@ class Runtime:
     accelerator: str = "auto"
     devices: int = 1
     num_nodes: int = 1
-    precision: str = "32-true"
     private_logs: bool = False
     progress_bar: bool = True
     checkpoint_every: int = 200
@@ -60,8 +58,6 @@ class Runtime:
             )
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
-        if self.precision not in ("32-true", "bf16-mixed"):
-            raise ValueError(f"precision must be one of '32-true', 'bf16-mixed', got {self.precision!r}")
         if self.accelerator not in ("auto", "cpu", "gpu"):
             raise ValueError(f"accelerator must be one of 'auto', 'cpu', 'gpu', got {self.accelerator!r}")
         if self.accelerator == "gpu" and not torch.cuda.is_available():
@@ -90,7 +86,6 @@ class Runtime:
             accelerator=self.accelerator,
             devices=self.devices,
             num_nodes=self.num_nodes,
-            precision=self.precision,  # type: ignore[arg-type]
             max_steps=max_steps,
             max_epochs=-1,
             callbacks=[*callbacks, *own],

@@ -59,7 +59,8 @@ def test_once_exhausted_a_cheaper_step_is_not_slipped_in() -> None:
     ("options", "match"),
     [
         ({"accumulate_grad_batches": 4}, "accumulate_grad_batches must be 1, got 4"),
-        ({"precision": "16-mixed"}, "precision must not be '16-mixed'"),
+        ({"precision": "16-mixed"}, "precision must be '32-true' or '64-true', got '16-mixed'"),
+        ({"precision": "bf16-mixed"}, "half precision understates gradient norms"),
         ({"world_size": 2}, r"devices \* num_nodes must be 1, got 2"),
     ],
 )

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("quiet")
         ({"num_nodes": 2}, "devices and num_nodes must be 1, got 1 and 2"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
         ({"accelerator": "tpu"}, "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
-        ({"precision": "16-mixed"}, "precision must be one of '32-true', 'bf16-mixed', got '16-mixed'"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"seed": -1}, r"seed must be in \[0, 2\^32\), got -1"),
         ({"seed": 2**32}, r"seed must be in \[0, 2\^32\), got 4294967296"),

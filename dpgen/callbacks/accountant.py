@@ -29,8 +29,7 @@ class PrivacyAccountant(Callback):
         every: epochs between two tight values, at least 1.
 
     Raises:
-        ValueError: the trainer accumulates gradients, scales the loss (a skipped step would break accounting), or runs
-            on more than one process.
+        ValueError: the trainer accumulates gradients, computes in half precision, or runs on more than one process.
         LedgerError: the ledger is not the one that the checkpoint belongs to, or was cut.
     """
 
@@ -47,8 +46,11 @@ class PrivacyAccountant(Callback):
                 f"accumulate_grad_batches must be 1, got {trainer.accumulate_grad_batches}: m accumulated Poisson(q) "
                 "draws are not one Poisson(m q) draw; raise sampling_rate and set the module's micro_batch instead"
             )
-        if trainer.precision == "16-mixed":
-            raise ValueError("precision must not be '16-mixed': its gradient scaler skips steps; use '32-true' or 'bf16-mixed'")
+        if trainer.precision not in ("32-true", "64-true"):
+            raise ValueError(
+                f"precision must be '32-true' or '64-true', got {trainer.precision!r}: half precision understates gradient "
+                "norms, and a loss scaler skips steps"
+            )
         if trainer.world_size != 1:
             raise ValueError(
                 f"devices * num_nodes must be 1, got {trainer.world_size}: sharded private training is not supported yet"
