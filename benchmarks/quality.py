@@ -36,8 +36,8 @@ PRESETS: dict[str, tuple[dict[str, Any], dict[str, Any], float | None]] = {
         None,
     ),
     "paper's configuration, eps 1.74": (
-        {"clusters": "kmeans", "k": 10, "latent": 2, "lr": 0.05},
-        {"epsilon": 1.74, "sampling_rate": 0.0017, "steps": 11765, "kmeans_rounds": 20, "partition_share": 0.4},
+        {"clusters": "kmeans", "k": 10, "latent": 2, "lr": 0.02},
+        {"epsilon": 1.74, "sampling_rate": 0.0017, "steps": 11765, "kmeans_rounds": 20, "partition_share": 0.3},
         0.70,
     ),
 }

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dpgen.release import PrivacyStatement as PrivacyStatement
     from dpgen.release import PublicModel as PublicModel
     from dpgen.release import Samples as Samples
-    from dpgen.release import load_model as load_model
     from dpgen.report import epsilon_figure as epsilon_figure
     from dpgen.run import Outcome as Outcome
     from dpgen.run import run as run
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from dpgen.systems.kmeans_plan import KMeansPlan as KMeansPlan
     from dpgen.systems.mixture import MixtureModel as MixtureModel
     from dpgen.systems.registry import SYSTEMS as SYSTEMS
+    from dpgen.systems.registry import load_model as load_model
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ __all__ = export(
         "epoch_costs": "dpgen.systems.budget",
         "epsilon_figure": "dpgen.report",
         "evaluate": "dpgen.evaluate",
-        "load_model": "dpgen.release",
+        "load_model": "dpgen.systems.registry",
         "metrics": "dpgen.metrics",
         "parse_job": "dpgen.cli",
         "run": "dpgen.run",

@@ -74,14 +74,14 @@ class PrivacyStatement:
             delta=ledger.delta,
             relation=ledger.relation,
             unit=ledger.unit,
-            accountant="tightest valid of PRV, PLD and closed forms",
+            accountant="tightest valid of PLD, Renyi and closed forms",
             also=other | (also or {}),
             mechanisms=mechanisms,
             assumptions=tuple(assumptions),
             not_covered=tuple(not_covered),
         )
 
-    def extended(self, notes: Sequence[str], *, private_logs: bool) -> "PrivacyStatement":
+    def extended(self, notes: Sequence[str], *, private_logs: bool = False) -> "PrivacyStatement":
         """The statement with facts about the data and the run that it must repeat."""
         logs = ("losses on private records were logged (private_logs): the logs are not covered",) if private_logs else ()
         return replace(self, not_covered=(*self.not_covered, *notes, *logs))

@@ -31,7 +31,7 @@ def run(job: Job) -> Outcome:
     records = job.load()
     with open_run(job) as (directory, runtime, ledger):
         release = job.system.fit(records, plan=job.plan, config=job.config, ledger=ledger, runtime=runtime)
-        release.statement = release.statement.extended([*records.notes, NOT_COVERED], private_logs=runtime.private_logs)
+        release.statement = release.statement.extended([*records.notes, NOT_COVERED])
         release.save(directory / "model")
         scores, samples = evaluate(release, records, seed=runtime.seed)
         samples.save(directory / "samples.npz")

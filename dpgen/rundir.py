@@ -32,6 +32,8 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
     directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"
     if (directory / "privacy.json").exists():
         raise ValueError(f"run_dir {str(directory)!r} holds a finished run; choose another directory")
+    if (directory / "last.ckpt").exists() and not (directory / "ledger.jsonl").exists():
+        raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         ledger = _locked_ledger(job, directory / "ledger.jsonl")
@@ -43,6 +45,8 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
         else:
             write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
             write_atomically(directory / "versions.yaml", yaml.safe_dump(_versions()))
+        if job.runtime.private_logs:
+            write_atomically(directory / "PRIVATE_LOGS", "tensorboard/ holds values that no guarantee covers\n")
         yield directory, replace(job.runtime, run_dir=directory), ledger
 
 
@@ -62,10 +66,15 @@ def _locked_ledger(job: Job, path: Path) -> Ledger:
 def _require_same(job: Job, config_path: Path) -> None:
     if not config_path.is_file():
         raise ValueError(f"{config_path} is missing beside a ledger; choose another run_dir")
-    stored = yaml.safe_load(config_path.read_text())
+    try:
+        stored = yaml.safe_load(config_path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{config_path} is damaged: {' '.join(str(error).split())}") from error
+    if not isinstance(stored, dict) or not all(isinstance(stored.get(block), dict) for block in job.settings):
+        raise ValueError(f"{config_path} is damaged: it must hold the blocks {', '.join(job.settings)}")
     for block, options in job.settings.items():
         for key, value in options.items():
-            before = stored.get(block, {}).get(key)
+            before = stored[block].get(key)
             if before != value and key not in FREE_TO_CHANGE:
                 raise ValueError(
                     f"run_dir holds an unfinished run with {block}.{key}={before!r}, now {value!r}: repeat its settings "

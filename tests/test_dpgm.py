@@ -183,10 +183,8 @@ def test_training_stops_before_the_budget_is_exceeded() -> None:
 
 
 def test_labels_appended_to_kmeans_records_come_back_as_labels() -> None:
-    from dpgen.release import PrivacyStatement
-
     module, ledger = fitted(config=DPGMConfig(clusters="kmeans", k=3, n_features=8, **TINY))
-    model = module.release(PrivacyStatement.from_ledger(ledger))
+    model = module.release(ledger)
     samples = model.sample(50, seed=1)
     assert samples.x.shape == (50, D)
     assert samples.labels is not None
@@ -256,6 +254,65 @@ def test_a_step_without_consent_is_refused() -> None:
     nobody = torch.zeros(0, dtype=torch.int64)
     with pytest.raises(RuntimeError, match="without the ledger's consent"):
         module.training_step(Batch(torch.zeros(0, D), nobody, nobody), 0)
+
+
+def test_another_ledger_is_refused() -> None:
+    """A statement from a ledger that misses what was spent would claim too little."""
+    module, ledger = fitted()
+    other = Ledger(None, delta=1e-5)
+    with pytest.raises(ValueError, match="must be the one that this module was trained under"):
+        module.release(other)
+    x, labels = records()
+    with pytest.raises(ValueError, match="must be the one that this module was trained under"):
+        trainer(PrivacyAccountant(other), max_steps=9).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    assert module.release(ledger).statement.epsilon == ledger.epsilon()
+
+
+def test_a_ledger_of_another_delta_or_relation_is_refused() -> None:
+    refuse("delta and relation must be the plan's 1e-05", PrivacyAccountant(Ledger(Budget(3.0, 1e-2))))
+    refuse("got 1e-05 and 'replace_one'", PrivacyAccountant(Ledger(None, delta=1e-5, relation="replace_one")))
+
+
+def test_an_untrained_module_has_nothing_to_release() -> None:
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
+    with pytest.raises(ValueError, match="nothing to release"):
+        module.release(Ledger(None, delta=1e-5))
+
+
+def test_a_second_partition_under_one_ledger_is_refused_with_the_published_schedule() -> None:
+    """Clusters of two partitions overlap: a record in both would be charged for one only."""
+    config = DPGMConfig(schedule="published", clusters="kmeans", k=3, n_features=8, **TINY)
+    _, ledger = fitted(config=config)
+    with pytest.raises(ValueError, match="clusters of two partitions overlap"):
+        fitted(ledger, config=config)
+
+
+def test_private_logs_mark_the_statement() -> None:
+    x, labels = records()
+    ledger = Ledger(None, delta=1e-5)
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K, private_logs=True)
+    run = trainer(PrivacyAccountant(ledger))
+    run.fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    assert "private/mean_gradient_norm" in run.logged_metrics
+    assert any("private_logs" in text for text in module.release(ledger).statement.not_covered)
+
+
+def test_tensor_float_32_is_refused() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        refuse("float32_matmul_precision must be 'highest'", accountant())
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_a_loader_forgets_the_published_schedule() -> None:
+    x, labels = records()
+    loader = PoissonLoader(x, labels, sampling_rate=0.5)
+    for schedule in ("published", "joint"):
+        ledger = Ledger(None, delta=1e-5)
+        module = DPGM(d=D, plan=plan(), config=DPGMConfig(schedule=schedule, **TINY), n_classes=K)  # type: ignore[arg-type]
+        trainer(PrivacyAccountant(ledger)).fit(module, loader)
+    assert all(e.group is None for e in ledger.entries())
 
 
 # -- checkpoint and resume -------------------------------------------------------------------------------------------

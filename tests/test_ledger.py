@@ -1,3 +1,5 @@
+import contextlib
+import errno
 import json
 import math
 import os
@@ -369,3 +371,24 @@ def test_import_is_light():
 
     result = subprocess.run([sys.executable, "-c", code, dpgen.__path__[0]], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_write_that_failed_leaves_nothing_that_seems_to_fit(tmp_path, monkeypatch):
+    """What was worked out ahead for the charge that could not be recorded must not be spent twice over."""
+    first, second = gaussian_event(20.0), gaussian_event(21.0)
+    ledger = Ledger(Budget(1.0, 1e-5), path=tmp_path / "l.jsonl")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(LedgerError, match="space"):
+            ledger.charge(first, note="a")
+    for event, note in ((second, "b"), (first, "a")):
+        with contextlib.suppress(BudgetExceeded):
+            for _ in range(1000):
+                ledger.charge(event, note=note)
+    truth = epsilon(ledger.event(), 1e-5)
+    assert truth <= 1.0
+    assert ledger.epsilon() >= truth * (1 - 1e-6)

@@ -131,3 +131,26 @@ def test_a_read_only_directory_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Path, "mkdir", read_only)
     with pytest.raises(ValueError, match="cannot be used: Permission denied"), open_run(tiny.job(tmp_path)):
         pass
+
+
+@pytest.mark.parametrize("content", ["", "a: [", "privacy: 3"])
+def test_a_damaged_config_is_refused(tmp_path: Path, content: str) -> None:
+    with open_run(tiny.job(tmp_path)) as (directory, _, ledger):
+        ledger.charge(gaussian_event(30.0), note="something")
+    (directory / "config.yaml").write_text(content)
+    with pytest.raises(ValueError, match="is damaged"), open_run(tiny.job(tmp_path)):
+        pass
+
+
+def test_a_checkpoint_without_its_ledger_is_refused(tmp_path: Path) -> None:
+    with open_run(tiny.job(tmp_path)) as (directory, _, _):
+        pass
+    (directory / "ledger.jsonl").unlink()
+    (directory / "last.ckpt").write_bytes(b"x")
+    with pytest.raises(ValueError, match="a checkpoint without its ledger"), open_run(tiny.job(tmp_path)):
+        pass
+
+
+def test_private_logs_mark_the_directory(tmp_path: Path) -> None:
+    with open_run(tiny.job(tmp_path, "--private_logs=true")) as (directory, _, _):
+        assert (directory / "PRIVATE_LOGS").exists()

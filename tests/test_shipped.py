@@ -2,6 +2,7 @@
 
 import ast
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -218,3 +219,11 @@ def test_every_benchmark_says_how_to_run_it_and_waits_to_be_run(path: Path, monk
     assert f"python benchmarks/{path.name}" in (ast.get_docstring(tree) or "")
     names = runpy.run_path(str(path), run_name="imported")
     assert "main" in names
+
+
+def test_sample_works_in_a_process_of_its_own(finished: Outcome, tmp_path: Path) -> None:
+    """In this process every kind of model is known already; a new one has to find it."""
+    command = [sys.executable, str(ROOT / "scripts" / "sample.py"), str(finished.directory), "--out", str(tmp_path / "s.csv")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "s.csv").exists()

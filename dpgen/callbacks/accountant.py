@@ -3,6 +3,7 @@
 from typing import Any
 
 import lightning as L
+import torch
 from dp_accounting import DpEvent
 from lightning.pytorch.callbacks import Callback
 
@@ -50,6 +51,11 @@ class PrivacyAccountant(Callback):
             raise ValueError(
                 f"precision must be '32-true' or '64-true', got {trainer.precision!r}: half precision understates gradient "
                 "norms, and a loss scaler skips steps"
+            )
+        if torch.get_float32_matmul_precision() != "highest":
+            raise ValueError(
+                f"float32_matmul_precision must be 'highest', got {torch.get_float32_matmul_precision()!r}: TensorFloat-32 "
+                "understates gradient norms"
             )
         if trainer.world_size != 1:
             raise ValueError(

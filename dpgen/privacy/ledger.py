@@ -205,17 +205,28 @@ class Ledger:
         if count.__class__ is not int or count < 1:
             count = _count(count)
         mechanism = self._find(event, note, group)
+        try:
+            self._ask_and_record(mechanism, count)
+        except BaseException:
+            # What was worked out ahead counted on this charge: with it unrecorded, nothing is known to fit.
+            self._certified = math.inf
+            for known in self._known.values():
+                known.allowed = 0
+            raise
+        self._book(mechanism, count)
+
+    def _ask_and_record(self, mechanism: Mechanism, count: int) -> None:
         if self.budget is not None and mechanism.count + count > mechanism.allowed:
             self._extend(mechanism, count)
         if mechanism.number is None:
             number = len(self._declared)
-            declaration = {"declare": number, "event": json.loads(mechanism.code), "note": note, "group": group}
+            event = json.loads(mechanism.code)
+            declaration = {"declare": number, "event": event, "note": mechanism.note, "group": mechanism.group}
             bodies = [json.dumps(declaration, separators=(",", ":")), f'{{"charge":{number},"count":{count}}}']
             self._append(bodies, charged=count)
             self._declare(mechanism)
         else:
             self._append([f'{{"charge":{mechanism.number},"count":{count}}}'], charged=count)
-        self._book(mechanism, count)
 
     def _extend(self, mechanism: Mechanism, count: int) -> None:
         """Find counts that fit the budget with room for more of what was charged lately, `mechanism` at least.
@@ -278,7 +289,7 @@ class Ledger:
         relation: Relation | None = None,
         accountant: Accountant = "tightest",
     ) -> float:
-        return worst(loads, delta or self.delta, relation or self.relation, accountant)[0]
+        return worst(loads, self.delta if delta is None else delta, relation or self.relation, accountant)[0]
 
     def epsilon(
         self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
@@ -299,7 +310,7 @@ class Ledger:
     def _rdp(self, loads: Loads) -> float:
         try:
             return rdp_bound(loads, self.delta, self.relation)
-        except ValueError:  # an event without moments
+        except ValueError:  # an event without moments, or with too little noise for them
             return self._spent(loads)
 
     def entries(self) -> list[LedgerEntry]:

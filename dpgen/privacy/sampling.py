@@ -67,9 +67,11 @@ class PoissonSampler(Sampler[Draw]):
         self._members: list[Tensor] = []
         self._next = 0
 
-    def follow(self, schedule: OneClusterSchedule, *, start: int) -> None:
-        """Draw from one cluster per step, beginning with step `start` of the schedule."""
-        self._schedule, self._next = schedule, start
+    def follow(self, schedule: OneClusterSchedule | None, *, start: int = 0) -> None:
+        """Draw from one cluster per step, beginning with step `start` of the schedule; None: from all records again."""
+        self._schedule, self._next, self._members = schedule, start, []
+        if schedule is None:
+            return
         self._members = [(self.table.cluster == c).nonzero()[:, 0] for c in range(len(schedule.rates))]
 
     def rate(self, group: int) -> float:

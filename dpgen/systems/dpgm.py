@@ -93,6 +93,7 @@ class DPGM(L.LightningModule):
         self._public, self._private_logs = public, private_logs
         self._source = SecureSource()
         self._authorised = False
+        self._ledger: Ledger | None = None
         self._policy: Clipping = AutomaticClipping()
 
     def _partition(self, public: PublicRandomness, public_x: Tensor | None) -> Partition:
@@ -126,6 +127,7 @@ class DPGM(L.LightningModule):
         self._accountant = self._callback(PrivacyAccountant)
         if self._accountant is None:
             raise ValueError("DPGM trains only with dpgen's PrivacyAccountant among the trainer's callbacks")
+        self._require_ledger(self._accountant.ledger)
         self._policy = self._callback(Clipping) or AutomaticClipping()
         if (self._policy.noise_multiplier is not None) != self.config.adaptive or (
             self.config.adaptive and self._policy.noise_multiplier != self.plan.sigma_norm
@@ -140,12 +142,28 @@ class DPGM(L.LightningModule):
             self.partition.fit(table.x, table.labels, ledger=self._accountant.ledger, source=self._source)
             self.partitioned = True
         loader.assign(self.partition.assign(table.x, table.labels))
-        if self.config.schedule == "published":
-            loader.poisson.follow(self._published_schedule(), start=self.global_step)
+        published = self.config.schedule == "published"
+        loader.poisson.follow(self._published_schedule() if published else None, start=self.global_step)
         for logger in self.loggers:
             logger.log_metrics({f"released/size_{c}": size for c, size in enumerate(self.partition.counts.tolist())}, 0)
         if checkpoint := self._callback(Checkpoint):
             checkpoint.save(self.trainer)
+
+    def _require_ledger(self, ledger: Ledger) -> None:
+        """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
+        if self._ledger is not None and ledger is not self._ledger:
+            raise ValueError("the ledger must be the one that this module was trained under: another misses what was spent")
+        if (ledger.delta, ledger.relation) != (self.plan.delta, self.plan.relation):
+            raise ValueError(
+                f"the ledger's delta and relation must be the plan's {self.plan.delta:g} and {self.plan.relation!r}, got "
+                f"{ledger.delta:g} and {ledger.relation!r}"
+            )
+        if self.config.schedule == "published" and not self.partitioned and any(e.group for e in ledger.entries()):
+            raise ValueError(
+                "the ledger holds steps on the clusters of another partition, and clusters of two partitions overlap: "
+                "schedule='published' needs a new ledger for a new partition"
+            )
+        self._ledger = ledger
 
     def _callback(self, kind: type[Any]) -> Any:
         return next((c for c in self.trainer.callbacks if isinstance(c, kind)), None)  # type: ignore[attr-defined]
@@ -263,10 +281,6 @@ class DPGM(L.LightningModule):
         generator = self._public.spawn("preview").generator
         return torch.stack([self.bank.sample(c, per_cluster, generator) for c in range(self.bank.k)])
 
-    def published_reading(self) -> dict[str, float]:
-        """What the paper's own accounting would claim; labelled, for it is not a guarantee."""
-        return {GENERAL_MOMENTS: general_moments(self.plan, self.config)}
-
     # -- checkpoint and release --------------------------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -277,8 +291,21 @@ class DPGM(L.LightningModule):
             self.partition.load_state_dict(checkpoint["partition"])
             self.partitioned = True
 
-    def release(self, statement: PrivacyStatement, **shape: Any) -> MixtureModel:
-        """The trained mixture as a public model; `shape` may give `image_shape` and `columns`."""
+    def release(self, ledger: Ledger, **shape: Any) -> MixtureModel:
+        """The trained mixture as a public model with the statement of `ledger`, the one it was trained under.
+
+        Arguments:
+            shape: `image_shape` and `columns` of the records, if there are any.
+
+        Raises:
+            ValueError: another ledger, or nothing was trained.
+        """
+        self._require_ledger(ledger)
+        if not self.partitioned:
+            raise ValueError("there is nothing to release: the module has not been trained")
+        statement = PrivacyStatement.from_ledger(
+            ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)}, assumptions=ASSUMPTIONS
+        ).extended((), private_logs=self._private_logs)
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
             self.bank,
@@ -334,5 +361,4 @@ def fit(records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: 
     runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
     if module.global_step < plan.steps:
         warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=2)
-    statement = PrivacyStatement.from_ledger(ledger, also=module.published_reading(), assumptions=ASSUMPTIONS)
-    return module.release(statement, image_shape=records.image_shape, columns=records.columns)
+    return module.release(ledger, image_shape=records.image_shape, columns=records.columns)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dpgen.release import PublicModel
+from dpgen.release import load_model as load_model  # from here every system's kind of model is known
 from dpgen.systems import dpgm
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 
