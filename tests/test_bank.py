@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dpgen.nets import ModelBank, VAEBank
+from dpgen.nets import VAEBank
 
 
 def test_parts_are_views_of_one_matrix() -> None:
@@ -23,4 +23,4 @@ def test_initialize_is_public_and_reproducible() -> None:
 
 def test_k_must_be_positive() -> None:
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        ModelBank(0, {"weight": (2, 2)})
+        VAEBank(0, 5)

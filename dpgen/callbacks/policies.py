@@ -1,5 +1,6 @@
 """How records are clipped in private training, as Lightning callbacks; `dpnorm.py` holds the adaptive ones."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
 
 
-class Clipping(Callback):
+class Clipping(Callback, ABC):
     """Turns gradient norms into coefficients; private training uses the one among the trainer's callbacks.
 
     Every policy bounds each record's term by 1 in units of its cluster's bound, so that a step is a Gaussian mechanism of
@@ -31,9 +32,9 @@ class Clipping(Callback):
     def observe(self, released: Tensor) -> None:
         """Take in the released histogram (k, w)."""
 
+    @abstractmethod
     def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
         """Weights (b,) with |weight * gradient| <= 1 for every record."""
-        raise NotImplementedError
 
     def scale(self) -> Tensor | None:
         """Clip bound (k,) of every cluster, a function of released values; None when sums are normalised to 1."""

@@ -1,5 +1,6 @@
 """k models of one architecture trained side by side, with per-record gradients in factored form."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
@@ -36,7 +37,7 @@ class RecordGradients(NamedTuple):
     offset: Tensor | None = None
 
 
-class ModelBank(nn.Module):
+class ModelBank(nn.Module, ABC):
     r"""k parameter vectors of one architecture as one matrix :math:`\theta` of shape (k, p).
 
     One matrix makes noise, scaling and the optimizer single calls; `part(name)` is a view of one layer of all k models.
@@ -65,25 +66,25 @@ class ModelBank(nn.Module):
         values = self.theta.detach() if values is None else values
         return values[:, self.columns[name]].unflatten(1, self.shapes[name])
 
+    @abstractmethod
     def architecture(self) -> dict[str, Any]:
         """Keyword arguments that rebuild this bank, for a released model."""
-        raise NotImplementedError
 
+    @abstractmethod
     def initialize(self, generator: torch.Generator) -> None:
         """Set the parameters from public randomness."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         """Per-record gradients of the loss of x (b, d), rows sorted by cluster, at the current parameters.
 
         Whatever randomness acts on records comes from `noise`, which must be secret: with a known stream, removing one
         record would move the noise of all records behind it.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         """Mean values (n, d) in [0, 1] of n new records of one model; free, for it reads released parameters only."""
-        raise NotImplementedError
 
     def begin_step(self) -> None:
         """Called once before the gradients of a step; for state that follows released parameters, as Gibbs chains do."""
