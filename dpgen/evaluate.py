@@ -15,7 +15,7 @@ from dpgen.report import Score
 
 MOST_SYNTHETIC = 60_000
 NOT_COVERED = (
-    "reference values in metrics.json (a classifier, queries and marginals on private records) and real pictures in samples.png"
+    "reference values in metrics.json (a classifier, queries and marginals on private records) and real pictures in samples.png are not covered"
 )
 """What a statement says about the files of an evaluation."""
 
