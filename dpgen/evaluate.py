@@ -15,7 +15,8 @@ from dpgen.report import Score
 
 MOST_SYNTHETIC = 60_000
 NOT_COVERED = (
-    "reference values in metrics.json (a classifier, queries and marginals on private records) and real pictures in samples.png are not covered"
+    "reference values in metrics.json (a classifier, queries and marginals on private records) "
+    "and real pictures in samples.png are not covered"
 )
 """What a statement says about the files of an evaluation."""
 
