@@ -172,7 +172,7 @@ def test_the_options_reach_the_banks() -> None:
     rbm = DPGMConfig(component="rbm", k=3, hidden=5, chains=6, gibbs_steps=2).bank(8, 0)
     assert isinstance(vae, VAEBank)
     assert isinstance(rbm, RBMBank)
-    assert vae.architecture() == {"k": 3, "d": 8, "hidden": 5, "latent": 4, "depth": 2, "categories": 2}
+    assert vae.architecture() == {"k": 3, "d": 8, "hidden": 5, "latent": 4, "depth": 2, "categories": 2, "label_weight": 10.0}
     assert rbm.architecture().items() >= {"k": 3, "d": 8, "hidden": 5, "chains": 6, "gibbs_steps": 2}.items()
 
 
