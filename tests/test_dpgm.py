@@ -245,6 +245,20 @@ def test_a_clipping_callback_that_the_plan_does_not_know_is_refused() -> None:
     refuse("was made for clipping='auto'", accountant(), DPNorm())
 
 
+def test_an_adaptive_policy_must_be_a_callback() -> None:
+    refuse("was made for clipping='dpnorm'", accountant(), config=DPGMConfig(clipping="dpnorm", **TINY))
+
+
+def test_a_fixed_bound_needs_no_callback() -> None:
+    x, labels = records()
+    config = DPGMConfig(clipping="fixed", clip_bound=0.5, **TINY)
+    module = DPGM(d=D, plan=plan(), config=config, n_classes=K)
+    trainer(accountant()).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    scale = module._policy.scale()
+    assert scale is not None
+    assert scale.tolist() == [0.5, 0.5]
+
+
 def test_missing_labels_are_refused() -> None:
     refuse("the loader needs labels", accountant(), loader=PoissonLoader(records()[0], sampling_rate=0.5))
 

@@ -128,7 +128,9 @@ class DPGM(L.LightningModule):
         if self._accountant is None:
             raise ValueError("DPGM trains only with dpgen's PrivacyAccountant among the trainer's callbacks")
         self._require_ledger(self._accountant.ledger)
-        self._policy = self._callback(Clipping) or AutomaticClipping()
+        # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
+        default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
+        self._policy = self._callback(Clipping) or default
         if (self._policy.noise_multiplier is not None) != self.config.adaptive or (
             self.config.adaptive and self._policy.noise_multiplier != self.plan.sigma_norm
         ):
