@@ -72,6 +72,11 @@ def test_published_schedule():
     assert delta(steps(0.017, 1.0, rounds // 10), claimed) == pytest.approx(0.063, abs=0.002)
 
 
+def test_shuffled_epochs_booked_as_poisson_claim_a_fraction():
+    """A record is in one batch of each of 20 shuffled epochs; without amplification that is 20 Gaussians: 28.4, not .93."""
+    assert epsilon(gaussian_event(1.0, 20), 1e-5) == pytest.approx(28.4, abs=0.1)
+
+
 class TestReplaceOne:
     """A record u replaced by -u moves a sum of unit-norm vectors by 2: the factor belongs to every Gaussian."""
 

@@ -130,6 +130,21 @@ def test_micro_batches_release_the_same_sums() -> None:
     assert torch.allclose(sums[0], sums[1], atol=1e-4)
 
 
+def test_a_policy_cannot_exceed_the_sensitivity() -> None:
+    """A twin whose coefficients are far too large releases what clipping at 1 would."""
+
+    class Greedy(AutomaticClipping):
+        def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+            return torch.full_like(norms, 1e6)
+
+    module = DPGM(d=D, plan=plan(sigma_sgd=1e-6), config=DPGMConfig(**TINY), n_classes=K)
+    module._policy = Greedy()
+    one, cluster = torch.ones(1, D), torch.tensor([1])
+    assert 0.99 < float(module.noisy_sums(Batch(one, cluster, cluster)).norm()) < 1.001
+    x = torch.full((1, D), torch.nan)
+    assert float(module.noisy_sums(Batch(x, cluster, cluster)).norm()) < 0.001
+
+
 def test_an_empty_draw_releases_noise_for_every_cluster() -> None:
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
     nobody = torch.zeros(0, dtype=torch.int64)

@@ -24,8 +24,8 @@ class DPNorm(BoundedClipping):
     bound is the upper edge of the fullest bin of the sum over the last `window` released histograms.
 
     The published form is `DPNorm(noise_multiplier=4, bins=100, spacing="linear", window=1)`. At a few records per cluster
-    its choice is mostly noise (15 % of steps within x1.5 of the right bin at 10 records); log-spaced bins and a window of
-    10 choose it in most steps there, and in all at 40. Mind `c_max`: losses summed over hundreds of pixels have gradient
+    its choice is mostly noise; log-spaced bins and a window of 10 choose the right bin in nearly every step from 40 records
+    on. Mind `c_max`: losses summed over hundreds of pixels have gradient
     norms of 50-300, of which C_max = 10 sees none.
 
     Arguments:

@@ -236,7 +236,9 @@ class DPGM(L.LightningModule):
             norms = gradient_norms(gradients)
             if self._private_logs and cluster.numel():
                 self.log("private/mean_gradient_norm", norms.nanmean())
-            coefficients = self._policy.coefficients(norms, cluster)
+            # Whatever a policy says, no record may weigh more than 1; one without a finite norm weighs nothing.
+            coefficients = self._policy.coefficients(norms, cluster).clamp_min(0.0).minimum(1.0 / norms)
+            coefficients = torch.where(torch.isfinite(norms), coefficients, 0.0)
             clipped_sums(gradients, coefficients, sums, accumulate=i > 0)
         assert self.plan.sigma_sgd is not None
         return self._source.add_normal_(sums, noise_std=self.plan.sigma_sgd)

@@ -133,7 +133,7 @@ class DPGMPlan:
         """
         plan, kmeans = self._with_partition_noise(features), features is not None
         if plan.sigma_sgd is not None:
-            plan._require_first_step(kmeans=kmeans, adaptive=adaptive)
+            plan._require_first_step(kmeans=kmeans, adaptive=adaptive, parts=parts)
         if plan.sigma_sgd is not None or plan.budget is None:
             return plan
         sigma = calibrate_noise(
@@ -143,10 +143,11 @@ class DPGMPlan:
         )
         return replace(plan, sigma_sgd=sigma)
 
-    def _require_first_step(self, *, kmeans: bool, adaptive: bool) -> None:
+    def _require_first_step(self, *, kmeans: bool, adaptive: bool, parts: int) -> None:
         """Given sigmas may end training early, but not before it began."""
         if self.budget is not None:
-            least = epsilon(replace(self, steps=1).event(kmeans=kmeans, adaptive=adaptive), self.delta, relation=self.relation)
+            first = replace(self, steps=1).event(kmeans=kmeans, adaptive=adaptive, parts=parts)
+            least = epsilon(first, self.delta, relation=self.relation)
             if least > self.budget.epsilon:
                 raise ValueError(
                     f"epsilon is {self.epsilon:g}; finding the clusters and one step already cost {least:.4g} at delta "
