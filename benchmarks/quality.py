@@ -80,7 +80,7 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", module="lightning")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    records = data.LOADERS["mnist"](data_root=options.data_root)
+    records = data.LOADERS["records"]["mnist"](data_root=options.data_root)
     real = metrics.query_errors(records.test_x, records.x)
     for name in options.only or PRESETS:
         config, plan, reference = PRESETS[name]

@@ -16,19 +16,23 @@ if TYPE_CHECKING:
     from dpgen.cli import Job as Job
     from dpgen.cli import parse_job as parse_job
     from dpgen.cli import usage as usage
-    from dpgen.evaluate import evaluate as evaluate
+    from dpgen.evaluation import Evaluation as Evaluation
+    from dpgen.evaluation import evaluate as evaluate
     from dpgen.privacy.ledger import Budget as Budget
     from dpgen.privacy.ledger import BudgetExceeded as BudgetExceeded
     from dpgen.privacy.ledger import Ledger as Ledger
     from dpgen.privacy.ledger import LedgerError as LedgerError
     from dpgen.privacy.sampling import PoissonLoader as PoissonLoader
-    from dpgen.release import PrivacyStatement as PrivacyStatement
+    from dpgen.release import Draws as Draws
+    from dpgen.release import PrivateSampler as PrivateSampler
     from dpgen.release import PublicModel as PublicModel
     from dpgen.release import Samples as Samples
     from dpgen.report import epsilon_figure as epsilon_figure
+    from dpgen.reproduce import REPRODUCTIONS as REPRODUCTIONS
     from dpgen.run import Outcome as Outcome
     from dpgen.run import run as run
     from dpgen.runtime import Runtime as Runtime
+    from dpgen.statement import PrivacyStatement as PrivacyStatement
     from dpgen.systems.budget import GENERAL_MOMENTS as GENERAL_MOMENTS
     from dpgen.systems.budget import EpochCost as EpochCost
     from dpgen.systems.budget import epoch_costs as epoch_costs
@@ -55,7 +59,9 @@ __all__ = export(
         "DPGMPlan": "dpgen.systems.dpgm_options",
         "DPKMeans": "dpgen.systems.kmeans",
         "DPNorm": "dpgen.callbacks",
+        "Draws": "dpgen.release",
         "EpochCost": "dpgen.systems.budget",
+        "Evaluation": "dpgen.evaluation",
         "GENERAL_MOMENTS": "dpgen.systems.budget",
         "Job": "dpgen.cli",
         "KMeansPlan": "dpgen.systems.kmeans_plan",
@@ -66,16 +72,18 @@ __all__ = export(
         "PoissonLoader": "dpgen.privacy.sampling",
         "Previews": "dpgen.callbacks",
         "PrivacyAccountant": "dpgen.callbacks",
-        "PrivacyStatement": "dpgen.release",
+        "PrivacyStatement": "dpgen.statement",
+        "PrivateSampler": "dpgen.release",
         "PublicModel": "dpgen.release",
         "QuantileClipping": "dpgen.callbacks",
+        "REPRODUCTIONS": "dpgen.reproduce",
         "Runtime": "dpgen.runtime",
         "SYSTEMS": "dpgen.systems.registry",
         "Samples": "dpgen.release",
         "data": "dpgen.data",
         "epoch_costs": "dpgen.systems.budget",
         "epsilon_figure": "dpgen.report",
-        "evaluate": "dpgen.evaluate",
+        "evaluate": "dpgen.evaluation",
         "load_model": "dpgen.systems.registry",
         "metrics": "dpgen.metrics",
         "parse_job": "dpgen.cli",

@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
-from dpgen.data import LOADERS, Records
+from dpgen.data import LOADERS
 from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS, System
 
 BLOCKS = ("privacy", "model", "data", "runtime")
-DEFAULTS = {"model": "dpgm", "data": "digits"}
+DEFAULT_MODEL = "dpgm"
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Job:
     def system(self) -> System:
         return SYSTEMS[self.model]
 
-    def load(self) -> Records:
-        """Read the records."""
-        return LOADERS[self.data](**self.data_options)
+    def load(self) -> Any:
+        """Read the data, of the kind that the system works on."""
+        return LOADERS[self.system.kind][self.data](**self.data_options)
 
 
 def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> Job:
@@ -53,10 +53,10 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
     given = _split(arguments)
     path = Path(given.pop("config")) if "config" in given else None
     blocks = _read_blocks(path) if path is not None else {}
-    names = {
-        block: _choose(block, given.pop(block, "") or blocks.get(block, {}).get("name") or DEFAULTS[block], choices)
-        for block, choices in (("model", list(SYSTEMS)), ("data", list(LOADERS)))
-    }
+    model = _choose("model", given.pop("model", "") or blocks.get("model", {}).get("name") or DEFAULT_MODEL, list(SYSTEMS))
+    loaders = LOADERS[SYSTEMS[model].kind]
+    data = _choose("data", given.pop("data", "") or blocks.get("data", {}).get("name") or next(iter(loaders)), list(loaders))
+    names = {"model": model, "data": data}
     base = config_root / f"{names['model']}_{names['data']}.yaml" if config_root is not None else None
     if path is None and base is not None and base.is_file():
         blocks = _read_blocks(base)
@@ -65,9 +65,9 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
         stored = dict(blocks.get(block, {}))
         blocks[block] = stored if stored.pop("name", name) == name else {}
     sources: dict[str, Callable[..., Any]] = {
-        "privacy": SYSTEMS[names["model"]].plan,
-        "model": SYSTEMS[names["model"]].config,
-        "data": LOADERS[names["data"]],
+        "privacy": SYSTEMS[model].plan,
+        "model": SYSTEMS[model].config,
+        "data": loaders[data],
         "runtime": Runtime,
     }
     return _build(names, sources, blocks, given)
@@ -120,7 +120,7 @@ def _full_name(key: str, sources: dict[str, Callable[..., Any]]) -> str:
         return f"{_choose('block', block, BLOCKS)}.{_choose(f'option of {block}', name, _keys(sources[block]))}"
     owners = [block for block, source in sources.items() if key in _keys(source)]
     if not owners:
-        every = sorted({name for source in sources.values() for name in _keys(source)} | {"config", *DEFAULTS})
+        every = sorted({name for source in sources.values() for name in _keys(source)} | {"config", "model", "data"})
         _choose("option", key, every)
     if len(owners) > 1:
         raise ValueError(f"option {key!r} is ambiguous: write {' or '.join(f'--{owner}.{key}' for owner in owners)}")
@@ -157,10 +157,14 @@ def _build(
 def usage() -> str:
     """What the command line accepts, for `--help`."""
     lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]", ""]
-    lines += [f"  --model  {', '.join(SYSTEMS)}", f"  --data   {', '.join(LOADERS)}", ""]
+    for kind, loaders in LOADERS.items():
+        systems = [name for name, system in SYSTEMS.items() if system.kind == kind]
+        lines += [f"on {kind}:", f"  --model  {', '.join(systems)}", f"  --data   {', '.join(loaders)}"]
+    lines.append("")
     groups: list[tuple[str, Callable[..., Any]]] = [(f"privacy of {name}", system.plan) for name, system in SYSTEMS.items()]
     groups += [(f"model {name}", system.config) for name, system in SYSTEMS.items()]
-    groups += [(f"data {name}", loader) for name, loader in LOADERS.items()] + [("runtime", Runtime)]
+    groups += [(f"data {name} ({kind})", make) for kind, loaders in LOADERS.items() for name, make in loaders.items()]
+    groups.append(("runtime", Runtime))
     for title, source in groups:
         lines.append(f"{title}:")
         for name, parameter in inspect.signature(source).parameters.items():

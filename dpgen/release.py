@@ -1,15 +1,13 @@
-"""What leaves the private side: public models, synthetic records, and the statement of what they cost."""
+"""What leaves the private side: public models, private draws, synthetic records."""
 
 import hashlib
 import io
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from decimal import ROUND_CEILING, Context
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn, Protocol
 
 import numpy as np
 import pandas as pd
@@ -20,111 +18,13 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from dpgen.files import write_atomically
+from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.statement import PrivacyStatement as PrivacyStatement
 
 FORMAT = 1
 Rounding = Literal["bernoulli", "threshold"]
-
-
-def rounded_up(epsilon: float) -> str:
-    """Four digits of an epsilon, never fewer than it is.
-
-    >>> rounded_up(2.99961), rounded_up(1.00001)
-    ('3', '1.001')
-    """
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(epsilon)))):g}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivacyStatement:
-    """What a release guarantees, for whom, under which assumptions, and what it does not cover."""
-
-    epsilon: float
-    delta: float
-    relation: str
-    unit: str
-    accountant: str
-    also: dict[str, float] = field(default_factory=dict)
-    mechanisms: tuple[dict[str, Any], ...] = ()
-    assumptions: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
-
-    @classmethod
-    def from_ledger(
-        cls,
-        ledger: Ledger,
-        *,
-        also: dict[str, float] | None = None,
-        assumptions: Sequence[str] = (),
-        not_covered: Sequence[str] = (),
-    ) -> "PrivacyStatement":
-        """The statement of everything that the ledger has charged; replace-one and RDP values stand beside the headline."""
-        other = {
-            "replace_one": ledger.epsilon(relation="replace_one"),
-            "rdp": ledger.epsilon_rdp(),
-        }
-        times = Counter[tuple[str, str, str | None]]()
-        for e in ledger.entries():
-            times[e.note, str(e.event), e.group] += e.count
-        mechanisms = tuple(
-            {"note": note, "event": event, "count": count, "group": group} for (note, event, group), count in times.items()
-        )
-        return cls(
-            epsilon=ledger.epsilon(),
-            delta=ledger.delta,
-            relation=ledger.relation,
-            unit=ledger.unit,
-            accountant="tightest valid of PLD, Renyi and closed forms",
-            also=other | (also or {}),
-            mechanisms=mechanisms,
-            assumptions=tuple(assumptions),
-            not_covered=tuple(not_covered),
-        )
-
-    def extended(self, notes: Sequence[str], *, private_logs: bool = False) -> "PrivacyStatement":
-        """The statement with facts about the data and the run that it must repeat."""
-        logs = ("losses on private records were logged (private_logs): the logs are not covered",) if private_logs else ()
-        return replace(self, not_covered=(*self.not_covered, *notes, *logs))
-
-    def headline(self) -> dict[str, Any]:
-        """What a summary shows: the guarantee and the other readings of it."""
-        return {name: getattr(self, name) for name in ("epsilon", "delta", "relation", "unit")} | self.also
-
-    def to_json(self) -> str:
-        """The statement for programs."""
-        return json.dumps(asdict(self), indent=2)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "PrivacyStatement":
-        sequences = ("mechanisms", "assumptions", "not_covered")
-        fields: dict[str, Any] = {n: tuple(value) if n in sequences else value for n, value in values.items()}
-        return cls(**fields)
-
-    def to_markdown(self) -> str:
-        """The statement for people."""
-        lines = [
-            "# Privacy statement",
-            "",
-            f"This release is **(eps = {rounded_up(self.epsilon)}, delta = {self.delta:.3g})-differentially private** "
-            f"under the {self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
-            f"Accountant: {self.accountant}.",
-            "",
-            "| other readings of the same run | eps |",
-            "|---|---|",
-            *(f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()),
-            "",
-            "| mechanism | event | times | disjoint group |",
-            "|---|---|---|---|",
-            *(f"| {m['note']} | `{m['event']}` | {m['count']} | {m['group'] or ''} |" for m in self.mechanisms),
-            "",
-            "## Assumptions",
-            *(f"- {text}" for text in self.assumptions),
-            "",
-            "## Not covered",
-            *(f"- {text}" for text in self.not_covered),
-            "",
-        ]
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +70,101 @@ class Samples:
         return buffer.getvalue()
 
 
-class PublicModel(ABC):
+class Writable(Protocol):
+    """Synthetic records that can be written to a file."""
+
+    def save(self, path: Path) -> None:
+        """Write .npz, .csv or .parquet, by the name's ending."""
+
+
+class Release(ABC):
+    """What a fit hands out: all of it has been paid for, and the statement says what it cost."""
+
+    statement: PrivacyStatement
+
+    @abstractmethod
+    def write(self, directory: Path) -> list[str]:
+        """Write the released files into `directory`; returns their names."""
+
+
+class Draws(Release):
+    """Private draws: each row was charged when it was drawn; what drew them stays behind.
+
+    Arguments:
+        table: the draws, one a row.
+        statement: what they cost.
+        origin: what made them, public mechanism or private sampler; never written, for evaluation on this machine only.
+    """
+
+    def __init__(self, table: pd.DataFrame, *, statement: PrivacyStatement, origin: Any = None) -> None:
+        self.table, self.statement, self.origin = table, statement, origin
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Draws cannot be pickled or copied: their origin may hold private data; use write() or .table")
+
+    def __repr__(self) -> str:
+        return f"Draws({len(self.table)} rows, columns {list(self.table.columns)})"
+
+    def write(self, directory: Path) -> list[str]:
+        write_atomically(directory / "draws.csv", self.table.to_csv(index=False).encode())
+        return ["draws.csv"]
+
+
+class PrivateSampler(ABC):
+    """A sampler bound to private data: every draw costs `epsilon` and is charged before it is made.
+
+    What it holds is not private, so it refuses to be saved, pickled or copied, and shows no density.
+
+    Arguments:
+        epsilon: cost of one draw in nats, a pure guarantee under the ledger's relation and unit.
+        ledger: who is asked.
+        note: what the draws are called in the ledger.
+
+    Source: Husain et al. 2020 (a sampler is private, its density is not); k draws cost k epsilon.
+    """
+
+    def __init__(self, *, epsilon: float, ledger: Ledger, note: str) -> None:
+        self._event, self._ledger, self._note = pure_event(epsilon), ledger, note
+        self._source = SecureSource()
+
+    @property
+    def epsilon(self) -> float:
+        """Cost of one draw, in nats."""
+        return self._event.epsilon
+
+    def sample(self, k: int = 1) -> Tensor:
+        """k fresh draws, first dimension k; costs k epsilon.
+
+        Raises:
+            ValueError: k below 1.
+            BudgetExceeded: the ledger does not allow k draws; none was made.
+        """
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ValueError(f"k must be a whole number of at least 1, got {k!r}")
+        self._ledger.charge(self._event, k, note=self._note)
+        return self._draw(k, self._source)
+
+    @abstractmethod
+    def _draw(self, k: int, source: SecureSource) -> Tensor:
+        """k independent draws; called after the ledger has agreed."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: the density inside it is not private")
+
+    def state_dict(self) -> NoReturn:
+        """Refused: the state is private."""
+        self.__reduce__()
+
+    def save(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: only draws may leave."""
+        self.__reduce__()
+
+    def __repr__(self) -> str:
+        spent = sum(e.count for e in self._ledger.entries() if e.note == self._note)
+        return f"{type(self).__name__}(epsilon={self.epsilon:g} a draw, {spent} charged)"
+
+
+class PublicModel(Release):
     """A released generative model: everything in it has been paid for, so it may be saved, shared and sampled for free.
 
     Subclasses name their `kind`, list their tensors and a JSON description, and rebuild themselves from both. Files are
@@ -179,31 +173,25 @@ class PublicModel(ABC):
 
     kind: ClassVar[str]
     _kinds: ClassVar[dict[str, type["PublicModel"]]] = {}
-    statement: PrivacyStatement
 
-    def __init_subclass__(cls, *, kind: str, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, kind: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.kind = kind
-        PublicModel._kinds[kind] = cls
+        if kind is not None:  # None: an abstract family of kinds
+            cls.kind = kind
+            PublicModel._kinds[kind] = cls
 
     @abstractmethod
-    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> Samples:
+    def sample(self, n: int, *, seed: int | None = None) -> "Writable":
         """n synthetic records, free of further privacy cost.
 
         Arguments:
             n: number of records, at least 0.
             seed: for reproducible draws; None takes one from the operating system.
-            clusters: draw from these components only.
         """
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """A released (noisy) estimate of how many records the model was trained on, at least 0."""
-
-    def assign(self, x: Tensor) -> Tensor | None:
-        """Component (n,) of each record of x (n, d), where the model says; None where it does not."""
-        return None
+    def write(self, directory: Path) -> list[str]:
+        self.save(directory / "model")
+        return ["model/"]
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
@@ -231,6 +219,23 @@ class PublicModel(ABC):
         card["sha256"] = _checksum(card, payload)
         write_atomically(directory / "model.safetensors", payload)
         write_atomically(directory / "model.json", json.dumps(card, indent=2))
+
+
+class RecordModel(PublicModel):
+    """A released model of binary records."""
+
+    @abstractmethod
+    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> Samples:
+        """n synthetic records, free of further privacy cost; `clusters`: draw from these components only."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """A released (noisy) estimate of how many records the model was trained on, at least 0."""
+
+    def assign(self, x: Tensor) -> Tensor | None:
+        """Component (n,) of each record of x (n, d), where the model says; None where it does not."""
+        return None
 
 
 def load_model(directory: Path) -> PublicModel:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dpgen.files import write_atomically
-from dpgen.release import rounded_up
+from dpgen.statement import rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,13 +1,13 @@
-"""One run: read private records, fit within the budget, release, evaluate, say what it cost."""
+"""One run: read private data, fit within the budget, release, evaluate, say what it cost."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpgen.cli import Job
-from dpgen.evaluate import NOT_COVERED, evaluate
+from dpgen.evaluation import evaluator
 from dpgen.files import write_atomically
-from dpgen.release import PublicModel
-from dpgen.report import Score, metrics_json, metrics_markdown, samples_figure, summary
+from dpgen.release import Release
+from dpgen.report import Score, summary
 from dpgen.rundir import open_run
 
 
@@ -16,7 +16,7 @@ class Outcome:
     """What a run leaves behind."""
 
     directory: Path
-    release: PublicModel
+    release: Release
     scores: list[Score]
     summary: str
 
@@ -28,24 +28,22 @@ def run(job: Job) -> Outcome:
         ValueError: bad data or options, or the directory belongs to a different or finished run.
         LedgerError: the ledger in the directory is damaged or in use.
     """
-    records = job.load()
+    data = job.load()
+    evaluate, not_covered = evaluator(data)
     with open_run(job) as (directory, runtime, ledger):
-        release = job.system.fit(records, plan=job.plan, config=job.config, ledger=ledger, runtime=runtime)
-        release.statement = release.statement.extended([*records.notes, NOT_COVERED])
-        release.save(directory / "model")
-        scores, samples = evaluate(release, records, seed=runtime.seed)
-        samples.save(directory / "samples.npz")
-        samples_figure(records.test_x, samples.by_cluster(), records.image_shape, directory / "samples.png")
-        write_atomically(directory / "metrics.json", metrics_json(scores))
-        write_atomically(directory / "METRICS.md", metrics_markdown(scores))
+        release = job.system.fit(data, plan=job.plan, config=job.config, ledger=ledger, runtime=runtime)
+        release.statement = release.statement.extended([*data.notes, not_covered])
+        released = release.write(directory)
+        evaluation = evaluate(release, data, seed=runtime.seed)
+        evaluation.write(directory)
         write_atomically(directory / "PRIVACY.md", release.statement.to_markdown())
         write_atomically(directory / "privacy.json", release.statement.to_json())  # last: marks the run as finished
     text = summary(
-        f"{job.model} on {records.name}",
+        f"{job.model} on {data.name}",
         privacy=release.statement.headline(),
-        released=["model/", "samples.npz", "privacy.json"],
+        released=[*released, *evaluation.released, "privacy.json"],
         directory=directory,
-        scores=scores,
+        scores=evaluation.scores,
         notes=release.statement.not_covered,
     )
-    return Outcome(directory, release, scores, text)
+    return Outcome(directory, release, evaluation.scores, text)

@@ -136,9 +136,9 @@ def test_other_mechanisms_go_to_dp_accounting():
         epsilon(event, 1e-5, relation="replace_one")
 
 
-@pytest.mark.parametrize("at", [0.0, 1.0, -1e-5, math.nan])
+@pytest.mark.parametrize("at", [1.0, -1e-5, math.nan])
 def test_delta_out_of_range(at):
-    with pytest.raises(ValueError, match=r"delta is .*; it must lie in \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"delta is .*; it must lie in \[0, 1\)"):
         epsilon(gaussian_event(1.0), at)
 
 

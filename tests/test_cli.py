@@ -87,7 +87,7 @@ WRONG = [
     ("--epsilon=nan", r"privacy\.epsilon.*nan"),
     ("--epsilon=inf", "epsilon.*inf"),
     ("--epsilon", r"privacy\.epsilon.*true"),
-    ("--delta=1", r"delta is 1\.0; it must lie in \(0, 1\)"),
+    ("--delta=1", r"delta is 1\.0; it must lie in \[0, 1\)"),
     ("--devices=2", "devices and num_nodes must be 1"),
     ("--accelerator=tpu", "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
     ("--data=csv", r"data.*path"),
@@ -130,5 +130,5 @@ def test_wrong_files_are_refused_in_one_line(tmp_path: Path, text: str, match: s
 
 def test_usage_lists_every_option() -> None:
     text = usage()
-    for name in [*SYSTEMS, *LOADERS, "--epsilon", "--component", "--data_root", "--run_dir", "--config"]:
+    for name in [*SYSTEMS, *LOADERS, *LOADERS["records"], "--epsilon", "--component", "--data_root", "--run_dir", "--config"]:
         assert name in text

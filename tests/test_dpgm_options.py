@@ -64,7 +64,7 @@ def test_a_step_at_another_rate() -> None:
     [
         ({"epsilon": 0.0}, "epsilon is 0.0; it must be a finite number > 0"),
         ({"epsilon": math.nan}, "epsilon is nan"),
-        ({"delta": 0.0}, "delta is 0.0; it must lie in"),
+        ({"delta": 0.0}, r"delta is 0; it must lie in \(0, 1\)"),
         ({"delta": 1.0, "sigma_sgd": 1.0}, "delta is 1.0; it must lie in"),
         ({"sigma_sgd": 0.0}, "sigma_sgd must be positive and finite, got 0.0"),
         ({"sigma_sgd": -1.0}, "sigma_sgd must be positive and finite, got -1.0"),

@@ -64,5 +64,5 @@ def test_a_function_named_like_its_module_stays_a_function() -> None:
         "from dpgen.run import Outcome, run\n"
         "assert dpgen.run is run and dpgen.Outcome is Outcome\n"
         "from dpgen import evaluate\n"
-        "assert callable(evaluate) and evaluate.__module__ == 'dpgen.evaluate'\n"
+        "assert callable(evaluate) and evaluate.__module__ == 'dpgen.evaluation'\n"
     )

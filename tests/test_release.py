@@ -1,9 +1,10 @@
 """Releases: statements that round-trip, files that are verified and never unpickled, samples in three formats."""
 
+import copy
 import hashlib
+import io
 import json
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,55 +14,10 @@ import pytest
 import tiny
 import torch
 
-from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
-from dpgen.release import PrivacyStatement, PublicModel, Samples, load_model, round_bits
-
-
-def ledger() -> Ledger:
-    book = Ledger(Budget(3.0, 1e-5), unit="one customer")
-    book.charge(gaussian_event(5.0), note="cluster sizes")
-    book.charge(subsampled_gaussian_event(0.1, 2.0), 40, note="training steps", group="cluster 1")
-    return book
-
-
-# -- statement -------------------------------------------------------------------------------------------------------
-
-
-def test_the_statement_says_what_the_ledger_says() -> None:
-    book = ledger()
-    made = PrivacyStatement.from_ledger(book, also={"as published": 0.5}, assumptions=["a"], not_covered=["b"])
-    assert (made.epsilon, made.delta) == (book.epsilon(), 1e-5)
-    assert (made.relation, made.unit) == ("add_remove", "one customer")
-    assert made.also["replace_one"] == book.epsilon(relation="replace_one") > made.epsilon
-    assert made.also["as published"] == 0.5
-    assert [(m["note"], m["count"], m["group"]) for m in made.mechanisms] == [
-        ("cluster sizes", 1, None),
-        ("training steps", 40, "cluster 1"),
-    ]
-    assert (made.assumptions, made.not_covered) == (("a",), ("b",))
-
-
-@pytest.mark.parametrize("made", [tiny.statement(), PrivacyStatement.from_ledger(ledger())], ids=["by hand", "ledger"])
-def test_json_round_trip(made: PrivacyStatement) -> None:
-    assert PrivacyStatement.from_dict(json.loads(made.to_json())) == made
-
-
-def test_markdown_has_every_fact() -> None:
-    made = tiny.statement()
-    text = made.to_markdown()
-    facts = ["(eps = 1.25, delta = 1e-05)", "add-remove relation", "one record", "replace-one | 2.5", "| 3 |"]
-    for fact in ("`Gaussian(2.0)`", *facts, *made.assumptions, *made.not_covered):
-        assert fact in text
-
-
-def test_facts_about_data_and_logs_are_added_to_what_is_not_covered() -> None:
-    made = tiny.statement()
-    assert made.extended(["items"], private_logs=False).not_covered == ("the test records", "items")
-    assert "private_logs" in made.extended([], private_logs=True).not_covered[-1]
-    stated = {"epsilon": 1.25, "delta": 1e-5, "relation": "add_remove", "unit": "one record"}
-    assert made.headline() == stated | {"replace_one": 2.5}
-
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.release import Draws, PrivateSampler, PublicModel, Samples, load_model, round_bits
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
@@ -226,13 +182,74 @@ def test_rounding() -> None:
     assert bool(round_bits(1 - mean, "threshold", generator).all())
 
 
-def test_statements_are_values() -> None:
-    assert tiny.statement() == tiny.statement()
-    assert replace(tiny.statement(), epsilon=2.0) != tiny.statement()
-
-
 def test_a_data_column_called_label_keeps_its_name(tmp_path: Path) -> None:
     bits = torch.eye(2, dtype=torch.uint8)
     samples = Samples(x=bits, cluster=torch.zeros(2).long(), labels=torch.tensor([1, 0]), columns=("label", "b"))
     samples.save(tmp_path / "s.csv")
     assert (tmp_path / "s.csv").read_text().splitlines()[0] == "label,b,cluster,label_"
+
+
+# -- private draws ---------------------------------------------------------------------------------------------------
+
+
+class Coin(PrivateSampler):
+    """Holds a private probability."""
+
+    def __init__(self, share: float, ledger: Ledger) -> None:
+        super().__init__(epsilon=0.5, ledger=ledger, note="coin")
+        self._share = share
+
+    def _draw(self, k: int, source: SecureSource) -> torch.Tensor:
+        return (source.uniform(k) < self._share).to(torch.int64)
+
+
+def local_ledger(draws: int) -> Ledger:
+    return Ledger(Budget(0.5 * draws, 0.0), relation="replace_one", unit="one user's whole distribution")
+
+
+def test_every_draw_is_charged_before_it_is_made() -> None:
+    book = local_ledger(3)
+    coin = Coin(0.3, book)
+    assert coin.sample().shape == (1,)
+    assert book.epsilon() == 0.5
+    assert coin.sample(2).shape == (2,)
+    assert book.epsilon() == 1.5
+    with pytest.raises(BudgetExceeded, match="coin"):
+        coin.sample()
+    assert book.epsilon() == 1.5
+    assert [(e.event, e.count) for e in book.entries()] == [(pure_event(0.5), 3)]
+    assert repr(coin) == "Coin(epsilon=0.5 a draw, 3 charged)"
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True])
+def test_the_number_of_draws_is_checked_before_anything_is_charged(k: Any) -> None:
+    book = local_ledger(3)
+    with pytest.raises(ValueError, match="k must be a whole number"):
+        Coin(0.3, book).sample(k)
+    assert book.epsilon() == 0
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [pickle.dumps, copy.copy, copy.deepcopy, lambda s: torch.save(s, io.BytesIO()), Coin.state_dict, Coin.save],
+    ids=["pickle", "copy", "deepcopy", "torch.save", "state_dict", "save"],
+)
+def test_a_private_sampler_does_not_leave(leak: Any) -> None:
+    with pytest.raises(TypeError, match="Coin cannot be saved, pickled or copied"):
+        leak(Coin(0.3, local_ledger(1)))
+    assert not [name for name in dir(PrivateSampler) if "density" in name or "prob" in name]
+
+
+def test_draws_write_the_table_and_nothing_of_their_origin(tmp_path: Path) -> None:
+    draws = Draws(pd.DataFrame({"site": ["a", "b"]}), statement=tiny.statement(), origin={"secret": 1})
+    assert draws.write(tmp_path) == ["draws.csv"]
+    assert [p.name for p in tmp_path.iterdir()] == ["draws.csv"]
+    assert (tmp_path / "draws.csv").read_text() == "site\na\nb\n"
+    assert repr(draws) == "Draws(2 rows, columns ['site'])"
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(draws)
+
+
+def test_a_model_writes_itself_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    assert tiny.mixture().write(tmp_path) == ["model/"]
+    assert load_model(tmp_path / "model").statement == tiny.statement()

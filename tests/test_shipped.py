@@ -4,6 +4,7 @@ import ast
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -18,6 +19,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.release import load_model
 from dpgen.run import Outcome, run
 from dpgen.rundir import open_run
+from dpgen.systems import SYSTEMS
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -36,6 +38,15 @@ def test_there_is_something_of_everything() -> None:
     assert all([CONFIGS, SCRIPTS, NOTEBOOKS, BENCHMARKS])
 
 
+def small_records(directory: Path) -> list[str]:
+    data = [argument for argument in tiny.arguments(directory) if not argument.startswith(("--sampling", "--latent", "--run"))]
+    return ["--data=npy", *data, "--hidden=3", "--steps=3", "--chains=4"]
+
+
+SMOKE: dict[str, Callable[[Path], list[str]]] = {"records": small_records}
+"""Options that make a run of each kind of data small."""
+
+
 # -- configurations --------------------------------------------------------------------------------------------------
 
 
@@ -50,10 +61,9 @@ def test_every_configuration_parses_as_it_is(path: Path) -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=name)
 def test_every_configuration_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The classifier of the evaluation has its own tests and would be most of the time.
-    monkeypatch.setattr(sys.modules["dpgen.evaluate"], "train_on_synthetic_accuracy", lambda *_, **__: 0.5)
-    small = ["--hidden=3", "--steps=3", "--chains=4"]
-    data = [argument for argument in tiny.arguments(tmp_path) if not argument.startswith(("--sampling", "--latent"))]
-    outcome = run(parse_job(["--config", str(path), "--data=npy", *data, *small]))
+    monkeypatch.setattr(sys.modules["dpgen.evaluation.evaluate_records"], "train_on_synthetic_accuracy", lambda *_, **__: 0.5)
+    kind = SYSTEMS[parse_job(["--config", str(path)]).model].kind
+    outcome = run(parse_job(["--config", str(path), *SMOKE[kind](tmp_path), f"--run_dir={tmp_path / 'run'}"]))
     budget = yaml.safe_load(path.read_text())["privacy"].get("epsilon")
     assert outcome.release.statement.epsilon <= (budget or 3.0)
     assert (outcome.directory / "privacy.json").exists()

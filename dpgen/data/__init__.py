@@ -1,22 +1,25 @@
-"""Where records come from: each loader returns `Records` and takes keyword options only."""
+"""Where data come from: each loader takes keyword options only and returns the kind of data it is listed under."""
 
 from collections.abc import Callable
+from typing import Any
 
 from dpgen.data.images import load_digits, load_fashion_mnist, load_mnist
 from dpgen.data.records import Records
 from dpgen.data.sets import load_sets
 from dpgen.data.tabular import load_csv, load_npy, load_parquet
 
-LOADERS: dict[str, Callable[..., Records]] = {
-    "digits": load_digits,
-    "mnist": load_mnist,
-    "fashion_mnist": load_fashion_mnist,
-    "sets": load_sets,
-    "csv": load_csv,
-    "parquet": load_parquet,
-    "npy": load_npy,
+LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
+    "records": {
+        "digits": load_digits,
+        "mnist": load_mnist,
+        "fashion_mnist": load_fashion_mnist,
+        "sets": load_sets,
+        "csv": load_csv,
+        "parquet": load_parquet,
+        "npy": load_npy,
+    },
 }
-"""Loader of each name a command line accepts for ``--data``."""
+"""Loaders by kind of data and by the name that a command line accepts for ``--data``; the first needs no file."""
 
 __all__ = [
     "LOADERS",

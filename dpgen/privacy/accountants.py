@@ -4,6 +4,7 @@
 |---|---|
 | Gaussians without sampling | closed form (Balle, Wang 2018) |
 | Poisson-sampled Gaussians, also with Gaussians | `pld.py`: dp_accounting's method, faster, no floor on delta |
+| (epsilon, delta) guarantees and zCDP, also with Gaussians | `events.py`: basic, binary randomised response, or Renyi |
 | what else `dp_accounting` knows (Laplace, mixtures) | its `PLDAccountant`, refined until epsilon settles |
 | `accountant="prv"` | opacus (removing a record only, add/remove): a cross-check, not part of `tightest` |
 | `accountant="rdp"` | the stable moments of `moments.py` |
@@ -17,6 +18,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -28,6 +31,8 @@ from dpgen.privacy.parallel import Relation as Relation
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+    from dpgen.privacy.events import Parts
 
     Key = tuple[tuple[tuple[float, float], int], ...]
 
@@ -41,18 +46,19 @@ def check_relation(relation: str) -> None:
 
 
 def check_delta(delta: float) -> None:
-    """Raises ValueError unless `delta` lies in (0, 1)."""
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}; it must lie in (0, 1)")
+    """Raises ValueError unless `delta` lies in [0, 1)."""
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta is {delta!r}; it must lie in [0, 1)")
 
 
 def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", accountant: Accountant = "tightest") -> float:
     """Smallest proved `epsilon` (nats) such that `event` is (epsilon, delta)-DP; inf when there is none.
 
-    `tightest` is the smaller of PLD and RDP: both are proofs, in both directions of the relation.
+    `tightest` is the smaller of PLD and RDP: both are proofs, in both directions of the relation. At delta 0 only pure
+    events have a finite epsilon, their sum.
 
     Raises:
-        ValueError: delta outside (0, 1), an unknown relation or accountant, or an event that the accountant cannot
+        ValueError: delta outside [0, 1), an unknown relation or accountant, or an event that the accountant cannot
         bound.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
@@ -66,9 +72,9 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
     try:
         key = _key(event)
     except UnsupportedEvent:
-        if accountant not in ("tightest", "pld"):
-            raise
-        return _library_epsilon(event, delta, relation)
+        return _other_epsilon(event, delta, relation, accountant)
+    if delta == 0:
+        return math.inf if key else 0.0
     if accountant == "rdp":
         return _rdp(key, delta, relation)
     if accountant == "prv":
@@ -92,7 +98,7 @@ def delta(event: DpEvent, epsilon: float, *, relation: Relation = "add_remove") 
     try:
         key = _key(event)
     except UnsupportedEvent:
-        return _library_delta(event, epsilon, relation)
+        return _other_delta(event, epsilon, relation)
     return _gaussian_delta(key, float(epsilon), relation)
 
 
@@ -224,11 +230,100 @@ class RdpTracker:
 
 
 def event_alphas(event: DpEvent, relation: Relation = "add_remove") -> np.ndarray:
-    """Log-moments of `event` at `moments.ORDERS`, (t,)."""
+    """Log-moments of `event` at `moments.ORDERS`, (t,).
+
+    Raises:
+        UnsupportedEvent: a part has no moments, such as an (epsilon, delta) guarantee with delta > 0.
+    """
+    try:
+        key = _key(event)
+    except UnsupportedEvent:
+        return _mixed_alphas(_parts(event), relation)
     total = np.zeros(len(moments.ORDERS))
-    for (rate, sigma), count in _key(event):
+    for (rate, sigma), count in key:
         total = total + (count * _alphas(rate, sigma, relation) if sigma > 0 else math.inf)
     return total
+
+
+def _parts(event: DpEvent) -> Parts:
+    from dpgen.privacy.events import Parts
+
+    return Parts.of(event)
+
+
+def _mixed_alphas(parts: Parts, relation: Relation) -> np.ndarray:
+    from dpgen.privacy.events import pure_alphas, zcdp_alphas
+
+    if parts.delta:
+        raise UnsupportedEvent(f"a guarantee that fails with probability {parts.delta:g} has no moments")
+    orders = np.array(moments.ORDERS)
+    total = event_alphas(parts.gaussian, relation) + zcdp_alphas(parts.rho, orders)
+    for epsilon, count in parts.pure:
+        total = total + count * pure_alphas(epsilon, orders)
+    return np.asarray(total)
+
+
+def _other_epsilon(event: DpEvent, delta: float, relation: Relation, accountant: Accountant) -> float:
+    """Epsilon of events that are not Gaussians only."""
+    try:
+        parts = _parts(event)
+    except UnsupportedEvent:
+        if accountant not in ("tightest", "pld"):
+            raise
+        return _library_epsilon(event, delta, relation) if delta else math.inf
+    if accountant == "rdp":
+        return moments.rdp_epsilon(_mixed_alphas(parts, relation), delta, np.array(moments.ORDERS)) if delta else math.inf
+    if accountant == "prv":
+        raise UnsupportedEvent("accountant 'prv' knows Gaussians only; choose pld, rdp or tightest")
+    return _mixed_epsilon(parts, delta, relation)
+
+
+def _mixed_epsilon(parts: Parts, delta: float, relation: Relation) -> float:
+    """The smallest of basic composition, enumerated losses and Renyi moments."""
+    from dpgen.privacy.events import mixed_delta, smallest
+
+    key = _key(parts.gaussian)
+    if not key and not parts.rho and parts.delta <= delta:
+        bound = parts.total
+    elif parts.delta >= delta:
+        return math.inf
+    else:
+        rest = _mixed_alphas(replace(parts, pure=(), delta=0.0), relation)
+        by_moments = moments.rdp_epsilon(rest, delta - parts.delta, np.array(moments.ORDERS))
+        bound = parts.total + (by_moments if parts.rho else _gaussian_epsilon(key, delta - parts.delta, relation))
+    if delta > parts.delta and parts.pure:
+        every = _mixed_alphas(replace(parts, delta=0.0), relation)
+        bound = min(bound, moments.rdp_epsilon(every, delta - parts.delta, np.array(moments.ORDERS)))
+        if not parts.rho and _plain(key, relation) is not None and parts.losses() is not None:
+            bound = smallest(lambda e: mixed_delta(parts, e, _stick(key, relation)) - delta, bound)
+    return bound
+
+
+def _stick(key: Key, relation: Relation) -> Callable[[float], float]:
+    """The Gaussians' hockey stick at any real epsilon, never below the truth in either direction."""
+
+    def delta_at(epsilon: float) -> float:
+        if epsilon >= 0:
+            return _gaussian_delta(key, epsilon, relation)
+        return 1.0 - math.exp(epsilon) * (1.0 - _gaussian_delta(key, -epsilon, relation))
+
+    return delta_at
+
+
+def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
+    from dpgen.privacy.events import mixed_delta, smallest
+
+    try:
+        parts = _parts(event)
+    except UnsupportedEvent:
+        return _library_delta(event, epsilon, relation)
+    key = _key(parts.gaussian)
+    if not parts.rho and parts.losses() is not None:
+        return mixed_delta(parts, epsilon, _stick(key, relation))
+    if not math.isfinite(_mixed_epsilon(parts, 1.0 - 1e-12, relation)):
+        return 1.0
+    log = smallest(lambda t: _mixed_epsilon(parts, math.exp(-60 + t), relation) - epsilon, 60 - 1e-12)
+    return min(1.0, math.exp(-60 + log))
 
 
 def _prv(key: Key, delta: float, relation: Relation) -> float:

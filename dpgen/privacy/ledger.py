@@ -25,7 +25,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend: `epsilon` in nats, finite and > 0, at `delta` in (0, 1).
+    """What a run may spend: `epsilon` in nats, finite and > 0, at `delta` in [0, 1); at 0 only pure events fit.
 
     >>> Budget(2.0, 1e-5)
     Budget(epsilon=2.0, delta=1e-05)
@@ -37,8 +37,8 @@ class Budget:
     def __post_init__(self) -> None:
         if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
             raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number > 0")
-        if not (isinstance(self.delta, int | float) and 0 < self.delta < 1):
-            raise ValueError(f"delta is {self.delta!r}; it must lie in (0, 1)")
+        if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
+            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
 
 
 class BudgetExceeded(RuntimeError):
@@ -63,7 +63,7 @@ class Ledger:
 
     `group` is parallel composition: charges of different groups must touch disjoint records. Under add_remove the
     total is the worst of (ungrouped + one group); under replace_one a record may leave one group for another, so the
-    two worst groups add.
+    two worst groups add. Guarantees of `events.py` hold for the ledger's own relation.
 
     `budget` None only reports, at `delta`. `path` is a new file (`Ledger.open` resumes one); without it nothing is
     kept.
@@ -173,9 +173,20 @@ class Ledger:
         if found is None:
             if not (isinstance(note, str) and (group is None or isinstance(group, str))):
                 raise ValueError(f"note is {note!r} and group is {group!r}; both must be strings, group may be None")
+            self._require_sound(event, group)
             found = Mechanism.of(event, note, group)
             self._known[key] = found
         return found
+
+    def _require_sound(self, event: DpEvent, group: str | None) -> None:
+        """A record that leaves one group for another is removed here and added there: only Gaussians have both bounds."""
+        if group is not None and self.relation == "replace_one":
+            from dpgen.privacy.events import holds_for_own_relation
+
+            if holds_for_own_relation(event):
+                raise ValueError(
+                    f"group is {group!r}; under replace_one {type(event).__name__} must be charged without a group"
+                )
 
     def _declare(self, mechanism: Mechanism) -> None:
         mechanism.number = len(self._declared)
@@ -289,7 +300,8 @@ class Ledger:
         relation: Relation | None = None,
         accountant: Accountant = "tightest",
     ) -> float:
-        return worst(loads, self.delta if delta is None else delta, relation or self.relation, accountant)[0]
+        at, relation = self.delta if delta is None else delta, relation or self.relation
+        return worst(loads, at, relation, accountant, own=self.relation)[0]
 
     def epsilon(
         self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
@@ -308,6 +320,8 @@ class Ledger:
         return self._rdp(self._loads())
 
     def _rdp(self, loads: Loads) -> float:
+        if not self.delta:
+            return self._spent(loads)
         try:
             return rdp_bound(loads, self.delta, self.relation)
         except ValueError:  # an event without moments, or with too little noise for them

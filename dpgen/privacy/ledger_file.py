@@ -207,16 +207,18 @@ def decode_event(code: Any) -> DpEvent:
     """Inverse of `encode_event`.
 
     Raises:
-        LedgerError: not an event of this version of dp_accounting.
+        LedgerError: an event that this version does not know.
 
     >>> decode_event(['GaussianDpEvent', {'noise_multiplier': 2.0}])
     GaussianDpEvent(noise_multiplier=2.0)
     """
     from dp_accounting import DpEvent, dp_event
 
+    from dpgen.privacy.events import ApproximateDpEvent
+
     try:
         name, fields = code
-        kind = getattr(dp_event, name)
+        kind = ApproximateDpEvent if name == "ApproximateDpEvent" else getattr(dp_event, name)
         if not issubclass(kind, DpEvent):
             raise TypeError(name)
         return kind(**{key: _decode_value(value) for key, value in fields.items()})

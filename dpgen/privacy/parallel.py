@@ -69,13 +69,34 @@ def cases(loads: Loads, relation: Relation) -> Iterator[Loads]:
             yield base + extra
 
 
-def worst(loads: Loads, delta: float, relation: Relation, accountant: Accountant) -> tuple[float, DpEvent]:
-    """Epsilon and composed event of the record that is touched most."""
+def read_under(event: DpEvent, own: Relation, relation: Relation) -> DpEvent:
+    """An event charged under the relation `own`, as it reads under `relation`.
+
+    Raises:
+        UnsupportedEvent: a guarantee for replaced records says nothing about added or removed ones.
+    """
+    from dpgen.privacy.events import for_two_records
+    from dpgen.privacy.mechanisms import UnsupportedEvent
+
+    if own == relation:
+        return event
+    if own == "replace_one":
+        raise UnsupportedEvent("relation is 'add_remove', but the charges were made under replace_one, which does not imply it")
+    return for_two_records(event)
+
+
+def worst(
+    loads: Loads, delta: float, relation: Relation, accountant: Accountant, *, own: Relation | None = None
+) -> tuple[float, DpEvent]:
+    """Epsilon and composed event of the record that is touched most; `own` is the relation of the charges."""
     from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
     from dpgen.privacy.accountants import epsilon
 
-    events = [ComposedDpEvent([SelfComposedDpEvent(m.event, n) for m, n in c]) for c in cases(loads, relation)]
+    def read(event: DpEvent) -> DpEvent:
+        return read_under(event, own or relation, relation)
+
+    events = [ComposedDpEvent([SelfComposedDpEvent(read(m.event), n) for m, n in c]) for c in cases(loads, relation)]
     values = [epsilon(event, delta, relation=relation, accountant=accountant) for event in events]
     most = max(range(len(events)), key=values.__getitem__)
     return values[most], events[most]

@@ -61,6 +61,8 @@ class DPGMPlan:
         if self.epsilon is None and self.sigma_sgd is None:
             object.__setattr__(self, "epsilon", DEFAULT_EPSILON)
         Budget(self.epsilon if self.epsilon is not None else 1.0, self.delta)
+        if not self.delta:
+            raise ValueError("delta is 0; it must lie in (0, 1): Gaussian noise has no guarantee at delta 0")
         for name in ("sigma_sgd", "sigma_norm", "sigma_count", "sigma_sum"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from dpgen.nets import BANKS, ModelBank
-from dpgen.release import PrivacyStatement, PublicModel, Rounding, Samples, round_bits
+from dpgen.release import PrivacyStatement, RecordModel, Rounding, Samples, round_bits
 from dpgen.systems.kmeans import DPKMeans, KMeansPlan
 
 
-class MixtureModel(PublicModel, kind="mixture"):
+class MixtureModel(RecordModel, kind="mixture"):
     r"""p(x) = sum_c w_c p_c(x) with w_c from noisy cluster sizes; the output of DPGM (Acs et al. 2017, Algorithm 1).
 
     Arguments:

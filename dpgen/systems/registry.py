@@ -3,18 +3,20 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dpgen.release import PublicModel
+from dpgen.release import Release
 from dpgen.release import load_model as load_model  # from here every system's kind of model is known
 from dpgen.systems import dpgm
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 
 
 class System(NamedTuple):
-    """One row of the contract: `fit(records, plan=, config=, ledger=, runtime=)` pays the ledger and returns a release."""
+    """One row of the contract: `fit(data, plan=, config=, ledger=, runtime=)` pays the ledger and returns a release."""
 
     plan: type[Any]
     config: type[Any]
-    fit: Callable[..., PublicModel]
+    fit: Callable[..., Release]
+    kind: str
+    """Of data, a key of `dpgen.data.LOADERS`."""
 
 
-SYSTEMS: dict[str, System] = {"dpgm": System(DPGMPlan, DPGMConfig, dpgm.fit)}
+SYSTEMS: dict[str, System] = {"dpgm": System(DPGMPlan, DPGMConfig, dpgm.fit, "records")}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpgen.data import Records
-from dpgen.evaluate import evaluate
+from dpgen.evaluation import evaluate
 from dpgen.release import Samples
 from dpgen.report import Score
 
@@ -36,8 +36,15 @@ def accuracy(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, ...]]:
         calls.append(tensors)
         return len(calls) / 10
 
-    monkeypatch.setattr(sys.modules["dpgen.evaluate"], "train_on_synthetic_accuracy", stub)
+    monkeypatch.setattr(sys.modules["dpgen.evaluation.evaluate_records"], "train_on_synthetic_accuracy", stub)
     return calls
+
+
+def evaluated(model: Any, records: Records, *, seed: int) -> tuple[list[Score], Samples]:
+    """Scores, and the samples that are kept."""
+    evaluation = evaluate(model, records, seed=seed)
+    writer: Any = evaluation.released["samples.npz"]
+    return evaluation.scores, writer.__self__
 
 
 def by_name(scores: list[Score]) -> dict[str, Score]:
@@ -47,7 +54,7 @@ def by_name(scores: list[Score]) -> dict[str, Score]:
 def test_the_classifier_trains_on_each_and_is_tested_on_test_records(accuracy: list[tuple[Tensor, ...]]) -> None:
     records = tiny.records()
     synthetic = 1 - records.x
-    scores, samples = evaluate(release(synthetic, records.labels), records, seed=0)
+    scores, samples = evaluated(release(synthetic, records.labels), records, seed=0)
     score = by_name(scores)["train on synthetic, test on real: accuracy"]
     assert (score.value, score.real) == (0.1, 0.2)
     assert score.chance == pytest.approx(11 / 16), "the commonest class of the test records"
@@ -63,7 +70,7 @@ def test_the_classifier_trains_on_each_and_is_tested_on_test_records(accuracy: l
 def test_queries_tell_real_records_from_noise() -> None:
     records = tiny.records()
     noise = (torch.rand(64, tiny.D, generator=torch.Generator().manual_seed(0)) < 0.5).to(torch.uint8)
-    same, other = (by_name(evaluate(release(x, records.labels), records, seed=0)[0]) for x in (records.x, noise))
+    same, other = (by_name(evaluated(release(x, records.labels), records, seed=0)[0]) for x in (records.x, noise))
     queries = [name for name in same if name.startswith("counting queries")]
     assert len(queries) >= 5
     for name in queries:
@@ -76,7 +83,7 @@ def test_clusters_are_scored_when_the_release_has_them(accuracy: list[tuple[Tens
     records = tiny.records()
     assert records.test_labels is not None
     swapped = release(records.x, None, clusters=1 - records.test_labels)
-    scores = by_name(evaluate(swapped, records, seed=0)[0])
+    scores = by_name(evaluated(swapped, records, seed=0)[0])
     assert scores["clustering accuracy"].value == 1.0, "names of clusters do not matter"
     assert accuracy == [], "no labels, no classifier"
 
@@ -84,7 +91,7 @@ def test_clusters_are_scored_when_the_release_has_them(accuracy: list[tuple[Tens
 @pytest.mark.usefixtures("accuracy")
 def test_records_without_labels_get_queries_only() -> None:
     records: Records = tiny.records(labelled=False)
-    scores, _ = evaluate(release(records.x, None), records, seed=0)
+    scores, _ = evaluated(release(records.x, None), records, seed=0)
     assert {score.name.split()[0] for score in scores} == {"counting"}
 
 
@@ -101,4 +108,4 @@ def test_the_number_of_synthetic_records_is_the_noisy_size() -> None:
 @pytest.mark.usefixtures("accuracy")
 def test_scores_repeat_under_one_seed() -> None:
     records = tiny.records(labelled=False)
-    assert evaluate(release(records.x, None), records, seed=4)[0] == evaluate(release(records.x, None), records, seed=4)[0]
+    assert evaluated(release(records.x, None), records, seed=4)[0] == evaluated(release(records.x, None), records, seed=4)[0]

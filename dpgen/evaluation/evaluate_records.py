@@ -1,8 +1,11 @@
-"""How good a release is, on records that it was not trained on."""
+"""How good a model of binary records is, on records that it was not trained on."""
+
+from pathlib import Path
 
 import torch
 
 from dpgen.data import Records
+from dpgen.evaluation.evaluation import Evaluation
 from dpgen.metrics import (
     chance_level,
     clustering_accuracy,
@@ -10,8 +13,8 @@ from dpgen.metrics import (
     query_errors,
     train_on_synthetic_accuracy,
 )
-from dpgen.release import PublicModel, Samples
-from dpgen.report import Score
+from dpgen.release import RecordModel, Samples
+from dpgen.report import Score, samples_figure
 
 MOST_SYNTHETIC = 60_000
 NOT_COVERED = (
@@ -21,7 +24,7 @@ NOT_COVERED = (
 """What a statement says about the files of an evaluation."""
 
 
-def evaluate(release: PublicModel, records: Records, *, seed: int) -> tuple[list[Score], Samples]:
+def evaluate_records(release: RecordModel, records: Records, *, seed: int) -> Evaluation:
     """Scores of a release against the test records, and the synthetic records that were scored.
 
     Train-on-synthetic accuracy stands beside the same classifier trained on the private records, counting queries beside
@@ -30,10 +33,18 @@ def evaluate(release: PublicModel, records: Records, *, seed: int) -> tuple[list
     size, for the number of private records is private too.
     """
     samples = release.sample(min(max(release.size, 1), MOST_SYNTHETIC), seed=seed)
-    return _label_scores(release, samples, records, seed) + _query_scores(samples, records, seed), samples
+
+    def picture(path: Path) -> None:
+        samples_figure(records.test_x, samples.by_cluster(), records.image_shape, path)
+
+    return Evaluation(
+        scores=_label_scores(release, samples, records, seed) + _query_scores(samples, records, seed),
+        released={"samples.npz": samples.save},
+        pictures={"samples.png": picture},
+    )
 
 
-def _label_scores(release: PublicModel, samples: Samples, records: Records, seed: int) -> list[Score]:
+def _label_scores(release: RecordModel, samples: Samples, records: Records, seed: int) -> list[Score]:
     if records.labels is None or records.test_labels is None:
         return []
     scores, chance = [], chance_level(records.test_labels)

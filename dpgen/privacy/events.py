@@ -1,0 +1,182 @@
+"""Events beside dp_accounting's: mechanisms known by their guarantee only, and what all of them cost together.
+
+These guarantees hold for the neighbouring relation of the ledger that is charged; a Gaussian event states its noise in
+units of the add/remove sensitivity instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import attr
+import numpy as np
+from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent, ZCDpEvent
+
+from dpgen.privacy.mechanisms import UnsupportedEvent, walk
+
+_MOST_LOSSES = 20_000
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class ApproximateDpEvent(DpEvent):
+    """Any mechanism that is (epsilon, delta)-DP; pure when `delta` is 0.
+
+    Attributes:
+        epsilon: in nats, finite and >= 0.
+        delta: in [0, 1).
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        if not (isinstance(self.epsilon, int | float) and 0 <= self.epsilon < math.inf):
+            raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number >= 0")
+        if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
+            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
+
+
+def pure_event(epsilon: float) -> ApproximateDpEvent:
+    """Any epsilon-DP mechanism: log-ratios of output probabilities on neighbours are at most `epsilon`.
+
+    >>> pure_event(0.5)
+    ApproximateDpEvent(epsilon=0.5, delta=0.0)
+    """
+    return ApproximateDpEvent(float(epsilon))
+
+
+def approximate_event(epsilon: float, delta: float) -> ApproximateDpEvent:
+    """Any (epsilon, delta)-DP mechanism."""
+    return ApproximateDpEvent(float(epsilon), float(delta))
+
+
+def holds_for_own_relation(event: DpEvent) -> bool:
+    """Whether a part of `event` is a guarantee for the ledger's own relation only."""
+    return any(isinstance(leaf, ApproximateDpEvent | ZCDpEvent) for leaf, _ in walk(event))
+
+
+def for_two_records(event: DpEvent) -> DpEvent:
+    """What an add/remove guarantee says about replacing a record, which is two steps; Gaussians are left as they are.
+
+    (epsilon, delta) becomes (2 epsilon, (1 + e^epsilon) delta), rho-zCDP becomes 4 rho (Bun, Steinke 2016, Prop. 1.9).
+
+    Raises:
+        UnsupportedEvent: zCDP with an additive part.
+
+    >>> for_two_records(pure_event(0.5))
+    ApproximateDpEvent(epsilon=1.0, delta=0.0)
+    """
+    if isinstance(event, SelfComposedDpEvent):
+        return SelfComposedDpEvent(for_two_records(event.event), event.count)
+    if isinstance(event, ComposedDpEvent):
+        return ComposedDpEvent([for_two_records(part) for part in event.events])
+    if isinstance(event, ApproximateDpEvent):
+        if event.delta and event.epsilon > 600:
+            raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
+        delta = event.delta * (1 + math.exp(event.epsilon)) if event.delta else 0.0
+        if delta >= 1:
+            raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
+        return ApproximateDpEvent(2 * event.epsilon, delta)
+    if isinstance(event, ZCDpEvent):
+        if event.xi:
+            raise UnsupportedEvent(f"event {event!r} with xi > 0 is not supported under replace_one")
+        return ZCDpEvent(4 * event.rho)
+    return event
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A composition sorted by how its pieces can be bounded."""
+
+    pure: tuple[tuple[float, int], ...]  # (epsilon, times)
+    delta: float
+    rho: float
+    gaussian: DpEvent
+
+    @classmethod
+    def of(cls, event: DpEvent) -> Parts:
+        """Raises UnsupportedEvent for anything but Gaussians, zCDP and (epsilon, delta) guarantees."""
+        pure: Counter[float] = Counter()
+        delta = rho = 0.0
+        gaussians: list[DpEvent] = []
+        for leaf, count in walk(event):
+            inner = leaf.event if isinstance(leaf, PoissonSampledDpEvent) else leaf
+            if isinstance(leaf, ApproximateDpEvent):
+                pure[leaf.epsilon] += count if leaf.epsilon else 0
+                delta += count * leaf.delta
+            elif isinstance(leaf, ZCDpEvent) and not leaf.xi:
+                rho += count * leaf.rho
+            elif isinstance(inner, GaussianDpEvent):
+                gaussians.append(SelfComposedDpEvent(leaf, count))
+            else:
+                raise UnsupportedEvent(f"event {leaf!r} is not a Gaussian, zCDP or an epsilon-delta guarantee")
+        return cls(tuple(sorted((+pure).items())), delta, rho, ComposedDpEvent(gaussians))
+
+    @property
+    def total(self) -> float:
+        """Sum of the pure epsilons: basic composition."""
+        return math.fsum(epsilon * count for epsilon, count in self.pure)
+
+    def losses(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Privacy losses (m,) of the pure part and their probabilities; None when there are too many.
+
+        An epsilon-DP mechanism is dominated by binary randomised response (Kairouz, Oh, Viswanath 2015): losses
+        +-epsilon with probability e^(+-epsilon/2) / (2 cosh(epsilon/2)). Dominating pairs compose adaptively.
+        """
+        if math.prod(count + 1 for _, count in self.pure) > _MOST_LOSSES:
+            return None
+        losses, weights = np.zeros(1), np.ones(1)
+        for epsilon, count in self.pure:
+            values, chances = _binomial(epsilon, count)
+            losses = np.add.outer(losses, values).ravel()
+            weights = np.multiply.outer(weights, chances).ravel()
+        return losses, weights
+
+
+@lru_cache(maxsize=256)
+def _binomial(epsilon: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+    from scipy.stats import binom
+
+    heads = np.arange(count + 1)
+    chance = 1 / (1 + math.exp(-epsilon))
+    return (2 * heads - count) * epsilon, binom.pmf(heads, count, chance)
+
+
+def pure_alphas(epsilon: float, orders: np.ndarray) -> np.ndarray:
+    """Log-moments log E[e^(order loss)] of binary randomised response at `orders` (t,)."""
+    heads, tails = -np.logaddexp(0.0, -epsilon), -np.logaddexp(0.0, epsilon)
+    return np.asarray(np.logaddexp(heads + orders * epsilon, tails - orders * epsilon))
+
+
+def zcdp_alphas(rho: float, orders: np.ndarray) -> np.ndarray:
+    """Log-moments of rho-zCDP at `orders` (t,): order (order + 1) rho."""
+    return np.asarray(orders * (orders + 1) * rho)
+
+
+def mixed_delta(parts: Parts, epsilon: float, gaussian_delta: Callable[[float], float]) -> float:
+    """Delta of pure and Gaussian pieces together: the Gaussians' hockey stick averaged over the pure losses.
+
+    Args:
+        gaussian_delta: hockey stick of the Gaussian pieces at any real epsilon; must never be below the truth.
+    """
+    found = parts.losses()
+    if found is None or parts.rho:
+        raise UnsupportedEvent("too many different pieces to enumerate their losses")
+    losses, weights = found
+    delta = math.fsum(w * gaussian_delta(epsilon - loss) for loss, w in zip(losses.tolist(), weights.tolist()) if w)
+    return min(1.0, delta * (1 + 1e-12) + parts.delta)
+
+
+def smallest(excess: Callable[[float], float], high: float) -> float:
+    """Smallest value in [0, high] where the falling function `excess` is not positive, from above, to 1e-9."""
+    low = 0.0
+    if excess(low) <= 0:
+        return low
+    while high - low > 1e-9 * max(high, 1e-9):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high

@@ -1,0 +1,33 @@
+"""An evaluation writes its scores and files, and every kind of data has an evaluator."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpgen.data import LOADERS
+from dpgen.evaluation import EVALUATORS, Evaluation, evaluate
+from dpgen.report import Score
+
+
+def test_files_and_scores_are_written(tmp_path: Path) -> None:
+    made = Evaluation(
+        scores=[Score("accuracy", 0.5)],
+        released={"samples.txt": lambda path: path.write_text("s")},
+        pictures={"picture.txt": lambda path: path.write_text("p")},
+    )
+    made.write(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"samples.txt", "picture.txt", "metrics.json", "METRICS.md"}
+    assert json.loads((tmp_path / "metrics.json").read_text())[0]["value"] == 0.5
+
+
+def test_every_kind_of_data_has_an_evaluator() -> None:
+    for kind, loaders in LOADERS.items():
+        data = next(iter(loaders.values()))()
+        assert type(data) in EVALUATORS, kind
+        assert EVALUATORS[type(data)].not_covered
+
+
+def test_unknown_data_is_refused() -> None:
+    with pytest.raises(ValueError, match="data is str; it must be one of Records"):
+        evaluate(None, "records")

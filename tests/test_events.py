@@ -1,0 +1,195 @@
+"""Epsilon-delta guarantees in a ledger: never below an exact composition, and far from none of them."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import ComposedDpEvent, LaplaceDpEvent, SelfComposedDpEvent, ZCDpEvent
+from scipy.stats import binom, norm
+
+from dpgen.privacy.accountants import delta, epsilon, event_alphas
+from dpgen.privacy.events import (
+    ApproximateDpEvent,
+    Parts,
+    approximate_event,
+    for_two_records,
+    holds_for_own_relation,
+    pure_alphas,
+    pure_event,
+)
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.ledger_file import decode_event, encode_event
+from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event, subsampled_gaussian_event
+
+
+def both(*events):
+    return ComposedDpEvent(list(events))
+
+
+def response_stick(epsilons, at):
+    """Hockey stick of independent binary randomised responses, outcome by outcome."""
+    pairs = [(1.0, 1.0)]
+    for e in epsilons:
+        p = math.exp(e) / (1 + math.exp(e))
+        pairs = [(a * x, b * y) for a, b in pairs for x, y in ((p, 1 - p), (1 - p, p))]
+    return sum(max(a - math.exp(at) * b, 0.0) for a, b in pairs)
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+@pytest.mark.parametrize("each", [0.01, 0.3, 2.0, 60.0])
+def test_at_delta_zero_pure_events_cost_their_sum(each, count):
+    event = SelfComposedDpEvent(pure_event(each), count)
+    assert epsilon(event, 0.0) == math.fsum([each * count])
+    assert epsilon(both(event, gaussian_event(5.0)), 0.0) == math.inf
+    assert epsilon(gaussian_event(5.0), 0.0) == math.inf
+    assert epsilon(both(), 0.0) == 0
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 0.9, 1.4])
+def test_delta_of_pure_events_is_that_of_randomised_responses(at):
+    epsilons = [0.2, 0.2, 0.2, 0.5, 0.5]
+    assert delta(both(*map(pure_event, epsilons)), at) == pytest.approx(response_stick(epsilons, at), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("target", [1e-3, 1e-6])
+def test_epsilon_of_many_pure_events_is_tight_and_never_below(target):
+    count, each = 40, 0.1
+    value = epsilon(SelfComposedDpEvent(pure_event(each), count), target)
+    heads = np.arange(count + 1)
+    p = 1 / (1 + math.exp(-each))
+    first, second = binom.pmf(heads, count, p), binom.pmf(heads, count, 1 - p)
+
+    def stick(at):
+        return np.maximum(first - np.exp(at) * second, 0).sum()
+
+    assert stick(value) <= target * (1 + 1e-6)
+    assert stick(value * 0.9999) > target, "not above what is needed"
+    assert value < 0.75 * count * each
+
+
+def test_pure_and_gaussian_together_by_quadrature():
+    event, at = both(pure_event(0.4), gaussian_event(2.0)), 0.7
+    x, p = np.linspace(-30, 30, 400_001), math.exp(0.4) / (1 + math.exp(0.4))
+    g1, g0 = norm.pdf(x, 1, 2), norm.pdf(x, 0, 2)
+    exact = sum(np.maximum(a * g1 - math.exp(at) * b * g0, 0).sum() * (x[1] - x[0]) for a, b in ((p, 1 - p), (1 - p, p)))
+    assert delta(event, at) == pytest.approx(exact, rel=1e-4)
+    assert delta(event, at) >= exact * (1 - 1e-9)
+    value = epsilon(event, 1e-5)
+    assert value < 0.4 + epsilon(gaussian_event(2.0), 1e-5), "better than basic composition"
+    assert delta(event, value) <= 1e-5 * (1 + 1e-6)
+
+
+def test_a_failure_probability_adds_to_delta():
+    event = SelfComposedDpEvent(approximate_event(0.3, 1e-7), 3)
+    assert epsilon(event, 3e-7) == pytest.approx(0.9)
+    assert epsilon(event, 2.9e-7) == math.inf
+    assert delta(event, 5.0) == pytest.approx(3e-7)
+    assert delta(event, 0.1) == pytest.approx(3e-7 + response_stick([0.3] * 3, 0.1))
+
+
+def test_zcdp_is_a_gaussian_seen_through_its_moments():
+    rho = 0.02
+    same = gaussian_event(1 / math.sqrt(2 * rho))
+    np.testing.assert_allclose(event_alphas(ZCDpEvent(rho)), event_alphas(same), rtol=1e-9)
+    value = epsilon(ZCDpEvent(rho), 1e-6)
+    assert epsilon(same, 1e-6) <= value <= 1.2 * epsilon(same, 1e-6)
+    mixed = epsilon(both(ZCDpEvent(rho), pure_event(0.1)), 1e-6)
+    assert value < mixed <= value + 0.1
+    assert 0 < delta(ZCDpEvent(rho), value) <= 1e-6 * (1 + 1e-3)
+
+
+def test_moments_of_a_pure_event():
+    p = math.exp(0.7) / (1 + math.exp(0.7))
+    orders = np.array([0.5, 1.0, 7.0])
+    exact = np.log(p ** (orders + 1) * (1 - p) ** -orders + (1 - p) ** (orders + 1) * p**-orders)
+    np.testing.assert_allclose(pure_alphas(0.7, orders), exact, rtol=1e-12)
+
+
+def test_sampled_gaussians_and_pure_events_use_a_bound_that_holds():
+    sampled = SelfComposedDpEvent(subsampled_gaussian_event(0.01, 1.0), 100)
+    value = epsilon(both(sampled, pure_event(0.3)), 1e-5)
+    assert epsilon(sampled, 1e-5) < value <= 0.3 + epsilon(sampled, 1e-5)
+
+
+def test_replacing_is_two_steps():
+    assert for_two_records(pure_event(0.5)) == pure_event(1.0)
+    assert for_two_records(ZCDpEvent(0.1)) == ZCDpEvent(0.4)
+    assert for_two_records(gaussian_event(2.0)) == gaussian_event(2.0)
+    assert for_two_records(approximate_event(1.0, 1e-6)).delta == pytest.approx(1e-6 * (1 + math.e))
+    nested = for_two_records(SelfComposedDpEvent(both(pure_event(0.5)), 3))
+    assert epsilon(nested, 0.0) == 3.0
+    for event in (approximate_event(5.0, 0.1), approximate_event(700.0, 1e-9), ZCDpEvent(0.1, 0.1)):
+        with pytest.raises(UnsupportedEvent, match="replac"):
+            for_two_records(event)
+
+
+def test_a_ledger_reads_its_own_relation_and_doubles_for_the_other():
+    own = Ledger(Budget(3.0, 1e-5))
+    own.charge(pure_event(0.5), note="draw")
+    assert own.epsilon() == pytest.approx(0.5, rel=1e-4)
+    assert own.epsilon(relation="replace_one") == pytest.approx(1.0, rel=1e-4)
+    local = Ledger(Budget(1.0, 0.0), relation="replace_one", unit="one user's whole distribution")
+    local.charge(pure_event(0.5), 2, note="draws")
+    assert local.epsilon() == 1.0
+    with pytest.raises(BudgetExceeded, match=r"would bring it to 1\.5"):
+        local.charge(pure_event(0.5), note="one too many")
+    with pytest.raises(UnsupportedEvent, match="made under replace_one"):
+        local.epsilon(relation="add_remove")
+    with pytest.raises(BudgetExceeded, match="budget epsilon 1"):
+        local.charge(gaussian_event(50.0), note="needs a delta")
+
+
+def test_under_replace_one_a_guarantee_needs_the_whole_data_set():
+    ledger = Ledger(Budget(3.0, 1e-5), relation="replace_one")
+    with pytest.raises(ValueError, match="without a group"):
+        ledger.charge(pure_event(0.5), note="histogram", group="first half")
+    ledger.charge(gaussian_event(5.0), note="sums", group="first half")
+
+
+def test_events_survive_the_ledger_file(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(Budget(2.0, 1e-5), path=path) as ledger:
+        ledger.charge(pure_event(0.25), 3, note="draws")
+        ledger.charge(approximate_event(0.25, 1e-9), note="choosing")
+        spent = ledger.epsilon()
+    with Ledger.open(path) as again:
+        assert again.epsilon() == spent
+        assert [e.event for e in again.entries()] == [pure_event(0.25), approximate_event(0.25, 1e-9)]
+    assert decode_event(encode_event(pure_event(0.1))) == pure_event(0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: pure_event(-1.0), "epsilon is -1"),
+        (lambda: pure_event(math.nan), "epsilon is nan"),
+        (lambda: pure_event(math.inf), "epsilon is inf"),
+        (lambda: approximate_event(1.0, 1.0), "delta is 1.0"),
+        (lambda: approximate_event(1.0, -0.1), "delta is -0.1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_what_cannot_be_composed_is_named():
+    with pytest.raises(UnsupportedEvent, match="LaplaceDpEvent"):
+        Parts.of(both(pure_event(1.0), LaplaceDpEvent(1.0)))
+    assert holds_for_own_relation(both(gaussian_event(1.0), pure_event(1.0)))
+    assert not holds_for_own_relation(gaussian_event(1.0))
+    with pytest.raises(UnsupportedEvent, match="prv"):
+        epsilon(pure_event(1.0), 1e-5, accountant="prv")
+
+
+def test_a_twin_that_forgets_the_sum_is_rejected():
+    """Charging one event for several draws understates what randomised responses show."""
+    draws, each = 4, 0.5
+    claimed = epsilon(pure_event(each), 0.0)
+    assert response_stick([each] * draws, claimed) > 0.1
+    assert response_stick([each] * draws, epsilon(SelfComposedDpEvent(pure_event(each), draws), 0.0)) <= 1e-15
+
+
+def test_the_event_is_a_value():
+    assert ApproximateDpEvent(1.0) == pure_event(1)
+    assert len({pure_event(1.0), pure_event(1.0)}) == 1
