@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
-from dpgen.data import LOADERS
+from dpgen.data import LOADERS, loaders
 from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS, System
 
@@ -36,8 +36,8 @@ class Job:
         return SYSTEMS[self.model]
 
     def load(self) -> Any:
-        """Read the data, of the kind that the system works on."""
-        return LOADERS[self.system.kind][self.data](**self.data_options)
+        """Read the data, of a kind that the system works on."""
+        return loaders(self.system.kinds)[self.data](**self.data_options)
 
 
 def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> Job:
@@ -54,8 +54,8 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
     path = Path(given.pop("config")) if "config" in given else None
     blocks = _read_blocks(path) if path is not None else {}
     model = _choose("model", given.pop("model", "") or blocks.get("model", {}).get("name") or DEFAULT_MODEL, list(SYSTEMS))
-    loaders = LOADERS[SYSTEMS[model].kind]
-    data = _choose("data", given.pop("data", "") or blocks.get("data", {}).get("name") or next(iter(loaders)), list(loaders))
+    known = loaders(SYSTEMS[model].kinds)
+    data = _choose("data", given.pop("data", "") or blocks.get("data", {}).get("name") or next(iter(known)), list(known))
     names = {"model": model, "data": data}
     base = config_root / f"{names['model']}_{names['data']}.yaml" if config_root is not None else None
     if path is None and base is not None and base.is_file():
@@ -67,7 +67,7 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
     sources: dict[str, Callable[..., Any]] = {
         "privacy": SYSTEMS[model].plan,
         "model": SYSTEMS[model].config,
-        "data": loaders[data],
+        "data": known[data],
         "runtime": Runtime,
     }
     return _build(names, sources, blocks, given)
@@ -157,13 +157,13 @@ def _build(
 def usage() -> str:
     """What the command line accepts, for `--help`."""
     lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]", ""]
-    for kind, loaders in LOADERS.items():
-        systems = [name for name, system in SYSTEMS.items() if system.kind == kind]
-        lines += [f"on {kind}:", f"  --model  {', '.join(systems)}", f"  --data   {', '.join(loaders)}"]
+    for kind, named in LOADERS.items():
+        systems = [name for name, system in SYSTEMS.items() if kind in system.kinds]
+        lines += [f"on {kind}:", f"  --model  {', '.join(systems)}", f"  --data   {', '.join(named)}"]
     lines.append("")
     groups: list[tuple[str, Callable[..., Any]]] = [(f"privacy of {name}", system.plan) for name, system in SYSTEMS.items()]
     groups += [(f"model {name}", system.config) for name, system in SYSTEMS.items()]
-    groups += [(f"data {name} ({kind})", make) for kind, loaders in LOADERS.items() for name, make in loaders.items()]
+    groups += [(f"data {name} ({kind})", make) for kind, named in LOADERS.items() for name, make in named.items()]
     groups.append(("runtime", Runtime))
     for title, source in groups:
         lines.append(f"{title}:")

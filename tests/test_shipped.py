@@ -62,7 +62,7 @@ def test_every_configuration_parses_as_it_is(path: Path) -> None:
 def test_every_configuration_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The classifier of the evaluation has its own tests and would be most of the time.
     monkeypatch.setattr(sys.modules["dpgen.evaluation.evaluate_records"], "train_on_synthetic_accuracy", lambda *_, **__: 0.5)
-    kind = SYSTEMS[parse_job(["--config", str(path)]).model].kind
+    kind = SYSTEMS[parse_job(["--config", str(path)]).model].kinds[0]
     outcome = run(parse_job(["--config", str(path), *SMOKE[kind](tmp_path), f"--run_dir={tmp_path / 'run'}"]))
     budget = yaml.safe_load(path.read_text())["privacy"].get("epsilon")
     assert outcome.release.statement.epsilon <= (budget or 3.0)

@@ -1,6 +1,6 @@
 """Where data come from: each loader takes keyword options only and returns the kind of data it is listed under."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpgen.data.images import load_digits, load_fashion_mnist, load_mnist
@@ -20,6 +20,15 @@ LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
     },
 }
 """Loaders by kind of data and by the name that a command line accepts for ``--data``; the first needs no file."""
+
+
+def loaders(kinds: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Loaders of several kinds by name; of two with one name, that of the earlier kind."""
+    named: dict[str, Callable[..., Any]] = {}
+    for kind in kinds:
+        named |= {name: loader for name, loader in LOADERS[kind].items() if name not in named}
+    return named
+
 
 __all__ = [
     "LOADERS",

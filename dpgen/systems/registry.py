@@ -15,8 +15,8 @@ class System(NamedTuple):
     plan: type[Any]
     config: type[Any]
     fit: Callable[..., Release]
-    kind: str
-    """Of data, a key of `dpgen.data.LOADERS`."""
+    kinds: tuple[str, ...]
+    """Of data, keys of `dpgen.data.LOADERS`; a loader's name means that of the first kind that has it."""
 
 
-SYSTEMS: dict[str, System] = {"dpgm": System(DPGMPlan, DPGMConfig, dpgm.fit, "records")}
+SYSTEMS: dict[str, System] = {"dpgm": System(DPGMPlan, DPGMConfig, dpgm.fit, ("records",))}
