@@ -3,14 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from dpgen.files import write_atomically
+from dpgen.figures import new_figure as _figure
+from dpgen.figures import save_figure as _save
 from dpgen.statement import rounded_up
 
 if TYPE_CHECKING:
@@ -175,28 +175,6 @@ def _beside(score: Score) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def _figure(width: float, height: float) -> "Figure":
-    # A figure of its own with the Agg canvas: pyplot's global state and back ends are never touched.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: "Figure", path: Path | str) -> Path:
-    suffix = Path(path).suffix.lstrip(".").lower()
-    choices = figure.canvas.get_supported_filetypes()
-    if suffix not in choices:
-        raise ValueError(f"path is {str(path)!r}: its suffix must be one of {', '.join(sorted(choices))}")
-    content = BytesIO()
-    figure.savefig(content, format=suffix, dpi=150)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(Path(path), content.getvalue())
-    return Path(path)
 
 
 def _images_figure(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, int], per_row: int) -> "Figure":

@@ -32,6 +32,8 @@ def run(job: Job) -> Outcome:
     evaluate, not_covered = evaluator(data)
     with open_run(job) as (directory, runtime, ledger):
         release = job.system.fit(data, plan=job.plan, config=job.config, ledger=ledger, runtime=runtime)
+        if not runtime.first:
+            raise SystemExit(0)  # this process has done its share of the training; the first one releases
         release.statement = release.statement.extended([*data.notes, not_covered])
         released = release.write(directory)
         evaluation = evaluate(release, data, seed=runtime.seed)

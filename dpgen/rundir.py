@@ -16,7 +16,10 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
 
 PACKAGES = ("dpgen", "torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
-FREE_TO_CHANGE = ("run_dir", "progress_bar", "checkpoint_every", "threads", "accelerator", "devices")
+FREE_TO_CHANGE = (
+    "run_dir", "progress_bar", "checkpoint_every", "threads", "accelerator", "devices", "num_nodes", "strategy", "compile",
+    "logger",
+)  # fmt: skip
 """Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
 
 
@@ -24,10 +27,15 @@ FREE_TO_CHANGE = ("run_dir", "progress_bar", "checkpoint_every", "threads", "acc
 def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
     """The run's directory, its runtime and its ledger, new or resumed; the ledger is locked until the run ends.
 
+    Of several processes only the first one does so; the others get a ledger in memory, and write nothing.
+
     Raises:
         ValueError: the directory belongs to a finished run or to one with other settings, or cannot be written.
         LedgerError: the ledger is damaged, or another process holds it.
     """
+    if not job.runtime.first:
+        yield job.runtime.directory, job.runtime, job.plan.open_ledger()
+        return
     started = datetime.now().strftime("%Y%m%d-%H%M%S")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"
     if (directory / "privacy.json").exists():

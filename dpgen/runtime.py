@@ -1,16 +1,35 @@
 """Where and how a run executes: directory, hardware, trainer. Nothing here reaches the ledger."""
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
+from dpgen.callbacks.preemption import Preempted, Preemption, requeue
+from dpgen.privacy.ranks import RemoteFailure, launched_rank
+
+RUN_DIR = "DPGEN_RUN_DIR"
+"""Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
+
+_LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", RUN_DIR)
+_CHOICES = {
+    "accelerator": ("auto", "cpu", "gpu"),
+    "strategy": ("auto", "ddp"),
+    "precision": ("32", "bf16-mixed"),
+    "logger": ("tensorboard", "csv"),
+}
 
 
 class EpsilonBar(TQDMProgressBar):
@@ -29,12 +48,16 @@ class Runtime:
         seed: of public randomness only (initial weights, features, splits), in [0, 2^32); noise and sampling masks ignore
             it.
         accelerator: "auto", "cpu" or "gpu".
-        devices: number of devices; private training uses 1.
-        num_nodes: number of machines; private training uses 1.
+        devices: devices per machine; with more than one, each trains on its own share of the records.
+        num_nodes: machines. Where torchrun or Slurm starts the processes, they need one `run_dir`.
+        strategy: "auto" or "ddp"; several devices always train by ddp.
+        precision: "32", or "bf16-mixed": half precision in the networks only; norms, sums and noise stay float32.
+        logger: "tensorboard" or "csv", in the run directory.
+        compile: let `torch.compile` fuse entry-wise computations of the networks; results change by rounding only.
         private_logs: log losses of private records too; marks the directory and the statement as not covered.
         progress_bar: show one.
         checkpoint_every: steps between checkpoints.
-        threads: CPU threads; None leaves PyTorch's choice.
+        threads: CPU threads of a process; None leaves PyTorch's choice.
     """
 
     run_dir: Path | None = None
@@ -42,6 +65,10 @@ class Runtime:
     accelerator: str = "auto"
     devices: int = 1
     num_nodes: int = 1
+    strategy: Literal["auto", "ddp"] = "auto"
+    precision: Literal["32", "bf16-mixed"] = "32"
+    logger: Literal["tensorboard", "csv"] = "tensorboard"
+    compile: bool = False
     private_logs: bool = False
     progress_bar: bool = True
     checkpoint_every: int = 200
@@ -51,26 +78,34 @@ class Runtime:
         for name in ("devices", "num_nodes", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.devices * self.num_nodes != 1:
-            raise ValueError(
-                f"devices and num_nodes must be 1, got {self.devices} and {self.num_nodes}: sharded private training is not "
-                "supported yet"
-            )
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
-        if self.accelerator not in ("auto", "cpu", "gpu"):
-            raise ValueError(f"accelerator must be one of 'auto', 'cpu', 'gpu', got {self.accelerator!r}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}")
         if self.accelerator == "gpu" and not torch.cuda.is_available():
             raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
 
     @property
+    def processes(self) -> int:
+        """Processes that train together."""
+        return self.devices * self.num_nodes
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that opens the ledger, writes files and releases; the others only train."""
+        return self.processes == 1 or launched_rank() == 0
+
+    @property
     def directory(self) -> Path:
-        """The run directory, which `run` has chosen by now."""
-        if self.run_dir is None:
-            raise ValueError("run_dir has not been set")
-        return self.run_dir
+        """The run directory, which `run` has chosen by now; processes that the first one started have it from there."""
+        if self.run_dir is not None:
+            return self.run_dir
+        if not self.first and (inherited := os.environ.get(RUN_DIR)):
+            return Path(inherited)
+        raise ValueError("run_dir has not been set: processes that torchrun or Slurm starts must share one")
 
     @property
     def checkpoint(self) -> Path:
@@ -78,19 +113,23 @@ class Runtime:
         return self.directory / "last.ckpt"
 
     def trainer(self, *, max_steps: int, callbacks: Sequence[Callback]) -> L.Trainer:
-        """A Lightning trainer that logs to TensorBoard in the run directory and checkpoints through a checksum."""
-        own: list[Callback] = [Checkpoint(self.checkpoint, every=self.checkpoint_every)]
+        """A Lightning trainer that logs into the run directory and checkpoints through a checksum."""
+        own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every)]
         if self.progress_bar:
             own.append(EpsilonBar(refresh_rate=10))
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
         return L.Trainer(
             accelerator=self.accelerator,
             devices=self.devices,
             num_nodes=self.num_nodes,
+            strategy=self._strategy(),
+            precision=self.precision,
             max_steps=max_steps,
             max_epochs=-1,
             callbacks=[*callbacks, *own],
-            logger=TensorBoardLogger(self.directory, name=None, version="tensorboard"),
-            plugins=[SealedCheckpointIO()],
+            logger=self._logger(),
+            plugins=[SealedCheckpointIO(), *self._environment()],
             enable_checkpointing=False,
             enable_progress_bar=self.progress_bar,
             enable_model_summary=False,
@@ -98,8 +137,55 @@ class Runtime:
             use_distributed_sampler=False,
         )
 
+    def _strategy(self) -> str | Strategy:
+        """DDP without its own exchange of buffers: every rank computes the same from released values."""
+        return DDPStrategy(broadcast_buffers=False) if self.processes > 1 or self.strategy == "ddp" else "auto"
+
+    def _logger(self) -> Logger:
+        if self.logger == "csv":
+            return CSVLogger(self.directory, name=None, version="csv")
+        return TensorBoardLogger(self.directory, name=None, version="tensorboard")
+
+    @staticmethod
+    def _environment() -> list[SLURMEnvironment]:
+        """Under Slurm, its environment without Lightning's own requeueing, which would bypass the sealed checkpoint."""
+        return [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
+
     def fit(self, module: L.LightningModule, loader: Any, *, max_steps: int, callbacks: Sequence[Callback]) -> None:
-        """Train, resuming from the run's checkpoint if there is one."""
+        """Train, resuming from the run's checkpoint if there is one.
+
+        Raises:
+            Preempted: a signal ended training early; the same command continues it.
+        """
+        if self.compile and hasattr(module, "fuse"):
+            module.fuse()
         resume = self.checkpoint if self.checkpoint.exists() else None
-        trainer = self.trainer(max_steps=max_steps, callbacks=callbacks)
-        trainer.fit(module, loader, ckpt_path=resume, weights_only=True)
+        with _launching(self.directory):
+            trainer = self.trainer(max_steps=max_steps, callbacks=callbacks)
+            trainer.fit(module, loader, ckpt_path=resume, weights_only=True)
+        stop = next(c for c in trainer.callbacks if isinstance(c, Preemption))  # type: ignore[attr-defined]
+        if stop.stopped and trainer.global_step < max_steps:
+            if not self.first:
+                raise RemoteFailure("stopped by a signal; rank 0 says so")
+            again = stop.received == signal.SIGUSR1 and requeue()
+            raise Preempted(
+                f"stopped by a signal after step {trainer.global_step} of {max_steps}; "
+                + ("the job has been requeued" if again else "the same command with the same run_dir continues")
+            )
+
+
+@contextmanager
+def _launching(directory: Path) -> Iterator[None]:
+    """Lets processes that Lightning launches inherit the directory; leaves no process group and no variable behind."""
+    before = {name: os.environ.get(name) for name in _LAUNCHED}
+    os.environ[RUN_DIR] = str(directory.absolute())
+    ours = not dist.is_initialized()
+    try:
+        yield
+        if ours and dist.is_initialized():
+            dist.destroy_process_group()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

@@ -25,6 +25,7 @@ PLAN = {
     "sigma_count": "noise on cluster sizes",
     "sigma_sum": "noise on the sums of k-means",
     "partition_share": "share of epsilon that clustering alone would use",
+    "prior_multiplier": "noise multiplier of what a released warm start cost",
 }
 COLUMNS = {
     "tight": "add-remove",

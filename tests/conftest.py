@@ -1,6 +1,12 @@
 """Fixtures that several test files share."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -22,3 +28,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """One finished run on tiny records, with the default budget."""
     with tiny.quiet():
         return run(tiny.job(tmp_path_factory.mktemp("finished")))
+
+
+@pytest.fixture(scope="session")
+def rank_results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
+    """What 2 and 3 gloo processes saw in `rank_checks.py`: {processes: {check: [value of rank 0, of rank 1, ...]}}."""
+    out, program = tmp_path_factory.mktemp("ranks") / "seen.json", Path(__file__).parent / "rank_checks.py"
+    command = [sys.executable, str(program), str(out), "2", "3"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert ended.returncode == 0, ended.stderr
+    results = {count: json.loads(out.with_suffix(f".{count}.json").read_text()) for count in (2, 3)}
+    for checks in results.values():
+        for name, values in checks.items():
+            crashes = [v["crashed"] for v in values if isinstance(v, dict) and "crashed" in v]
+            assert not crashes, f"{name}: {crashes[0]}"
+    return results

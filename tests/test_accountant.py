@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
@@ -16,6 +17,8 @@ STEP = subsampled_gaussian_event(0.1, 1.0)
 class Module:
     """Records what a callback logs."""
 
+    exact_sums, shards_records = False, True
+
     def __init__(self) -> None:
         self.logged: dict[str, float] = {}
 
@@ -24,7 +27,11 @@ class Module:
 
 
 def trainer(**options: Any) -> Any:
-    defaults = {"accumulate_grad_batches": 1, "precision": "32-true", "world_size": 1, "current_epoch": 0}
+    engine = SimpleNamespace(use_distributed_sampler=False)
+    defaults = {
+        "accumulate_grad_batches": 1, "precision": "32-true", "world_size": 1, "current_epoch": 0,
+        "strategy": DDPStrategy(), "_accelerator_connector": engine,
+    }  # fmt: skip
     return SimpleNamespace(**defaults | options)
 
 
@@ -59,9 +66,13 @@ def test_once_exhausted_a_cheaper_step_is_not_slipped_in() -> None:
     ("options", "match"),
     [
         ({"accumulate_grad_batches": 4}, "accumulate_grad_batches must be 1, got 4"),
-        ({"precision": "16-mixed"}, "precision must be '32-true' or '64-true', got '16-mixed'"),
+        ({"precision": "16-mixed"}, "precision must be one of '32-true', '64-true', got '16-mixed'"),
         ({"precision": "bf16-mixed"}, "half precision understates gradient norms"),
-        ({"world_size": 2}, r"devices \* num_nodes must be 1, got 2"),
+        ({"world_size": 2, "strategy": SingleDeviceStrategy()}, "strategy must be 'ddp' for several processes"),
+        (
+            {"world_size": 2, "_accelerator_connector": SimpleNamespace(use_distributed_sampler=True)},
+            "use_distributed_sampler must be False",
+        ),
     ],
 )
 def test_trainers_that_break_accounting_are_refused(options: dict[str, Any], match: str) -> None:
@@ -71,6 +82,21 @@ def test_trainers_that_break_accounting_are_refused(options: dict[str, Any], mat
         accountant.on_fit_start(trainer(**options), Module())  # type: ignore[arg-type]
 
 
+def test_bf16_is_for_modules_that_keep_norms_and_sums_exact() -> None:
+    accountant, module = PrivacyAccountant(Ledger(None, delta=1e-5)), Module()
+    module.exact_sums = True
+    accountant.on_fit_start(trainer(precision="bf16-mixed"), module)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one of '32-true', '64-true', 'bf16-mixed', got '16-mixed'"):
+        accountant.on_fit_start(trainer(precision="16-mixed"), module)  # type: ignore[arg-type]
+
+
+def test_a_module_that_does_not_share_its_records_trains_alone() -> None:
+    accountant, module = PrivacyAccountant(Ledger(None, delta=1e-5)), Module()
+    module.shards_records = False
+    with pytest.raises(ValueError, match=r"devices \* num_nodes must be 1 for a Module, got 2"):
+        accountant.on_fit_start(trainer(world_size=2), module)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("ledger", [Ledger(Budget(2.0, 1e-5)), Ledger(None, delta=1e-5)], ids=["budget", "report"])
 def test_what_is_logged_bounds_the_truth(ledger: Ledger) -> None:
     accountant, module = PrivacyAccountant(ledger), Module()
@@ -78,11 +104,13 @@ def test_what_is_logged_bounds_the_truth(ledger: Ledger) -> None:
         accountant.authorise(STEP, note="step")
         accountant.on_train_batch_end(trainer(), module, None, None, 0)  # type: ignore[arg-type]
     accountant.on_train_epoch_end(trainer(), module)  # type: ignore[arg-type]
-    assert set(module.logged) == {"eps", "privacy/epsilon_rdp", "privacy/epsilon"}
+    budget = {"privacy/remaining"} if ledger.budget else set()
+    assert set(module.logged) == {"eps", "privacy/epsilon_rdp", "privacy/epsilon"} | budget
     assert module.logged["privacy/epsilon"] == ledger.epsilon()
     assert ledger.epsilon() <= module.logged["eps"] == module.logged["privacy/epsilon_rdp"]
     if ledger.budget:
         assert module.logged["eps"] <= ledger.budget.epsilon
+        assert module.logged["privacy/remaining"] <= ledger.remaining
 
 
 def test_state_is_the_ledger_position_and_replayed_steps_stay_counted(tmp_path: Path) -> None:

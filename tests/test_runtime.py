@@ -1,5 +1,7 @@
 """Where a run executes: options are checked, the trainer logs and checkpoints where it should."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +9,17 @@ import lightning as L
 import pytest
 import tiny
 import torch
-from lightning.pytorch.callbacks import TQDMProgressBar
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.callbacks import Callback, TQDMProgressBar
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
+from dpgen.callbacks.preemption import Preempted
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.sampling import PoissonLoader
-from dpgen.runtime import Runtime
+from dpgen.runtime import RUN_DIR, Runtime
 from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -25,8 +30,9 @@ pytestmark = pytest.mark.usefixtures("quiet")
     [
         ({"devices": 0}, "devices must be at least 1, got 0"),
         ({"num_nodes": 0}, "num_nodes must be at least 1, got 0"),
-        ({"devices": 2}, "devices and num_nodes must be 1, got 2 and 1"),
-        ({"num_nodes": 2}, "devices and num_nodes must be 1, got 1 and 2"),
+        ({"strategy": "fsdp"}, "strategy must be one of 'auto', 'ddp', got 'fsdp'"),
+        ({"precision": "16-mixed"}, "precision must be one of '32', 'bf16-mixed', got '16-mixed'"),
+        ({"logger": "tensorflow"}, "logger must be one of 'tensorboard', 'csv', got 'tensorflow'"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
         ({"accelerator": "tpu"}, "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
@@ -64,12 +70,12 @@ def test_the_trainer(tmp_path: Path) -> None:
     assert silent.progress_bar_callback is None
 
 
-def fit(runtime: Runtime, ledger: Ledger, steps: int) -> L.LightningModule:
+def fit(runtime: Runtime, ledger: Ledger, steps: int, *callbacks: Callback) -> L.LightningModule:
     data = tiny.records()
     plan = DPGMPlan(sampling_rate=0.5, steps=steps, sigma_sgd=1.0, sigma_count=5.0)
     module = DPGM(d=tiny.D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=tiny.CLASSES)
     loader = PoissonLoader(data.x, data.labels, sampling_rate=0.5)
-    runtime.fit(module, loader, max_steps=steps, callbacks=[PrivacyAccountant(ledger)])
+    runtime.fit(module, loader, max_steps=steps, callbacks=[PrivacyAccountant(ledger), *callbacks])
     return module
 
 
@@ -91,3 +97,77 @@ def test_a_cut_checkpoint_is_refused(tmp_path: Path) -> None:
     runtime.checkpoint.write_bytes(b"cut")
     with pytest.raises(ValueError, match=r"last\.ckpt does not match its checksum"):
         fit(runtime, Ledger(None, delta=1e-5), 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy"),
+    [({}, SingleDeviceStrategy), ({"strategy": "ddp"}, DDPStrategy), ({"devices": 2}, DDPStrategy)],
+)
+def test_the_strategy(tmp_path: Path, options: dict[str, Any], strategy: type) -> None:
+    trainer = Runtime(run_dir=tmp_path, accelerator="cpu", **options).trainer(max_steps=5, callbacks=[])
+    assert isinstance(trainer.strategy, strategy)
+    assert not trainer._accelerator_connector.use_distributed_sampler
+    assert trainer.num_devices == options.get("devices", 1)
+
+
+def test_half_precision_and_csv(tmp_path: Path) -> None:
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, precision="bf16-mixed", logger="csv")
+    assert fit(runtime, Ledger(None, delta=1e-5), 3).global_step == 3
+    assert isinstance(runtime.trainer(max_steps=5, callbacks=[]).logger, CSVLogger)
+
+
+def test_only_the_first_process_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert Runtime().first, "processes of runs of their own"
+    follower = Runtime(devices=2, accelerator="cpu")
+    assert not follower.first
+    with pytest.raises(ValueError, match="run_dir has not been set: processes that torchrun or Slurm starts must share one"):
+        follower.directory  # noqa: B018
+    monkeypatch.setenv(RUN_DIR, str(tmp_path))
+    assert follower.directory == tmp_path
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert Runtime(devices=2).first
+
+
+def test_under_slurm_lightning_does_not_requeue_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SLURM_NTASKS": "1", "SLURM_JOB_NAME": "train", "SLURM_NTASKS_PER_NODE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    trainer = Runtime(run_dir=tmp_path, accelerator="cpu").trainer(max_steps=5, callbacks=[])
+    environment = trainer._accelerator_connector.cluster_environment
+    assert isinstance(environment, SLURMEnvironment)
+    assert not environment.auto_requeue
+
+
+class SignalAt(Callback):
+    """Sends this process a signal after a step."""
+
+    def __init__(self, step: int, number: signal.Signals) -> None:
+        self.step, self.number = step, number
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr("dpgen.callbacks.preemption.subprocess.run", lambda command, **_: asked.append(command) or Done())
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    before = signal.getsignal(number)
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
+    with pytest.raises(Preempted, match="stopped by a signal after step 2 of 5"):
+        fit(runtime, ledger, 5, SignalAt(2, number))
+    assert signal.getsignal(number) == before
+    assert asked == ([["scontrol", "requeue", "42"]] if number == signal.SIGUSR1 else [])
+    assert fit(runtime, ledger, 5).global_step == 5
+    steps = sum(e.count for e in ledger.entries() if e.note == "training steps")
+    assert steps == 5, "nothing is replayed"
+    fit(runtime, ledger, 7, SignalAt(7, number))  # after the last step there is nothing to interrupt
+
+
+class Done:
+    returncode = 0

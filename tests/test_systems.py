@@ -1,5 +1,6 @@
 """The contract of every system: what it releases is paid for within the budget, free afterwards, and bad input is refused."""
 
+import contextlib
 import math
 import sys
 import warnings
@@ -13,12 +14,13 @@ import pytest
 import tiny
 import torch
 
-from dpgen.data import Records
+from dpgen.data import load_mixture, load_ring, load_synthetic_users
 from dpgen.evaluation import evaluate
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.release import Draws, PublicModel, RecordModel, Release
 from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS
+from dpgen.systems.finite.local_draws import FITS
 from dpgen.systems.registry import load_model
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -35,12 +37,30 @@ class Row:
     data: Callable[[], Any] | None = None
 
 
-DATA: dict[str, Callable[[], Any]] = {"records": tiny.records}
+DATA: dict[str, Callable[[], Any]] = {
+    "records": tiny.records,
+    "points": lambda: load_ring(n_points=60, n_test=40),
+    "columns": lambda: load_mixture(n_records=500),
+    "users": lambda: load_synthetic_users(n_users=12, n_categories=5),
+}
 """A small data set of each kind."""
 
-ROWS = {"dpgm": Row({"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}, {"hidden": 3, "latent": 1})}
+ROWS = {
+    "dpgm": Row({"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}, {"hidden": 3, "latent": 1}),
+    "dpgan": Row({"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}, {"hidden": 3, "latent": 1, "fakes": 8}),
+    "marginals": Row({"epsilon": 2.0}),
+    "mwem": Row({"epsilon": 2.0, "rounds": 3}, {"queries": 20}),
+    "mbde": Row({"draws": 3}, {"steps": 2, "codebook": 16}),
+    "bernstein": Row(config={"degree": 6}),
+    "grid_response": Row({"draws": 3}),
+    "interval_laplace": Row({"draws": 3}, {"cells": 16}),
+    "merr": Row({"delta": 1e-6}),
+    **{name: Row({"draws": 2}) for name in FITS},
+}
 
 ON_RECORDS = [name for name, system in SYSTEMS.items() if system.kinds[0] == "records"]
+DRAWING = [name for name, system in SYSTEMS.items() if "draws" in system.plan.__dataclass_fields__]
+MODELLING = [name for name in SYSTEMS if name not in DRAWING]
 
 
 def test_every_system_has_a_row() -> None:
@@ -89,9 +109,9 @@ def test_what_is_released_is_written_and_nothing_else(fitted: Fitted, tmp_path: 
     assert fitted.ledger.position() == before
 
 
+@pytest.mark.parametrize("fitted", MODELLING, indirect=True)
 def test_models_sample_save_and_load_for_free(fitted: Fitted, tmp_path: Path) -> None:
-    if not isinstance(fitted.release, PublicModel):
-        pytest.skip("releases draws only")
+    assert isinstance(fitted.release, PublicModel)
     before = fitted.ledger.position()
     fitted.release.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
@@ -103,9 +123,10 @@ def test_models_sample_save_and_load_for_free(fitted: Fitted, tmp_path: Path) ->
     assert fitted.ledger.position() == before
 
 
+@pytest.mark.parametrize("fitted", DRAWING, indirect=True)
 def test_draws_are_charged_one_by_one(fitted: Fitted) -> None:
-    if not isinstance(fitted.release, Draws):
-        pytest.skip("releases a model")
+    assert isinstance(fitted.release, Draws)
+    assert fitted.ledger.epsilon() == pytest.approx(fitted.plan.epsilon), "all draws together"
     assert len(fitted.release.table) > 0
     assert fitted.ledger.delta == 0
     assert fitted.ledger.relation == "replace_one"
@@ -122,15 +143,10 @@ def test_an_evaluation_of_every_system_finds_finite_scores(fitted: Fitted, monke
 # -- systems on records ----------------------------------------------------------------------------------------------
 
 
-def on_records(fitted: Fitted) -> tuple[RecordModel, Records]:
-    if fitted.name not in ON_RECORDS:
-        pytest.skip("not on binary records")
-    assert isinstance(fitted.release, RecordModel)
-    return fitted.release, fitted.data
-
-
+@pytest.mark.parametrize("fitted", ON_RECORDS, indirect=True)
 def test_samples_look_like_records(fitted: Fitted) -> None:
-    release, records = on_records(fitted)
+    release, records = fitted.release, fitted.data
+    assert isinstance(release, RecordModel)
     samples = release.sample(100)
     assert samples.x.shape == (100, records.d)
     assert samples.x.dtype == records.x.dtype
@@ -139,9 +155,10 @@ def test_samples_look_like_records(fitted: Fitted) -> None:
     assert 0 <= int(samples.labels.min()) <= int(samples.labels.max()) < records.n_classes
 
 
+@pytest.mark.parametrize("fitted", ON_RECORDS, indirect=True)
 def test_a_release_holds_nothing_per_record(fitted: Fitted) -> None:
-    release, records = on_records(fitted)
-    assert all(records.n not in value.shape for value in release.tensors().values())
+    assert isinstance(fitted.release, RecordModel)
+    assert all(fitted.data.n not in value.shape for value in fitted.release.tensors().values())
 
 
 @pytest.mark.parametrize("name", ON_RECORDS)
@@ -166,8 +183,7 @@ def label(value: int) -> torch.Tensor:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "empty": ({"x": torch.zeros(0, tiny.D), "labels": torch.zeros(0, dtype=torch.int64)}, "at least k=2 records, got 0"),
-    "fewer than clusters": ({"x": torch.ones(1, tiny.D), "labels": torch.zeros(1)}, "at least k=2 records, got 1"),
+    "empty": ({"x": torch.zeros(0, tiny.D), "labels": torch.zeros(0, dtype=torch.int64)}, "at least .* records, got"),
     "nan": ({"x": with_value(float("nan"))}, "must be finite"),
     "infinite": ({"x": with_value(float("inf"))}, "must be finite"),
     "labels too short": ({"labels": torch.zeros(9, dtype=torch.int64)}, r"labels must have shape \(64,\), got \(9,\)"),
@@ -190,12 +206,20 @@ def test_bad_records_are_refused_before_anything_is_spent(name: str, case: str, 
     assert ledger.entries() == []
 
 
-@pytest.mark.parametrize("name", ON_RECORDS)
+def test_fewer_records_than_clusters_are_refused(tmp_path: Path) -> None:
+    records = replace(tiny.records(labelled=False), x=torch.ones(1, tiny.D, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="at least k=10 records, got 1"):
+        Fitted("dpgm", tmp_path, data=records)
+
+
+@pytest.mark.parametrize("name", list(SYSTEMS))
 def test_a_ledger_with_less_than_the_plan_is_never_overdrawn(name: str, tmp_path: Path) -> None:
-    ledger = Ledger(replace(BUDGET, epsilon=1.0))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.filterwarnings("always", "the budget ended training")
-        fitted = Fitted(name, tmp_path, ledger=ledger)
-    assert "after 0 of 3 steps" in str(caught[0].message)
-    assert fitted.release.statement.epsilon <= 1.0
-    assert ledger.epsilon() <= 1.0
+    whole = SYSTEMS[name].plan(**ROWS[name].plan).open_ledger()
+    assert whole.budget is not None
+    half = replace(whole.budget, epsilon=whole.budget.epsilon / 2)
+    ledger = Ledger(half, relation=whole.relation, unit=whole.unit)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the budget ended training after 0 of 3 steps")
+        with contextlib.suppress(BudgetExceeded):
+            assert Fitted(name, tmp_path, ledger=ledger).release.statement.epsilon <= half.epsilon
+    assert ledger.epsilon() <= half.epsilon

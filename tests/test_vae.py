@@ -44,3 +44,40 @@ def test_non_private_training_learns_two_patterns() -> None:
 def test_bad_sizes_are_refused(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{field}={value}"):
         VAEBank(1, 9, **{field: value})
+
+
+def steps(bank: VAEBank, sizes: list[int]) -> list[torch.Tensor]:
+    """Clipped sums of draws of several sizes, an empty one among them."""
+    from dpgen.privacy.clipping import clipped_sums
+
+    generator = torch.Generator().manual_seed(1)
+    sums = []
+    for b in sizes:
+        x = (torch.rand(b, 9, generator=generator) < 0.5).float()
+        gradients = bank.gradients(x, [0, b // 2, b], lambda *shape: torch.randn(*shape, generator=generator))
+        sums.append(clipped_sums(gradients, torch.ones(b), torch.zeros_like(bank.theta)))
+    return sums
+
+
+def fused(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_ = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **options: compile_(function, backend=backend, **options))
+    banks = [VAEBank(2, 9, hidden=4, latent=2, categories=3) for _ in range(2)]
+    for bank in banks:
+        with torch.no_grad():
+            bank.initialize(torch.Generator().manual_seed(0))
+    banks[1].fuse()
+    sizes = [6, 9, 0, 1, 7, 8]
+    for plain, compiled in zip(steps(banks[0], sizes), steps(banks[1], sizes)):
+        assert torch.allclose(plain, compiled, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fusing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused("aot_eager", monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_compiler_changes_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused("inductor", monkeypatch)

@@ -6,15 +6,19 @@ import lightning as L
 import torch
 from dp_accounting import DpEvent
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import DDPStrategy
 
-from dpgen.privacy.ledger import BudgetExceeded, Ledger
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.ranks import Ranks
+from dpgen.privacy.shared_ledger import SharedLedger
 
 
 class PrivacyAccountant(Callback):
     """Holds the ledger during `Trainer.fit`: charges every step before it runs and stops before the budget is exceeded.
 
-    What it logs is computed from public quantities: `eps` (progress bar) and `privacy/epsilon_rdp` after every step,
-    which bound the truth from above, and the tight `privacy/epsilon` (tens of milliseconds to a second) after epochs.
+    What it logs is computed from public quantities: `eps` (progress bar), `privacy/epsilon_rdp` and `privacy/remaining`
+    after every step, which bound the truth from above (below), and the tight `privacy/epsilon` (tens of milliseconds to
+    a second) after epochs.
 
     Formal guarantees:
 
@@ -24,13 +28,16 @@ class PrivacyAccountant(Callback):
     | resume with `ckpt_path` | the ledger must extend the checkpoint's position; replayed steps stay counted |
     | crash between charge and step | the step counts although it never ran |
     | checkpoint written | the ledger is on disk first |
+    | several processes | rank 0's ledger alone counts; the others do what it decides, and a step is charged once |
 
     Arguments:
-        ledger: what has been and may be spent.
+        ledger: what has been and may be spent; on ranks other than 0 any ledger without a file, replaced by a copy of
+            rank 0's when training starts.
         every: epochs between two tight values, at least 1.
 
     Raises:
-        ValueError: the trainer accumulates gradients, computes in half precision, or runs on more than one process.
+        ValueError: the trainer accumulates gradients, computes in a precision that understates norms, replaces the
+            Poisson sampler, or shards parameters.
         LedgerError: the ledger is not the one that the checkpoint belongs to, or was cut.
     """
 
@@ -40,6 +47,11 @@ class PrivacyAccountant(Callback):
         self.ledger, self.every = ledger, every
         self.replayed = 0
         self.exhausted = False
+        self.ranks = Ranks()
+        self._shared = SharedLedger(ledger, self.ranks)
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self.ranks = Ranks.join()
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.accumulate_grad_batches != 1:
@@ -47,41 +59,71 @@ class PrivacyAccountant(Callback):
                 f"accumulate_grad_batches must be 1, got {trainer.accumulate_grad_batches}: m accumulated Poisson(q) "
                 "draws are not one Poisson(m q) draw; raise sampling_rate and set the module's micro_batch instead"
             )
-        if trainer.precision not in ("32-true", "64-true"):
+        self._require_exact_sums(trainer, pl_module)
+        if trainer.world_size > 1:
+            self._require_shards(trainer, pl_module)
+        self._shared = SharedLedger(self.ledger, self.ranks)
+        self.ledger = self._shared.ledger
+
+    @staticmethod
+    def _require_exact_sums(trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        allowed = ["32-true", "64-true"] + ["bf16-mixed"] * bool(getattr(pl_module, "exact_sums", False))
+        if trainer.precision not in allowed:
             raise ValueError(
-                f"precision must be '32-true' or '64-true', got {trainer.precision!r}: half precision understates gradient "
-                "norms, and a loss scaler skips steps"
+                f"precision must be one of {', '.join(map(repr, allowed))}, got {trainer.precision!r}: half precision "
+                "understates gradient norms where they are not computed in float32 from what is summed, and a loss "
+                "scaler skips steps"
             )
         if torch.get_float32_matmul_precision() != "highest":
             raise ValueError(
                 f"float32_matmul_precision must be 'highest', got {torch.get_float32_matmul_precision()!r}: TensorFloat-32 "
                 "understates gradient norms"
             )
-        if trainer.world_size != 1:
+
+    @staticmethod
+    def _require_shards(trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if not getattr(pl_module, "shards_records", False):
             raise ValueError(
-                f"devices * num_nodes must be 1, got {trainer.world_size}: sharded private training is not supported yet"
+                f"devices * num_nodes must be 1 for a {type(pl_module).__name__}, got {trainer.world_size}: it does not say "
+                "that its ranks share the records and the noise (shards_records)"
+            )
+        if not isinstance(trainer.strategy, DDPStrategy):
+            raise ValueError(
+                f"strategy must be 'ddp' for several processes, got {type(trainer.strategy).__name__}: sums of sharded "
+                "parameters cannot be clipped"
+            )
+        if trainer._accelerator_connector.use_distributed_sampler:
+            raise ValueError(
+                "use_distributed_sampler must be False, got True: Lightning would replace the Poisson sampler by shuffled "
+                "batches of fixed size, which cost far more privacy"
             )
 
     def authorise(self, event: DpEvent, *, note: str, group: str | None = None) -> bool:
-        """Charge one step, or refuse it: False, and nothing is charged, when the budget would be exceeded."""
-        try:
-            self.ledger.charge(event, note=note, group=group)
-        except BudgetExceeded:
-            self.exhausted = True
+        """Charge one step of all ranks, or refuse it: False, and nothing is charged, when the budget would be exceeded."""
+        if not self.exhausted:
+            self.exhausted = not self._shared.authorise(event, note=note, group=group)
         return not self.exhausted
+
+    def catch_up(self) -> None:
+        """Let all ranks count what rank 0 has charged by itself; called by all of them."""
+        self._shared.catch_up()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if self.ranks.index:
+            return
         # The ledger never lets the total pass the budget, so the budget bounds what Renyi accounting overstates.
         limit = self.ledger.budget.epsilon if self.ledger.budget else float("inf")
         running = min(self.ledger.epsilon_rdp(), limit)
         pl_module.log("eps", running, prog_bar=True, logger=False)
         pl_module.log("privacy/epsilon_rdp", running)
+        if self.ledger.budget:
+            pl_module.log("privacy/remaining", limit - running)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if (trainer.current_epoch + 1) % self.every == 0:
-            pl_module.log("privacy/epsilon", self.ledger.epsilon())
+        if self.ranks.index == 0 and (trainer.current_epoch + 1) % self.every == 0:
+            pl_module.log("privacy/epsilon", self.ledger.epsilon(), rank_zero_only=True)
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self.ledger.sync()
@@ -90,4 +132,5 @@ class PrivacyAccountant(Callback):
         return {"ledger": self.ledger.position()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.replayed = self.ledger.verify_contains(state_dict["ledger"])
+        ledger = self.ledger
+        self.replayed = self.ranks.first(lambda: ledger.verify_contains(state_dict["ledger"]))

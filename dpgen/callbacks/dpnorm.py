@@ -1,12 +1,15 @@
 """Clip bounds that follow released norm histograms: DPNorm (Acs et al. 2017) and the quantile rule (Andrew et al. 2021)."""
 
+import math
 import warnings
 from typing import Any, Literal
 
+import lightning as L
 import torch
 from torch import Tensor
 
 from dpgen.callbacks.policies import BoundedClipping
+from dpgen.privacy.noise_shares import place
 
 
 def bin_edges(c_max: float, bins: int, spacing: Literal["linear", "log"]) -> Tensor:
@@ -14,6 +17,12 @@ def bin_edges(c_max: float, bins: int, spacing: Literal["linear", "log"]) -> Ten
     if spacing == "linear":
         return c_max * torch.arange(1, bins + 1) / bins
     return c_max * 10.0 ** torch.linspace(-3.0, 0.0, bins)
+
+
+def count_cells(cells: Tensor, seen: Tensor, width: int) -> Tensor:
+    """How many of the seen records are in each of `width` cells, int64, without asking the device for a number."""
+    totals = torch.zeros(width + 1, dtype=torch.int64, device=cells.device)
+    return totals.index_add_(0, torch.where(seen, cells, width), torch.ones_like(cells))[:width]
 
 
 class DPNorm(BoundedClipping):
@@ -58,22 +67,33 @@ class DPNorm(BoundedClipping):
         self._warned = False
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> Tensor:
+        self.edges = place(self.edges, norms.device)
         width = self.edges.numel() + 1
-        seen = norms > 0  # a norm of 0 (or NaN) falls in no bin
-        bins = torch.bucketize(norms[seen], self.edges.to(norms))
-        cells = cluster[seen] * width + bins
-        return torch.bincount(cells, minlength=self.bounds.numel() * width).view(-1, width)
+        cells = cluster * width + torch.bucketize(norms, self.edges.to(norms.dtype))
+        # a norm of 0 (or NaN) falls in no bin
+        return count_cells(cells, norms > 0, self.bounds.numel() * width).view(-1, width)
 
     def observe(self, released: Tensor) -> None:
-        self._released = [*self._released, released.cpu().double()][-self.window :]
-        total = torch.stack(self._released).sum(0)
+        self.edges = place(self.edges, released.device)
+        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
+        mode = torch.stack(self._released).sum(0).argmax(1)
+        self._bounds = self.edges[mode.clamp_max(self.edges.numel() - 1)].to(self.bounds.dtype)
+        if released.device.type == "cpu":
+            self._warn_if_poor()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._warn_if_poor()  # here a device may be waited for
+
+    def _warn_if_poor(self) -> None:
+        if self._warned or len(self._released) < self.window:
+            return
+        total = torch.stack(self._released).sum(0).cpu()
         best, mode = total.max(1)
-        self._bounds = self.edges[mode.clamp_max(self.edges.numel() - 1)].to(self.bounds)
         overflow = int((mode == self.edges.numel()).sum())
         # The largest of w pure noises is about sigma sqrt(2 ln w); below that the mode says nothing about the data.
-        floor = self.noise_multiplier * (2.0 * len(self._released) * torch.log(torch.tensor(total.shape[1]))) ** 0.5
+        floor = self.noise_multiplier * math.sqrt(2.0 * len(self._released) * math.log(total.shape[1]))
         silent = int((best < floor).sum())
-        if (overflow or silent) and len(self._released) == self.window and not self._warned:
+        if overflow or silent:
             self._warned = True
             warnings.warn(
                 f"DPNorm: in {overflow} of {mode.numel()} clusters most norms exceed c_max={self.bound:g} and in {silent} "
@@ -129,15 +149,14 @@ class QuantileClipping(BoundedClipping):
         self._released: list[Tensor] = []
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> Tensor:
-        seen = torch.isfinite(norms)
-        above = (norms[seen] > self.bounds.to(norms)[cluster[seen]]).long()
-        return torch.bincount(cluster[seen] * 2 + above, minlength=2 * self.bounds.numel()).view(-1, 2)
+        above = (norms > self.placed_bounds(norms)[cluster]).long()
+        return count_cells(cluster * 2 + above, torch.isfinite(norms), 2 * self.bounds.numel()).view(-1, 2)
 
     def observe(self, released: Tensor) -> None:
-        self._released = [*self._released, released.cpu().double()][-self.window :]
+        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
         below, above = torch.stack(self._released).sum(0).unbind(1)
         share = (below / (below + above).clamp_min(1.0)).clamp(0.0, 1.0)
-        self._bounds = self.bounds * (-self.learning_rate * (share - self.quantile)).exp().to(self.bounds)
+        self._bounds = place(self.bounds, share.device) * (-self.learning_rate * (share - self.quantile)).exp().float()
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"released": self._released}

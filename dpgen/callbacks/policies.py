@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
+from dpgen.privacy.noise_shares import place
 
 
 class Clipping(Callback, ABC):
@@ -84,7 +85,12 @@ class BoundedClipping(Clipping):
         return self._bounds
 
     def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
-        return flat_coefficients(norms, self.bounds.to(norms)[cluster])
+        return flat_coefficients(norms, self.placed_bounds(norms)[cluster])
+
+    def placed_bounds(self, norms: Tensor) -> Tensor:
+        """The bounds where the norms are; once there, they stay."""
+        self._bounds = place(self.bounds, norms.device)
+        return self._bounds.to(norms.dtype)
 
     def scale(self) -> Tensor:
         return self.bounds

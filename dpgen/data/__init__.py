@@ -3,10 +3,27 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dpgen.data.avazu import load_avazu
+from dpgen.data.column_files import load_cms, load_column_csv, load_column_npy, load_column_parquet, load_higgs
+from dpgen.data.columns import Columns, load_mixture
 from dpgen.data.images import load_digits, load_fashion_mnist, load_mnist
+from dpgen.data.movielens import load_movielens
+from dpgen.data.point_loaders import (
+    load_digits_pca,
+    load_mixture_1d,
+    load_points_csv,
+    load_points_npy,
+    load_points_parquet,
+    load_random_gaussians,
+    load_ring,
+)
+from dpgen.data.points import Points, PublicScaling
 from dpgen.data.records import Records
 from dpgen.data.sets import load_sets
+from dpgen.data.synthetic_users import load_synthetic_users
 from dpgen.data.tabular import load_csv, load_npy, load_parquet
+from dpgen.data.user_events import load_events
+from dpgen.data.users import Users
 
 LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
     "records": {
@@ -17,6 +34,29 @@ LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
         "csv": load_csv,
         "parquet": load_parquet,
         "npy": load_npy,
+    },
+    "users": {
+        "synthetic_users": load_synthetic_users,
+        "events": load_events,
+        "movielens": load_movielens,
+        "avazu": load_avazu,
+    },
+    "columns": {
+        "mixture": load_mixture,
+        "csv": load_column_csv,
+        "parquet": load_column_parquet,
+        "npy": load_column_npy,
+        "cms": load_cms,
+        "higgs": load_higgs,
+    },
+    "points": {
+        "ring": load_ring,
+        "mixture_1d": load_mixture_1d,
+        "random_gaussians": load_random_gaussians,
+        "digits_pca": load_digits_pca,
+        "csv": load_points_csv,
+        "parquet": load_points_parquet,
+        "npy": load_points_npy,
     },
 }
 """Loaders by kind of data and by the name that a command line accepts for ``--data``; the first needs no file."""
@@ -32,12 +72,33 @@ def loaders(kinds: Sequence[str]) -> dict[str, Callable[..., Any]]:
 
 __all__ = [
     "LOADERS",
+    "Columns",
+    "Points",
+    "PublicScaling",
     "Records",
+    "Users",
+    "load_avazu",
+    "load_cms",
+    "load_column_csv",
+    "load_column_npy",
+    "load_column_parquet",
     "load_csv",
     "load_digits",
+    "load_digits_pca",
+    "load_events",
     "load_fashion_mnist",
+    "load_higgs",
+    "load_mixture",
+    "load_mixture_1d",
     "load_mnist",
+    "load_movielens",
     "load_npy",
     "load_parquet",
+    "load_points_csv",
+    "load_points_npy",
+    "load_points_parquet",
+    "load_random_gaussians",
+    "load_ring",
     "load_sets",
+    "load_synthetic_users",
 ]

@@ -131,6 +131,9 @@ def _load_idx(name: str, class_names: tuple[str, ...], data_root: str | None, do
         n_classes=len(class_names),
         image_shape=(x.shape[1], x.shape[2]),
         class_names=class_names,
+        grey=x.flatten(1),
+        test_grey=test_x.flatten(1),
+        grey_threshold=PIXEL_THRESHOLD,
         notes=(f"the {len(test_x)} test records are not protected: evaluation on them adds no noise",),
     )
 

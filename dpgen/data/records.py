@@ -30,6 +30,10 @@ class Records:
         public_x: records declared public, shape (n_public, d).
         public_labels: their labels, shape (n_public,).
         notes: sentences for the privacy statement.
+        grey: the same private records as uint8 grey values in [0, 255], shape (n, d): ``x`` is 1 where they are above
+            ``grey_threshold``. For models and evaluations that want more than bits.
+        test_grey: the same of ``test_x``; present exactly when ``grey`` is.
+        grey_threshold: public number in [0, 254].
 
     Raises:
         ValueError: if a part is empty, has a wrong shape, or holds a value outside the stated range.
@@ -51,6 +55,9 @@ class Records:
     public_x: Tensor | None = None
     public_labels: Tensor | None = None
     notes: tuple[str, ...] = ()
+    grey: Tensor | None = None
+    test_grey: Tensor | None = None
+    grey_threshold: int = 127
 
     def __post_init__(self) -> None:
         parts = [("x", self.x, "labels", self.labels), ("test_x", self.test_x, "test_labels", self.test_labels)]
@@ -64,7 +71,21 @@ class Records:
                 raise ValueError(f"{labels_name} is {_presence(labels)} but labels is {_presence(self.labels)}")
             if labels is not None:
                 _require_labels(labels, n=len(x), n_classes=self.n_classes, name=labels_name)
+        self._require_grey()
         self._require_names()
+
+    def _require_grey(self) -> None:
+        if not 0 <= self.grey_threshold <= 254:
+            raise ValueError(f"grey_threshold is {self.grey_threshold}: it must be in [0, 254]")
+        if (self.grey is None) != (self.test_grey is None):
+            raise ValueError(f"test_grey is {_presence(self.test_grey)} but grey is {_presence(self.grey)}")
+        for name, grey, x in (("grey", self.grey, self.x), ("test_grey", self.test_grey, self.test_x)):
+            if grey is None:
+                continue
+            if grey.dtype != torch.uint8 or grey.shape != x.shape:
+                raise ValueError(f"{name} has {grey.dtype} {tuple(grey.shape)}: it must be uint8 of shape {tuple(x.shape)}")
+            if not torch.equal(x, (grey > self.grey_threshold).to(torch.uint8)):
+                raise ValueError(f"{name} does not give the bits: they must be 1 exactly above {self.grey_threshold}")
 
     def _require_names(self) -> None:
         if self.labels is None and self.n_classes != 0:
@@ -111,6 +132,7 @@ class Records:
             self,
             x=self.x[private],
             labels=None if self.labels is None else self.labels[private],
+            grey=None if self.grey is None else self.grey[private],
             public_x=self.x[public],
             public_labels=None if self.labels is None else self.labels[public],
             notes=(*self.notes, f"{public_records} training records were declared public and are not protected"),

@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dpgen.data import Records
+from dpgen.data import Columns, Points, Records, Users
+from dpgen.evaluation import evaluate_columns as columns
+from dpgen.evaluation import evaluate_points as points
 from dpgen.evaluation import evaluate_records as records
+from dpgen.evaluation import evaluate_users as users
 from dpgen.evaluation.evaluation import Evaluation as Evaluation
 
 
@@ -15,7 +18,12 @@ class Evaluator(NamedTuple):
     not_covered: str
 
 
-EVALUATORS: dict[type[Any], Evaluator] = {Records: Evaluator(records.evaluate_records, records.NOT_COVERED)}
+EVALUATORS: dict[type[Any], Evaluator] = {
+    Columns: Evaluator(columns.evaluate_columns, columns.NOT_COVERED),
+    Points: Evaluator(points.evaluate_points, points.NOT_COVERED),
+    Records: Evaluator(records.evaluate_records, records.NOT_COVERED),
+    Users: Evaluator(users.evaluate_users, users.NOT_COVERED),
+}
 
 
 def evaluator(data: Any) -> Evaluator:

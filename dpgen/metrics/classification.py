@@ -1,19 +1,22 @@
 """Train on synthetic, test on real: what a classifier learns from released records."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torchmetrics import Metric
 
-Kind = Literal["auto", "cnn", "mlp", "logistic"]
+Kind = Literal["auto", "cnn", "mlp", "logistic", "boosting"]
 
 CNN_SIDE = 16
 """Images with both sides at least this long get the convolutional network."""
 
 _BATCH = {"cnn": 256, "mlp": 64, "logistic": 64}
 _PEAK_RATE = {"cnn": 4e-3, "mlp": 5e-3, "logistic": 2e-2}
+_ROUNDS = 100
+_PARTS = ("train_x", "train_y", "test_x", "test_y")
 
 
 def train_on_synthetic_accuracy(
@@ -38,10 +41,11 @@ def train_on_synthetic_accuracy(
         test_x: test records, shape (n_test, d).
         test_y: their classes, shape (n_test,).
         image_shape: (height, width) with height * width = d, needed by the "cnn".
-        kind: "cnn" (two convolutions), "mlp" (one hidden layer), "logistic", or "auto": "cnn" for images of at least
-            16 x 16 pixels, "mlp" otherwise.
+        kind: "cnn" (two convolutions), "mlp" (one hidden layer), "logistic" (regression), "boosting" (scikit-learn's
+            gradient boosting of histogram trees), or "auto": "cnn" for images of at least 16 x 16 pixels, "mlp" otherwise.
         seed: of initial weights and batches.
-        epochs: passes over the training records; by default 4, or more where that gives fewer than 1,000 steps.
+        epochs: passes over the training records; by default 4, or more where that gives fewer than 1,000 steps. Of
+            "boosting" the number of rounds, by default 100.
 
     Returns:
         Share of the test records that are classified correctly, in [0, 1].
@@ -54,18 +58,58 @@ def train_on_synthetic_accuracy(
         >>> train_on_synthetic_accuracy(x, x.argmax(1), x, x.argmax(1), epochs=20)
         1.0
     """
-    _require_part("train", train_x, train_y)
     _require_part("test", test_x, test_y)
+    options: dict[str, Any] = {"image_shape": image_shape, "kind": kind, "seed": seed, "epochs": epochs}
+    answers = predicted_classes(train_x, train_y, test_x, n_classes=int(test_y.max()) + 1, **options)
+    return int((answers == test_y.cpu()).sum()) / len(test_y)
+
+
+def predicted_classes(
+    train_x: Tensor,
+    train_y: Tensor,
+    test_x: Tensor,
+    *,
+    image_shape: tuple[int, int] | None = None,
+    kind: Kind = "auto",
+    seed: int = 0,
+    epochs: int | None = None,
+    n_classes: int = 1,
+) -> Tensor:
+    """Classes, int64 (n_test,), that a classifier trained on (train_x, train_y) gives to test_x; there are at least `n_classes`.
+
+    Arguments and errors are those of `train_on_synthetic_accuracy`.
+    """
+    _require_part("train", train_x, train_y)
+    _require_records("test", test_x)
     if train_x.shape[1] != test_x.shape[1]:
         raise ValueError(f"test_x has {test_x.shape[1]} features, train_x has {train_x.shape[1]}: they must agree")
     if epochs is not None and epochs < 1:
         raise ValueError(f"epochs is {epochs}: it must be >= 1")
     kind = _choose(kind, image_shape, train_x.shape[1])
-    n_classes = int(max(train_y.max(), test_y.max())) + 1
+    train_x, train_y, test_x = train_x.cpu(), train_y.long().cpu(), test_x.cpu()
+    if kind == "boosting":
+        return _boosted_classes(train_x, train_y, test_x, seed=seed, rounds=epochs or _ROUNDS)
+    n_classes = max(n_classes, int(train_y.max()) + 1)
     with _own_randomness(seed):
-        classifier = _classifier(kind, train_x.shape[1], n_classes, image_shape)
-        _train(classifier, train_x.cpu(), train_y.long().cpu(), kind=kind, epochs=epochs)
-        return _accuracy(classifier, test_x.cpu(), test_y.long().cpu())
+        network = _network(kind, train_x.shape[1], n_classes, image_shape)
+        _train(network, train_x, train_y, kind=kind, epochs=epochs)
+        return in_parts(network, test_x).argmax(1)
+
+
+def trained_cnn(
+    x: Tensor, y: Tensor, image_shape: tuple[int, int], *, seed: int = 0, epochs: int | None = None
+) -> nn.Sequential:
+    """The "cnn" of `train_on_synthetic_accuracy`, trained on records (n, d) and their classes; the last layer classifies.
+
+    Raises:
+        ValueError: as `train_on_synthetic_accuracy`.
+    """
+    _require_part("train", x, y)
+    _choose("cnn", image_shape, x.shape[1])
+    with _own_randomness(seed):
+        network = _network("cnn", x.shape[1], int(y.max()) + 1, image_shape)
+        _train(network, x.cpu(), y.long().cpu(), kind="cnn", epochs=epochs)
+    return network.eval()
 
 
 def chance_level(test_y: Tensor) -> float:
@@ -81,6 +125,51 @@ def chance_level(test_y: Tensor) -> float:
     if test_y.numel() == 0:
         raise ValueError("test_y is empty: at least one label is needed")
     return int(test_y.unique(return_counts=True)[1].max()) / test_y.numel()
+
+
+class TrainOnSyntheticAccuracy(Metric):
+    """`train_on_synthetic_accuracy` over batches of synthetic and of real records with their classes.
+
+    Arguments:
+        options: `image_shape`, `kind`, `seed` and `epochs`.
+        kwargs: of `torchmetrics.Metric`.
+    """
+
+    full_state_update = False
+    is_differentiable = False
+    higher_is_better = True
+
+    def __init__(self, options: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.options = dict(options or {})
+        for name in _PARTS:
+            self.add_state(name, default=[], dist_reduce_fx="cat")
+
+    def update(
+        self,
+        train_x: Tensor | None = None,
+        train_y: Tensor | None = None,
+        test_x: Tensor | None = None,
+        test_y: Tensor | None = None,
+    ) -> None:
+        """Take a batch of training records (b, d) with classes (b,), a batch of test records, or both."""
+        for name, batch in zip(_PARTS, (train_x, train_y, test_x, test_y)):
+            if batch is not None:
+                getattr(self, name).append(batch.detach())
+
+    def compute(self) -> Tensor:
+        """Accuracy of one classifier trained on all training records since the last reset.
+
+        Raises:
+            ValueError: as `train_on_synthetic_accuracy`.
+        """
+        parts: dict[str, Tensor | list[Tensor]] = {name: getattr(self, name) for name in _PARTS}
+        missing = [name for name, batches in parts.items() if len(batches) == 0]
+        if missing:
+            raise ValueError(f"{missing[0]} has no records: update the metric with both parts before it is computed")
+        gathered = (batches if isinstance(batches, Tensor) else torch.cat(batches) for batches in parts.values())
+        accuracy = train_on_synthetic_accuracy(*gathered, **self.options)
+        return torch.tensor(accuracy, dtype=torch.float64, device=self.device)
 
 
 @contextmanager
@@ -103,9 +192,9 @@ def _choose(kind: Kind, image_shape: tuple[int, int] | None, d: int) -> Kind:
     return kind
 
 
-def _classifier(kind: Kind, d: int, n_classes: int, image_shape: tuple[int, int] | None) -> nn.Module:
+def _network(kind: Kind, d: int, n_classes: int, image_shape: tuple[int, int] | None) -> nn.Sequential:
     if kind == "logistic":
-        return nn.Linear(d, n_classes)
+        return nn.Sequential(nn.Linear(d, n_classes))
     if kind == "mlp":
         return nn.Sequential(nn.Linear(d, 256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, n_classes))
     assert image_shape is not None
@@ -140,20 +229,32 @@ def _train(classifier: nn.Module, x: Tensor, y: Tensor, *, kind: Kind, epochs: i
 
 
 @torch.no_grad()
-def _accuracy(classifier: nn.Module, x: Tensor, y: Tensor) -> float:
-    classifier.eval()
-    right = sum(
-        int((classifier(x_part.float()).argmax(1) == y_part).sum()) for x_part, y_part in zip(x.split(2000), y.split(2000))
-    )
-    return right / len(x)
+def in_parts(network: nn.Module, x: Tensor) -> Tensor:
+    """What a network in evaluation mode gives for records (n, d), 2,000 at a time."""
+    network.eval()
+    return torch.cat([network(part.float()) for part in x.split(2000)])
+
+
+def _boosted_classes(train_x: Tensor, train_y: Tensor, test_x: Tensor, *, seed: int, rounds: int) -> Tensor:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    if len(train_y.unique()) == 1:  # nothing to boost
+        return train_y[:1].expand(len(test_x))
+    trees = HistGradientBoostingClassifier(max_iter=rounds, early_stopping=False, random_state=seed)
+    trees.fit(train_x.numpy(), train_y.numpy())
+    return torch.from_numpy(trees.predict(test_x.numpy())).long()
 
 
 def _require_part(part: str, x: Tensor, y: Tensor) -> None:
-    if x.ndim != 2 or x.numel() == 0:
-        raise ValueError(f"{part}_x has shape {tuple(x.shape)}: it must be (records, features), both at least 1")
+    _require_records(part, x)
     if y.shape != x.shape[:1] or y.is_floating_point():
         raise ValueError(f"{part}_y is {y.dtype} {tuple(y.shape)}: it must be integers of shape ({len(x)},)")
     if int(y.min()) < 0:
         raise ValueError(f"{part}_y has {int(y.min())}: classes must be >= 0")
+
+
+def _require_records(part: str, x: Tensor) -> None:
+    if x.ndim != 2 or x.numel() == 0:
+        raise ValueError(f"{part}_x has shape {tuple(x.shape)}: it must be (records, features), both at least 1")
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise ValueError(f"{part}_x has a value that is not finite: every feature must be a number")

@@ -36,6 +36,15 @@ class RecordGradients(NamedTuple):
     bounds: Sequence[int]
     offset: Tensor | None = None
 
+    def full(self) -> "RecordGradients":
+        """The same gradients with every factor at least float32: those of half precision count with the values they have."""
+        factors = [Factor(_full(f.outputs), f.inputs if f.inputs is None else _full(f.inputs), *f[2:]) for f in self.factors]
+        return self._replace(factors=factors, offset=None if self.offset is None else _full(self.offset))
+
+
+def _full(values: Tensor) -> Tensor:
+    return values if values.dtype == torch.float64 else values.to(torch.float32)
+
 
 class ModelBank(nn.Module, ABC):
     r"""k parameter vectors of one architecture as one matrix :math:`\theta` of shape (k, p).
@@ -86,8 +95,19 @@ class ModelBank(nn.Module, ABC):
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         """Mean values (n, d) in [0, 1] of n new records of one model; free, for it reads released parameters only."""
 
+    def fuse(self) -> None:
+        """Compile what a bank computes entry by entry with `torch.compile`; results change by rounding only."""
+
     def begin_step(self) -> None:
         """Called once before the gradients of a step; for state that follows released parameters, as Gibbs chains do."""
+
+
+def in_ambient_precision(*values: Tensor) -> tuple[Tensor, ...]:
+    """Float32 values in the type of the autocast around, which leaves operations with `out=` alone; as they are without."""
+    kind = values[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return values
+    return tuple(v.to(torch.get_autocast_dtype(kind)) if v.dtype == torch.float32 else v for v in values)
 
 
 class _SegmentAffine(torch.autograd.Function):
@@ -95,6 +115,7 @@ class _SegmentAffine(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, bounds: Sequence[int]) -> Tensor:
+        x, weight, bias = in_ambient_precision(x, weight, bias)
         ctx.save_for_backward(weight)
         ctx.bounds = bounds
         y = x.new_empty(x.shape[0], weight.shape[1])

@@ -57,8 +57,11 @@ class GenericBank(ModelBank):
         )
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
-        loss = self._call("loss")
-        z = noise(x.shape[0], int(getattr(self.template, "latent", 1))).to(x)
+        return self.record_gradients("loss", x, bounds, noise(x.shape[0], int(getattr(self.template, "latent", 1))).to(x))
+
+    def record_gradients(self, method: str, x: Tensor, bounds: Sequence[int], z: Tensor) -> RecordGradients:
+        """Dense gradients of a method of the template that returns a loss per record."""
+        loss = self._call(method)
         per_record = vmap(grad(lambda row, a, b: loss(row, a[None], b[None])[0]), in_dims=(None, 0, 0))
         theta = self.theta.detach()
         dense = x.new_empty(x.shape[0], self.p)

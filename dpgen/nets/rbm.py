@@ -1,13 +1,14 @@
 """Restricted Boltzmann machines trained by persistent contrastive divergence (Tieleman 2008), k side by side."""
 
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
+from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, in_ambient_precision
 
 
 class RBMBank(ModelBank):
@@ -47,6 +48,27 @@ class RBMBank(ModelBank):
         self.register_buffer("visible", torch.zeros(k, chains, d))
         self.register_buffer("generator_state", torch.Generator().get_state())
         self._offset: Tensor | None = None
+        self._generator: torch.Generator | None = None
+        self.register_state_dict_pre_hook(RBMBank._store_generator)
+        self.register_load_state_dict_post_hook(RBMBank._forget_generator)
+
+    def _chain_generator(self) -> torch.Generator:
+        """The public generator of the chains, on their device, continued from its saved state."""
+        device = self.visible.device
+        if self._generator is None or self._generator.device != device:
+            saved, self._generator = self.generator_state.cpu(), torch.Generator(device)
+            if saved.shape == self._generator.get_state().shape:
+                self._generator.set_state(saved)
+            else:  # of another kind of device: its stream cannot be continued, but it names a new one
+                self._generator.manual_seed(int.from_bytes(sha256(saved.numpy().tobytes()).digest()[:4], "big"))
+        return self._generator
+
+    def _store_generator(self, *_: Any) -> None:
+        if self._generator is not None:
+            self.generator_state = self._generator.get_state()
+
+    def _forget_generator(self, *_: Any) -> None:
+        self._generator = None
 
     def architecture(self) -> dict[str, Any]:
         names = ("k", "d", "hidden", "chains", "gibbs_steps", "categories")
@@ -70,18 +92,17 @@ class RBMBank(ModelBank):
 
     @staticmethod
     def _bits(mean: Tensor, generator: torch.Generator) -> Tensor:
-        return (torch.rand(mean.shape, generator=generator).to(mean) < mean).to(mean)
+        draws = torch.rand(mean.shape, generator=generator, device=generator.device, dtype=mean.dtype)
+        return (draws.to(mean.device) < mean).to(mean)
 
     @torch.no_grad()
     def begin_step(self) -> None:
         """Advance the chains and set the public offset (k, p): minus their mean of (h v^T, v, h)."""
-        generator = torch.Generator()
-        generator.set_state(self.generator_state.cpu())
+        generator = self._chain_generator()
         v = self.visible
         for _ in range(self.gibbs_steps):
             v, h = self._sweep(v, slice(None), generator)
         self.visible.copy_(v)
-        self.generator_state.copy_(generator.get_state())
         offset = torch.empty_like(self.theta)
         self.part("weight", offset).copy_((h * self.d**-0.5).mT @ v)
         self.part("visible_bias", offset).copy_(v.sum(1))
@@ -90,11 +111,11 @@ class RBMBank(ModelBank):
 
     @torch.no_grad()
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
-        weight, c = self.weights(), self.part("hidden_bias")
-        h = x.new_empty(x.shape[0], self.hidden)
+        weight, c, v = in_ambient_precision(self.weights(), self.part("hidden_bias"), x)
+        h = v.new_empty(x.shape[0], self.hidden)
         for i, (a, b) in enumerate(pairwise(bounds)):
-            torch.addmm(c[i], x[a:b], weight[i].T, out=h[a:b])
-        h.sigmoid_().neg_()
+            torch.addmm(c[i], v[a:b], weight[i].T, out=h[a:b])
+        h = h.to(x.dtype).sigmoid_().neg_()
         columns = self.columns
         factors = [
             Factor(h, x * self.d**-0.5, columns["weight"], None),

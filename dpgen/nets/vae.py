@@ -85,14 +85,25 @@ class VAEBank(ModelBank):
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         tape = Tape(self, bounds)
-        mean, log_var = self._mlp(tape, "encoder", x).chunk(2, dim=1)
-        z = mean + (0.5 * log_var).exp() * noise(x.shape[0], self.latent).to(mean)
+        z, kl = self._code(self._mlp(tape, "encoder", x), noise(x.shape[0], self.latent))
         logits = self._mlp(tape, "decoder", z)
-        kl = 0.5 * (mean.square() + log_var.exp() - 1.0 - log_var).sum(1)
         # -log p(x|z) itself is never needed: for bits and categories alike its derivative is mean - x.
-        slope = self._mean(logits.detach()).sub_(x)
+        return tape.gradients(kl, (logits, self._slope(logits.detach(), x)))
+
+    def _code(self, encoded: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """A draw of z (b, latent) and the divergence (b,) of its distribution from the prior."""
+        mean, log_var = encoded.chunk(2, dim=1)
+        z = mean + (0.5 * log_var).exp() * noise.to(mean)
+        return z, 0.5 * (mean.square() + log_var.exp() - 1.0 - log_var).sum(1)
+
+    def _slope(self, logits: Tensor, x: Tensor) -> Tensor:
+        slope = self._mean(logits.to(x.dtype)).sub_(x)
         slope[:, self.d - self.categories :] *= self.label_weight
-        return tape.gradients(kl, (logits, slope))
+        return slope
+
+    def fuse(self) -> None:
+        self._code = torch.compile(self._code, dynamic=True)  # type: ignore[method-assign]
+        self._slope = torch.compile(self._slope, dynamic=True)  # type: ignore[method-assign]
 
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:

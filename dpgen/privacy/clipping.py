@@ -17,9 +17,10 @@ Formal guarantees of `clipped_sums` with the coefficients of this module, for an
 Source: Goodfellow 2015 (outer-product norms); Abadi et al. 2016 (clipping); Bu et al. 2023 (automatic clipping).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -49,9 +50,28 @@ class FactoredGradients(Protocol):
     def offset(self) -> Tensor | None: ...  # (k, p), public
 
 
+def _exactly(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Run `function` outside of autocast and on factors of full precision only.
+
+    Norms bound what is summed only if both are computed from the same factors and neither is rounded to half precision.
+    """
+
+    @wraps(function)
+    def exact(gradients: FactoredGradients, *args: Any, **options: Any) -> Tensor:
+        for factor in gradients.factors:
+            for values in (factor.outputs, factor.inputs, gradients.offset):
+                if values is not None and values.dtype not in (torch.float32, torch.float64):
+                    raise ValueError(f"factors must be torch.float32 or torch.float64, got {values.dtype}: convert them first")
+        with torch.autocast(gradients.factors[0].outputs.device.type, enabled=False):
+            return function(gradients, *args, **options)
+
+    return exact
+
+
+@_exactly
 def gradient_norms(gradients: FactoredGradients) -> Tensor:
     """L2 norm of every record's gradient, (b,), rounded upwards by a few units in the last place; NaN if not finite."""
-    total = torch.zeros(())
+    total = gradients.factors[0].outputs.new_zeros(())
     for f in gradients.factors:
         square = _squares(f.outputs)
         inputs = _squares(f.inputs) if f.inputs is not None else square.new_zeros(())
@@ -87,6 +107,7 @@ def _offset_terms(gradients: FactoredGradients, offset: Tensor) -> tuple[Tensor,
     return cross, size
 
 
+@_exactly
 def clipped_sums(gradients: FactoredGradients, coefficients: Tensor, out: Tensor, *, accumulate: bool = False) -> Tensor:
     """Write sum_r coefficients[r] * gradient_r of every cluster into its row of `out` (k, p), and return `out`.
 
@@ -96,7 +117,7 @@ def clipped_sums(gradients: FactoredGradients, coefficients: Tensor, out: Tensor
     if not accumulate and _columns(gradients) < out.shape[1]:
         out.zero_()  # parameters that no factor covers
     excluded = coefficients == 0
-    clean = bool(excluded.any())
+    clean = not excluded.device.type == "cpu" or bool(excluded.any())  # a device is not asked: it would have to be waited for
     for f in gradients.factors:
         g = f.outputs * coefficients[:, None]
         a = f.inputs

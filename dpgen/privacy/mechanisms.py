@@ -128,10 +128,11 @@ class GaussianMechanism:
         import torch
 
         from dpgen.privacy.noise import require_secure
+        from dpgen.privacy.noise_shares import to_device
 
         source = require_secure(source)
         if values.dtype == torch.int64:
-            return values + source.rounded_normal(*values.shape, noise_std=self.noise_std).to(values.device)
+            return values + to_device(source.rounded_normal(*values.shape, noise_std=self.noise_std), values.device)
         if not values.is_floating_point():
             raise TypeError(f"values have dtype {values.dtype}; they must be floating point or int64")
         if not bool(torch.isfinite(values).all()):

@@ -104,6 +104,14 @@ class SecureSource:
         """
         return self._normal(shape, noise_std, dtype, _GRID_BITS).to(device)
 
+    def unrounded_normal(self, *shape: int, noise_std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+        r"""Draw $N(0, \sigma^2)$ as finely as the type holds it, for sums that are rounded to the grid after adding it.
+
+        Raises:
+            ValueError: noise_std, dtype or shape out of range.
+        """
+        return self._normal(shape, noise_std, dtype, _UNROUNDED_BITS)
+
     def _normal(self, shape: tuple[int, ...], noise_std: float, dtype: torch.dtype, bits: int) -> Tensor:
         from dpgen.privacy.boxmuller import add_normal
 
@@ -135,7 +143,7 @@ class SecureSource:
             finite = add_normal(self._stream(), flat, noise_std=noise_std, grid=grid)
         else:
             # Rounding the noise before the addition would make the rounding of the values part of the query.
-            noise = self._normal(tuple(values.shape), noise_std, values.dtype, _UNROUNDED_BITS)
+            noise = self.unrounded_normal(*values.shape, noise_std=noise_std, dtype=values.dtype)
             values.add_(noise.to(values.device)).div_(grid).round_().mul_(grid)
             finite = bool(values.isfinite().all())
         if not finite:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import ceil
 from typing import NamedTuple
 
@@ -10,15 +11,22 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.noise_shares import to_device
+from dpgen.privacy.ranks import Ranks
 
 
 class Batch(NamedTuple):
-    """One Poisson draw: records, the cluster and label of each (label -1: none), the only cluster drawn from (-1: all)."""
+    """One Poisson draw: records, the cluster and label of each (label -1: none), the only cluster drawn from (-1: all).
+
+    `sizes` (k,), if given, says that the rows are sorted by cluster and how many each cluster has: numbers that the host
+    knows, so that a device is not asked for them.
+    """
 
     x: Tensor  # (b, d) float32
     cluster: Tensor  # (b,) int64
     labels: Tensor  # (b,) int64
     group: int = -1
+    sizes: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ class OneClusterSchedule:
 
 
 class PoissonTable(Dataset[Batch]):
-    """Records (n, d) in memory, one cluster and perhaps one label each; indexed by whole Poisson draws."""
+    """Records (n, d), one cluster and perhaps one label each; indexed by whole Poisson draws."""
 
     def __init__(self, x: Tensor, labels: Tensor | None = None) -> None:
         if x.ndim != 2 or x.shape[0] == 0:
@@ -41,14 +49,30 @@ class PoissonTable(Dataset[Batch]):
             raise ValueError(f"labels must have shape ({x.shape[0]},), got {tuple(labels.shape)}")
         self.x, self.labels = x, labels
         self.cluster = torch.zeros(x.shape[0], dtype=torch.int64)
+        self.k: int | None = None
 
     def __len__(self) -> int:
         return self.x.shape[0]
 
     def __getitem__(self, draw: "Draw") -> Batch:
-        cluster = self.cluster[draw.rows]
-        labels = self.labels[draw.rows] if self.labels is not None else torch.full_like(cluster, -1)
-        return Batch(self.x[draw.rows].to(torch.float32), cluster, labels, draw.group)
+        rows, cluster = draw.rows, self.cluster[draw.rows]
+        sizes: tuple[int, ...] | None = None
+        if self.k is not None:
+            order = cluster.argsort(stable=True)
+            rows, cluster = rows[order], cluster[order]
+            sizes = tuple(torch.bincount(cluster, minlength=self.k).tolist())
+        labels = self.labels[rows] if self.labels is not None else torch.full_like(cluster, -1)
+        return Batch(self._records(rows), cluster, labels, draw.group, sizes)
+
+    def fingerprint(self) -> str:
+        """Hash of all records and labels in order, to tell whether two processes hold the same."""
+        digest = sha256(repr((tuple(self.x.shape), self.x.dtype)).encode())
+        for part in [*self.x.split(2**16), *([self.labels] if self.labels is not None else [])]:
+            digest.update(part.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def _records(self, rows: Tensor) -> Tensor:
+        return self.x[to_device(rows, self.x.device)].to(torch.float32)
 
 
 class Draw(NamedTuple):
@@ -59,10 +83,15 @@ class Draw(NamedTuple):
 
 
 class PoissonSampler(Sampler[Draw]):
-    """Every record enters every draw independently with probability `sampling_rate`; draws may be empty."""
+    """Every record enters every draw independently with probability `sampling_rate`; draws may be empty.
+
+    On one of several ranks, every record of the rank's shard does: the ranks' draws together are one Poisson draw of all
+    records, for the shards are disjoint and cover them, and every rank has its own secret masks.
+    """
 
     def __init__(self, table: PoissonTable, *, sampling_rate: float, draws: int, source: SecureSource) -> None:
         self.table, self.sampling_rate, self.draws, self.source = table, sampling_rate, draws, source
+        self.ranks = Ranks()
         self._schedule: OneClusterSchedule | None = None
         self._members: list[Tensor] = []
         self._next = 0
@@ -72,7 +101,9 @@ class PoissonSampler(Sampler[Draw]):
         self._schedule, self._next, self._members = schedule, start, []
         if schedule is None:
             return
-        self._members = [(self.table.cluster == c).nonzero()[:, 0] for c in range(len(schedule.rates))]
+        shard = self.ranks.shard(len(self.table))
+        cluster = self.table.cluster[shard]
+        self._members = [self._rows((cluster == c).nonzero()[:, 0]) for c in range(len(schedule.rates))]
 
     def rate(self, group: int) -> float:
         """Poisson rate of the draws from one cluster; -1: of draws from all."""
@@ -81,9 +112,16 @@ class PoissonSampler(Sampler[Draw]):
     def __len__(self) -> int:
         return self.draws
 
+    def _rows(self, places: Tensor) -> Tensor:
+        """Rows of the table at places of this rank's shard."""
+        shard = self.ranks.shard(len(self.table))
+        return shard.start + shard.step * places
+
     def _draw(self) -> Draw:
         if self._schedule is None:
-            return Draw(self.source.bernoulli_indices(len(self.table), probability=self.sampling_rate))
+            shard = self.ranks.shard(len(self.table))
+            places = len(range(shard.start, shard.stop, shard.step))
+            return Draw(self._rows(self.source.bernoulli_indices(places, probability=self.sampling_rate)))
         group = self._schedule.order[self._next % len(self._schedule.order)]
         self._next += 1
         members, rate = self._members[group], self._schedule.rates[group]
@@ -126,8 +164,21 @@ class PoissonLoader(DataLoader[Batch]):
         )
         super().__init__(self.table, sampler=self.poisson, batch_size=None)
 
-    def assign(self, cluster: Tensor) -> None:
-        """Set the cluster (n,) of every record."""
+    def assign(self, cluster: Tensor, k: int | None = None) -> None:
+        """Set the cluster (n,) of every record; with their number k, draws come sorted by cluster."""
         if cluster.shape != self.table.cluster.shape:
             raise ValueError(f"cluster must have shape {tuple(self.table.cluster.shape)}, got {tuple(cluster.shape)}")
-        self.table.cluster = cluster.to(torch.int64).cpu()
+        self.table.cluster, self.table.k = cluster.to(torch.int64).cpu(), k
+
+    def share(self, ranks: Ranks) -> None:
+        """Draw from this rank's shard of the records only; every rank must do so."""
+        self.poisson.ranks = ranks
+
+    def reside(self, device: torch.device, *, most: float = 0.5) -> bool:
+        """Keep the records on the device if they fill at most the share `most` of its free memory; whether they are."""
+        if device.type != "cuda":
+            return self.table.x.device == device
+        free, _ = torch.cuda.mem_get_info(device)
+        if self.table.x.numel() * self.table.x.element_size() <= most * free:
+            self.table.x = self.table.x.to(device)
+        return self.table.x.is_cuda

@@ -1,22 +1,23 @@
 """DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017)."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any, Protocol
 
-import lightning as L
 import torch
 from dp_accounting import DpEvent
+from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from dpgen.callbacks import AutomaticClipping, Clipping, Previews, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint
-from dpgen.nets import ModelBank, RecordGradients
-from dpgen.privacy.clipping import clipped_sums, gradient_norms
+from dpgen.nets import ModelBank
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import GaussianMechanism
 from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.noise_ahead import NoiseAhead
+from dpgen.privacy.noise_shares import to_device
+from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
 from dpgen.release import PrivacyStatement
 from dpgen.runtime import Runtime
@@ -25,6 +26,7 @@ from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.kmeans import DPKMeans
 from dpgen.systems.mixture import MixtureModel
 from dpgen.systems.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.private_sums import PrivateSums
 
 ASSUMPTIONS = (
     "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
@@ -36,8 +38,14 @@ ASSUMPTIONS = (
 )
 """What the statement of a DPGM run rests on."""
 
+SEVERAL_RANKS = "the processes that trained together, their machines and the network between them trust one another"
+BFLOAT16 = (
+    "networks ran in bfloat16: a record's gradient is taken not to depend on the other records of its draw, which holds up "
+    "to how matrix products of another shape round; norms, clipping and noise were float32"
+)
 
-class DPGM(L.LightningModule):
+
+class DPGM(PrivateSums):
     r"""k component models trained together by DP-SGD on k disjoint clusters.
 
     Every step takes one Poisson(q) draw S over the whole data set; each record's gradient goes to its own cluster's model:
@@ -50,6 +58,9 @@ class DPGM(L.LightningModule):
     One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all k models together.
     With a plain `lightning.Trainer`: callbacks `PrivacyAccountant` (required), a `Clipping` policy (default automatic);
     the loader must be a `PoissonLoader` with the plan's sampling rate.
+
+    On several ranks (strategy "ddp") each draws from its own shard of the records; norm histograms and clipped sums are
+    added over the ranks and get their noise once, so a step is the same mechanism whatever the number of ranks.
 
     Arguments:
         d: columns of a record, labels not counted.
@@ -92,9 +103,11 @@ class DPGM(L.LightningModule):
         self.partitioned = False
         self._public, self._private_logs = public, private_logs
         self._source = SecureSource()
+        self._ranks = Ranks()
         self._authorised = False
         self._ledger: Ledger | None = None
-        self._policy: Clipping = AutomaticClipping()
+        self._policy = AutomaticClipping()
+        self._circumstances: list[str] = []
 
     def _partition(self, public: PublicRandomness, public_x: Tensor | None) -> Partition:
         config, plan = self.config, self.plan
@@ -139,17 +152,45 @@ class DPGM(L.LightningModule):
                 f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
             )
         self._policy.begin(self.bank.k)
+        self._ranks = self._accountant.ranks
+        self._require_equal_ranks(loader)
+        loader.share(self._ranks)
         table = loader.table
         if not self.partitioned:
-            self.partition.fit(table.x, table.labels, ledger=self._accountant.ledger, source=self._source)
-            self.partitioned = True
-        loader.assign(self.partition.assign(table.x, table.labels))
+            self._find_partition(loader)
+        loader.assign(self.partition.assign(table.x, table.labels), self.bank.k)
+        if self.device.type == "cuda":
+            loader.reside(self.device)
+            self._ahead = NoiseAhead(self._source, self.device)
         published = self.config.schedule == "published"
         loader.poisson.follow(self._published_schedule() if published else None, start=self.global_step)
         for logger in self.loggers:
             logger.log_metrics({f"released/size_{c}": size for c, size in enumerate(self.partition.counts.tolist())}, 0)
         if checkpoint := self._callback(Checkpoint):
             checkpoint.save(self.trainer)
+
+    def _find_partition(self, loader: PoissonLoader) -> None:
+        """Rank 0 charges and releases the partition of all records; the others take over what it released."""
+
+        def find() -> dict[str, Any]:
+            table = loader.table
+            self.partition.fit(table.x, table.labels, ledger=self._accountant.ledger, source=self._source)
+            return self.partition.state_dict()
+
+        released = self._ranks.first(find)
+        if self._ranks.index:
+            self.partition.load_state_dict(released)
+        self._accountant.catch_up()
+        self.partitioned = True
+
+    def _require_equal_ranks(self, loader: PoissonLoader) -> None:
+        """Shards are disjoint only if all ranks hold the same records in the same order."""
+        met = {SEVERAL_RANKS: self._ranks.count > 1, BFLOAT16: self.trainer.precision == "bf16-mixed"}
+        self._circumstances += [text for text, holds in met.items() if holds and text not in self._circumstances]
+        if self._ranks.count > 1:
+            self._ranks.require_same("the records", loader.table.fingerprint())
+            settings = sha256(repr((self.plan, self.config, self.global_step, self.partitioned)).encode()).hexdigest()
+            self._ranks.require_same("the plan, the configuration and the checkpoint", settings)
 
     def _require_ledger(self, ledger: Ledger) -> None:
         """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
@@ -213,57 +254,15 @@ class DPGM(L.LightningModule):
         if not self._authorised:
             raise RuntimeError("training_step was called without the ledger's consent: train through lightning.Trainer.fit")
         self._authorised = False
-        self.bank.begin_step()
+        with torch.autocast(self.device.type, enabled=False):
+            self.bank.begin_step()
         sums = self.noisy_sums(batch, out=self._sums)
-        if (bounds := self._policy.scale()) is not None:
-            self.log_dict({f"released/clip_bound_{c}": bound for c, bound in enumerate(bounds.tolist())})
         self._descend(sums, batch.group)
-
-    def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
-        """The private release of a step: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2)."""
-        parts = self._parts(batch)
-        # A single part keeps its factors between the two passes; several are computed twice to save memory.
-        kept = list(self._pieces(batch, parts)) if len(parts) == 1 else None
-        if self._policy.noise_multiplier is not None:
-            histogram = sum(
-                (self._policy.histogram(gradient_norms(g), cluster) for cluster, g in kept or self._pieces(batch, parts)),
-                start=torch.zeros((), dtype=torch.int64),
-            )
-            mechanism = GaussianMechanism(self._policy.noise_multiplier)
-            self._policy.observe(mechanism.release(histogram, self._source))
-        sums = torch.empty_like(self.bank.theta) if out is None else out
-        for i, (cluster, gradients) in enumerate(kept or self._pieces(batch, parts)):
-            norms = gradient_norms(gradients)
-            if self._private_logs and cluster.numel():
-                self.log("private/mean_gradient_norm", norms.nanmean())
-            # Whatever a policy says, no record may weigh more than 1; one without a finite norm weighs nothing.
-            coefficients = self._policy.coefficients(norms, cluster).clamp_min(0.0).minimum(1.0 / norms)
-            coefficients = torch.where(torch.isfinite(norms), coefficients, 0.0)
-            clipped_sums(gradients, coefficients, sums, accumulate=i > 0)
-        assert self.plan.sigma_sgd is not None
-        return self._source.add_normal_(sums, noise_std=self.plan.sigma_sgd)
-
-    def _parts(self, batch: Batch) -> Sequence[Tensor]:
-        """Positions of the draw's records, at most `micro_batch` in a part; at least one part, maybe empty."""
-        return torch.arange(batch.x.shape[0], device=batch.x.device).split(self.config.micro_batch)
-
-    def _pieces(self, batch: Batch, parts: Sequence[Tensor]) -> Iterator[tuple[Tensor, RecordGradients]]:
-        return (self._piece(batch, part) for part in parts)
-
-    def _piece(self, batch: Batch, part: Tensor) -> tuple[Tensor, RecordGradients]:
-        """Some records of the draw sorted by cluster: their clusters and gradients."""
-        cluster, order = batch.cluster[part].sort(stable=True)
-        part = part[order]
-        x = batch.x[part]
-        if self.categories:
-            x = torch.cat([x, one_hot(batch.labels[part], self.categories).to(x)], 1)
-        bounds = [0, *torch.bincount(cluster, minlength=self.bank.k).cumsum(0).tolist()]
-        with torch.enable_grad():
-            return cluster, self.bank.gradients(x, bounds, self._source.normal)
 
     def _descend(self, sums: Tensor, group: int) -> None:
         bounds = self._policy.scale()
-        scale = (bounds.to(sums) if bounds is not None else sums.new_ones(self.bank.k)) / self._expected_sizes().to(sums)
+        sizes = to_device(self._expected_sizes(), sums.device)
+        scale = (bounds.to(sums.device) if bounds is not None else 1.0) / sizes
         for c, (row, gradient) in enumerate(zip(self._rows, sums.mul_(scale[:, None]))):
             row.grad = gradient if group in (-1, c) else None
         optimizer = self.optimizers()
@@ -280,6 +279,16 @@ class DPGM(L.LightningModule):
             return torch.full_like(counts, max(1.0, self.plan.sampling_rate * float(counts.clamp_min(1.0).sum())))
         return (self.plan.sampling_rate * counts).clamp_min(1.0)
 
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """The draw on the device; the numbers that the host needs stay here."""
+        x, cluster, labels = (to_device(part, device) if part.device != device else part for part in batch[:3])
+        return Batch(x, cluster, labels, batch.group, batch.sizes)
+
+    def on_train_end(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of samples of the released parameters, always from the same latent draws."""
         generator = self._public.spawn("preview").generator
@@ -289,11 +298,18 @@ class DPGM(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["partition"] = self.partition.state_dict() if self.partitioned else None
+        checkpoint["circumstances"] = self._circumstances
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._circumstances = list(checkpoint["circumstances"])
         if checkpoint["partition"] is not None:
             self.partition.load_state_dict(checkpoint["partition"])
             self.partitioned = True
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a statement rests on, with what the hardware of this training adds."""
+        return (*ASSUMPTIONS, *self._circumstances)
 
     def release(self, ledger: Ledger, **shape: Any) -> MixtureModel:
         """The trained mixture as a public model with the statement of `ledger`, the one it was trained under.
@@ -308,7 +324,7 @@ class DPGM(L.LightningModule):
         if not self.partitioned:
             raise ValueError("there is nothing to release: the module has not been trained")
         statement = PrivacyStatement.from_ledger(
-            ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)}, assumptions=ASSUMPTIONS
+            ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)}, assumptions=self.assumptions
         ).extended((), private_logs=self._private_logs)
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
@@ -340,8 +356,18 @@ class PrivateRecords(Protocol):
     def columns(self) -> Sequence[str] | None: ...
 
 
-def fit(records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime) -> MixtureModel:
+def fit(
+    records: PrivateRecords,
+    *,
+    plan: DPGMPlan,
+    config: DPGMConfig,
+    ledger: Ledger,
+    runtime: Runtime,
+    prepare: Callable[[DPGM], None] | None = None,
+) -> MixtureModel:
     """Train DPGM on private records, or resume it, and release the mixture with its statement.
+
+    `prepare` may set the parameters of the untrained module from public or released values.
 
     Raises:
         ValueError: fewer records than clusters, or what `DPGM` and its options refuse.
@@ -357,12 +383,15 @@ def fit(records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: 
     )
     if records.x.shape[0] < module.bank.k:
         raise ValueError(f"there must be at least k={module.bank.k} records, got {records.x.shape[0]}")
+    if prepare is not None and not runtime.checkpoint.exists():
+        prepare(module)
     loader = PoissonLoader(records.x, records.labels, sampling_rate=plan.sampling_rate)
     every = max(1, round(plan.steps * plan.sampling_rate / 10))  # epochs; ten pictures and tight values in a run
-    callbacks = [PrivacyAccountant(ledger, every=every), module.config.clipping_callback(module.plan)]
+    accountant = PrivacyAccountant(ledger, every=every)
+    callbacks: list[Callback] = [accountant, module.config.clipping_callback(module.plan)]
     if records.image_shape is not None:
         callbacks.append(Previews(module.preview, image_shape=records.image_shape, every=every))
     runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
     if module.global_step < plan.steps:
         warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=2)
-    return module.release(ledger, image_shape=records.image_shape, columns=records.columns)
+    return module.release(accountant.ledger, image_shape=records.image_shape, columns=records.columns)

@@ -12,6 +12,7 @@ from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.calibration import calibrate_noise
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
+from dpgen.systems.gaussian.gaussian_options import GaussianOptions
 from dpgen.systems.kmeans_plan import KMeansPlan
 
 if TYPE_CHECKING:  # imported where they are made: planning needs neither torch nor Lightning
@@ -41,6 +42,8 @@ class DPGMPlan:
         sigma_count: noise on cluster sizes; None: from `partition_share`.
         sigma_sum: noise on sums of unit-norm features; None: from `partition_share`.
         partition_share: share of epsilon that clustering alone would use, in (0, 1).
+        prior_multiplier: noise multiplier of the one Gaussian that an earlier release of the same records cost, which the
+            budget covers too; a warm start sets it.
 
     Source: Acs et al. 2017, Algorithm 1, with the corrected joint schedule.
     """
@@ -56,6 +59,7 @@ class DPGMPlan:
     sigma_count: float | None = None
     sigma_sum: float | None = None
     partition_share: float = 0.1
+    prior_multiplier: float | None = None
 
     def __post_init__(self) -> None:
         if self.epsilon is None and self.sigma_sgd is None:
@@ -63,7 +67,7 @@ class DPGMPlan:
         Budget(self.epsilon if self.epsilon is not None else 1.0, self.delta)
         if not self.delta:
             raise ValueError("delta is 0; it must lie in (0, 1): Gaussian noise has no guarantee at delta 0")
-        for name in ("sigma_sgd", "sigma_norm", "sigma_count", "sigma_sum"):
+        for name in ("sigma_sgd", "sigma_norm", "sigma_count", "sigma_sum", "prior_multiplier"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be positive and finite, got {value}")
@@ -120,7 +124,8 @@ class DPGMPlan:
         seen = 2 if parts > 1 and self.relation == "replace_one" else 1
         steps, rate = seen * ceil(self.steps / parts), min(1.0, self.sampling_rate * parts)
         step = self.step_event(adaptive=adaptive, rate=rate)
-        return ComposedDpEvent([self.partition_event(kmeans=kmeans), SelfComposedDpEvent(step, steps)])
+        prior = [] if self.prior_multiplier is None else [gaussian_event(self.prior_multiplier)]
+        return ComposedDpEvent([*prior, self.partition_event(kmeans=kmeans), SelfComposedDpEvent(step, steps)])
 
     def calibrated(self, *, features: int | None, adaptive: bool, parts: int = 1) -> "DPGMPlan":
         """The plan with every sigma set: those not given are the smallest that keep the whole run within the budget.
@@ -173,11 +178,11 @@ class DPGMPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGMConfig:
+class DPGMConfig(GaussianOptions):
     """The model and its training; public choices, none of them private.
 
     Arguments:
-        component: network of each cluster, "vae" or "rbm".
+        component: of each cluster: a network, "vae" or "rbm", or "gaussian", fitted in closed form by `GaussianOptions`.
         k: number of clusters; None: the number of labels with clusters="labels", 1 with "none", else 10.
         clusters: "labels", "kmeans" (DP kernel k-means; labels become columns of the record), "none" (one model), or
             "auto": labels if there are any, else k-means.
@@ -197,9 +202,12 @@ class DPGMConfig:
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
         init: initial centres of k-means: "random", "public" or "kmeans++" (the last two need public records).
+        warm_start: directory of a released model whose samples the networks learn from before private training (vae, rbm).
+        warm_start_steps: of that learning.
+        warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
     """
 
-    component: Literal["vae", "rbm"] = "vae"
+    component: Literal["vae", "rbm", "gaussian"] = "vae"
     k: int | None = None
     clusters: Literal["auto", "labels", "kmeans", "none"] = "auto"
     hidden: int = 200
@@ -218,6 +226,9 @@ class DPGMConfig:
     gamma: float = 0.01
     n_features: int = 200
     init: Literal["random", "public", "kmeans++"] = "random"
+    warm_start: Path | None = None
+    warm_start_steps: int = 2000
+    warm_start_origin: Literal["records", "public"] = "records"
 
     def __post_init__(self) -> None:
         for name in ("k", "micro_batch"):
@@ -283,6 +294,8 @@ class DPGMConfig:
         from dpgen.nets import BANKS
 
         assert self.k is not None
+        if self.component == "gaussian":
+            raise ValueError("component='gaussian' has no networks to train: fit it with systems.gaussian.fit")
         own = {"vae": ("latent", "depth", "label_weight"), "rbm": ("chains", "gibbs_steps")}[self.component]
         options = {name: getattr(self, name) for name in own}
         make: Callable[..., ModelBank] = BANKS[self.component]

@@ -1,0 +1,148 @@
+"""From a command line to an audit: a system, its privacy and model options, and how to try them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any, Literal
+
+from jsonargparse import ArgumentError, ArgumentParser
+
+from dpgen.cli import DEFAULT_MODEL, _choose, _full_name, _split
+from dpgen.systems import SYSTEMS
+from dpgen.systems.dpgm_options import DPGMPlan
+
+TRAINED = {"sampling_rate": "0.01", "steps": "800"}
+"""Of private training with many canaries, unless other numbers are given: enough for the broken twins to show."""
+
+TRAINED_OFTEN = {"sampling_rate": "0.2", "steps": "10"}
+"""Of private training with one canary, which takes hundreds of trainings."""
+
+SIGMA = "1.2"
+"""Noise of private training where neither it nor epsilon is given."""
+
+QUICK: dict[str, dict[str, str]] = {
+    "dpgm": TRAINED,
+    "dpgan": TRAINED,
+    "mwem": {"rounds": "3"},
+    "mbde": {"steps": "100", "codebook": "64"},
+    "bernstein": {"degree": "4", "bandwidth": "0.2"},
+    "grid_response": {"cells": "4"},
+    "interval_laplace": {"cells": "16"},
+}
+"""Options of small fits, taken where the command line gives no others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """How a claim is tried.
+
+    Arguments:
+        trainings: fits of each of the two data sets, or draws from each where a fit makes many; with several canaries,
+            runs in which a coin decides about each of them. None: 1 run with canaries, else 400 fits or 20,000 draws.
+        canaries: of private training: several, guessed in the same run, or 1, present in one data set alone. None: 1000.
+        share: of all records that the canaries' cluster holds, under schedule="published".
+        accounting: "ledger", or "published": the claim of Acs et al. 2017 for its one-cluster schedule.
+        loader: "poisson", or the broken twin "shuffled".
+        noise: "fresh", or the broken twin "reused".
+        confidence: of the lower bound, in (0, 1): an honest system is flagged with probability at most 1 - confidence.
+        workers: processes; None: one for each CPU.
+        seed: of public randomness and of the canaries' coins.
+        progress_bar: show one.
+        out: JSON file for the finding.
+    """
+
+    trainings: int | None = None
+    canaries: int | None = None
+    share: float = 0.01
+    accounting: Literal["ledger", "published"] = "ledger"
+    loader: Literal["poisson", "shuffled"] = "poisson"
+    noise: Literal["fresh", "reused"] = "fresh"
+    confidence: float = 0.95
+    workers: int | None = None
+    seed: int = 0
+    progress_bar: bool = True
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("trainings", "canaries", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+
+
+@dataclass(frozen=True)
+class AuditJob:
+    """A system with its options, and how to try them."""
+
+    model: str
+    plan: Any
+    config: Any
+    options: AuditOptions
+
+    @property
+    def trained(self) -> bool:
+        """Whether the claim is that of the DP-SGD engine, which can be looked into."""
+        return isinstance(self.plan, DPGMPlan) and getattr(self.config, "component", "") != "gaussian"
+
+
+def parse_audit(arguments: Sequence[str]) -> AuditJob:
+    """Read an audit from command-line arguments: `--model NAME`, and `--key value` of its privacy, its model or the audit.
+
+    Raises:
+        ValueError: in one line, what is wrong and what is allowed.
+    """
+    given = _split(arguments)
+    model = _choose("model", given.pop("model", DEFAULT_MODEL), list(SYSTEMS))
+    sources: dict[str, Callable[..., Any]] = {
+        "privacy": SYSTEMS[model].plan,
+        "model": SYSTEMS[model].config,
+        "audit": AuditOptions,
+    }
+    for key, value in _quick(model, given).items():
+        given.setdefault(key, value)
+    parser = ArgumentParser(exit_on_error=False)
+    for block, source in sources.items():
+        parser.add_class_arguments(source, block)
+    try:
+        made = parser.instantiate(parser.parse_args([f"--{_full_name(key, sources)}={value}" for key, value in given.items()]))
+    except ArgumentError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    job = AuditJob(model, made.privacy, made.model, made.audit)
+    _require_meaning(job)
+    return job
+
+
+def _quick(model: str, given: dict[str, str]) -> dict[str, str]:
+    quick = QUICK.get(model, {})
+    if quick is not TRAINED or given.get("component") == "gaussian":
+        return {} if quick is TRAINED else quick
+    noise = {} if {"epsilon", "sigma_sgd"} & set(given) else {"sigma_sgd": SIGMA}
+    return (TRAINED_OFTEN if given.get("canaries") == "1" else TRAINED) | noise
+
+
+def _require_meaning(job: AuditJob) -> None:
+    """Refuse options that the audit of this system would ignore."""
+    options = job.options
+    changed = [
+        name
+        for name, usual in (("accounting", "ledger"), ("loader", "poisson"), ("noise", "fresh"), ("canaries", None))
+        if getattr(options, name) != usual
+    ]
+    if changed and not job.trained:
+        raise ValueError(f"{changed[0]} is {getattr(options, changed[0])!r}: only systems that DP-SGD trains have that choice")
+
+
+def audit_usage() -> str:
+    """What the command line accepts, for `--help`."""
+    lines = ["usage: audit.py [--model NAME] [--key value ...]", "", f"  --model {', '.join(SYSTEMS)}", "", "audit:"]
+    lines += [f"  --{name:<14} {option.default!r}" for name, option in signature(AuditOptions).parameters.items()]
+    lines += ["", "and the privacy and model options of the system, as train.py --help lists them", ""]
+    lines += ["smaller fits than there, unless options say otherwise:"]
+    for name, quick in {**QUICK, "dpgm, dpgan with --canaries 1": TRAINED_OFTEN}.items():
+        lines.append(f"  {name}: {' '.join(f'--{key} {value}' for key, value in quick.items())}")
+    return "\n".join([*lines, "", "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"])

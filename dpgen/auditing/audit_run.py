@@ -1,0 +1,200 @@
+"""Carry out an audit: many small trainings on several processes, one lower bound."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from dpgen.auditing.audit_options import AuditJob
+from dpgen.auditing.engine_audit import ATTACKS, EngineAudit, train_watched
+from dpgen.auditing.finding import Finding
+from dpgen.auditing.neighbours import BlackBoxAudit, fit_once, with_direction
+from dpgen.files import write_atomically
+from dpgen.metrics.audit import FEWEST, epsilon_lower_bound, one_run_lower_bound
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.systems.dpgan_options import DPGANConfig
+
+_CHUNK = 8  # trainings that a process is sent at once
+_CANARIES, _FITS, _DRAWS = 1000, 400, 20_000
+
+Numbers = npt.NDArray[np.float64]
+
+
+def audit(job: AuditJob) -> Finding:
+    """Try the claim of a job, and write the finding if the job says where.
+
+    Raises:
+        ValueError: too few trainings, or what the system refuses.
+    """
+    finding = audit_engine(job) if job.trained else audit_black_box(job)
+    if job.options.out is not None:
+        write_atomically(job.options.out, finding.to_json())
+    return finding
+
+
+# -- private training ------------------------------------------------------------------------------------------------
+
+
+def audit_engine(job: AuditJob) -> Finding:
+    """White box: guess canaries from the sums that the real engine releases."""
+    options, start = job.options, time.monotonic()
+    config = job.config.critic_config() if isinstance(job.config, DPGANConfig) else job.config
+    task = EngineAudit(
+        plan=job.plan,
+        config=config,
+        canaries=options.canaries or _CANARIES,
+        share=options.share,
+        accounting=options.accounting,
+        loader=options.loader,
+        noise=options.noise,
+        seed=options.seed,
+    )
+    coins = canary_coins(task.canaries, trainings=options.trainings, seed=options.seed)
+    parts = [(task, part) for part in np.array_split(coins, -(-len(coins) // _CHUNK))]
+    scores, claimed = _gather(train_many, parts, job)
+    flat, included = scores.reshape(-1, scores.shape[-1]), torch.from_numpy(coins.reshape(-1))
+    if task.canaries == 1:
+        bound = epsilon_lower_bound(flat[included], flat[~included], job.plan.delta, confidence=options.confidence)
+    else:
+        bound = one_run_lower_bound(flat, included, job.plan.delta, confidence=options.confidence)
+    away = "reversed" if job.plan.relation == "replace_one" else "absent"
+    who = "one canary" if task.canaries == 1 else f"{task.canaries} canaries, each by a coin"
+    return Finding(
+        audited=_in_words(job, task),
+        neighbours=f"{who}, present or {away}",
+        claimed=claimed,
+        claimed_by="the ledger" if options.accounting == "ledger" else "general moments of Acs et al. 2017, as published",
+        delta=job.plan.delta,
+        relation=job.plan.relation,
+        unit="one record",
+        lower_bound=bound.epsilon,
+        confidence=options.confidence,
+        method="many runs" if task.canaries == 1 else "one run" if len(coins) == 1 else "canaries in several runs",
+        attack=ATTACKS[bound.attack],
+        trainings=len(coins),
+        trials=len(flat),
+        seconds=time.monotonic() - start,
+    )
+
+
+def canary_coins(canaries: int, *, trainings: int | None, seed: int) -> npt.NDArray[np.bool_]:
+    """Which canaries are in which training, (runs, m): fair coins, or for a single canary in turns."""
+    if canaries == 1:
+        fits = trainings or _FITS
+        if fits < FEWEST:
+            raise ValueError(f"trainings must be at least {FEWEST} with canaries=1, got {fits}")
+        return np.tile([[True], [False]], (fits, 1))
+    runs = trainings or 1
+    if runs * canaries < 2 * FEWEST:
+        raise ValueError(f"canaries must be at least {2 * FEWEST} over all trainings, got {runs * canaries}")
+    generator = PublicRandomness(seed).spawn("coins").generator
+    return (torch.rand(runs, canaries, generator=generator) < 0.5).numpy()
+
+
+def train_many(task: EngineAudit, coins: npt.NDArray[np.bool_]) -> tuple[Numbers, float]:
+    """Scores (r, m, a) of several trainings and the largest epsilon that one of them claimed."""
+    seen = [train_watched(task, torch.from_numpy(row)) for row in coins]
+    return torch.stack([one.scores for one in seen]).numpy(), max(one.claimed for one in seen)
+
+
+def _in_words(job: AuditJob, task: EngineAudit) -> str:
+    plan = job.plan
+    cost = f"epsilon {plan.epsilon:g}" if plan.sigma_sgd is None else f"sigma {plan.sigma_sgd:g}"
+    engine = f"{job.model}: DP-SGD engine, {cost}, q {plan.sampling_rate:g}, {plan.steps} steps"
+    words = [engine, f"{task.config.clipping} clipping"]
+    if task.config.schedule == "published":
+        words.append(f"one of {task.k} clusters per step, the canaries' holds {task.share:.1%} of the records")
+    if task.loader == "shuffled":
+        words.append("BROKEN TWIN: shuffled loader booked as Poisson")
+    if task.noise == "reused":
+        words.append("BROKEN TWIN: the same noise in every step")
+    return ", ".join(words)
+
+
+# -- everything ------------------------------------------------------------------------------------------------------
+
+
+def audit_black_box(job: AuditJob) -> Finding:
+    """Black box: tell the releases on two worst-case neighbouring data sets apart."""
+    options, start = job.options, time.monotonic()
+    once = BlackBoxAudit(model=job.model, plan=job.plan, config=job.config, trials=1).at_once
+    trials = options.trainings or (_DRAWS if once else _FITS)
+    if trials < FEWEST:
+        raise ValueError(f"trainings must be at least {FEWEST}, got {trials}")
+    task = BlackBoxAudit(model=job.model, plan=job.plan, config=job.config, trials=trials, seed=options.seed)
+    fits = 1 if once else trials
+    sizes = [min(_CHUNK, fits - done) for done in range(0, fits, _CHUNK)]
+    first, claimed_first = _gather(fit_many, [(task, 0, size) for size in sizes], job)
+    second, claimed_second = _gather(fit_many, [(task, 1, size) for size in sizes], job)
+    first, second = with_direction(first, second)
+    ledger = job.plan.open_ledger()
+    bound = epsilon_lower_bound(first, second, ledger.delta, confidence=options.confidence)
+    last = first.shape[1] - 1
+    return Finding(
+        audited=f"{job.model}: {', '.join(f'{name} {value}' for name, value in _spent(job.plan).items())}",
+        neighbours=task.pair().description,
+        claimed=max(claimed_first, claimed_second),
+        claimed_by="the ledger",
+        delta=ledger.delta,
+        relation=ledger.relation,
+        unit=ledger.unit,
+        lower_bound=bound.epsilon,
+        confidence=options.confidence,
+        method="many draws" if once else "many runs",
+        attack="best linear statistic" if bound.attack == last else f"statistic {bound.attack + 1} of {last}",
+        trainings=2 * fits,
+        trials=len(first) + len(second),
+        seconds=time.monotonic() - start,
+    )
+
+
+def _spent(plan: Any) -> dict[str, Any]:
+    """The numbers of a plan that say what it may spend."""
+    shown = ("epsilon", "delta", "draws", "rounds")
+    return {name: value for name, value in vars(plan).items() if name in shown and value is not None}
+
+
+def fit_many(task: BlackBoxAudit, side: int, count: int) -> tuple[Numbers, float]:
+    """Statistics (trials, a) of several fits on one of the two data sets, and the largest epsilon claimed."""
+    pair = task.pair()
+    fits = [fit_once(task, (pair.first, pair.second)[side]) for _ in range(count)]
+    return torch.cat([one.values for one in fits]).numpy(), max(one.claimed for one in fits)
+
+
+# -- processes -------------------------------------------------------------------------------------------------------
+
+
+def _gather(
+    function: Callable[..., tuple[Numbers, float]], parts: Sequence[tuple[Any, ...]], job: AuditJob
+) -> tuple[Tensor, float]:
+    """Results of all parts, joined in order, and the largest claim."""
+    workers = min(job.options.workers or os.cpu_count() or 1, len(parts))
+    with _mapping(workers) as mapped:
+        bar = tqdm(total=len(parts), desc="audit", disable=not job.options.progress_bar, leave=False)
+        values, claims = [], []
+        for found, claimed in mapped(function, *zip(*parts)):
+            values.append(found)
+            claims.append(claimed)
+            bar.update()
+        bar.close()
+    return torch.from_numpy(np.concatenate(values)), max(claims)
+
+
+@contextmanager
+def _mapping(workers: int) -> Iterator[Callable[..., Iterable[tuple[Numbers, float]]]]:
+    """`map`, over fresh processes of one thread each if there is more than one worker."""
+    if workers == 1:
+        yield map
+        return
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield pool.map

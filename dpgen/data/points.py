@@ -1,0 +1,246 @@
+"""Points in a public box: private continuous records, with the public facts that a sampler may use."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+OutOfRange = Literal["clamp", "refuse"]
+FEWEST = 10
+_SHARE_OF_WIDTH = 0.25
+
+
+class Target(Protocol):
+    """A density that is known exactly."""
+
+    def log_prob(self, x: Tensor) -> Tensor: ...
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class PublicScaling:
+    """Where a public reference puts its mass: x is about `location` give or take `scale`, coordinate by coordinate.
+
+    Args:
+        location: shape (d,).
+        scale: shape (d,), > 0.
+        origin: where the two come from, as a phrase for the privacy statement; private records are no such place.
+
+    Example:
+        >>> PublicScaling.of_box(torch.tensor([[0.0, 8.0]])).scale.item()
+        2.0
+    """
+
+    location: Tensor
+    scale: Tensor
+    origin: str
+
+    def __post_init__(self) -> None:
+        for name in ("location", "scale"):
+            object.__setattr__(self, name, torch.as_tensor(getattr(self, name)).detach().to(torch.float64))
+        if self.location.ndim != 1 or self.location.shape != self.scale.shape:
+            shapes = tuple(self.location.shape), tuple(self.scale.shape)
+            raise ValueError(f"location and scale have shapes {shapes[0]} and {shapes[1]}: both must be (d,)")
+        finite = torch.isfinite(self.location) & torch.isfinite(self.scale)
+        if not bool(finite.all()) or not bool((self.scale > 0).all()):
+            raise ValueError(f"location is {self.location.tolist()}, scale {self.scale.tolist()}: finite, and scale > 0")
+        if not self.origin.strip():
+            raise ValueError("origin is empty: say from which public source location and scale come")
+
+    @classmethod
+    def of_box(cls, bounds: Tensor) -> "PublicScaling":
+        """Centre and a quarter of the width of a public box (d, 2)."""
+        low, high = bounds.to(torch.float64).unbind(1)
+        return cls((low + high) / 2, _SHARE_OF_WIDTH * (high - low), "the public bounds")
+
+    @classmethod
+    def standard(cls, d: int) -> "PublicScaling":
+        """Zero and one in every coordinate."""
+        return cls(torch.zeros(d), torch.ones(d), "the standard Gaussian")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Points:
+    """Private points ``x`` in R^d, and points for evaluation, in the user's units.
+
+    Bounds, scaling and the names of the columns are public: they were stated by somebody, never read off the records.
+    The representation shows sizes only.
+
+    Args:
+        name: what the data are called in reports.
+        x: private points (n, d), float64, n >= 10, finite, inside the bounds, no coordinate constant.
+        test_x: points for evaluation (n_test, d); they are not protected.
+        bounds: public box (d, 2), or None for all of R^d.
+        columns: d names; None: x0, x1, ...
+        target: the exact density of synthetic points, if they are.
+        scaling: public; None: from the bounds, or the standard Gaussian without them.
+        notes: sentences for the privacy statement.
+
+    Raises:
+        ValueError: anything else.
+
+    Example:
+        >>> Points("line", torch.arange(10.0)[:, None], torch.ones(2, 1))
+        Points('line': 10 private and 2 test points in 1 dimension, no bounds)
+    """
+
+    name: str
+    x: Tensor
+    test_x: Tensor
+    bounds: Tensor | None = None
+    columns: tuple[str, ...] | None = None
+    target: Target | None = None
+    scaling: PublicScaling | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        x, test_x = (require_points(getattr(self, name), name=name) for name in ("x", "test_x"))
+        object.__setattr__(self, "x", x)
+        object.__setattr__(self, "test_x", test_x)
+        if len(x) < FEWEST:
+            raise ValueError(f"x has {len(x)} points: at least {FEWEST} are needed")
+        if test_x.shape[1] != self.d:
+            raise ValueError(f"test_x has {test_x.shape[1]} columns, x has {self.d}: they must agree")
+        columns = tuple(f"x{i}" for i in range(self.d)) if self.columns is None else tuple(self.columns)
+        if len(set(columns)) != self.d:
+            raise ValueError(f"columns is {columns}: it must have {self.d} different names")
+        object.__setattr__(self, "columns", columns)
+        for i, name in enumerate(columns):
+            if bool((x[:, i] == x[0, i]).all()):
+                raise ValueError(f"column {name!r} is constant: leave it out, it needs no private model")
+        self._set_public()
+
+    def _set_public(self) -> None:
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", require_bounds(self.bounds, self.d))
+            for part in (self.x, self.test_x):
+                place(part, self.bounds, "refuse", self.columns)
+        scaling = self.scaling
+        if scaling is None:
+            scaling = PublicScaling.standard(self.d) if self.bounds is None else PublicScaling.of_box(self.bounds)
+        if not isinstance(scaling, PublicScaling):
+            raise ValueError(
+                f"scaling is a {type(scaling).__name__}: it must be a PublicScaling, which names a public source; a scaler "
+                "fitted on private records releases their statistics for free"
+            )
+        if len(scaling.location) != self.d:
+            raise ValueError(f"scaling has {len(scaling.location)} coordinates, the points have {self.d}")
+        object.__setattr__(self, "scaling", scaling)
+
+    def __repr__(self) -> str:
+        box = "no bounds" if self.bounds is None else "in a public box"
+        sizes = f"{self.n} private and {len(self.test_x)} test points in {self.d} dimension{'s' * (self.d > 1)}"
+        return f"Points({self.name!r}: {sizes}, {box})"
+
+    @property
+    def n(self) -> int:
+        """Number of private points."""
+        return len(self.x)
+
+    @property
+    def d(self) -> int:
+        """Number of coordinates."""
+        return self.x.shape[1]
+
+    @property
+    def location(self) -> Tensor:
+        """Public location (d,) of a reference."""
+        assert self.scaling is not None  # set in __post_init__
+        return self.scaling.location
+
+    @property
+    def scale(self) -> Tensor:
+        """Public scale (d,) of a reference."""
+        assert self.scaling is not None
+        return self.scaling.scale
+
+
+def require_points(x: Tensor, *, name: str = "x") -> Tensor:
+    """A non-empty finite matrix of points, as float64.
+
+    Raises:
+        ValueError: naming row and column of the first value that is not finite, or the shape.
+    """
+    if x.ndim != 2 or x.numel() == 0:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (points, coordinates), both at least 1")
+    x = x.detach().to(torch.float64)
+    wrong = (~torch.isfinite(x)).nonzero()
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise ValueError(f"{name} has {x[row, column].item()} in row {row + 1}, column {column + 1}: it must be finite")
+    return x
+
+
+def require_bounds(bounds: Tensor | Sequence[Sequence[float]], d: int) -> Tensor:
+    """A finite box (d, 2) with low < high in every row, as float64."""
+    box = torch.as_tensor(bounds, dtype=torch.float64)
+    if box.shape != (d, 2) or not bool(torch.isfinite(box).all()) or not bool((box[:, 0] < box[:, 1]).all()):
+        raise ValueError(f"bounds is {box.tolist()}: it must be {d} pairs (low, high), finite, with low < high")
+    return box
+
+
+def place(x: Tensor, bounds: Tensor, out_of_range: OutOfRange, columns: Sequence[str] | None = None) -> Tensor:
+    """Points inside the box (d, 2): moved to its border, or refused.
+
+    Each point is moved by public numbers alone, so clamping costs no privacy.
+
+    Raises:
+        ValueError: a point lies outside and is to be refused, or an unknown `out_of_range`.
+
+    Example:
+        >>> place(torch.tensor([[3.0]]), torch.tensor([[0.0, 1.0]]), "clamp").item()
+        1.0
+    """
+    if out_of_range not in ("clamp", "refuse"):
+        raise ValueError(f"out_of_range is {out_of_range!r}: it must be one of 'clamp', 'refuse'")
+    low, high = bounds.unbind(1)
+    if out_of_range == "clamp":
+        return x.clamp(low, high)
+    outside = ((x < low) | (x > high)).nonzero()
+    if len(outside):
+        row, i = outside[0].tolist()
+        name = f"column {i + 1}" if columns is None else f"column {columns[i]!r}"
+        raise ValueError(
+            f"{name} has {x[row, i]:g} in row {row + 1}, outside its bounds [{low[i]:g}, {high[i]:g}]: widen the public "
+            "bounds or choose out_of_range=clamp"
+        )
+    return x
+
+
+def split_points(
+    name: str,
+    x: Tensor,
+    *,
+    bounds: Tensor | None = None,
+    columns: tuple[str, ...] | None = None,
+    scaling: PublicScaling | None = None,
+    test_fraction: float = 0.2,
+    split_seed: int = 0,
+    notes: tuple[str, ...] = (),
+) -> Points:
+    """Split points (n, d) at random, by a public seed, into a private and a test part.
+
+    Raises:
+        ValueError: test_fraction outside (0, 1), or `Points` refuses.
+    """
+    if not (0 < test_fraction < 1 and math.isfinite(test_fraction)):
+        raise ValueError(f"test_fraction is {test_fraction}: it must be in (0, 1)")
+    x = require_points(x)
+    n_test = min(max(round(test_fraction * len(x)), 1), max(len(x) - 1, 1))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(split_seed))
+    test, train = order[:n_test].sort().values, order[n_test:].sort().values
+    if len(train) < FEWEST:
+        raise ValueError(f"{name} has {len(x)} points, {len(train)} of them to protect: at least {FEWEST} are needed")
+    return Points(
+        name=name,
+        x=x[train],
+        test_x=x[test],
+        bounds=bounds,
+        columns=columns,
+        scaling=scaling,
+        notes=(*notes, "the test points are not protected: evaluation on them adds no noise"),
+    )

@@ -1,0 +1,134 @@
+"""Targets whose density is known exactly: what a private sampler can be measured against without error."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Reading = Literal["variance", "std"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianMixture:
+    r"""Mixture of isotropic Gaussians, $p(x) = \sum_j w_j N(x; \mu_j, v_j I)$, in float64.
+
+    Args:
+        means: $\mu$, shape (k, d).
+        variances: $v$, shape (k,), > 0.
+        weights: $w$, shape (k,), >= 0 with sum 1; None: equal.
+
+    Raises:
+        ValueError: shapes that do not agree, or a value that is not finite or out of range.
+
+    Example:
+        >>> target = GaussianMixture(torch.zeros(1, 1), torch.ones(1))
+        >>> target.log_prob(torch.zeros(1, 1)).item() == -0.5 * math.log(2 * math.pi)
+        True
+        >>> target
+        GaussianMixture(1 component in 1 dimension)
+    """
+
+    means: Tensor
+    variances: Tensor
+    weights: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        weights = torch.full((len(self.means),), 1 / max(len(self.means), 1)) if self.weights is None else self.weights
+        for name, values in (("means", self.means), ("variances", self.variances), ("weights", weights)):
+            object.__setattr__(self, name, values.detach().to(torch.float64))
+            if not bool(torch.isfinite(values).all()):
+                raise ValueError(f"{name} has entries that are not finite: they must all be finite")
+        if self.means.ndim != 2 or self.means.numel() == 0:
+            raise ValueError(f"means has shape {tuple(self.means.shape)}: it must be (k, d), both at least 1")
+        if self.variances.shape != (self.k,) or not bool((self.variances > 0).all()):
+            raise ValueError(f"variances is {self.variances.tolist()}: it must have {self.k} entries > 0")
+        if weights.shape != (self.k,) or bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-6:
+            raise ValueError(f"weights is {weights.tolist()}: it must have {self.k} entries >= 0 with sum 1")
+
+    @property
+    def k(self) -> int:
+        """Number of components."""
+        return len(self.means)
+
+    @property
+    def d(self) -> int:
+        """Dimension."""
+        return self.means.shape[1]
+
+    def __repr__(self) -> str:
+        components, dimensions = "component" + "s" * (self.k > 1), "dimension" + "s" * (self.d > 1)
+        return f"GaussianMixture({self.k} {components} in {self.d} {dimensions})"
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density (n,) in nats at points (n, d).
+
+        Raises:
+            ValueError: x has a wrong shape.
+        """
+        if x.ndim != 2 or x.shape[1] != self.d:
+            raise ValueError(f"x has shape {tuple(x.shape)}: it must be (n, {self.d})")
+        x, weights = x.to(torch.float64), self.weights
+        assert weights is not None  # set in __post_init__
+        squared = torch.stack([(x - mean).square().sum(1) for mean in self.means], dim=1)
+        constant = weights.log() - 0.5 * self.d * (2 * math.pi * self.variances).log()
+        return torch.logsumexp(constant - 0.5 * squared / self.variances, dim=1)
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+        """n independent points (n, d)."""
+        if n < 0:
+            raise ValueError(f"n is {n}: it must be >= 0")
+        assert self.weights is not None
+        component = torch.multinomial(self.weights, n, replacement=True, generator=generator) if n else torch.empty(0).long()
+        noise = torch.randn(n, self.d, generator=generator, dtype=torch.float64)
+        return self.means[component] + self.variances[component, None].sqrt() * noise
+
+    def box(self, stds: float = 6.0) -> Tensor:
+        """Bounds (d, 2) that leave out at most 2 d P(N(0, 1) > stds) of the mass: 4e-9 for two dimensions at 6."""
+        reach = stds * self.variances[:, None].sqrt()
+        return torch.stack([(self.means - reach).amin(0), (self.means + reach).amax(0)], dim=1)
+
+
+def gaussian_ring(modes: int = 8, *, radius: float = 4.0, variance: float = 0.5) -> GaussianMixture:
+    """Gaussians spaced evenly on a circle (Goodfellow 2016; Husain et al. 2018, section 5).
+
+    The papers print neither radius nor covariance; radius 4 and covariance 0.5 I are a choice.
+
+    Example:
+        >>> gaussian_ring()
+        GaussianMixture(8 components in 2 dimensions)
+    """
+    if modes < 1 or not 0 <= radius < math.inf:
+        raise ValueError(f"modes is {modes} and radius {radius}: modes must be >= 1, radius finite and >= 0")
+    angles = 2 * math.pi * torch.arange(modes, dtype=torch.float64) / modes
+    return GaussianMixture(radius * torch.stack([angles.cos(), angles.sin()], 1), torch.full((modes,), variance))
+
+
+def mixture_1d(reading: Reading = "variance") -> GaussianMixture:
+    """(N(0.3, .01) + N(0.5, .1) + N(0.7, .1)) / 3 of Husain et al. 2018, section 5.
+
+    Args:
+        reading: what the second argument means; the papers do not say.
+    """
+    if reading not in ("variance", "std"):
+        raise ValueError(f"reading is {reading!r}: it must be one of 'variance', 'std'")
+    second = torch.tensor([0.01, 0.1, 0.1], dtype=torch.float64)
+    return GaussianMixture(
+        torch.tensor([[0.3], [0.5], [0.7]], dtype=torch.float64), second if reading == "variance" else second**2
+    )
+
+
+def random_gaussians(
+    k: int, *, d: int = 1, variance: float = 0.01, low: float = 0.0, high: float = 1.0, seed: int = 0
+) -> GaussianMixture:
+    """k Gaussians with means uniform in [low, high]^d (Husain et al. 2018, section 5 and Figures 6 to 8).
+
+    Raises:
+        ValueError: k or d below 1, or low not below high.
+    """
+    if k < 1 or d < 1 or not low < high:
+        raise ValueError(f"k is {k}, d {d}, low {low}, high {high}: k and d must be >= 1 and low < high")
+    generator = torch.Generator().manual_seed(seed)
+    means = low + (high - low) * torch.rand(k, d, generator=generator, dtype=torch.float64)
+    return GaussianMixture(means, torch.full((k,), variance))

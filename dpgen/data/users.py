@@ -1,0 +1,180 @@
+"""Users that each hold a distribution over the same public categories, beside a public prior."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+UNIFORM = "uniform"
+"""Origin of the prior when no public knowledge is used."""
+
+PRIVATE = "private histogram"
+"""Origin of a prior that has to be measured on the private users, by a mechanism that pays for it."""
+
+SUM_TOLERANCE = 1e-6
+"""A prior may miss the sum 1 by this much (it is renormalised); more is refused."""
+
+MAX_CELLS = 2**29
+"""Largest table (users x categories, eight bytes each) that is built."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Users:
+    r"""Event counts ``counts`` (u, n) of u users over n public categories; user i holds :math:`P_i = c_i / \sum_j c_{ij}`.
+
+    Private is each user's whole row; the names of users and categories, the groups and the prior are public. The
+    representation shows sizes only.
+
+    Args:
+        name: what the data are called in reports.
+        counts: float64 >= 0 with a positive sum in every row, shape (u, n), n >= 2: events, clicks, sums of ratings.
+        user_names: u different names.
+        categories: n different names.
+        groups: the public group of each user (age, region), or None.
+        prior: PUBLIC distribution over the categories, shape (n,), or None: nothing is known beforehand.
+        prior_origin: where the prior comes from, in words; `UNIFORM` or `PRIVATE` exactly when ``prior`` is None.
+        skipped: users that were left out because they have no events.
+        notes: sentences for the privacy statement.
+
+    Raises:
+        ValueError: if a shape, a name or a value is outside the stated range.
+
+    Example:
+        >>> Users("tiny", torch.tensor([[3.0, 1.0]], dtype=torch.float64), ("ann",), ("tea", "milk"))
+        Users('tiny': 1 users, 2 categories, no groups, prior: uniform)
+    """
+
+    name: str
+    counts: Tensor
+    user_names: tuple[str, ...]
+    categories: tuple[str, ...]
+    groups: tuple[str, ...] | None = None
+    prior: Tensor | None = None
+    prior_origin: str = UNIFORM
+    skipped: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require_counts(self.counts)
+        _require_names("user_names", self.user_names, self.u)
+        _require_names("categories", self.categories, self.n)
+        if self.groups is not None and len(self.groups) != self.u:
+            raise ValueError(f"groups has length {len(self.groups)}, there are {self.u} users: they must agree")
+        if self.skipped < 0:
+            raise ValueError(f"skipped is {self.skipped}: it must be >= 0")
+        if (self.prior is None) != (self.prior_origin in (UNIFORM, PRIVATE)):
+            given = "given" if self.prior is not None else "missing"
+            raise ValueError(f"prior is {given} but prior_origin is {self.prior_origin!r}: they contradict each other")
+        if self.prior is not None:
+            object.__setattr__(self, "prior", checked_prior(self.prior, n=self.n))
+
+    def __repr__(self) -> str:
+        groups = "no groups" if self.groups is None else f"{len(self.group_names)} groups"
+        return f"Users({self.name!r}: {self.u} users, {self.n} categories, {groups}, prior: {self.prior_origin})"
+
+    @property
+    def u(self) -> int:
+        """Number of users."""
+        return len(self.counts)
+
+    @property
+    def n(self) -> int:
+        """Number of categories."""
+        return self.counts.shape[1]
+
+    @property
+    def distributions(self) -> Tensor:
+        """Each user's distribution, float64, shape (u, n), rows that sum to 1."""
+        return normalised(self.counts)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups that occur, sorted; numbers in numeric order before names."""
+        return tuple(sorted(set(self.groups or ()), key=natural_order))
+
+    def of_group(self, name: str) -> "Users":
+        """The users of one group.
+
+        Raises:
+            ValueError: if there is no such group.
+        """
+        if self.groups is None or name not in self.groups:
+            choices = ", ".join(self.group_names[:20]) or "none: the users have no groups"
+            raise ValueError(f"group is {name!r}: it must be one of {choices}")
+        rows = [row for row, group in enumerate(self.groups) if group == name]
+        return replace(
+            self,
+            counts=self.counts[rows],
+            user_names=tuple(self.user_names[row] for row in rows),
+            groups=tuple(name for _ in rows),
+        )
+
+
+def normalised(counts: Tensor) -> Tensor:
+    """Rows of counts (u, n) divided by their sums, without overflow.
+
+    Example:
+        >>> normalised(torch.tensor([[1.0, 3.0]], dtype=torch.float64)).tolist()
+        [[0.25, 0.75]]
+    """
+    scaled = counts / counts.amax(dim=-1, keepdim=True)
+    return scaled / scaled.sum(dim=-1, keepdim=True)
+
+
+def checked_prior(prior: Tensor, *, n: int, name: str = "prior") -> Tensor:
+    """The prior (n,) in float64, renormalised.
+
+    Raises:
+        ValueError: if it has another shape, a negative or infinite entry, or a sum further than 1e-6 from 1.
+    """
+    if prior.shape != (n,):
+        raise ValueError(f"{name} has shape {tuple(prior.shape)}: it must be ({n},), one probability for each category")
+    values = prior.to(torch.float64)
+    wrong = ~(torch.isfinite(values) & (values >= 0))
+    if bool(wrong.any()):
+        where = int(wrong.nonzero()[0])
+        raise ValueError(f"{name} has {values[where]:g} in entry {where + 1}: it must be a finite number >= 0")
+    total = float(values.sum())
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise ValueError(f"{name} sums to {total:.8g}: it must sum to 1 within {SUM_TOLERANCE:g}")
+    return values / total
+
+
+def natural_order(name: str) -> tuple[int, int, str]:
+    """Sorting key: numbers in numeric order, then names in alphabetical order.
+
+    Example:
+        >>> sorted(["10", "b", "9", "a"], key=natural_order)
+        ['9', '10', 'a', 'b']
+    """
+    return (0, int(name), name) if name.isdecimal() and len(name) < 100 else (1, 0, name)
+
+
+def _require_counts(counts: Tensor) -> None:
+    if counts.ndim != 2 or counts.dtype != torch.float64:
+        raise ValueError(
+            f"counts has shape {tuple(counts.shape)} and {counts.dtype}: it must be (users, categories) of float64"
+        )
+    if len(counts) == 0:
+        raise ValueError("counts holds no users: at least one user with events is needed")
+    if counts.shape[1] < 2:
+        raise ValueError(f"counts has {counts.shape[1]} categories: at least 2 are needed, one alone says nothing")
+    wrong = ~(torch.isfinite(counts) & (counts >= 0))
+    if bool(wrong.any()):
+        row, column = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"counts has {counts[row, column]:g} in row {row + 1}, column {column + 1}: it must be finite and >= 0"
+        )
+    empty = counts.amax(dim=1) == 0
+    if bool(empty.any()):
+        raise ValueError(f"counts has no events in row {int(empty.nonzero()[0]) + 1}: users without events must be left out")
+
+
+def _require_names(what: str, names: Sequence[str], length: int) -> None:
+    if len(names) != length:
+        raise ValueError(f"{what} has length {len(names)}: it must have {length}, as counts has")
+    if len(set(names)) != length:
+        [(repeated, _)] = Counter(names).most_common(1)
+        raise ValueError(f"{what} names {repeated!r} more than once")

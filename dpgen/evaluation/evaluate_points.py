@@ -1,0 +1,228 @@
+"""How well private draws, or a released density, follow the points: likelihood, mode coverage, the distance to the optimum."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.data.points import Points
+from dpgen.evaluation.density_figures import densities_figure
+from dpgen.evaluation.evaluation import Evaluation
+from dpgen.files import write_atomically
+from dpgen.metrics.densities import (
+    Quadrature,
+    dense_threshold,
+    mode_coverage,
+    negative_log_likelihood,
+    optimal_mollification,
+)
+from dpgen.release import Draws, PublicModel, Release
+from dpgen.report import Score
+from dpgen.statement import PrivacyStatement, rounded_up
+
+NOT_COVERED = (
+    "metrics, pictures and certificates of the evaluation look at the test points and at the density behind the draws, "
+    "which is private: computed on private data, not for release"
+)
+"""What a statement says about the files of an evaluation."""
+
+_NODES = {1: 6001, 2: 241}
+_REACH = 8.0
+_PUBLIC_POINTS = 2**16
+_SYNTHETIC = 10_000
+_KERNELS = 2_000
+_CHUNK = 2**13
+_MARK = "computed on private data, not for release"
+
+
+def privacy_model(statement: PrivacyStatement) -> str:
+    """Whom a guarantee protects, in a few words that stand beside every figure.
+
+    Example:
+        >>> from dpgen.privacy.ledger import Budget, Ledger
+        >>> privacy_model(PrivacyStatement.from_ledger(Ledger(Budget(1.0, 0.0), unit="one record")))
+        'central eps 0, one record, add-remove'
+    """
+    epsilon = rounded_up(statement.epsilon)
+    if "whole data set" in statement.unit:
+        return f"integral eps {epsilon} for {sum(m['count'] for m in statement.mechanisms)} draws"
+    return f"central eps {epsilon}, {statement.unit}, {statement.relation.replace('_', '-')}"
+
+
+def evaluate_points(release: Release, points: Points, *, seed: int) -> Evaluation:
+    """Scores against the exact target where there is one, else against the test points, and pictures in 1-D and 2-D.
+
+    Integrals are by quadrature up to two dimensions, beyond by 2^16 public points of the reference. The reference Q0 alone
+    is the baseline of every score, the target itself is "real"; the best that the release's box allows has a score of its own.
+
+    Files: certificates.csv (where the sampler has some), density.png, and samples.csv of a released model.
+
+    Raises:
+        ValueError: the release shows no density to evaluate.
+    """
+    view = _view(release, points, seed)
+    scores = view.exact_scores() if points.target is not None and points.d <= 2 else view.test_scores()
+    pictures: dict[str, Callable[[Path], object]] = {}
+    if view.rule is not None:
+        pictures["density.png"] = view.picture
+    rows: list[dict[str, Any]] = getattr(getattr(release, "origin", None), "certificates", list)()
+    if rows:
+        pictures["certificates.csv"] = lambda path: write_certificates(rows, path)
+    released = {}
+    if isinstance(release, PublicModel):
+        released["samples.csv"] = release.sample(_SYNTHETIC, seed=seed).save
+    return Evaluation(scores=scores, released=released, pictures=pictures)
+
+
+def write_certificates(rows: list[dict[str, Any]], path: Path) -> None:
+    """A table whose first column says that it is not for release."""
+    table = pd.DataFrame(rows)
+    table = table.drop(columns=[name for name in ("note",) if name in table])
+    table.insert(0, "status", _MARK)
+    write_atomically(path, table.to_csv(index=False))
+
+
+class _View:
+    """A density q beside its reference q0, at nodes with known masses and at the test points."""
+
+    def __init__(self, points: Points, name: str, nodes: Tensor, log_volume: Tensor, rule: Quadrature | None) -> None:
+        self.points, self.name, self.nodes, self.log_volume, self.rule = points, name, nodes, log_volume, rule
+        self.box: tuple[float, float] | None = None
+        self.draws: Tensor | None = None
+
+    def set_densities(self, log_q: Callable[[Tensor], Tensor], log_q0: Callable[[Tensor], Tensor]) -> None:
+        self.log_q, self.test_q = self._normalised(log_q)
+        self.log_q0, self.test_q0 = self._normalised(log_q0)
+
+    def _normalised(self, log_density: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        at_nodes = log_density(self.nodes)
+        constant = torch.logsumexp(at_nodes + self.log_volume, 0)
+        return at_nodes - constant, log_density(self.points.test_x) - constant
+
+    def exact_scores(self) -> list[Score]:
+        rule, target = self.rule, self.points.target
+        assert rule is not None
+        assert target is not None
+        log_p = rule.normalised(target.log_prob(self.nodes))
+        nll, ideal, start = (negative_log_likelihood(log_p, q, rule) for q in (self.log_q, log_p, self.log_q0))
+        scores = [self._score("negative log-likelihood, nats", nll, ideal, start, "lower")]
+        if self.box is not None:
+            low, high = self.box
+            best = negative_log_likelihood(log_p, optimal_mollification(log_p, self.log_q0, rule, low=low, high=high), rule)
+            scores.append(self._score("share of the optimal mollification's gain", (start - nll) / (start - best), None, 0.0))
+        covered, most, least = (mode_coverage(log_p, q, rule) for q in (self.log_q, log_p, self.log_q0))
+        return [*scores, self._score("mode coverage", covered, most, least)]
+
+    def test_scores(self) -> list[Score]:
+        scores = [
+            self._score(
+                "negative log-likelihood of test points, nats",
+                -float(self.test_q.mean()),
+                None,
+                -float(self.test_q0.mean()),
+                "lower",
+            )
+        ]
+        covered = []
+        for at_nodes, at_test in ((self.log_q, self.test_q), (self.log_q0, self.test_q0)):
+            threshold = dense_threshold(at_nodes, at_nodes + self.log_volume)
+            covered.append(float((at_test >= threshold).to(torch.float64).mean()))
+        scores.append(self._score("mode coverage of test points", covered[0], None, covered[1]))
+        return scores
+
+    def _score(
+        self, measure: str, value: float, real: float | None, chance: float, better: Literal["higher", "lower"] = "higher"
+    ) -> Score:
+        return Score(f"{measure} [{self.name}]", value, real=real, chance=chance, better=better, baseline="Q0 alone")
+
+    def picture(self, path: Path) -> None:
+        assert self.rule is not None
+        shown = {"Q0": self.log_q0, self.name: self.log_q}
+        if self.points.target is not None:
+            shown = {"target": self.rule.normalised(self.points.target.log_prob(self.nodes)), **shown}
+        densities_figure(shown, self.rule, path, points=self.draws)
+
+
+def _view(release: Release, points: Points, seed: int) -> _View:
+    origin = getattr(release, "origin", None)
+    name = privacy_model(release.statement)
+    if origin is not None and hasattr(origin, "log_ratio") and hasattr(origin, "reference"):
+        reference = origin.reference
+        nodes, log_volume, rule = _nodes(points, reference, origin, seed)
+        view = _View(points, name, nodes, log_volume, rule)
+        view.set_densities(lambda x: reference.log_prob(x) + origin.log_ratio(x), reference.log_prob)
+        if hasattr(origin, "box"):
+            view.box = (origin.box.low, origin.box.high)
+    elif isinstance(release, PublicModel):
+        uniform = _Uniform(points)
+        nodes, log_volume, rule = _nodes(points, uniform, None, seed)
+        view = _View(points, name, nodes, log_volume, rule)
+        view.set_densities(_density(release, points.d, seed), uniform.log_prob)
+    else:
+        raise ValueError(f"release is a {type(release).__name__} without a density or an origin that has one")
+    if isinstance(release, Draws) and list(release.table.columns) == list(points.columns or ()):
+        view.draws = torch.from_numpy(release.table.to_numpy(copy=True)).to(torch.float64)
+    return view
+
+
+def _density(model: PublicModel, d: int, seed: int) -> Callable[[Tensor], Tensor]:
+    """Log density of a released model: its own, or a kernel estimate from its samples, whose error is the model's."""
+    if hasattr(model, "log_prob"):
+        own: Callable[[Tensor], Tensor] = model.log_prob
+        return own
+    drawn = getattr(model.sample(_KERNELS, seed=seed), "x", None)
+    if not isinstance(drawn, Tensor) or drawn.shape != (_KERNELS, d):
+        raise ValueError(f"release is a {type(model).__name__}: its samples must have points x of {d} columns")
+    x = drawn.to(torch.float64)
+    width = (x.std(0) * (4 / (d + 2) / len(x)) ** (1 / (d + 4))).clamp_min(1e-3)  # Silverman 1986, equation 4.15
+    return lambda y: kernel_density(y, x, width)
+
+
+def kernel_density(y: Tensor, x: Tensor, width: Tensor) -> Tensor:
+    """Log of the Gaussian kernel density estimate from x (n, d) with standard deviations `width` (d,), at y (m, d)."""
+    scaled = x / width
+    constant = math.log(len(x)) + (width.log() + 0.5 * math.log(2 * math.pi)).sum()
+    parts = [torch.logsumexp(-0.5 * torch.cdist(part / width, scaled).square(), 1) for part in y.split(_CHUNK)]
+    return torch.cat(parts) - constant
+
+
+class _Uniform:
+    """Uniform on the points' bounds: what is known without any data."""
+
+    def __init__(self, points: Points) -> None:
+        if points.bounds is None:
+            raise ValueError("bounds is None; a released density lives in a public box")
+        self.bounds = points.bounds
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        low, high = self.bounds.unbind(1)
+        inside = ((x >= low) & (x <= high)).all(1)
+        return torch.where(inside, -(high - low).log().sum(), -torch.inf)
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+        low, high = self.bounds.unbind(1)
+        return low + (high - low) * torch.rand(n, len(low), generator=generator, dtype=torch.float64)
+
+
+def _nodes(points: Points, reference: Any, origin: Any, seed: int) -> tuple[Tensor, Tensor, Quadrature | None]:
+    """Nodes (m, d), the logarithm of their volumes (m,) or (), and the rule in one and two dimensions."""
+    if points.d > 2:
+        nodes = reference.sample(_PUBLIC_POINTS, generator=torch.Generator().manual_seed(seed))
+        return nodes, -reference.log_prob(nodes) - math.log(len(nodes)), None
+    bounds = getattr(reference, "bounds", None)
+    if bounds is None:
+        reach = _REACH * reference.scale
+        bounds = torch.stack([reference.location - reach, reference.location + reach], 1)
+        if points.bounds is not None:
+            low, high = torch.stack([bounds, points.bounds]).unbind(2)
+            bounds = torch.stack([low.amin(0), high.amax(0)], 1)
+    per_axis = _NODES[points.d]
+    lattice = getattr(origin, "lattice", None)
+    if lattice is not None:  # whole nodes in every cell: the density jumps between them
+        per_axis = lattice.per_axis * math.ceil(per_axis / lattice.per_axis)
+    rule = Quadrature(bounds, per_axis)
+    return rule.nodes, torch.tensor(math.log(rule.weight), dtype=torch.float64), rule

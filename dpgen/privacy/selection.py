@@ -1,0 +1,170 @@
+r"""Exact draws of the exponential mechanism over domains far too large to list.
+
+A candidate of score q is drawn with probability proportional to $e^{\lambda q}$. Candidates come in blocks with a common
+ceiling on $\lambda q$. A ceiling rounded up to a power of two turns the proposal into one uniform integer below
+$\sum_b \mathrm{size}_b 2^{e_b}$; the candidate is kept with probability $e^{\lambda q} 2^{-e_b}$, and the whole draw is
+repeated otherwise. Every decision is settled as in `discrete`: in doubles, or with 320 bits when they are too close.
+So draws are within $2^{-128}$ (total variation) of the exact distribution. Like every rejection sampler it takes a time
+that depends on the scores; timing is not part of the guarantee.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from dpgen.privacy.noise import SecureSource, require_secure
+
+Sizes = npt.NDArray[np.uint64]
+Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+LogWeight = Callable[[int, int], Fraction | None]
+
+_SPAN = 320  # classes of ceilings below the highest; the rest joins the lowest of them
+_ROUNDING = 1e-6  # ceilings may be this much too low for rounding errors
+_BITS = 192
+_PRECISION = 320
+_TRIES = 32  # proposals and coins drawn together
+
+_compile = numba.njit(nogil=True, cache=True)
+
+
+def uniform_integers(source: SecureSource, below: int, count: int) -> list[int]:
+    """Draw `count` independent uniform integers in [0, below), exactly.
+
+    Raises:
+        ValueError: below < 1.
+
+    >>> uniform_integers(SecureSource(), 1, 3)
+    [0, 0, 0]
+    """
+    if below < 1:
+        raise ValueError(f"below is {below!r}; it must be a whole number >= 1")
+    width = ((below - 1).bit_length() + 7) // 8 or 1
+    surplus = 8 * width - (below - 1).bit_length()
+    found: list[int] = []
+    while len(found) < count:
+        stock = source.random_bytes(2 * width * (count - len(found)))
+        numbers = (int.from_bytes(stock[i : i + width], "big") >> surplus for i in range(0, len(stock), width))
+        found.extend(number for number in numbers if number < below)
+    return found[:count]
+
+
+def exponential_coin(source: SecureSource, exponent: Fraction, *, halvings: int = 0, digits: int | None = None) -> bool:
+    r"""True with probability $e^x 2^{-h}$, to within $2^{-192}$.
+
+    Arguments:
+        exponent: x, any rational number with $e^x 2^{-h} \le 1$.
+        halvings: h, negative for doublings.
+        digits: 192 uniform bits, drawn here if not given.
+
+    Raises:
+        ValueError: the probability exceeds 1.
+    """
+    if digits is None:
+        digits = int.from_bytes(source.random_bytes(_BITS // 8), "big")
+    x = float(exponent) - halvings * math.log(2)
+    margin = 1e-9 + 1e-15 * (abs(float(exponent)) + abs(halvings))
+    if x > margin:
+        raise ValueError(f"exponent is {float(exponent)!r} with {halvings} halvings; the probability must be at most 1")
+    probability, uniform = math.exp(min(x, 0.0)), digits * 2.0**-_BITS
+    if abs(uniform - probability) > margin:
+        return uniform < probability
+    return _exact_coin(digits, exponent, halvings)
+
+
+def _exact_coin(digits: int, exponent: Fraction, halvings: int) -> bool:
+    from mpmath import MPContext  # type: ignore[import-untyped]
+
+    context: Any = MPContext()  # mpmath's shared context is not safe between threads
+    context.prec = _PRECISION
+    power = context.exp(context.mpf(exponent.numerator) / exponent.denominator) * context.mpf(2) ** -halvings
+    return bool(context.mpf(2 * digits + 1) * context.mpf(2) ** -(_BITS + 1) < power)
+
+
+def laplace_exceeds(source: SecureSource, gap: Fraction, rate: Fraction) -> bool:
+    r"""True with probability $P(L \ge g)$, L Laplace of scale 1/rate: a noisy comparison without a noisy number.
+
+    >>> laplace_exceeds(SecureSource(), Fraction(-10**6), Fraction(1))
+    True
+    """
+    tail = exponential_coin(source, -abs(gap) * rate, halvings=1)
+    return tail if gap >= 0 else not tail
+
+
+@_compile
+def _classes(ceilings: Reals, sizes: Sizes, top: int, exponents: Integers, totals: Sizes) -> None:
+    """Round ceilings (nats) up to powers of two, count candidates in each power; exponents are below `top`, >= 0."""
+    for b in range(ceilings.size):
+        below = top - math.ceil(ceilings[b] * 1.4426950408889634 + 1e-6)
+        exponents[b] = min(max(below, 0), totals.size - 1)
+        totals[exponents[b]] += sizes[b]
+
+
+@_compile
+def _locate(exponents: Integers, sizes: Sizes, wanted: int, rank: np.uint64) -> tuple[int, np.uint64]:
+    """Block of the candidate number `rank` among those of class `wanted`, and its number inside the block."""
+    for b in range(exponents.size):
+        if exponents[b] == wanted:
+            if rank < sizes[b]:
+                return b, rank
+            rank -= sizes[b]
+    return -1, rank
+
+
+def exponential_mechanism(source: SecureSource, sizes: Sizes, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
+    r"""Draw one candidate with probability proportional to $e^{w}$; returns its block and its number in the block.
+
+    With $w = \lambda q$ and a score that neighbours change by at most D the draw is $2 \lambda D$-DP, and
+    $\lambda^2 D^2 / 2$-zCDP (McSherry and Talwar 2007; bounded range: Dong, Durfee and Rogers 2020, Cesar and Rogers 2021).
+
+    Arguments:
+        source: where the bits come from.
+        sizes: (m,) uint64, how many candidates each block has; together below 2^64.
+        ceilings: (m,) float64, an upper bound on w within each block, to $10^{-6}$.
+        log_weight: exact w of a candidate (block, number), or None for a number that stands for no candidate.
+
+    Raises:
+        TypeError: source is no SecureSource.
+        ValueError: no candidates, shapes differ, a ceiling is not finite, or a weight above its ceiling turned up.
+
+    >>> w = [Fraction(0), Fraction(-1000)]
+    >>> exponential_mechanism(SecureSource(), np.ones(2, np.uint64), np.array([0.0, -1000.0]), lambda b, i: w[b])
+    (0, 0)
+    """
+    require_secure(source)
+    if sizes.shape != ceilings.shape or sizes.ndim != 1 or not sizes.any():
+        raise ValueError(
+            f"sizes and ceilings have shapes {sizes.shape} and {ceilings.shape}; they must be (m,) with a candidate"
+        )
+    if not np.isfinite(ceilings).all():
+        raise ValueError("ceilings hold NaN or infinite entries; they must be finite")
+    sizes = sizes.astype(np.uint64)
+    top = math.ceil(float(ceilings[sizes > 0].max()) / math.log(2) + _ROUNDING)
+    exponents, totals = np.empty(sizes.size, np.int64), np.zeros(_SPAN, np.uint64)
+    _classes(ceilings, sizes, top, exponents, totals)
+    counts = [int(total) for total in totals]
+    mass = sum(count << (_SPAN - 1 - e) for e, count in enumerate(counts))
+    while True:
+        coins = source.random_bytes(_TRIES * _BITS // 8)
+        for i, ticket in enumerate(uniform_integers(source, mass, _TRIES)):
+            chosen, rank = _class_of(ticket, counts)
+            block, number = _locate(exponents, sizes, chosen, np.uint64(rank))
+            weight = log_weight(int(block), int(number))
+            digits = int.from_bytes(coins[i * _BITS // 8 : (i + 1) * _BITS // 8], "big")
+            if weight is not None and exponential_coin(source, weight, halvings=top - chosen, digits=digits):
+                return int(block), int(number)
+
+
+def _class_of(ticket: int, counts: list[int]) -> tuple[int, int]:
+    """The class of powers of two that a uniform ticket falls in, and the candidate's rank in it."""
+    for e, count in enumerate(counts):
+        width = count << (_SPAN - 1 - e)
+        if ticket < width:
+            return e, ticket >> (_SPAN - 1 - e)
+        ticket -= width
+    raise AssertionError("the ticket was drawn below the sum of all classes")

@@ -1,0 +1,103 @@
+"""Figure 2 of Husain et al. (2020): what a mollifier is, and how scaling and shifting brings densities into one."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from dpgen.files import write_atomically
+from dpgen.report import _figure, _save
+from dpgen.systems.finite.mollifiers import mollifier_epsilon, mollifier_ranges, mollify_density
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {1.0: "tab:red", 0.2: "tab:blue"}
+"""The two values of epsilon in the paper, and its colours."""
+
+
+def reproduce_mollifier(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
+    """Left: two mollifiers on [0, 1] and the ranges that belong to the smaller epsilon; right: scale and shift.
+
+    The densities are our own: the figure of the paper is a sketch. Files: mollifier.png and mollifier.csv.
+
+    Arguments:
+        out: directory of the picture and the table.
+        data_root: not needed.
+        quick: fewer points on the axis.
+        seed: not needed, nothing is random.
+
+    Returns:
+        The least epsilon of each set that was drawn, measured on the curves.
+    """
+    x = (torch.arange(101 if quick else 1001, dtype=torch.float64) + 0.5) / (101 if quick else 1001)
+    members = {epsilon: members_of(epsilon, x) for epsilon in tqdm(COLOURS, desc="mollifier", leave=False)}
+    rows = [
+        {"epsilon": epsilon, "density": name, "x": place, "value": value}
+        for epsilon, curves in members.items()
+        for name, curve in curves.items()
+        for place, value in zip(x.tolist(), curve.tolist())
+    ]
+    write_atomically(out / "mollifier.csv", pd.DataFrame(rows).to_csv(index=False))
+    figure = _figure(9.0, 3.6)
+    left, right = figure.subplots(1, 2)
+    _draw_members(left, x, members)
+    _draw_scaling(right, x)
+    _save(figure, out / "mollifier.png")
+    found = [f"eps {e:g}: largest log-ratio on the curves {measured(curves):.4f}" for e, curves in members.items()]
+    return "\n".join([*found, f"picture and table in {out}"])
+
+
+def densities() -> dict[str, tuple[Callable[[Tensor], Tensor], tuple[float, float]]]:
+    """Densities on [0, 1] with their exact bounds (m, M)."""
+
+    def wave(x: Tensor) -> Tensor:
+        return 1 + 0.6 * torch.cos(4 * math.pi * x)
+
+    def arch(x: Tensor) -> Tensor:
+        return 6 * x * (1 - x)
+
+    def ramp(x: Tensor) -> Tensor:
+        return 2 * x
+
+    return {"wave": (wave, (0.4, 1.6)), "arch": (arch, (0.0, 1.5)), "ramp": (ramp, (0.0, 2.0))}
+
+
+def members_of(epsilon: float, x: Tensor) -> dict[str, Tensor]:
+    """The densities brought into the epsilon-mollifier of all densities within [exp(-eps/2), exp(eps/2)], at x."""
+    return {name: mollify_density(f, epsilon, bounds=bounds)(x) for name, (f, bounds) in densities().items()}
+
+
+def measured(curves: dict[str, Tensor]) -> float:
+    """Largest log-ratio of any two curves at one place."""
+    return mollifier_epsilon(torch.stack(list(curves.values())))
+
+
+def _draw_members(axes: "Axes", x: Tensor, members: dict[float, dict[str, Tensor]]) -> None:
+    smaller = min(members)
+    ranges = mollifier_ranges(smaller)
+    axes.axhspan(*ranges["necessary"], color="lightblue", alpha=0.5, label=f"necessary, eps {smaller:g}", linewidth=0)
+    axes.axhspan(*ranges["sufficient"], color="steelblue", alpha=0.5, label=f"sufficient, eps {smaller:g}", linewidth=0)
+    for epsilon, curves in members.items():
+        for i, curve in enumerate(curves.values()):
+            label = f"eps {epsilon:g}" if i == 0 else None
+            axes.plot(x.numpy(), curve.numpy(), color=COLOURS[epsilon], linewidth=1.2, label=label)
+    axes.axhline(1, color="0.5", linewidth=0.6)
+    axes.set(xlabel="x", ylabel="density", ylim=(0, None), title="members of two mollifiers")
+    axes.legend(frameon=False, fontsize=7)
+
+
+def _draw_scaling(axes: "Axes", x: Tensor) -> None:
+    low, high = mollifier_ranges(1.0)["sufficient"]
+    axes.axhspan(low, high, color="mistyrose", linewidth=0)
+    for i, (name, (f, bounds)) in enumerate(densities().items()):
+        mollified = mollify_density(f, 1.0, bounds=bounds)
+        axes.plot(x.numpy(), f(x).numpy(), color=f"C{i}", linewidth=0.9, linestyle="--")
+        axes.plot(x.numpy(), mollified(x).numpy(), color=f"C{i}", linewidth=1.6, label=f"{name}: scale {mollified.scale:.3f}")
+    axes.set(xlabel="x", ylim=(0, None), title="scale and shift to eps 1")
+    axes.legend(frameon=False, fontsize=7)

@@ -1,0 +1,257 @@
+"""The Bernstein mechanism on a kernel density estimate (Alda and Rubinstein 2017): a released density, centrally private."""
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.files import write_atomically
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.release import PublicModel
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.continuous.cells import PointData, require_box
+from dpgen.systems.continuous.draw_plan import RecordPlan
+
+_BITS = 24  # of a record's integer weight, over all axes: sums of 2^28 records stay exact in doubles
+_LARGEST_SCALE = 1e12
+_MOST_COEFFICIENTS = 2**20
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class BernsteinConfig:
+    """Public choices of the Bernstein mechanism; choosing them by cross-validation on the private points would leak.
+
+    Arguments:
+        degree: k of the polynomial on each axis; there are (k + 1)^d coefficients.
+        bandwidth: standard deviation of the Gaussian kernel, as a share of the box's width.
+        iterations: order of the iterated Bernstein operator, 1 for the plain one; higher orders amplify the noise.
+        postprocess: how coefficients become a density: "project" to the nearest non-negative ones of the same sum, or
+            "shift" by the lowest and rescale, as Husain et al. 2018 do.
+        floor: share of the uniform density that is mixed in, so that no point of the box has density 0.
+    """
+
+    degree: int = 60
+    bandwidth: float = 0.03
+    iterations: int = 1
+    postprocess: Literal["project", "shift"] = "project"
+    floor: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name, most in (("degree", 2**14), ("iterations", 10)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ValueError(f"{name} is {value!r}; it must be a whole number in [1, {most}]")
+        if not 0 < self.bandwidth <= 1:
+            raise ValueError(f"bandwidth is {self.bandwidth!r}; it must be in (0, 1]")
+        if self.postprocess not in ("project", "shift"):
+            raise ValueError(f"postprocess is {self.postprocess!r}; it must be one of 'project', 'shift'")
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"floor is {self.floor!r}; it must be in [0, 1]")
+
+
+def kernel_mass(degree: int, bandwidth: float) -> float:
+    r"""Certified largest L1 norm of one record's kernel values on the lattice: $\max_y \sum_\nu e^{-(\nu/k - y)^2 / (2h^2)}$.
+
+    $\le \sum_{\nu \in \mathbb{Z}} e^{-(\nu/k)^2 / (2h^2)}$: the whole lattice has more points, and by Poisson's summation
+    formula its sum is a cosine series in y with positive coefficients, largest at y = 0. Alda and Rubinstein (2017,
+    Definition 4) take k + 1 times the largest single coefficient instead, which is 2 to 13 times more.
+
+    >>> round(kernel_mass(100, 0.05), 6) == round(100 * 0.05 * math.sqrt(2 * math.pi), 6)
+    True
+    """
+    reach = math.ceil(40 * degree * bandwidth) + 1
+    terms = [math.exp(-0.5 * (nu / (degree * bandwidth)) ** 2) for nu in range(1, reach)]
+    return (1 + 2 * math.fsum(terms)) * (1 + 1e-12)
+
+
+def record_weights(y: Tensor, *, degree: int, bandwidth: float, units: int) -> Tensor:
+    """Kernel values of records y (n,) in [0, 1] on the lattice, as whole numbers (n, k + 1) whose rows sum to at most units.
+
+    The certificate `kernel_mass` sets the scale; rows are scaled down if rounding should ever pass it.
+    """
+    lattice = torch.arange(degree + 1, dtype=torch.float64) / degree
+    values = (-0.5 * ((lattice - y[:, None]) / bandwidth).square()).exp()
+    weights = (values * (units / kernel_mass(degree, bandwidth))).floor()
+    return (weights * (units / weights.sum(1, keepdim=True).clamp_min(1)).clamp_max(1)).floor()
+
+
+def lattice_sums(y: Tensor, *, degree: int, bandwidth: float) -> tuple[Tensor, int]:
+    """Sums over records y (n, d) in [0, 1]^d of their product weights, int64 ((k + 1)^d), and one record's most L1 norm."""
+    d = y.shape[1]
+    units = 2 ** (_BITS // d)
+    total = torch.zeros([degree + 1] * d, dtype=torch.float64)
+    letters = "abcdefgh"[:d]
+    pattern = ",".join(f"z{letter}" for letter in letters) + "->" + letters
+    for part in y.split(_CHUNK):
+        axes = [record_weights(part[:, i], degree=degree, bandwidth=bandwidth, units=units) for i in range(d)]
+        total += torch.einsum(pattern, *axes)
+    return total.to(torch.int64), units**d
+
+
+def noisy_sums(y: Tensor, *, config: BernsteinConfig, epsilon: float, ledger: Ledger, group_size: int = 1) -> Tensor:
+    """The mechanism: charge the ledger, then add discrete Laplace noise to the lattice sums; float64 ((k + 1)^d).
+
+    Formal guarantee: pure epsilon for the ledger's relation, group_size records at a time. One record moves the integer
+    sums by at most `units` in L1 norm (add/remove) or twice that (replace).
+    """
+    sums, sensitivity = lattice_sums(y, degree=config.degree, bandwidth=config.bandwidth)
+    sensitivity *= group_size * (2 if ledger.relation == "replace_one" else 1)
+    scale = math.nextafter(sensitivity / epsilon, math.inf)
+    if scale > _LARGEST_SCALE:
+        raise ValueError(
+            f"epsilon is {epsilon!r}; for group_size {group_size} it must be >= {sensitivity / _LARGEST_SCALE:.3g}"
+        )
+    ledger.charge(pure_event(epsilon), 1, note=f"Bernstein mechanism: {config.degree + 1}^{y.shape[1]} coefficients")
+    noise = SecureSource().discrete_laplace(*sums.shape, scale=scale)
+    return (sums + noise).to(torch.float64)
+
+
+def basis(u: Tensor, degree: int) -> Tensor:
+    """Bernstein polynomials (m, k + 1) of degree k at u (m,) in [0, 1]."""
+    nu = torch.arange(degree + 1, dtype=torch.float64)
+    logs = torch.lgamma(torch.tensor(degree + 1.0, dtype=torch.float64)) - torch.lgamma(nu + 1) - torch.lgamma(degree - nu + 1)
+    u = u[:, None].to(torch.float64)
+    return (logs + torch.special.xlogy(nu, u) + torch.special.xlog1py(degree - nu, -u)).exp()
+
+
+def to_weights(sums: Tensor, config: BernsteinConfig) -> Tensor:
+    """Non-negative weights with sum 1 from noisy coefficients ((k + 1)^d), all of it post-processing."""
+    if config.iterations > 1:
+        operator = _iterated(config.degree, config.iterations)
+        for _ in range(sums.ndim):
+            sums = torch.tensordot(sums, operator, dims=([0], [1]))
+    flat = sums.reshape(-1)
+    if config.postprocess == "shift":
+        flat = flat - flat.min()
+    elif float(flat.sum()) > 0:
+        flat = _to_simplex(flat / flat.sum())
+    else:
+        flat = torch.zeros_like(flat)
+    total, uniform = flat.sum(), torch.full_like(flat, 1 / len(flat))
+    weights = flat / total if float(total) > 0 else uniform
+    return ((1 - config.floor) * weights + config.floor * uniform).reshape(sums.shape)
+
+
+def _iterated(degree: int, iterations: int) -> Tensor:
+    """Coefficients to those of the iterated operator: the sum of (I - M)^i, i < iterations, M the operator on the lattice."""
+    identity = torch.eye(degree + 1, dtype=torch.float64)
+    residual = identity - basis(torch.arange(degree + 1, dtype=torch.float64) / degree, degree)
+    total = identity
+    for _ in range(1, iterations):
+        total = identity + residual @ total
+    return total
+
+
+def _to_simplex(values: Tensor) -> Tensor:
+    """The nearest point of the probability simplex (Held, Wolfe and Crowder 1974)."""
+    falling = values.sort(descending=True).values
+    excess = (falling.cumsum(0) - 1) / torch.arange(1, len(values) + 1, dtype=values.dtype)
+    last = int((falling > excess).sum()) - 1
+    return (values - excess[last]).clamp_min(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointSamples:
+    """Synthetic points (n, d) and the names of their columns."""
+
+    x: Tensor
+    columns: tuple[str, ...]
+
+    def save(self, path: Path) -> None:
+        """Write .npz, .csv or .parquet, by the name's ending."""
+        table = pd.DataFrame(self.x.numpy(), columns=list(self.columns))
+        if path.suffix == ".npz":
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, x=self.x.numpy())
+            write_atomically(path, buffer.getvalue())
+        elif path.suffix in (".csv", ".parquet"):
+            data = table.to_csv(index=False).encode() if path.suffix == ".csv" else table.to_parquet(index=False)
+            write_atomically(path, data)
+        else:
+            raise ValueError(f"path must end in one of .npz, .csv, .parquet, got {path.name!r}")
+
+
+class BernsteinModel(PublicModel, kind="bernstein"):
+    r"""A density on a box: $q(u) = \sum_\nu w_\nu \prod_i (k + 1) b_{\nu_i, k}(u_i)$, a mixture of products of Betas.
+
+    Arguments:
+        weights: released, ((k + 1)^d), >= 0 with sum 1.
+        bounds: public box (d, 2).
+        columns: d names.
+        statement: what it cost.
+    """
+
+    def __init__(self, weights: Tensor, *, bounds: Tensor, columns: Sequence[str], statement: PrivacyStatement) -> None:
+        if weights.ndim != len(bounds) or len(columns) != len(bounds) or len(set(weights.shape)) != 1:
+            shape = tuple(weights.shape)
+            raise ValueError(f"weights has shape {shape}; it must be (k + 1)^d with d = {len(bounds)} axes and names")
+        self.weights, self.bounds, self.columns = weights, bounds.to(torch.float64), tuple(columns)
+        self.statement = statement
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density (n,) at points (n, d); -inf outside the box."""
+        low, high = self.bounds.unbind(1)
+        u = (x.to(torch.float64) - low) / (high - low)
+        inside = ((u >= 0) & (u <= 1)).all(1)
+        density = torch.cat([self._unit_density(part) for part in u.clamp(0, 1).split(_CHUNK)])
+        return torch.where(inside, density.log() - (high - low).log().sum(), -torch.inf)
+
+    def _unit_density(self, u: Tensor) -> Tensor:
+        size, d = self.weights.shape[0], u.shape[1]
+        value = basis(u[:, 0], size - 1) @ self.weights.reshape(size, -1)
+        for axis in range(1, d):
+            value = torch.einsum("mk,mkr->mr", basis(u[:, axis], size - 1), value.reshape(len(u), size, -1))
+        return value[:, 0] * size**d
+
+    def sample(self, n: int, *, seed: int | None = None) -> PointSamples:
+        """n points: a weight's cell, then a Beta in each coordinate."""
+        generator = np.random.default_rng(seed)
+        weights = self.weights.reshape(-1).numpy()
+        nu = np.stack(np.unravel_index(generator.choice(len(weights), n, p=weights / weights.sum()), self.weights.shape), 1)
+        u = torch.from_numpy(generator.beta(nu + 1, self.weights.shape[0] - nu))
+        low, high = self.bounds.unbind(1)
+        return PointSamples(x=low + (high - low) * u, columns=self.columns)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"weights": self.weights, "bounds": self.bounds}
+
+    def description(self) -> dict[str, Any]:
+        return {"columns": list(self.columns)}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "BernsteinModel":
+        return cls(tensors["weights"], bounds=tensors["bounds"], columns=description["columns"], statement=statement)
+
+
+def fit(data: PointData, *, plan: RecordPlan, config: BernsteinConfig, ledger: Ledger, runtime: Runtime) -> BernsteinModel:
+    """Release a density by the Bernstein mechanism.
+
+    Raises:
+        ValueError: no bounds, points outside them, or too many coefficients.
+    """
+    bounds = require_box(data)
+    if (config.degree + 1) ** len(bounds) > _MOST_COEFFICIENTS:
+        raise ValueError(
+            f"degree is {config.degree} in {len(bounds)} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}"
+        )
+    low, high = bounds.unbind(1)
+    unit = (data.x - low) / (high - low)
+    sums = noisy_sums(unit, config=config, epsilon=plan.epsilon, ledger=ledger, group_size=plan.group_size)
+    assumptions = ("box, degree and bandwidth were chosen without looking at the data", "the secure source is sound")
+    return BernsteinModel(
+        to_weights(sums, config),
+        bounds=bounds,
+        columns=data.columns or [f"x{i}" for i in range(len(bounds))],
+        statement=PrivacyStatement.from_ledger(ledger, assumptions=assumptions),
+    )

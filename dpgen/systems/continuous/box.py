@@ -1,0 +1,131 @@
+"""The public box that every density ratio of a mollifier stays in, and the best density inside it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+EPSILONS = (1e-6, 100.0)
+"""Range of epsilon for which whole-number weights keep the guarantee and lose nothing."""
+
+_SHRINK = 1e-9
+_ITERATIONS = 24
+
+
+def require_epsilon(epsilon: float) -> float:
+    """A finite epsilon inside `EPSILONS`.
+
+    Raises:
+        ValueError: it is not.
+    """
+    low, high = EPSILONS
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not low <= epsilon <= high:
+        raise ValueError(f"epsilon is {epsilon!r}; it must be in [{low:g}, {high:g}] for one draw")
+    return float(epsilon)
+
+
+@dataclass(frozen=True)
+class Box:
+    r"""All densities with :math:`a \le Q / Q_0 \le b`: an epsilon-mollifier if :math:`b / a \le e^\epsilon`.
+
+    Arguments:
+        low: a in (0, 1].
+        high: b >= 1, finite.
+
+    Raises:
+        ValueError: bounds out of range.
+
+    Source: Husain et al. 2020, section 2.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= 1 <= self.high < math.inf:
+            raise ValueError(f"low is {self.low!r} and high is {self.high!r}; they must satisfy 0 < low <= 1 <= high < inf")
+
+    @classmethod
+    def of(cls, epsilon: float, alpha: float | None = None) -> Box:
+        r"""The box of a budget: symmetric, or asymmetric with :math:`a = 1 / (1 + \alpha (e^\epsilon - 1))`, b = a e^epsilon.
+
+        The most that KL(P, Q0) can fall by is log b: epsilon / 2 in the symmetric box, up to epsilon for small alpha.
+        A density inside gives the value b to at most a fraction alpha of Q0, so alpha should be what P is thought to
+        cover of Q0. It is public. alpha = 1 / (1 + e^(epsilon / 2)) is the symmetric box; with Q0 as the ceiling of P up
+        to a factor 1 / alpha, it is the minimax sampler of Park et al. 2024.
+
+        The budget is shrunk by 1e-9 of itself, so that rounding cannot leave it.
+
+        Raises:
+            ValueError: epsilon or alpha out of range.
+
+        >>> box = Box.of(2.0)
+        >>> round(box.low * box.high, 12), round(math.log(box.high), 6)
+        (1.0, 1.0)
+        """
+        epsilon = require_epsilon(epsilon) * (1 - _SHRINK)
+        if alpha is None:
+            return cls(math.exp(-epsilon / 2), math.exp(epsilon / 2))
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha is {alpha!r}; it must lie in (0, 1), or be None for the symmetric box")
+        low = 1 / (1 + alpha * math.expm1(epsilon))
+        return cls(low, low * math.exp(epsilon))
+
+    @property
+    def epsilon(self) -> float:
+        """Largest log-ratio of two densities inside, in nats."""
+        return math.log(self.high / self.low)
+
+    @property
+    def ceiling(self) -> float:
+        """The most that KL(P, Q) can be below KL(P, Q0) inside the box: log b."""
+        return math.log(self.high)
+
+
+def mollified(log_ratio: Tensor, box: Box, masses: Tensor | None = None) -> Tensor:
+    r"""The density ratio :math:`\mathrm{clip}(r / C, a, b)` whose mean is 1, row by row.
+
+    It minimises KL(P, Q) over the box when :math:`r = dP / dQ_0`. C is found by a fixed number of guarded Newton steps;
+    what they leave is made up by a mixture with a constant ratio, so the mean is 1 and the box holds for any input.
+
+    Arguments:
+        log_ratio: (..., m), finite.
+        box: the public box.
+        masses: probabilities (m,) of the m points; None: equal.
+
+    Source: Husain et al. 2020, equation 8.
+
+    >>> mollified(torch.tensor([[0.0, 9.0]]), Box(0.5, 2.0)).tolist()
+    [[0.5, 1.5]]
+    """
+    values = log_ratio.to(torch.float64)
+    top = values.amax(-1, keepdim=True)
+    ratio = (values - top).exp()  # <= 1, whatever the inputs
+    low = (values.amin(-1, keepdim=True) - top) - math.log(box.high)
+    high = torch.full_like(low, -math.log(box.low))
+    log_c = _mean(ratio, masses).log().maximum(low).minimum(high)
+    for _ in range(_ITERATIONS):
+        scaled = ratio * (-log_c).exp()
+        weights = scaled.clamp(box.low, box.high)
+        excess = _mean(weights, masses) - 1
+        slope = _mean(torch.where(weights == scaled, scaled, 0.0), masses)
+        low, high = torch.where(excess > 0, log_c, low), torch.where(excess > 0, high, log_c)
+        guess = log_c + excess / slope
+        log_c = torch.where((guess > low) & (guess < high), guess, (low + high) / 2)
+    weights = (ratio * (-log_c).exp()).clamp(box.low, box.high)
+    return _with_mean_one(weights, box, masses)
+
+
+def _mean(values: Tensor, masses: Tensor | None) -> Tensor:
+    return values.mean(-1, keepdim=True) if masses is None else (values * masses).sum(-1, keepdim=True)
+
+
+def _with_mean_one(weights: Tensor, box: Box, masses: Tensor | None) -> Tensor:
+    """Move every weight towards the same end of the box until the mean is 1."""
+    mean = _mean(weights, masses)
+    end = torch.where(mean < 1, torch.full_like(mean, box.high), torch.full_like(mean, box.low))
+    share = ((1 - mean) / (end - mean)).nan_to_num(0.0).clamp(0.0, 1.0)
+    return (weights + share * (end - weights)).clamp(box.low, box.high)

@@ -1,0 +1,144 @@
+"""A public lattice of cells in a box, and private draws that pass a record's cell through a channel."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.release import Draws, PrivateSampler
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.continuous.references import UniformReference
+
+WORD = 2**52
+"""Channels give every cell a whole number of this many equally likely words, so their law is exact."""
+
+_ASSUMPTIONS = ("the box, its cells and epsilon were chosen without looking at the data", "the secure source is sound")
+
+
+class PointData(Protocol):
+    """What a sampler asks of points."""
+
+    @property
+    def x(self) -> Tensor: ...
+
+    @property
+    def bounds(self) -> Tensor | None: ...
+
+    @property
+    def columns(self) -> Sequence[str] | None: ...
+
+
+class Lattice:
+    """Equal cells, `per_axis` on each axis of a public box (d, 2).
+
+    Raises:
+        ValueError: fewer than 2 cells on an axis.
+    """
+
+    def __init__(self, bounds: Tensor, per_axis: int) -> None:
+        if isinstance(per_axis, bool) or not isinstance(per_axis, int) or per_axis < 2:
+            raise ValueError(f"cells is {per_axis!r}; it must be a whole number >= 2")
+        self.bounds, self.per_axis, self.reference = bounds.to(torch.float64), per_axis, UniformReference(bounds)
+
+    @property
+    def d(self) -> int:
+        """Number of axes."""
+        return len(self.bounds)
+
+    def index(self, x: Tensor) -> Tensor:
+        """Cell (n, d), int64, of points (n, d); points outside belong to the nearest cell."""
+        low, high = self.bounds.unbind(1)
+        return ((x - low) / (high - low) * self.per_axis).floor().clamp(0, self.per_axis - 1).to(torch.int64)
+
+    def flat(self, index: Tensor) -> Tensor:
+        """Number (n,) of cells (n, d) in row-major order."""
+        powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
+        return (index * powers).sum(1)
+
+    def unflat(self, number: Tensor) -> Tensor:
+        """Cells (n, d) of their numbers (n,)."""
+        powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
+        return number[:, None] // powers % self.per_axis
+
+    def scatter(self, index: Tensor, source: SecureSource) -> Tensor:
+        """A uniform point (n, d) of each cell: independent of everything private but the cell."""
+        low, high = self.bounds.unbind(1)
+        return low + (high - low) * (index + source.uniform(*index.shape)) / self.per_axis
+
+
+class CellLaw(ABC):
+    """The law of a draw: a record's cell, sent through a channel. PRIVATE: it shows the data, only draws may leave.
+
+    Arguments:
+        x: private points (n, d) inside the box.
+        lattice: public.
+        epsilon: of one draw.
+    """
+
+    def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
+        self.lattice, self.epsilon = lattice, epsilon
+        self._cells = lattice.index(x)
+
+    @property
+    def reference(self) -> UniformReference:
+        """The public reference, uniform on the box."""
+        return self.lattice.reference
+
+    def log_ratio(self, x: Tensor) -> Tensor:
+        """Log density (m,) at points (m, d) relative to the reference; points outside count as the nearest ones inside."""
+        return self._ratio(self.lattice.index(x)).log()
+
+    @abstractmethod
+    def _ratio(self, cells: Tensor) -> Tensor:
+        """Density (m,) in cells (m, d), relative to the reference."""
+
+    @abstractmethod
+    def send(self, cells: Tensor, source: SecureSource) -> Tensor:
+        """The cells (k, d) that the channel makes of these (k, d), in an amount of work that does not depend on them."""
+
+    def pick(self, k: int, source: SecureSource) -> Tensor:
+        """Cells (k, d) of k records, each drawn uniformly; any mixture of records keeps the guarantee."""
+        return self._cells[(source.uniform(k) * len(self._cells)).to(torch.int64)]
+
+
+class CellSampler(PrivateSampler):
+    """Draws of a `CellLaw`."""
+
+    def __init__(self, law: CellLaw, *, ledger: Ledger, note: str) -> None:
+        super().__init__(epsilon=law.epsilon, ledger=ledger, note=note)
+        self._law = law
+
+    def _draw(self, k: int, source: SecureSource) -> Tensor:
+        return self._law.lattice.scatter(self._law.send(self._law.pick(k, source), source), source)
+
+
+def words(count: int, source: SecureSource) -> Tensor:
+    """Uniform whole numbers (count,), int64, in [0, WORD)."""
+    return (source.uniform(count) * WORD).to(torch.int64)
+
+
+def require_box(data: PointData) -> Tensor:
+    """The public bounds (d, 2) of data whose points lie inside.
+
+    Raises:
+        ValueError: there are none, or a point lies outside.
+    """
+    if data.bounds is None:
+        raise ValueError("bounds is None; this mechanism works in a public box: give bounds, such as [[0, 1], [-5, 5]]")
+    low, high = data.bounds.unbind(1)
+    if not bool(((data.x >= low) & (data.x <= high)).all()):
+        raise ValueError("x has points outside its public bounds or NaN; clamp them before, or widen the bounds")
+    return data.bounds
+
+
+def release_draws(law: CellLaw, data: PointData, *, draws: int, ledger: Ledger, note: str) -> Draws:
+    """Charge and make the draws of a law, with their statement; the law stays with the release for evaluation."""
+    points = CellSampler(law, ledger=ledger, note=note).sample(draws)
+    columns = data.columns or [f"x{i}" for i in range(points.shape[1])]
+    table = pd.DataFrame(points.numpy(), columns=list(columns))
+    return Draws(table, statement=PrivacyStatement.from_ledger(ledger, assumptions=_ASSUMPTIONS), origin=law)

@@ -1,0 +1,200 @@
+"""One run of MBDE: learn in private, then make and charge the planned draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import lightning as L
+import pandas as pd
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor
+
+from dpgen.privacy.ledger import Ledger
+from dpgen.release import Draws, PrivacyStatement, PrivateSampler
+from dpgen.runtime import EpsilonBar, Runtime
+from dpgen.systems.continuous.box import Box
+from dpgen.systems.continuous.certificates import RoundCertificate, total_row
+from dpgen.systems.continuous.draw_plan import DrawPlan
+from dpgen.systems.continuous.laws import ClippedLaw, Law, TiltedLaw, evaluated
+from dpgen.systems.continuous.mbde import MBDE, Minibatches
+from dpgen.systems.continuous.mbde_options import MBDEConfig
+from dpgen.systems.continuous.metropolis import MetropolisSampler
+from dpgen.systems.continuous.pictures import write_density
+from dpgen.systems.continuous.references import GaussianReference, Reference, UniformReference
+from dpgen.systems.continuous.rejection import RejectionSampler
+from dpgen.systems.continuous.sir import SIRSampler
+
+FEWEST_POINTS = 10
+_CERTIFIED_POINTS = 2**15
+
+ASSUMPTIONS = (
+    "any data set may replace any other (integral privacy): with one person's data in it this is local privacy",
+    "the reference, its location, scale and bounds, and all options were chosen without looking at the private points",
+    "an adversary sees the draws, not memory, run time or how often the program was run",
+)
+"""What the statement rests on."""
+
+CHAIN_ASSUMPTION = "a Metropolis step decides by a uniform of 52 bits and floating-point densities"
+
+
+class PointData(Protocol):
+    """What a fit asks of points: private x (n, d); everything else is public."""
+
+    @property
+    def x(self) -> Tensor: ...
+    @property
+    def test_x(self) -> Tensor: ...
+    @property
+    def bounds(self) -> Tensor | None: ...
+    @property
+    def columns(self) -> Sequence[str] | None: ...
+    @property
+    def location(self) -> Tensor: ...
+    @property
+    def scale(self) -> Tensor: ...
+    @property
+    def target(self) -> Any: ...
+
+
+def fit(data: PointData, *, plan: DrawPlan, config: MBDEConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+    """Train on the private points and release `plan.draws` draws, each charged before it is made.
+
+    Raises:
+        ValueError: bad points, or a reference whose support does not hold them.
+        BudgetExceeded: the ledger does not allow the draws.
+    """
+    reference = reference_for(data, config)
+    law = train(require_points(data.x, reference), reference, plan=plan, config=config, runtime=runtime)
+    if runtime.private_logs or data.target is not None:
+        log_density(law, data, runtime)
+    draws = sampler_for(law, config, ledger).sample(plan.draws)
+    columns = list(data.columns) if data.columns is not None else [f"x{i}" for i in range(reference.d)]
+    assumptions = (*ASSUMPTIONS, CHAIN_ASSUMPTION) if config.sampler == "metropolis" else ASSUMPTIONS
+    statement = PrivacyStatement.from_ledger(ledger, assumptions=assumptions)
+    return Draws(pd.DataFrame(draws.numpy(), columns=columns), statement=statement, origin=law)
+
+
+def reference_for(data: PointData, config: MBDEConfig) -> Reference:
+    """The public reference of the configuration, in the user's units."""
+    if config.reference == "uniform":
+        if data.bounds is None:
+            raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")
+        return UniformReference(data.bounds)
+    return GaussianReference(data.location, data.scale, bounds=data.bounds)
+
+
+def require_points(x: Tensor, reference: Reference) -> Tensor:
+    """Private points (n, d) in float64 inside the support of the reference.
+
+    Raises:
+        ValueError: too few, a wrong shape, not finite, constant in a column, or outside.
+    """
+    if x.ndim != 2 or x.shape[1] != reference.d:
+        raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {reference.d})")
+    if len(x) < FEWEST_POINTS:
+        raise ValueError(f"x has {len(x)} points; there must be at least {FEWEST_POINTS}")
+    x = x.to(torch.float64)
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("x holds NaN or infinite values; they must all be finite")
+    constant = (x == x[0]).all(0).nonzero().flatten().tolist()
+    if constant:
+        raise ValueError(f"x is constant in the columns {constant}; leave them out: they need no private model")
+    bounds = getattr(reference, "bounds", None)
+    if bounds is not None and bool(((x < bounds[:, 0]) | (x > bounds[:, 1])).any()):
+        raise ValueError(
+            "x has points outside the bounds of the reference, where it has no mass: clamp them or widen the bounds"
+        )
+    return x
+
+
+def train(
+    x: Tensor, reference: Reference, *, plan: DrawPlan, config: MBDEConfig, runtime: Runtime | None = None
+) -> ClippedLaw | TiltedLaw:
+    """Learn the law of one draw from private points (n, d) inside the reference's support; it must not leave this machine."""
+    runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
+    scaled = config.draws_by == "scaled"
+    module = MBDE(
+        reference,
+        epsilon=plan.epsilon if scaled else plan.per_draw,
+        config=config,
+        draws=plan.draws if scaled else 1,
+        seed=runtime.seed,
+        private_logs=runtime.private_logs,
+    )
+    batch = config.batch if config.training == "fast" else None
+    loader = Minibatches(x, batch=batch, length=module.steps_per_round, seed=runtime.seed)
+    private_trainer(runtime, module.total_steps).fit(module, loader)
+    module.cpu().eval()
+    return law_of(module, plan.per_draw, x)
+
+
+def private_trainer(runtime: Runtime, steps: int) -> L.Trainer:
+    """A trainer that writes nothing by default: weights and losses of a classifier of private points are not released."""
+    return L.Trainer(
+        accelerator=runtime.accelerator,
+        devices=1,
+        max_steps=steps,
+        max_epochs=-1,
+        callbacks=[EpsilonBar(refresh_rate=50)] if runtime.progress_bar else [],
+        logger=_logger(runtime) if runtime.private_logs else False,
+        enable_checkpointing=False,
+        enable_progress_bar=runtime.progress_bar,
+        enable_model_summary=False,
+        log_every_n_steps=10,
+    )
+
+
+def _logger(runtime: Runtime) -> TensorBoardLogger:
+    return TensorBoardLogger(runtime.directory, name=None, version="tensorboard")
+
+
+@torch.no_grad()
+def law_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedLaw | TiltedLaw:
+    """The law that a trained module stands for, with its certificates at private points x."""
+    reference, config = module.reference, module.config
+    y = reference.evaluation_points(_CERTIFIED_POINTS)
+    rounds = [
+        RoundCertificate.of(
+            t + 1,
+            theta,
+            at_private=evaluated(lambda z, t=t: module.classified(z, t), x),  # type: ignore[misc]
+            at_public=evaluated(lambda z, t=t: module.classified(z, t), y),  # type: ignore[misc]
+            log_weights=evaluated(lambda z, t=t: module.tilt(z, t), y),  # type: ignore[misc]
+        )
+        for t, theta in enumerate(module.thetas[: module.trained])
+    ]
+    law: ClippedLaw | TiltedLaw
+    if config.sampler == "sir":
+        law = ClippedLaw(module.logits, reference, box=Box.of(epsilon, config.alpha), epsilon=epsilon)
+        law.rows = [plug_in_row(law, x, y)]
+    else:
+        law = TiltedLaw(module.tilt, reference, bound=module.bound, epsilon=epsilon)
+        law.rows = [*(r.row() for r in rounds), total_row(rounds, law.box)]
+    return law
+
+
+def plug_in_row(law: Law, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """Estimated gain of a plug-in mollification over the reference, beside its ceiling."""
+    log_mean = float(torch.logsumexp(law.log_ratio(y), 0)) - torch.tensor(float(len(y))).log().item()
+    drop = float(law.log_ratio(x).mean()) - log_mean
+    note = "computed on private data, not for release"
+    return {"round": "all", "drop": drop, "ceiling": law.box.ceiling, "log_normaliser": log_mean, "note": note}
+
+
+def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, ledger: Ledger) -> PrivateSampler:
+    """The sampler of the configuration, bound to the law and the ledger."""
+    if config.sampler == "sir":
+        return SIRSampler(law, ledger=ledger, codebook=config.codebook)
+    assert isinstance(law, TiltedLaw)
+    if config.sampler == "rejection":
+        return RejectionSampler(law, ledger=ledger, tries=config.tries)
+    return MetropolisSampler(law, ledger=ledger, length=config.chain_length)
+
+
+def log_density(law: Law, data: PointData, runtime: Runtime) -> None:
+    """Density picture and likelihood to TensorBoard: only where private logs were asked for or the data are synthetic."""
+    logger = _logger(runtime)
+    write_density(logger, law, data.test_x)
+    logger.finalize("success")

@@ -1,0 +1,88 @@
+"""The public choices of a DPGAN run."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dpgen.systems.dpgm_options import DPGMConfig
+
+if TYPE_CHECKING:  # imported where it is made: planning needs neither torch nor Lightning
+    from dpgen.nets.gan import ConvCriticBank, CriticBank
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGANConfig:
+    """The two networks and their training; public choices, none of them private.
+
+    Arguments:
+        network: "mlp" or "cnn" (images with sides divisible by 4).
+        hidden: units per hidden layer, of both networks.
+        depth: hidden layers, of both networks (mlp).
+        latent: dimension of the generator's noise.
+        loss: "nonsaturating" (no weight clipping, no gradient penalty) or "wgan" (as published, with `weight_clip`).
+        weight_clip: critic parameters are kept in [-c, c] after every step; None: not at all. With "wgan" the default
+            is 1, for maps that divide by the square root of their fan-in.
+        critic_steps: steps of the critic per step of the generator, each of them paid; 1 as in ordinary GANs looks broken,
+            noisy critics need tens (Bie, Kamath, Zhang 2023).
+        fakes: generated records per step of either network.
+        lr: learning rate of the critic.
+        generator_lr: learning rate of the generator.
+        average: share of the old value in the running average of generator weights that is released, in [0, 1).
+        clipping: "auto" (normalised gradients) or "fixed".
+        clip_bound: bound of "fixed".
+        micro_batch: most records whose activations are in memory at once.
+
+    Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1.
+    """
+
+    network: Literal["mlp", "cnn"] = "mlp"
+    hidden: int = 256
+    depth: int = 2
+    latent: int = 32
+    loss: Literal["nonsaturating", "wgan"] = "nonsaturating"
+    weight_clip: float | None = None
+    critic_steps: int = 20
+    fakes: int = 256
+    lr: float = 2e-2
+    generator_lr: float = 2e-3
+    average: float = 0.9
+    clipping: Literal["auto", "fixed"] = "auto"
+    clip_bound: float = 1.0
+    micro_batch: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "depth", "latent", "critic_steps", "fakes", "micro_batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("lr", "generator_lr", "clip_bound"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+        if self.weight_clip is not None and not self.weight_clip > 0:
+            raise ValueError(f"weight_clip must be positive, got {self.weight_clip}")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be in [0, 1), got {self.average}")
+
+    @property
+    def weight_bound(self) -> float | None:
+        """The weight bound that applies."""
+        return 1.0 if self.weight_clip is None and self.loss == "wgan" else self.weight_clip
+
+    def critic_config(self) -> DPGMConfig:
+        """How DP-SGD treats the critic: one model for all records."""
+        return DPGMConfig(
+            clusters="none",
+            clipping=self.clipping,
+            clip_bound=self.clip_bound,
+            micro_batch=self.micro_batch,
+            lr=self.lr,
+        )
+
+    def critic(self, d: int, categories: int, image_shape: tuple[int, int] | None) -> "CriticBank | ConvCriticBank":
+        """An untrained critic of d columns and a one-hot label."""
+        from dpgen.nets.gan import ConvCritic, ConvCriticBank, CriticBank
+
+        if self.network == "mlp":
+            return CriticBank(d + categories, hidden=self.hidden, depth=self.depth, loss=self.loss)
+        if image_shape is None:
+            raise ValueError("network='cnn' needs images: give image_shape, or use network='mlp'")
+        width = max(8, self.hidden // 8)
+        return ConvCriticBank(ConvCritic(image_shape, categories=categories, width=width, loss=self.loss))

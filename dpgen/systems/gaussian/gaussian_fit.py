@@ -1,0 +1,263 @@
+"""The Gaussian component from records to release: location, axes, moments, clean-up, calibration."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.release import PrivacyStatement, RecordModel
+from dpgen.runtime import Runtime
+from dpgen.systems.gaussian.component_moments import Components, release_components
+from dpgen.systems.gaussian.fit_rule import Sizes
+from dpgen.systems.gaussian.gaussian_model import Calibration, GaussianMixtureModel, PostProcessing
+from dpgen.systems.gaussian.gaussian_task import BEFORE_COMPONENTS, Checked, PrivateRecords, Task, public_generator
+from dpgen.systems.gaussian.marginal_calibration import fit_tilt, release_marginals, release_pairs
+from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.gaussian.size_tilt import SHARES, release_size_tilt
+from dpgen.systems.gaussian.spending import Spending
+from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
+from dpgen.systems.gaussian.warps import calibrated_thresholds
+
+if TYPE_CHECKING:
+    from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+
+ASSUMPTIONS = (
+    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
+    "options, shares and clip radii were chosen without looking at the private records, or are released values",
+    "noise comes from AES-256-CTR under keys of the operating system, draws of the released model from another generator; "
+    "an adversary sees what is released, not memory or run time",
+    "sums are floating point: noisy values are rounded to a grid, which removes the known attack on the low bits but "
+    "is no proof; integer noise is exact to 2^-128 in total variation, which delta leaves out",
+)
+"""What the statement of a Gaussian fit rests on."""
+
+_QUANTILE = 0.8
+
+
+def fit(records: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", ledger: Ledger, runtime: Runtime) -> RecordModel:
+    """Fit the Gaussian component to records and release it; no training, one to eight passes over the records.
+
+    Raises:
+        ValueError: options that contradict the data, records out of range, or a plan without epsilon.
+        BudgetExceeded: the ledger does not allow what the plan asks.
+    """
+    if plan.budget is None:
+        raise ValueError("epsilon must be given with component='gaussian': its noise follows from the budget alone")
+    config.require_gaussian()
+    resolved = config.resolved(n_classes=records.n_classes)
+    device = "cuda" if runtime.accelerator == "gpu" else "cpu"
+    task = Task.of(records, config, clusters=resolved.clusters, k=config.k, seed=runtime.seed, device=device)
+    return fit_task(task, budget=plan.budget, relation=plan.relation, ledger=ledger)
+
+
+def fit_task(
+    task: Task, *, budget: Budget, ledger: Ledger, relation: Relation = "add_remove", source: SecureSource | None = None
+) -> RecordModel:
+    """Spend the budget on a task and release a model; for streams that are not in memory, too.
+
+    Raises:
+        ValueError: options that contradict the data, or records out of range.
+        BudgetExceeded: the ledger does not allow what the budget promised.
+    """
+    source = source or SecureSource()
+    if task.form == "sizes":
+        return _fit_sizes(_Run(task, Spending.within(budget, SHARES, relation), ledger, source))
+    if task.form == "independent":
+        run = _Run(task, Spending.within(budget, {"marginals": 1.0}, relation), ledger, source)
+        return _fit_independent(run, "independent marginals of every class")
+    return _fit_latent(_Run(task, task.spending(budget, relation), ledger, source))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A task with the means to pay for it."""
+
+    task: Task
+    spending: Spending
+    ledger: Ledger
+    source: SecureSource
+
+    def statement(self) -> PrivacyStatement:
+        return PrivacyStatement.from_ledger(self.ledger, assumptions=ASSUMPTIONS)
+
+    @property
+    def mu(self) -> float:
+        return 1.0 / self.spending.scale
+
+
+def _fit_sizes(run: _Run) -> RecordModel:
+    task = run.task
+    bits = Checked(task.bits, task.d, 0)
+    tilt = release_size_tilt(bits, task.d, spending=run.spending, ledger=run.ledger, source=run.source)
+    return ProductMixture(
+        tilt.probabilities,
+        tilt.weights * tilt.count,
+        statement=run.statement(),
+        columns=task.columns,
+        noise_multiplier=run.spending.scale,
+        declared=("items are independent given the size of the set; rare items are shrunk towards their common prior",),
+    )
+
+
+def _fit_independent(run: _Run, *declared: str) -> RecordModel:
+    task = run.task
+    counts, frequencies = release_marginals(
+        Checked(task.bits, task.d, task.n_classes),
+        task.d,
+        k=task.groups,
+        spending=run.spending,
+        ledger=run.ledger,
+        source=run.source,
+    )
+    return ProductMixture(
+        frequencies,
+        counts,
+        statement=run.statement().extended(declared),
+        n_classes=task.n_classes,
+        columns=task.columns,
+        noise_multiplier=run.spending.scale,
+        declared=declared,
+    )
+
+
+def _fit_latent(run: _Run) -> RecordModel:
+    task = run.task
+    ways = task.ways()
+    first = next(iter(ways.values()))  # both ways give the mean the same share
+    begun = replace(run, spending=replace(run.spending, shares=first))
+    location = release_location(task.first_codes, task.width, spending=begun.spending, ledger=run.ledger, source=run.source)
+    if task.options.public_size is not None:
+        location = replace(location, count=float(task.options.public_size))
+    chosen = task.sizes(run.mu, location.count)
+    run = replace(run, spending=replace(run.spending, shares=ways[chosen.subclusters > 1]))
+    subspace = _subspace(run, location, chosen)
+    if float(subspace.eigenvalues[0]) <= subspace.edge:
+        paid = sum(run.spending.shares.get(name, 0.0) for name in BEFORE_COMPONENTS)
+        rest = replace(run.spending, shares={"marginals": 1.0 - paid})
+        return _fit_independent(replace(run, spending=rest), _no_signal(run.mu, location, subspace))
+    return _fit_components(run, location, subspace, chosen)
+
+
+def _no_signal(mu: float, location: Location, subspace: Subspace) -> str:
+    share = subspace.edge / location.spread
+    return (
+        f"fallback to independent marginals: a principal axis would have to carry {share:.0%} of the variance to stand out "
+        f"from the noise at {location.count:.0f} noisy records; one that carries 10 % needs {share / 0.1:.1f} times the "
+        f"records or the mu = {mu:.3g} of this budget"
+    )
+
+
+def _subspace(run: _Run, location: Location, chosen: Sizes) -> Subspace:
+    task, clip = run.task, run.task.options.clip
+    if clip == "quantile":
+        clip = release_radius(
+            task.codes, location, quantile=_QUANTILE, spending=run.spending, ledger=run.ledger, source=run.source
+        )
+    elif clip == "moments":
+        clip = math.sqrt(location.spread)
+    assert not isinstance(clip, str)
+    return release_subspace(
+        task.codes,
+        location,
+        axes=chosen.axes,
+        power=task.options.whitening,
+        radius=task.options.radius,
+        clip=clip,
+        spending=run.spending,
+        ledger=run.ledger,
+        source=run.source,
+    )
+
+
+def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: Sizes) -> RecordModel:
+    task = run.task
+
+    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return subspace.project(x), torch.zeros(len(x), dtype=torch.int64, device=x.device) if labels is None else labels
+
+    components = release_components(
+        task.codes,
+        encode,
+        k=task.groups,
+        m=chosen.axes,
+        subclusters=chosen.subclusters,
+        covariance=task.options.covariance,
+        cut=task.options.cut,
+        spending=run.spending,
+        ledger=run.ledger,
+        source=run.source,
+        generator=public_generator(task.seed, "centres"),
+    )
+    m, width = chosen.axes, task.width
+    left = (location.spread - float(subspace.eigenvalues.clamp_min(0.0).sum())) / max(1, width - m)
+    model = _model(run, subspace, components, residual=max(left, 1e-4 * location.spread / width))
+    model = _calibrated(run, model, location)
+    model.statement = run.statement().extended(_declared(components))
+    return model
+
+
+def _declared(components: Components) -> Sequence[str]:
+    if not components.pooled:
+        return ()
+    names = ", ".join(map(str, components.pooled))
+    return (f"fallback to the Gaussian of all records for classes {names}: too few records at this budget",)
+
+
+def _model(run: _Run, subspace: Subspace, components: Components, residual: float) -> GaussianMixtureModel:
+    task, options = run.task, run.task.options
+    post = PostProcessing(
+        warp=task.warp,
+        grey=task.grey,
+        threshold=task.threshold,
+        fill=options.fill,
+        codec=None if options.codec == "none" else options.codec,
+    )
+    return GaussianMixtureModel(
+        subspace,
+        components.mixture,
+        density=components.density,
+        classes=components.classes,
+        counts=components.counts,
+        statement=run.statement(),
+        n_classes=task.n_classes,
+        residual=residual,
+        post=post,
+        image_shape=task.image_shape,
+        columns=task.columns,
+        noise_multiplier=run.spending.scale,
+        declared=_declared(components),
+    )
+
+
+def _calibrated(run: _Run, model: GaussianMixtureModel, location: Location) -> GaussianMixtureModel:
+    """The model with bits that follow released marginals; a pilot of its own samples serves, so only releases cost."""
+    task, pairs = run.task, None
+    bits = Checked(task.bits, task.d, task.n_classes)
+    how = {"spending": run.spending, "ledger": run.ledger, "source": run.source}
+    if task.calibration == "none":
+        return model
+    if task.calibration == "pairs":
+        pairs, noise_std = release_pairs(bits, task.d, **how)  # type: ignore[arg-type]
+        marginals = pairs.diagonal().clone()
+    elif task.grey or task.codec is not None:
+        marginals = release_marginals(bits, task.d, k=1, **how)[1][0]  # type: ignore[arg-type]
+    else:
+        marginals = location.mean
+    generator = public_generator(task.seed, "pilot")
+    values = model.pilot(generator)
+    jitter = None
+    if task.image_shape is None:  # bits of tables vary beyond the axes; strokes of images are kept sharp
+        jitter = (marginals * (1.0 - marginals) - values.double().var(0)).clamp_min(1e-6).sqrt()
+        values = values + jitter.float() * torch.randn(values.shape, generator=generator)
+    thresholds = calibrated_thresholds(values, marginals)
+    model.calibration = Calibration(marginals=marginals, thresholds=thresholds, jitter=jitter)
+    if pairs is not None:
+        tilt = fit_tilt(values > thresholds, pairs, noise_std=max(noise_std, 1e-4))
+        model.calibration = replace(model.calibration, tilt=tilt)
+    return model

@@ -1,0 +1,155 @@
+"""Noisy mean and principal axes of the records: the space in which components are Gaussians."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import GaussianMechanism
+from dpgen.privacy.noise import SecureSource
+from dpgen.systems.gaussian.gram_sums import gram_sums, release_grams, spectral_noise, sum_sensitivity, vector_sums
+from dpgen.systems.gaussian.record_stream import Batches
+from dpgen.systems.gaussian.spending import MEAN_BORDER, MEAN_SQUARE, Spending
+
+_LEAST_EIGENVALUE = 0.3  # in units of the noise edge: an axis below cannot be told from noise and is not magnified more
+
+
+@dataclass(frozen=True)
+class Location:
+    """Released first moments.
+
+    Arguments:
+        count: noisy number of records, at least 1.
+        mean: noisy mean (d,) float64, clamped to [0, 1].
+        spread: noisy mean of |x - mean|^2, above 0.
+    """
+
+    count: float
+    mean: Tensor
+    spread: float
+
+
+@dataclass(frozen=True)
+class Subspace:
+    r"""The released affine map u = (x - mean) axes / scales, under which most records have norm at most 1.
+
+    Axis i is divided by :math:`R \lambda_i^{p/2}`, with :math:`R^2 = r^2 \sum_i s_i \lambda_i^{-p}`, s the eigenvalues without noise: p = 0 keeps distances, p = 1
+    whitens; p = 1/2 spreads the noise of the moments best. R is r times the root mean square norm of the projected
+    records according to released eigenvalues: clipping looks at no record.
+
+    Arguments:
+        mean: (d,) float64.
+        axes: orthonormal columns (d, m) float64.
+        scales: (m,) float64, above 0.
+        edge: largest eigenvalue that noise alone would show, in the units of `eigenvalues`.
+        eigenvalues: noisy eigenvalues (m,).
+    """
+
+    mean: Tensor
+    axes: Tensor
+    scales: Tensor
+    edge: float
+    eigenvalues: Tensor
+
+    def project(self, x: Tensor) -> Tensor:
+        """Coordinates (b, m) of records (b, d); not clipped."""
+        weights = (self.axes / self.scales).to(x.device, x.dtype)
+        return x @ weights - self.mean.to(x.device, x.dtype) @ weights
+
+    def place(self, u: Tensor) -> Tensor:
+        """Records (b, d) of coordinates (b, m)."""
+        return (u * self.scales.to(u)) @ self.axes.T.to(u) + self.mean.to(u)
+
+    def first(self, m: int) -> "Subspace":
+        """The first m axes only."""
+        return Subspace(self.mean, self.axes[:, :m], self.scales[:m], self.edge, self.eigenvalues[:m])
+
+
+def release_location(
+    batches: Batches, d: int, *, spending: Spending, ledger: Ledger, source: SecureSource, name: str = "mean"
+) -> Location:
+    r"""Count, mean and mean square of records in [0, 1]^d around the middle of the cube, whose corners are at norm R.
+
+    .. math:: \sum_r (a, (x_r - 1/2) / R, b |x_r - 1/2|^2 / R^2), \quad R = \sqrt d / 2.
+
+    The centre and R are public, so no record is clipped and nothing private sets the scale.
+    """
+    radius = math.sqrt(d) / 2.0
+
+    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return (x - 0.5) / radius, torch.zeros(len(x), dtype=torch.int64, device=x.device)
+
+    mechanism = GaussianMechanism(spending.charge(ledger, name), sensitivity=sum_sensitivity(MEAN_BORDER, MEAN_SQUARE))
+    sums = vector_sums(batches, encode, k=1, m=d, border=MEAN_BORDER, square=MEAN_SQUARE)[0]
+    noisy = mechanism.release(sums, source)
+    count = max(1.0, float(noisy[0]) / MEAN_BORDER)
+    mean = noisy[1:-1] * radius / count
+    # E|x - m~|^2 = E|x - c|^2 - |m~ - c|^2 + 2 E|noise|^2: the noise of the mean is known and taken into account
+    square = float(noisy[-1]) / MEAN_SQUARE * radius**2 / count
+    noise = d * (mechanism.noise_std * radius / count) ** 2
+    spread = square - float(mean.square().sum()) + 2.0 * noise
+    return Location(count, (mean + 0.5).clamp(0.0, 1.0), min(max(spread, 1e-3 * radius**2), radius**2))
+
+
+def release_subspace(
+    batches: Batches,
+    location: Location,
+    *,
+    axes: int,
+    power: float,
+    radius: float,
+    clip: float,
+    spending: Spending,
+    ledger: Ledger,
+    source: SecureSource,
+) -> Subspace:
+    """Eigenvectors of the noisy second moment of clip(x - mean) (DP-PCA by the Gaussian mechanism).
+
+    Arguments:
+        batches: private records.
+        location: released first moments.
+        axes: number of axes m, in [1, d].
+        power: p in [0, 1].
+        radius: r of the projected records' clip radius.
+        clip: clip norm of x - mean, public or released, above 0.
+        spending: noise of the release "subspace".
+        ledger: is charged first.
+        source: secure noise.
+
+    Source: Dwork, Talwar, Thakurta, Zhang 2014 ("Analyze Gauss"), Algorithm 1, with the triangle as the released vector.
+    """
+    d = len(location.mean)
+    centre = location.mean
+
+    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return (x - centre.to(x)) / clip, torch.zeros(len(x), dtype=torch.int64, device=x.device)
+
+    multiplier = spending.charge(ledger, "subspace")
+    sums = gram_sums(batches, encode, k=1, m=d, border=0.0)[:, 1:, 1:]
+    noisy = release_grams(sums, border=0.0, noise_multiplier=multiplier, source=source)[0]
+    values, vectors = torch.linalg.eigh(noisy * (clip**2 / location.count))
+    edge = spectral_noise(d, noise_std=multiplier * clip**2 / location.count)
+    values, vectors = values.flip(0)[:axes], vectors.flip(1)[:, :axes]
+    safe = values.clamp_min(_LEAST_EIGENVALUE * edge)
+    # A spike s shows up at s + (edge / 2)^2 / s (Benaych-Georges, Nadakuditi 2011); its size without noise sets the radius.
+    spikes = (safe + (safe.square() - edge**2).clamp_min(0.0).sqrt()) / 2.0
+    scales = safe.pow(power / 2.0) * radius * float((spikes * safe.pow(-power)).sum()) ** 0.5
+    return Subspace(location.mean, vectors.contiguous(), scales, edge, values)
+
+
+def release_radius(
+    batches: Batches, location: Location, *, quantile: float, spending: Spending, ledger: Ledger, source: SecureSource
+) -> float:
+    """A quantile of |x - mean| from a noisy histogram over 64 equal bins of [0, sqrt d]: paid for, one count per record."""
+    top, bins = math.sqrt(len(location.mean)), 64
+    mechanism = GaussianMechanism(spending.charge(ledger, "radius"))
+    histogram = torch.zeros(bins, dtype=torch.int64)
+    for x, _ in batches:
+        norms = torch.linalg.vector_norm(x - location.mean.to(x), dim=1)
+        histogram += torch.bincount((norms * (bins / top)).long().clamp(0, bins - 1), minlength=bins).cpu()
+    noisy = mechanism.release(histogram, source).double()
+    total = noisy.cumsum(0)
+    reached = (total >= quantile * total[-1]).nonzero().flatten()
+    return (int(reached[0]) + 1 if len(reached) else bins) * top / bins

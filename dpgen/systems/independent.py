@@ -1,0 +1,234 @@
+"""Independent noisy marginals: the plain baseline that every model of binary records must beat."""
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
+from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.release import RecordModel, Rounding, Samples, round_bits
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+
+ASSUMPTIONS = (
+    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
+    "integer noise is exact to 2^-128 in total variation, which delta leaves out",
+)
+
+
+class BinaryRecords(Protocol):
+    """What baselines on binary records read of a data set."""
+
+    @property
+    def x(self) -> Tensor: ...  # (n, d) in {0, 1}
+    @property
+    def labels(self) -> Tensor | None: ...  # (n,)
+    @property
+    def n_classes(self) -> int: ...
+    @property
+    def columns(self) -> Sequence[str] | None: ...
+
+
+class IndependentModel(RecordModel, kind="independent"):
+    r"""A class c with probability w_c, then every bit on its own: :math:`x_j \sim \text{Bernoulli}(p_{cj})`.
+
+    Arguments:
+        probabilities: p, (k, d) in [0, 1]; one row per class, or one row without labels.
+        counts: noisy records of each row, (k,); weights are the positive parts, normalised.
+        statement: what the model cost.
+        labelled: whether rows are classes.
+        columns: names of the d columns.
+    """
+
+    def __init__(
+        self,
+        probabilities: Tensor,
+        counts: Tensor,
+        *,
+        statement: PrivacyStatement,
+        labelled: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        if probabilities.ndim != 2 or counts.shape != probabilities.shape[:1]:
+            raise ValueError(
+                f"probabilities {tuple(probabilities.shape)} and counts {tuple(counts.shape)} must be (k, d) and (k,)"
+            )
+        if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
+            raise ValueError("probabilities must lie in [0, 1]")
+        self.probabilities, self.counts, self.statement, self.labelled = probabilities, counts, statement, labelled
+        self.columns = tuple(columns) if columns is not None else None
+
+    @property
+    def size(self) -> int:
+        return round(float(self.counts.clamp_min(0.0).sum()))
+
+    def sample(
+        self,
+        n: int,
+        *,
+        seed: int | None = None,
+        clusters: Sequence[int] | None = None,
+        rounding: Rounding = "bernoulli",
+    ) -> Samples:
+        if n < 0:
+            raise ValueError(f"n must be at least 0, got {n}")
+        k = len(self.counts)
+        chosen = list(range(k)) if clusters is None else list(clusters)
+        if not chosen or not all(0 <= c < k for c in chosen):
+            raise ValueError(f"clusters must be a non-empty list of numbers in [0, {k}), got {chosen}")
+        generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
+        weights = torch.zeros(k).index_put_((torch.tensor(chosen),), self.counts[chosen].clamp_min(0).float() + 1e-12)
+        row = torch.multinomial(weights, n, replacement=True, generator=generator) if n else torch.zeros(0).long()
+        x = torch.cat([round_bits(self.probabilities[part], rounding, generator) for part in row.split(10_000)])
+        return Samples(x=x, cluster=row, labels=row.clone() if self.labelled else None, columns=self.columns)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"probabilities": self.probabilities, "counts": self.counts}
+
+    def description(self) -> dict[str, Any]:
+        return {"labelled": self.labelled, "columns": self.columns}
+
+    @classmethod
+    def rebuild(
+        cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement
+    ) -> "IndependentModel":
+        return cls(tensors["probabilities"], tensors["counts"], statement=statement, **description)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginalsPlan:
+    """What noisy marginals may spend: one Gaussian release.
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: of the (epsilon, delta) guarantee, in (0, 1).
+        relation: neighbouring relation, "add_remove" or "replace_one".
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+
+    def __post_init__(self) -> None:
+        Budget(self.epsilon, self.delta)
+        if not self.delta:
+            raise ValueError("delta is 0; it must lie in (0, 1): Gaussian noise has no guarantee at delta 0")
+
+    def open_ledger(self, path: Path | None = None) -> Ledger:
+        """A new ledger that enforces the budget; kept in the file `path` if given."""
+        return Ledger(Budget(self.epsilon, self.delta), relation=self.relation, path=path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginalsConfig:
+    """Public choices.
+
+    Arguments:
+        max_items: most ones of a record that count; of more, those that come first in a public random order of the
+            columns. None: all of them.
+    """
+
+    max_items: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_items is not None and self.max_items < 1:
+            raise ValueError(f"max_items must be at least 1, got {self.max_items}")
+
+
+def truncated(x: Tensor, max_items: int, public: PublicRandomness) -> Tensor:
+    """Records (n, d) with at most `max_items` ones each: those that come first in a public random order of the columns.
+
+    A function of each record alone, so one record still moves the sums by its own row.
+    """
+    order = torch.randperm(x.shape[1], generator=public.spawn("item order").generator)
+    kept = [part[:, order] * (part[:, order].cumsum(1, dtype=torch.int32) <= max_items) for part in x.split(4096)]
+    return torch.cat(kept)[:, order.argsort()].to(x.dtype)
+
+
+def noisy_marginals(
+    x: Tensor,
+    row: Tensor,
+    k: int,
+    *,
+    ledger: Ledger,
+    noise_multiplier: float,
+    source: SecureSource,
+    max_items: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""Probabilities (k, d) and record counts (k,) of k disjoint rows, from one Gaussian release of integers.
+
+    A record adds :math:`(w, s)` to its row: w to the count, and :math:`s = 2x - 1` (norm :math:`\sqrt d`), or x itself
+    where at most m ones count (norm :math:`\sqrt m`). With :math:`w^2 \approx .1 \|s\|^2` the L2 sensitivity under add/remove
+    is :math:`\sqrt{w^2 + \|s\|^2}`.
+
+    Arguments:
+        x: records (n, d) in {0, 1}, at most `max_items` ones each if that is given.
+        row: where each record counts, (n,) in [0, k).
+        noise_multiplier: noise std / sensitivity.
+    """
+    d = x.shape[1]
+    centred = max_items is None or max_items > d // 4
+    norm2 = d if centred else max_items
+    assert norm2 is not None
+    weight = max(1, round(math.sqrt(0.1 * norm2)))
+    mechanism = GaussianMechanism(noise_multiplier, sensitivity=math.sqrt(weight**2 + norm2))
+    counts = torch.bincount(row, minlength=k)
+    ones = torch.stack([x[row == c].sum(0, dtype=torch.int64) for c in range(k)])
+    sums = 2 * ones - counts[:, None] if centred else ones
+    ledger.charge(mechanism.event, note="marginals")
+    noisy = mechanism.release(torch.cat([weight * counts[:, None], sums], 1), source).double()
+    noisy_counts = noisy[:, 0] / weight
+    size = noisy_counts.clamp_min(1.0)[:, None]
+    mean = (noisy[:, 1:] / size + 1) / 2 if centred else noisy[:, 1:] / size
+    return mean.clamp(0.0, 1.0), noisy_counts
+
+
+def fit(
+    records: BinaryRecords, *, plan: MarginalsPlan, config: MarginalsConfig, ledger: Ledger, runtime: Runtime
+) -> IndependentModel:
+    """Release noisy marginals, one row per class if there are labels.
+
+    Raises:
+        ValueError: no records, values other than 0 and 1, labels out of range, or a budget too small for any noise.
+    """
+    require_records(records)
+    k = max(records.n_classes, 1)
+    row = records.labels if records.n_classes else torch.zeros(len(records.x), dtype=torch.int64)
+    assert row is not None
+    sigma = calibrate_noise(gaussian_event, Budget(plan.epsilon, plan.delta), relation=plan.relation)
+    x = records.x if config.max_items is None else truncated(records.x, config.max_items, PublicRandomness(runtime.seed))
+    probabilities, counts = noisy_marginals(
+        x, row, k, ledger=ledger, noise_multiplier=sigma, source=SecureSource(), max_items=config.max_items
+    )
+    statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
+    return IndependentModel(
+        probabilities, counts, statement=statement, labelled=bool(records.n_classes), columns=records.columns
+    )
+
+
+def require_records(records: BinaryRecords, *, least: int = 1) -> None:
+    """Raises ValueError unless x is a finite 0/1 matrix of `least` rows, with labels in range where there are classes."""
+    x, labels = records.x, records.labels
+    if x.ndim != 2 or len(x) < least:
+        raise ValueError(f"there must be at least {least} records, got {tuple(x.shape)}")
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise ValueError("records must be finite, got NaN or infinite values")
+    if not bool(((x == 0) | (x == 1)).all()):
+        raise ValueError("records must be 0 or 1")
+    if not records.n_classes:
+        return
+    if labels is None:
+        raise ValueError(f"n_classes={records.n_classes} needs labels, got none")
+    if labels.shape != (len(x),):
+        raise ValueError(f"labels must have shape ({len(x)},), got {tuple(labels.shape)}")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < records.n_classes:
+        raise ValueError(f"labels must be in [0, {records.n_classes}), got [{int(labels.min())}, {int(labels.max())}]")

@@ -1,0 +1,340 @@
+"""MWEM: multiplicative weights with the exponential mechanism (Hardt, Ligett, McSherry 2012)."""
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
+from torch import Tensor
+from tqdm.auto import trange
+
+from dpgen.privacy.accountants import Relation, epsilon
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.selection import exponential_mechanism
+from dpgen.release import RecordModel, Samples
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.independent import BinaryRecords, IndependentModel, require_records, truncated
+
+MOST_CELLS = 20
+"""Most columns of a record whose 2^d combinations are kept one by one."""
+
+ASSUMPTIONS = (
+    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
+    "queries, rounds and the largest number of items of a record were chosen without looking at the private records",
+    "integer noise and selections are exact to 2^-128 in total variation",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MWEMPlan:
+    r"""What MWEM may spend: noisy totals, then T rounds of one selection and one measurement of equal cost.
+
+    With delta = 0 a round costs :math:`.95\,\epsilon / T` and the totals the rest, as in the paper; with delta > 0 the same
+    pure mechanisms are composed by the accountant, which leaves each of them more.
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: of the guarantee, in [0, 1).
+        relation: neighbouring relation; every query is a sum of contributions in [0, max_items], so that both relations
+            have the same sensitivity.
+        rounds: T.
+        total_share: share of epsilon for the noisy totals, in (0, 1).
+
+    Source: Hardt, Ligett, McSherry 2012, Figure 1; 50 rounds as in Acs et al. 2017, section IV.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    rounds: int = 50
+    total_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        Budget(self.epsilon, self.delta)
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be at least 1, got {self.rounds}")
+        if not 0 < self.total_share < 1:
+            raise ValueError(f"total_share must be in (0, 1), got {self.total_share}")
+
+    def open_ledger(self, path: Path | None = None) -> Ledger:
+        """A new ledger that enforces the budget; kept in the file `path` if given."""
+        return Ledger(Budget(self.epsilon, self.delta), relation=self.relation, path=path)
+
+    @property
+    def total_epsilon(self) -> float:
+        """Cost of the noisy number of records, and again of the noisy mass."""
+        return self.total_share * self.epsilon / 2
+
+    def event(self, step: float) -> DpEvent:
+        """Everything that is released when a selection or a measurement costs `step`."""
+        totals = SelfComposedDpEvent(pure_event(self.total_epsilon), 2)
+        return ComposedDpEvent([totals, SelfComposedDpEvent(pure_event(step), 2 * self.rounds)])
+
+    @property
+    def step_epsilon(self) -> float:
+        """The largest cost of one selection, and of one measurement, with which the run fits the budget."""
+        low = (1 - self.total_share) * self.epsilon / (2 * self.rounds) * (1 - 1e-12)
+        if not self.delta:
+            return low
+        high = self.epsilon
+        while high / low > 1 + 1e-4:
+            middle = math.sqrt(low * high)
+            fits = epsilon(self.event(middle), self.delta, relation=self.relation) <= self.epsilon
+            low, high = (middle, high) if fits else (low, middle)
+        return low
+
+
+@dataclass(frozen=True, kw_only=True)
+class MWEMConfig:
+    """Public choices of MWEM.
+
+    Arguments:
+        domain: "items" keeps one weight per column and answers sums over columns, as Acs et al. 2017 used MWEM; "cells"
+            keeps one weight for every combination of at most 20 columns; "auto": cells up to 12 columns, else items.
+        max_items: largest number of ones of a record that count, the sensitivity of a query on items; of more, those
+            that come first in a public random order of the columns. Ignored on cells, where a record counts once.
+        queries: number of random queries on items (five length classes up to `longest`).
+        longest: longest query on items, in columns; None: all of them.
+        ways: queries on cells are all marginals of up to this many columns, labels included.
+        replays: passes over all measurements after each round, for free.
+    """
+
+    domain: Literal["auto", "items", "cells"] = "auto"
+    max_items: int = 12
+    queries: int = 1000
+    longest: int | None = None
+    ways: int = 2
+    replays: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("max_items", "queries", "ways"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.replays < 0:
+            raise ValueError(f"replays must be at least 0, got {self.replays}")
+        if self.longest is not None and self.longest < 1:
+            raise ValueError(f"longest must be at least 1, got {self.longest}")
+
+
+class JointModel(RecordModel, kind="cells"):
+    """A distribution over all combinations of d bits, the last `n_classes` of them none: labels are kept as a number.
+
+    Arguments:
+        weights: probability of every cell, (2^d * max(n_classes, 1),), row-major with the label last.
+        d: number of bits.
+        n_classes: number of labels, 0 without.
+        count: noisy number of records.
+        statement: what the model cost.
+        columns: names of the d columns.
+    """
+
+    def __init__(
+        self,
+        weights: Tensor,
+        *,
+        d: int,
+        n_classes: int,
+        count: float,
+        statement: PrivacyStatement,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.weights, self.d, self.n_classes, self.count, self.statement = weights, d, n_classes, count, statement
+        self.columns = tuple(columns) if columns is not None else None
+
+    @property
+    def size(self) -> int:
+        return max(0, round(self.count))
+
+    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> Samples:
+        if n < 0:
+            raise ValueError(f"n must be at least 0, got {n}")
+        if clusters is not None and list(clusters) != [0]:
+            raise ValueError(f"clusters must be [0], the only one, got {list(clusters)}")
+        generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
+        edges = self.weights.double().cumsum(0)
+        drawn = torch.searchsorted(edges, torch.rand(n, generator=generator, dtype=torch.float64) * edges[-1], right=True)
+        cell = drawn.clamp_max(len(edges) - 1)
+        labels = cell % self.n_classes if self.n_classes else None
+        x = _bits(cell // max(self.n_classes, 1), self.d)
+        return Samples(x=x, cluster=torch.zeros(n, dtype=torch.int64), labels=labels, columns=self.columns)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"weights": self.weights}
+
+    def description(self) -> dict[str, Any]:
+        return {"d": self.d, "n_classes": self.n_classes, "count": self.count, "columns": self.columns}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "JointModel":
+        return cls(tensors["weights"], statement=statement, **description)
+
+
+def _bits(number: Tensor, d: int) -> Tensor:
+    """Binary digits (n, d), highest first, of numbers (n,)."""
+    return (number[:, None] >> torch.arange(d - 1, -1, -1) & 1).to(torch.uint8)
+
+
+def selection_weights(scores: np.ndarray, step: float, sensitivity: int) -> list[Fraction]:
+    r"""Exact log-weights :math:`\epsilon_s s / (2 \Delta)` of whole scores (m,), each of which moves by at most Delta."""
+    slope = Fraction(step) / (2 * sensitivity)
+    return [int(score) * slope for score in scores]
+
+
+def _select(source: SecureSource, weights: list[Fraction]) -> int:
+    ceilings = np.array([float(weight) for weight in weights])
+    return exponential_mechanism(source, np.ones(len(weights), np.uint64), ceilings, lambda block, _: weights[block])[0]
+
+
+def multiplicative_weights(
+    truth: np.ndarray,
+    answer: Any,
+    update: Any,
+    *,
+    plan: MWEMPlan,
+    sensitivity: int,
+    ledger: Ledger,
+    source: SecureSource,
+    progress: bool = False,
+) -> None:
+    r"""T rounds: draw the query that is answered worst, measure it, let the weights learn it.
+
+    A query is drawn with probability proportional to :math:`\exp(\epsilon_s |q(A) - q(B)| / (2 \Delta))` among those not
+    measured yet, and measured as :math:`q(B) + \text{Lap}_Z(\Delta / \epsilon_s)`; each is epsilon_s-DP.
+
+    Arguments:
+        truth: q(B), (m,) integers.
+        answer: function that returns q(A) of all queries, (m,).
+        update: function (query, measured value) that moves the weights.
+        sensitivity: Delta, the most that one record changes any query.
+    """
+    step, open_queries = plan.step_epsilon, np.ones(len(truth), bool)
+    for _ in trange(min(plan.rounds, len(truth)), desc="MWEM", disable=not progress, leave=False):
+        chosen = np.flatnonzero(open_queries)
+        weights = selection_weights(np.abs(np.rint(answer()[chosen]) - truth[chosen]), step, sensitivity)
+        ledger.charge(pure_event(step), note="selection of a query")
+        picked = _select(source, weights)
+        query = int(chosen[picked])
+        ledger.charge(pure_event(step), note="measurement of a query")
+        noise = source.discrete_laplace(1, scale=sensitivity / step)
+        open_queries[query] = False
+        update(query, int(truth[query]) + int(noise))
+
+
+def fit(
+    records: BinaryRecords, *, plan: MWEMPlan, config: MWEMConfig, ledger: Ledger, runtime: Runtime
+) -> IndependentModel | JointModel:
+    """Release what MWEM learns about random sums over items, or about the marginals of a small table.
+
+    On items the weights become independent probabilities of the columns: A_j / n with the noisy n.
+
+    Raises:
+        ValueError: bad records or labels, or too many columns for cells.
+    """
+    require_records(records)
+    d, k = records.x.shape[1], max(records.n_classes, 1)
+    on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12)
+    if on_cells and d > MOST_CELLS:
+        raise ValueError(f"domain='cells' needs at most {MOST_CELLS} columns, the records have {d}; use domain='items'")
+    run = _Cells(records, config) if on_cells else _Items(records, config, PublicRandomness(runtime.seed))
+    source = SecureSource()
+    totals = []
+    for value, most, note in ((len(records.x), 1, "number of records"), (int(run.histogram.sum()), run.sensitivity, "total")):
+        ledger.charge(pure_event(plan.total_epsilon), note=f"noisy {note}")
+        totals.append(max(1.0, value + float(source.discrete_laplace(1, scale=most / plan.total_epsilon))))
+    run.start(totals[1])
+    multiplicative_weights(
+        run.truth,
+        run.answers,
+        run.learn,
+        plan=plan,
+        sensitivity=run.sensitivity,
+        ledger=ledger,
+        source=source,
+        progress=runtime.progress_bar,
+    )
+    statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
+    if on_cells:
+        weights = torch.from_numpy(run.weights / run.weights.sum())
+        return JointModel(
+            weights, d=d, n_classes=records.n_classes, count=totals[0], statement=statement, columns=records.columns
+        )
+    # Labels take no part in sums over items: every class gets the same marginals and an equal share of the records.
+    probabilities = torch.from_numpy(run.weights / totals[0]).clamp(0.0, 1.0).expand(k, d).contiguous()
+    counts = torch.full((k,), totals[0] / k, dtype=torch.float64)
+    return IndependentModel(
+        probabilities, counts, statement=statement, labelled=bool(records.n_classes), columns=records.columns
+    )
+
+
+class _Weights:
+    """A histogram, linear queries on it, and weights that learn their answers."""
+
+    histogram: np.ndarray
+    queries: np.ndarray  # (m, cells) bool
+    sensitivity: int
+    replays: int
+
+    def start(self, total: float) -> None:
+        self.weights = np.full(len(self.histogram), total / len(self.histogram))
+        self.total = total
+        self.truth = self.queries @ self.histogram
+        self.measured: dict[int, float] = {}
+
+    def answers(self) -> np.ndarray:
+        return np.asarray(self.queries @ self.weights)
+
+    def learn(self, query: int, value: float) -> None:
+        """Multiply by exp(q (m - q(A)) / (2 n)) and normalise, over all measurements so far."""
+        self.measured[query] = value
+        for _ in range(1 + self.replays):
+            for q, m in self.measured.items():
+                cells = self.queries[q]
+                error = m - self.weights[cells].sum()
+                self.weights[cells] *= math.exp(max(-30.0, min(30.0, error / (2 * self.total))))
+                self.weights *= self.total / self.weights.sum()
+
+
+class _Items(_Weights):
+    """One weight per column; a query sums a random set of columns."""
+
+    def __init__(self, records: BinaryRecords, config: MWEMConfig, public: PublicRandomness) -> None:
+        x = truncated(records.x, config.max_items, public)
+        d, generator = x.shape[1], public.spawn("queries").generator
+        self.histogram = x.sum(0, dtype=torch.int64).numpy()
+        longest = min(config.longest or d, d)
+        lengths = [
+            1 + int(torch.randint(max(1, longest * (i % 5 + 1) // 5), (1,), generator=generator)) for i in range(config.queries)
+        ]
+        self.queries = np.zeros((config.queries, d), bool)
+        for row, length in zip(self.queries, lengths):
+            row[torch.randperm(d, generator=generator)[:length].numpy()] = True
+        self.sensitivity, self.replays = min(config.max_items, d), config.replays
+
+
+class _Cells(_Weights):
+    """One weight per combination of bits and label; a query is one cell of a marginal of few columns."""
+
+    def __init__(self, records: BinaryRecords, config: MWEMConfig) -> None:
+        d, k = records.x.shape[1], max(records.n_classes, 1)
+        number = (records.x.long() << torch.arange(d - 1, -1, -1)).sum(1) * k
+        cell = number + records.labels.long() if records.labels is not None and records.n_classes else number
+        self.histogram = torch.bincount(cell, minlength=k * 2**d).numpy()
+        values = _bits(torch.arange(2**d).repeat_interleave(k), d).numpy()
+        columns = [*values.T, *([np.arange(k * 2**d) % k] if k > 1 else [])]
+        rows = [
+            np.logical_and.reduce([columns[c] == v for c, v in zip(chosen, point)])
+            for way in range(1, min(config.ways, len(columns)) + 1)
+            for chosen in combinations(range(len(columns)), way)
+            for point in np.ndindex(*[k if c == d else 2 for c in chosen])
+        ]
+        self.queries, self.sensitivity, self.replays = np.array(rows), 1, config.replays

@@ -1,0 +1,74 @@
+"""What the estimators of one column have in common."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.release import PrivacyStatement
+from dpgen.systems.ordered.distribution import OrderedDistribution
+from dpgen.systems.ordered.knots import MonotoneCounts
+
+Integers = npt.NDArray[np.int64]
+MOST_VALUES = 2**62
+
+
+def sorted_values(values: Any, *, N: int) -> Integers:
+    """A sorted int64 copy of private values (n,), checked to lie in [0, N).
+
+    Raises:
+        ValueError: N outside [2, 2^62], no column of whole numbers, fewer than two of them, or one outside [0, N).
+    """
+    if not 2 <= N <= MOST_VALUES:
+        raise ValueError(f"N is {N!r}; the domain must have between 2 and 2^62 values")
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"values are {array.dtype} of shape {array.shape}; they must be whole numbers (n,): discretise first")
+    if len(array) < 2:
+        raise ValueError(f"values hold {len(array)} records; at least 2 are needed")
+    ordered = np.sort(array)
+    if not (ordered[0] >= 0 and int(ordered[-1]) < N):
+        raise ValueError(f"values reach from {ordered[0]} to {ordered[-1]}; they must lie in [0, {N})")
+    return ordered.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedEstimator(ABC):
+    """Public choices of an estimator of one column on [0, N), and the share of the budget it may spend.
+
+    Arguments:
+        epsilon: this column's budget in nats, > 0.
+        delta: this column's delta, in [0, 1).
+        size: public number of records; None: known under replace_one, bought or not needed under add_remove.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.epsilon, bool) or not 0 < self.epsilon < math.inf:
+            raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number > 0")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"delta is {self.delta!r}; it must be in [0, 1)")
+        if self.size is not None and not 1 <= self.size <= MOST_VALUES:
+            raise ValueError(f"size is {self.size!r}; a public number of records must be at least 1")
+
+    @abstractmethod
+    def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N); charges the ledger before it draws."""
+
+    def fit(self, values: Any, *, N: int, ledger: Ledger, source: SecureSource) -> OrderedDistribution:
+        """Release the distribution of private values (n,), in any order.
+
+        Raises:
+            ValueError: see `sorted_values`.
+            BudgetExceeded: it does not fit into the ledger's budget.
+        """
+        counts = self.fit_counts(sorted_values(values, N=N), N=N, ledger=ledger, source=require_secure(source))
+        return OrderedDistribution.from_counts(counts, statement=PrivacyStatement.from_ledger(ledger))

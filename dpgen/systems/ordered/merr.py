@@ -1,0 +1,190 @@
+"""The Maximum Error Rule: find where the model is most wrong, ask there, repeat (Diakonikolas, Hardt, Schmidt 2015)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.systems.ordered.choosing import ChoosingSelection
+from dpgen.systems.ordered.dyadic_cells import levels
+from dpgen.systems.ordered.dyadic_selection import DyadicSelection
+from dpgen.systems.ordered.estimator import OrderedEstimator
+from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
+from dpgen.systems.ordered.merr_budget import Composition, Selection, StepBudget, StepTerms, step_budget
+from dpgen.systems.ordered.point_selection import PointSelection
+from dpgen.systems.ordered.private_steps import CANDIDATES, choose_steps
+from dpgen.systems.ordered.record_count import released_size, size_is_free
+
+if TYPE_CHECKING:
+    from dpgen.privacy.ledger import Ledger
+
+Integers = npt.NDArray[np.int64]
+Selector = PointSelection | DyadicSelection | ChoosingSelection
+
+_SIZE_SHARE = 0.05  # of epsilon, for the number of records where it is private
+_STEPS_SHARE = 0.1  # of epsilon, for a private number of steps
+_MOST_STEPS = 10_000
+_LARGEST_DOMAIN = 2**62
+_CHUNK = 2**16
+
+
+@dataclass(frozen=True, kw_only=True)
+class MERR(OrderedEstimator):
+    r"""Piecewise linear model of the prefix counts, refined where a private selection finds the largest error.
+
+    Each of T steps selects a dyadic interval (or a point) with a large error |count - model| and adds noisy prefix counts
+    at its ends. After every step the answers are averaged, made monotone and clipped.
+
+    Formal guarantees:
+        - `fit` is (epsilon, delta)-DP under the relation of the ledger that is charged; delta is used by "zcdp" and
+          "choosing" only.
+        - Split: 5 % of epsilon for a noisy number of records, under add/remove without `size`; 10 % for a private number
+          of steps; the rest evenly over the steps, `share` of it for the selections.
+
+    Arguments:
+        epsilon: in nats.
+        delta: 0 for a pure guarantee.
+        selection: "points", "exponential" (dyadic intervals) or "choosing" (dyadic intervals, approximate).
+        steps: T, or "private": an exponential mechanism over `private_steps.CANDIDATES`.
+        composition: "basic" (Laplace noise) or "zcdp" (Gaussian noise).
+        share: of a step's budget for its selection; None: 0.5, and 0.7 for dyadic intervals in zcdp.
+        size: number of records, if it is public under add/remove.
+        published_noise: the noise that Figure 2 prints, Laplace(1/2) per count; its true cost, 4 T under replace-one, is
+            charged beside the selections, so a ledger with budget epsilon refuses it.
+
+    Raises:
+        ValueError: a value out of range.
+
+    Source: Diakonikolas, Hardt, Schmidt 2015, Figure 2, with corrected noise; Lemma 2 does not hold as printed.
+
+    >>> from dpgen.privacy.ledger import Ledger
+    >>> rule = MERR(epsilon=50.0, steps=6, composition="basic")
+    >>> fit = rule.fit_counts(np.full(10**4, 3), N=8, ledger=Ledger(None, delta=1e-6), source=SecureSource())
+    >>> bool(abs(fit.at(np.array([3, 4])) - [0, 10**4]).max() < 200)
+    True
+    """
+
+    selection: Selection = "points"
+    steps: int | Literal["private"] = 20
+    composition: Composition = "zcdp"
+    share: float | None = None
+    published_noise: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.delta < 0.5:
+            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 0.5)")
+        if self.selection not in ("choosing", "exponential", "points"):
+            raise ValueError(f"selection is {self.selection!r}; choose one of choosing, exponential, points")
+        if self.composition not in ("basic", "zcdp"):
+            raise ValueError(f"composition is {self.composition!r}; choose one of basic, zcdp")
+        if self.delta == 0 and (self.composition == "zcdp" or self.selection == "choosing"):
+            raise ValueError(f"delta is 0; composition {self.composition!r} with selection {self.selection!r} needs delta > 0")
+        if self.steps != "private" and not (isinstance(self.steps, int) and 1 <= self.steps <= _MOST_STEPS):
+            raise ValueError(f"steps is {self.steps!r}; it must be 'private' or a whole number in [1, {_MOST_STEPS}]")
+        if self.share is not None and not 0 < self.share < 1:
+            raise ValueError(f"share is {self.share!r}; it must be None or lie in (0, 1)")
+
+    def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+        """Fit sorted int64 values (n,) in [0, N); noisy prefix counts at the knots that were selected.
+
+        Raises:
+            BudgetExceeded: the ledger cannot pay; then nothing of the refused part was drawn.
+            TypeError: source is no SecureSource.
+            ValueError: values are not sorted integers in [0, N), none are given, or N is outside [2, 2^62].
+        """
+        require_secure(source)
+        values = require_sorted(values, N)
+        free = size_is_free(self.size, ledger)
+        epsilon = self.epsilon if free else (1 - _SIZE_SHARE) * self.epsilon
+        size = released_size(values, self.size, epsilon=_SIZE_SHARE * self.epsilon, ledger=ledger, source=source)
+        steps = self.steps
+        if steps == "private":
+            spent, epsilon = _STEPS_SHARE * self.epsilon, epsilon - _STEPS_SHARE * self.epsilon
+            budgets = {t: self._budget(t, epsilon, ledger, N, size) for t in CANDIDATES}
+            steps = choose_steps(values, budgets, N=N, size=size, epsilon=spent, ledger=ledger, source=source)
+        budget = self._budget(steps, epsilon, ledger, N, size)
+        for event, note in budget.events:
+            ledger.charge(event, steps, note=f"MERR, {note}")
+        return _refine(values, budget, steps=steps, N=N, size=size, source=source)
+
+    def _budget(self, steps: int, epsilon: float, ledger: Ledger, N: int, size: float) -> StepBudget:
+        terms = StepTerms(
+            selection=self.selection,
+            steps=steps,
+            composition=self.composition,
+            share=self.share or (0.7 if self.composition == "zcdp" and self.selection != "points" else 0.5),
+            relation=ledger.relation,
+            levels=levels(N),
+            size=size,
+            published=self.published_noise,
+        )
+        return step_budget(terms, epsilon=epsilon, delta=self.delta)
+
+
+def require_sorted(values: Integers, N: int) -> Integers:
+    """The values, if they are sorted int64 in [0, N) and N is in [2, 2^62]; uint64 is converted.
+
+    Raises:
+        ValueError: they are not.
+
+    >>> require_sorted(np.array([0, 7]), 8).tolist()
+    [0, 7]
+    """
+    if isinstance(N, bool) or not isinstance(N, int | np.integer) or not 2 <= N <= _LARGEST_DOMAIN:
+        raise ValueError(f"N is {N!r}; it must be a whole number in [2, 2^62]")
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype not in (np.int64, np.uint64):
+        raise ValueError(f"values are {getattr(values, 'dtype', type(values))!r}; they must be a vector of int64 or uint64")
+    if values.size == 0:
+        raise ValueError("values are empty; at least 1 record is needed")
+    parts = (values[i : i + _CHUNK + 1] for i in range(0, values.size, _CHUNK))  # small enough for the cache
+    if not (values[0] >= 0 and values[-1] < N and all((part[:-1] <= part[1:]).all() for part in parts)):
+        raise ValueError(f"values must be sorted and lie in [0, {N})")
+    return values.astype(np.int64, copy=False)
+
+
+def _selector(values: Integers, budget: StepBudget, N: int) -> Selector:
+    if budget.choosing is not None:
+        return ChoosingSelection(values, N=N, plan=budget.choosing)
+    return (PointSelection if budget.answers == "point" else DyadicSelection)(values, N=N, rate=budget.rate)
+
+
+def _refine(values: Integers, budget: StepBudget, *, steps: int, N: int, size: float, source: SecureSource) -> MonotoneCounts:
+    """The T steps; choosing may stop earlier."""
+    selector = _selector(values, budget, N)
+    knots: list[int] = []
+    counts: list[float] = []
+    variances: list[float] = []
+    model = MonotoneCounts(np.array([0, N]), np.array([0.0, size]))
+    for _ in range(steps):
+        selected = selector.draw(source, model)
+        if selected is None:
+            break
+        ends = (selected, selected) if isinstance(selected, int) else selected
+        for knot, count, variance in ask(values, ends, budget, N=N, source=source):
+            knots.append(knot)
+            counts.append(count)
+            variances.append(variance)
+        model = monotone_counts(np.array(knots, np.int64), np.array(counts), np.array(variances), N=N, size=size)
+    return model
+
+
+def ask(
+    values: Integers, ends: tuple[int, int], budget: StepBudget, *, N: int, source: SecureSource
+) -> list[tuple[int, float, float]]:
+    """Noisy prefix counts at both ends of an interval, or at a point (two equal ends): (knot, count, variance) each.
+
+    The cells left of the interval and inside it are asked, as in Figure 2; ends at 0 or N need no answer.
+    """
+    inner = sorted({x for x in ends if 0 < x < N})
+    if not inner:
+        return []
+    ranks = [int(rank) for rank in np.searchsorted(values, inner)]
+    noisy = budget.answer([ranks[0], *np.diff(ranks).tolist()], source)
+    variance = budget.variance("interval" if len(inner) == 2 else "point")
+    prefixes = np.cumsum(noisy)
+    return [(knot, float(prefix), variance * (i + 1)) for i, (knot, prefix) in enumerate(zip(inner, prefixes))]

@@ -1,0 +1,102 @@
+"""Release the distributions of ordered columns under one ledger."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from tqdm.auto import tqdm
+
+from dpgen.discretized import DiscretizedColumn
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.release import PrivacyStatement
+from dpgen.runtime import Runtime
+from dpgen.systems.ordered.distribution import OrderedDistribution, PiecewiseCDF
+from dpgen.systems.ordered.estimator import sorted_values
+from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.ordered_options import CLAMP_SHARE, OrderedConfig, OrderedPlan
+from dpgen.systems.ordered.piecewise import piecewise_polynomial
+from dpgen.systems.ordered.sensitivities import size_l1
+
+ASSUMPTIONS = (
+    "one person is one record, a row with one value in every column",
+    "bounds, resolutions, categories, the method and its options were chosen without looking at the private records",
+    "noise comes from AES-256-CTR under keys of the operating system; an adversary sees what is released, not memory or "
+    "run time",
+    "correlated Gaussian noise is floating point: noisy values are rounded to a grid, which removes the known attack on the "
+    "low bits but is no proof; every other draw is exact to 2^-128 in total variation, which delta leaves out",
+)
+"""What the statement of a release of ordered columns rests on."""
+
+
+class ColumnData(Protocol):
+    """Private columns on public grids, as `dpgen.data.Columns` holds them."""
+
+    @property
+    def values(self) -> Mapping[str, npt.NDArray[np.int64]]: ...
+    @property
+    def domains(self) -> Mapping[str, DiscretizedColumn]: ...
+    @property
+    def clamped(self) -> Mapping[str, int] | None: ...
+
+
+def fit(data: ColumnData, *, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, runtime: Runtime) -> OrderedDistribution:
+    """Release one distribution for each column, each with its share of the budget.
+
+    Where values may have been clamped, 2 % of a column's epsilon release their noisy number.
+
+    Raises:
+        ValueError: a method or option does not fit the data, in one line.
+        BudgetExceeded: an estimator costs more than the budget, as published noise does.
+    """
+    source, names = SecureSource(), list(data.values)
+    cdfs, notes, split = {}, dict[str, Any](method=config.method), []
+    for name, (epsilon, delta) in _with_progress(names, plan.shares(len(names)), shown=runtime.progress_bar):
+        split.append(f"{name} eps {epsilon:.4g}, delta {delta:.3g}")
+        if data.clamped is not None:
+            spent, epsilon = CLAMP_SHARE * epsilon, (1 - CLAMP_SHARE) * epsilon
+            notes[f"clamped values of {name}, noisy"] = _noisy_clamped(data.clamped[name], spent, ledger, source)
+        size = plan.public_n if size_l1(ledger.relation) else None
+        estimator, N = config.estimator(epsilon, delta, size), data.domains[name].size
+        counts = estimator.fit_counts(sorted_values(data.values[name], N=N), N=N, ledger=ledger, source=source)
+        cdfs[name] = _density(counts, config)
+    statement = PrivacyStatement.from_ledger(
+        ledger,
+        assumptions=(
+            *ASSUMPTIONS,
+            f"the budget was split over {len(names)} column{'s' if len(names) > 1 else ''}: {'; '.join(split)}",
+            _size_sentence(plan, ledger),
+        ),
+        not_covered=("columns are released one by one: dependence between columns is not modelled",) if len(names) > 1 else (),
+    )
+    return OrderedDistribution(cdfs, data.domains, statement=statement, notes=notes)
+
+
+def _with_progress(
+    names: Sequence[str], shares: Iterable[tuple[float, float]], *, shown: bool
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    bar = tqdm(names, desc="columns", disable=not shown, unit="column")
+    yield from zip(bar, shares)
+    bar.close()
+
+
+def _noisy_clamped(count: int, epsilon: float, ledger: Ledger, source: SecureSource) -> int:
+    """Replacing a record changes the number of clamped values by at most 1, like adding one."""
+    ledger.charge(pure_event(epsilon), note="number of clamped values")
+    return max(0, count + int(source.discrete_laplace(1, scale=1 / epsilon)))
+
+
+def _density(counts: MonotoneCounts, config: OrderedConfig) -> PiecewiseCDF:
+    if config.degree is None:
+        return PiecewiseCDF.from_counts(counts)
+    return piecewise_polynomial(counts, degree=config.degree, pieces=config.pieces)
+
+
+def _size_sentence(plan: OrderedPlan, ledger: Ledger) -> str:
+    if ledger.relation == "replace_one":
+        return "the number of records is public: neighbouring data sets have equally many"
+    if plan.public_n is not None:
+        return f"the number of records, {plan.public_n}, was declared public"
+    return "the number of records is private; where it is needed a noisy number was paid for"

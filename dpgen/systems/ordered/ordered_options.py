@@ -1,0 +1,160 @@
+"""The public choices of a release of ordered columns: what it may spend, and by which estimator."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.parallel import Relation
+
+if TYPE_CHECKING:  # imported where they are made: planning needs no numerics
+    from dpgen.systems.ordered.estimator import OrderedEstimator
+    from dpgen.systems.ordered.merr import MERR
+
+Method = Literal["partition", "points", "exponential", "choosing", "laplace", "fixed", "tree", "quantiles"]
+
+DEFAULT_DELTA = 1e-9
+CLAMP_SHARE = 0.02
+"""Share of a column's epsilon for the noisy number of clamped values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedPlan:
+    r"""What all columns together may spend; columns share epsilon and delta by `column_shares` (basic composition).
+
+    Without `delta` it is :math:`n^{-1.1}` for a public n, else :math:`10^{-9}`, which is below :math:`n^{-1.1}` up to
+    :math:`n = 10^8` whatever the data are. (Diakonikolas et al. 2015 take 1/n, which allows one record to be published.)
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: of the guarantee, in [0, 1); 0 for methods that are pure.
+        relation: "replace_one" as in Diakonikolas et al. 2015, where n is public, or "add_remove", where it is private.
+        public_n: number of records, if it is public under add_remove; without it a noisy number is bought.
+        column_shares: positive weights of the columns in the budget; None: equal.
+        report_only: no limit: the statement reports what was spent (for noise that breaks its published claim).
+
+    Raises:
+        ValueError: a number out of its range.
+
+    >>> OrderedPlan(public_n=100_000).resolved_delta
+    3.16...e-06
+    """
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    relation: Relation = "replace_one"
+    public_n: int | None = None
+    column_shares: list[float] | None = None
+    report_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.public_n is not None and self.public_n < 2:
+            raise ValueError(f"public_n is {self.public_n}; it must be at least 2")
+        if self.relation not in ("add_remove", "replace_one"):
+            raise ValueError(f"relation is {self.relation!r}; choose one of add_remove, replace_one")
+        if self.column_shares is not None and not all(0 < share < math.inf for share in self.column_shares):
+            raise ValueError(f"column_shares are {self.column_shares}; every one must be > 0")
+        Budget(self.epsilon, self.resolved_delta)
+
+    @property
+    def resolved_delta(self) -> float:
+        """The delta that is used."""
+        if self.delta is not None:
+            return self.delta
+        return DEFAULT_DELTA if self.public_n is None else float(self.public_n) ** -1.1
+
+    def open_ledger(self, path: Path | None = None) -> Ledger:
+        """A new ledger that enforces the budget; kept in the file `path` if given."""
+        if self.report_only:
+            return Ledger(None, delta=self.resolved_delta, relation=self.relation, path=path)
+        return Ledger(Budget(self.epsilon, self.resolved_delta), relation=self.relation, path=path)
+
+    def shares(self, columns: int) -> list[tuple[float, float]]:
+        """(epsilon, delta) of each column; they add up to the whole budget.
+
+        Raises:
+            ValueError: another number of `column_shares` than columns.
+        """
+        weights = self.column_shares or [1.0] * columns
+        if len(weights) != columns:
+            raise ValueError(f"column_shares has {len(weights)} entries; the data have {columns} columns")
+        total = math.fsum(weights) * (1 + 1e-12)  # rounding must not exceed the budget
+        return [(self.epsilon * w / total, self.resolved_delta * w / total) for w in weights]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedConfig:
+    """How the distribution of a column is found; public choices, none of them private.
+
+    Arguments:
+        method: "partition" (recommended), the maximum error rule with "points", "exponential" or "choosing" selection
+            (Diakonikolas et al. 2015, Figure 2), "laplace" (Theorem 3, small domains), "fixed" (Theorem 4), and the
+            baselines "tree" and "quantiles".
+        steps: steps T of the maximum error rule, or "private": chosen by an exponential mechanism, whose cost is shown.
+        composition: of the steps, "zcdp" or "basic".
+        published_noise: the noise printed in Figure 2, which costs 4 T epsilon; needs `report_only`.
+        cells: equal cells of "fixed".
+        depth: halvings of "tree".
+        levels: halvings of "quantiles".
+        degree: None keeps the private cells; 0, 1 or 2 merges them to few pieces of this degree (Theorem 5, step 2).
+        pieces: how many pieces; None: chosen from the private cells.
+
+    Raises:
+        ValueError: unknown method, or a number out of its range.
+    """
+
+    method: Method = "partition"
+    steps: int | Literal["private"] = 12
+    composition: Literal["zcdp", "basic"] = "zcdp"
+    published_noise: bool = False
+    cells: int = 256
+    depth: int = 12
+    levels: int = 6
+    degree: int | None = None
+    pieces: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
+        if self.steps != "private" and not (isinstance(self.steps, int) and self.steps >= 1):
+            raise ValueError(f"steps is {self.steps!r}; it must be 'private' or at least 1")
+        if self.degree not in (None, 0, 1, 2):
+            raise ValueError(f"degree is {self.degree!r}; it must be none, 0, 1 or 2")
+        if self.pieces is not None and (self.pieces < 1 or self.degree is None):
+            raise ValueError(f"pieces is {self.pieces!r}; it must be at least 1, with a degree")
+
+    def estimator(self, epsilon: float, delta: float, size: int | None) -> "OrderedEstimator | MERR":
+        """The estimator of one column with this share of the budget.
+
+        Raises:
+            ValueError: the method needs delta > 0, or an option is out of its range.
+        """
+        from dpgen.systems.ordered.dyadic_tree import DyadicTree
+        from dpgen.systems.ordered.fixed_partition import FixedPartitionHistogram
+        from dpgen.systems.ordered.laplace_histogram import LaplaceHistogram
+        from dpgen.systems.ordered.merr import MERR
+        from dpgen.systems.ordered.partition_cdf import PartitionCDF
+        from dpgen.systems.ordered.private_quantiles import PrivateQuantiles
+
+        match self.method:
+            case "partition":
+                return PartitionCDF(epsilon=epsilon, delta=delta, size=size)
+            case "laplace":
+                return LaplaceHistogram(epsilon=epsilon, delta=delta, size=size)
+            case "fixed":
+                return FixedPartitionHistogram(epsilon=epsilon, delta=delta, size=size, cells=self.cells)
+            case "tree":
+                return DyadicTree(epsilon=epsilon, delta=delta, size=size, depth=self.depth)
+            case "quantiles":
+                return PrivateQuantiles(epsilon=epsilon, delta=delta, size=size, levels=self.levels)
+            case selection:
+                return MERR(
+                    epsilon=epsilon,
+                    delta=delta,
+                    size=size,
+                    selection=selection,
+                    steps=self.steps,
+                    composition=self.composition,
+                    published_noise=self.published_noise,
+                )

@@ -1,0 +1,300 @@
+"""The Bernstein mechanism: its certificate by brute force, its noise, twins that are not private, its density."""
+
+import itertools
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from dpgen.privacy.ledger import BudgetExceeded, Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.release import load_model
+from dpgen.runtime import Runtime
+from dpgen.systems.continuous import bernstein
+from dpgen.systems.continuous.bernstein import (
+    BernsteinConfig,
+    BernsteinModel,
+    basis,
+    fit,
+    kernel_mass,
+    lattice_sums,
+    noisy_sums,
+    record_weights,
+    to_weights,
+)
+from dpgen.systems.continuous.draw_plan import RecordPlan
+
+SMALL = BernsteinConfig(degree=4, bandwidth=0.2, floor=0.0)
+
+
+def data(x: torch.Tensor, bounds: torch.Tensor | None = None) -> SimpleNamespace:
+    box = torch.tensor([[0.0, 1.0]] * x.shape[1], dtype=torch.float64) if bounds is None else bounds
+    return SimpleNamespace(x=x, bounds=box, columns=tuple("ab"[: x.shape[1]]))
+
+
+def released(x: torch.Tensor, config: BernsteinConfig, **plan: Any) -> BernsteinModel:
+    made = RecordPlan(**plan)
+    return fit(data(x), plan=made, config=config, ledger=made.open_ledger(), runtime=Runtime())
+
+
+# -- the certificate -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [1, 4, 20, 100])
+@pytest.mark.parametrize("bandwidth", [0.002, 0.03, 0.2, 1.0])
+def test_no_record_has_more_kernel_mass_than_certified(degree: int, bandwidth: float) -> None:
+    y = torch.linspace(0, 1, 3001, dtype=torch.float64)[:, None]
+    lattice = torch.arange(degree + 1, dtype=torch.float64) / degree
+    worst = float((-0.5 * ((lattice - y) / bandwidth) ** 2).exp().sum(1).max())
+    certified = kernel_mass(degree, bandwidth)
+    assert worst <= certified
+    if 3 * bandwidth < 0.5:  # the kernel fits into the box: the certificate is attained
+        assert certified <= worst * (1 + 2e-3)
+
+
+def test_the_published_sensitivity_is_two_to_thirteen_times_larger() -> None:
+    """(k + 1) times the largest change of one coefficient, where the certificate takes the largest sum of changes."""
+    for degree, bandwidth in ((20, 0.15), (60, 0.03), (100, 0.1)):
+        assert 2 <= (degree + 1) / kernel_mass(degree, bandwidth) <= 14
+
+
+def test_weights_are_whole_and_within_their_units() -> None:
+    y = torch.linspace(0, 1, 500, dtype=torch.float64)
+    weights = record_weights(y, degree=20, bandwidth=0.1, units=2**14)
+    assert torch.equal(weights, weights.floor())
+    assert 2**14 * 0.99 < float(weights.sum(1).max()) <= 2**14
+
+
+def test_an_understated_certificate_still_cannot_move_more_than_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bernstein, "kernel_mass", lambda degree, bandwidth: 0.3)
+    weights = record_weights(torch.rand(200, dtype=torch.float64), degree=20, bandwidth=0.1, units=2**10)
+    assert float(weights.sum(1).max()) <= 2**10
+
+
+# -- privacy ---------------------------------------------------------------------------------------------------------
+
+
+class Spy(SecureSource):
+    """Remembers the scale of the noise."""
+
+    scales: list[float]
+
+    def discrete_laplace(self, *shape: int, scale: float) -> torch.Tensor:
+        self.scales.append(scale)
+        return super().discrete_laplace(*shape, scale=scale)
+
+
+def exact_loss(monkeypatch: pytest.MonkeyPatch, *, relation: Any, d: int, group_size: int = 1) -> float:
+    """Largest L1 distance of the sums of neighbours over the noise scale: the exact epsilon of integer Laplace noise."""
+    Spy.scales = []
+    monkeypatch.setattr(bernstein, "SecureSource", Spy)
+    grid = torch.tensor(list(itertools.product([0.0, 0.13, 0.25, 0.5, 0.77, 1.0], repeat=d)), dtype=torch.float64)
+    base = torch.full((3, d), 0.4, dtype=torch.float64)
+    config, plan = SMALL, RecordPlan(epsilon=0.7, relation=relation, group_size=group_size)
+    noisy_sums(base, config=config, epsilon=0.7, ledger=plan.open_ledger(), group_size=group_size)
+
+    def sums(*extra: torch.Tensor) -> torch.Tensor:
+        rows = torch.cat([base, *(y.expand(group_size, d) for y in extra)])
+        return bernstein.lattice_sums(rows, degree=config.degree, bandwidth=config.bandwidth)[0]
+
+    if relation == "add_remove":
+        pairs = [(sums(y), sums()) for y in grid]
+    else:
+        pairs = [(sums(y), sums(z)) for y, z in itertools.combinations(grid, 2)]
+    return max(float((a - b).abs().sum()) for a, b in pairs) / Spy.scales[0]
+
+
+@pytest.mark.parametrize(("d", "group_size"), [(1, 1), (2, 1), (1, 5)])
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_every_pair_of_neighbours_stays_within_epsilon(
+    relation: Any, d: int, group_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = exact_loss(monkeypatch, relation=relation, d=d, group_size=group_size)
+    assert 0.5 * 0.7 < loss <= 0.7
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_twin_with_an_understated_sensitivity_is_rejected(relation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest single coefficient in place of the L1 norm."""
+
+    def twin(y: torch.Tensor, *, degree: int, bandwidth: float) -> tuple[torch.Tensor, int]:
+        sums, units = lattice_sums(y, degree=degree, bandwidth=bandwidth)
+        return sums, int(units / kernel_mass(degree, bandwidth))
+
+    monkeypatch.setattr(bernstein, "lattice_sums", twin)
+    assert exact_loss(monkeypatch, relation=relation, d=1) > 0.7 * 1.2
+
+
+def test_a_twin_that_forgets_the_relation_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = exact_loss(monkeypatch, relation="add_remove", d=1) and Spy.scales[0]
+    replaced = exact_loss(monkeypatch, relation="replace_one", d=1) * Spy.scales[0]
+    assert replaced / scale > 0.7
+    assert Spy.scales[0] == pytest.approx(2 * scale)
+
+
+def test_the_noise_is_there_and_has_its_size() -> None:
+    ledger = RecordPlan(epsilon=1.0).open_ledger()
+    y = torch.rand(50, 1, dtype=torch.float64)
+    config = BernsteinConfig(degree=3000, bandwidth=0.1)
+    noise = noisy_sums(y, config=config, epsilon=1.0, ledger=ledger) - lattice_sums(y, degree=3000, bandwidth=0.1)[0]
+    assert float(noise.abs().mean()) == pytest.approx(2**24, rel=0.15)  # E|Lap(s)| = s, 8 standard errors
+    assert ledger.epsilon() == 1.0
+
+
+def test_a_refused_charge_draws_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    Spy.scales = []
+    monkeypatch.setattr(bernstein, "SecureSource", Spy)
+    ledger = RecordPlan(epsilon=0.5).open_ledger()
+    with pytest.raises(BudgetExceeded, match=r"budget epsilon 0\.5"):
+        noisy_sums(torch.rand(5, 1), config=SMALL, epsilon=1.0, ledger=ledger)
+    assert Spy.scales == []
+
+
+# -- sums and weights ------------------------------------------------------------------------------------------------
+
+
+def test_sums_are_those_of_one_record_after_another() -> None:
+    y = torch.rand(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    sums, units = lattice_sums(y, degree=4, bandwidth=0.2)
+    slow = torch.zeros(5, 5, dtype=torch.int64)
+    for row in y:
+        first, second = (record_weights(row[i : i + 1], degree=4, bandwidth=0.2, units=2**12)[0].long() for i in (0, 1))
+        slow += first[:, None] * second
+    assert torch.equal(sums, slow)
+    assert units == 2**24
+
+
+def test_projection_is_the_nearest_density() -> None:
+    sums = 100 * torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 40
+    weights = to_weights(sums, SMALL)
+    target = sums / sums.sum()
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(200):  # first-order condition of the projection, against random points of the simplex
+        other = torch.rand(5, 5, dtype=torch.float64, generator=generator)
+        other /= other.sum()
+        assert float(((target - weights) * (other - weights)).sum()) <= 1e-12
+    assert float(weights.sum()) == pytest.approx(1)
+    assert float(weights.min()) >= 0
+
+
+def test_shifting_keeps_differences_and_hopeless_noise_gives_the_uniform_density() -> None:
+    sums = torch.tensor([3.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
+    shifted = to_weights(sums, BernsteinConfig(degree=4, postprocess="shift", floor=0.0))
+    assert torch.allclose(shifted, (sums + 1) / 10)
+    assert to_weights(-sums.abs(), SMALL).tolist() == [0.2] * 5
+    assert to_weights(sums, BernsteinConfig(degree=4, floor=0.1)).min() == pytest.approx(0.02)
+    assert to_weights(torch.zeros(5).double(), BernsteinConfig(degree=4, postprocess="shift", floor=0.0)).tolist() == [0.2] * 5
+
+
+def test_iterated_operators_reproduce_polynomials_better() -> None:
+    """B(f) of f(u) = u^2 errs by u (1 - u) / k; two rounds of the operator err less."""
+    nu = torch.arange(9, dtype=torch.float64) / 8
+    u = torch.linspace(0, 1, 101, dtype=torch.float64)
+    errors = []
+    for iterations in (1, 2, 4):
+        weights = to_weights(nu**2, BernsteinConfig(degree=8, iterations=iterations, floor=0.0)) * float((nu**2).sum())
+        scale = float((nu**2).sum())
+        density = basis(u, 8) @ weights
+        errors.append(float((density / density[-1] - u**2).abs().max()) if scale else math.inf)
+    assert errors[0] > errors[1] > errors[2]
+
+
+@pytest.mark.parametrize("degree", [1, 7, 300])
+def test_the_basis_is_scipys_binomial(degree: int) -> None:
+    from scipy.stats import binom
+
+    u = torch.tensor([0.0, 0.1, 0.5, 0.99, 1.0])
+    expected = binom.pmf(np.arange(degree + 1), degree, u.double().numpy()[:, None])
+    assert np.allclose(basis(u, degree), expected, atol=1e-12)
+
+
+# -- the released model ----------------------------------------------------------------------------------------------
+
+
+def two_humps(n: int = 4000) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.where(torch.rand(n, 1, generator=generator) < 0.5, 0.25, 0.7).double()
+    return (centre + 0.05 * torch.randn(n, 1, generator=generator, dtype=torch.float64)).clamp(0, 1)
+
+
+def test_the_density_integrates_to_one_and_its_samples_follow_it() -> None:
+    x = torch.cat([two_humps(), two_humps().flip(0)], 1)
+    model = released(x, BernsteinConfig(degree=20, bandwidth=0.05), epsilon=2.0)
+    axis = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    nodes = torch.cartesian_prod(axis, axis)
+    density = model.log_prob(nodes).exp() / 200**2
+    assert float(density.sum()) == pytest.approx(1, abs=1e-4)
+    drawn = model.sample(20_000, seed=1).x
+    expected = (density[:, None] * nodes).sum(0)
+    assert bool(((drawn.mean(0) - expected).abs() < 7 * drawn.std(0) / 20_000**0.5).all())
+    assert bool((model.log_prob(torch.tensor([[1.5, 0.5], [0.5, -0.1]])) == -math.inf).all())
+
+
+def test_more_budget_fits_better_and_less_budget_hides() -> None:
+    """Too good at a tiny epsilon would mean that the noise is missing."""
+    x, test = two_humps(), two_humps(500)
+    config = BernsteinConfig(degree=100, bandwidth=0.03)
+    gains = {epsilon: float(released(x, config, epsilon=epsilon).log_prob(test).mean()) for epsilon in (1e-4, 10.0)}
+    assert gains[10.0] > 0.4
+    assert gains[1e-4] < 0.2
+
+
+def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
+    model = released(two_humps(), BernsteinConfig(degree=10), epsilon=1.0)
+    assert model.write(tmp_path) == ["model/"]
+    loaded = load_model(tmp_path / "model")
+    assert isinstance(loaded, BernsteinModel)
+    x = torch.rand(20, 1, dtype=torch.float64)
+    assert torch.equal(loaded.log_prob(x), model.log_prob(x))
+    assert torch.equal(loaded.sample(5, seed=2).x, model.sample(5, seed=2).x)
+    assert loaded.statement == model.statement
+    assert (model.statement.epsilon, model.statement.delta, model.statement.unit) == (1.0, 0.0, "one record")
+    for ending in ("csv", "parquet", "npz"):
+        loaded.sample(5).save(tmp_path / f"s.{ending}")
+    assert list(pd.read_csv(tmp_path / "s.csv").columns) == ["a"]
+    with pytest.raises(ValueError, match="path must end in one of"):
+        loaded.sample(5).save(tmp_path / "s.txt")
+
+
+def test_the_box_of_the_data_is_the_box_of_the_model() -> None:
+    box = torch.tensor([[-10.0, 10.0]], dtype=torch.float64)
+    plan = RecordPlan(epsilon=5.0)
+    x = 20 * two_humps() - 10
+    model = fit(data(x, box), plan=plan, config=BernsteinConfig(), ledger=plan.open_ledger(), runtime=Runtime())
+    drawn = model.sample(2000, seed=0).x
+    assert float(drawn.mean()) == pytest.approx(float(x.mean()), abs=1)
+    assert -10 <= float(drawn.min()) <= float(drawn.max()) <= 10
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: BernsteinConfig(degree=0), "degree is 0"),
+        (lambda: BernsteinConfig(iterations=11), "iterations is 11"),
+        (lambda: BernsteinConfig(floor=1.5), "floor is 1.5"),
+        (lambda: BernsteinConfig(bandwidth=0.0), "bandwidth is 0.0"),
+        (lambda: BernsteinConfig(bandwidth=math.nan), "bandwidth is nan"),
+        (lambda: BernsteinConfig(postprocess="clip"), "postprocess is 'clip'"),  # type: ignore[arg-type]
+        (lambda: released(torch.rand(20, 2), BernsteinConfig(degree=2000)), r"\(degree \+ 1\)\^d must be at most"),
+        (lambda: released(torch.rand(20, 1), SMALL, epsilon=1e-6), "for group_size 1 it must be >= "),
+        (lambda: released(torch.full((20, 1), 3.0), SMALL), "outside its public bounds"),
+        (lambda: released(torch.full((20, 1), math.nan), SMALL), "outside its public bounds or NaN"),
+    ],
+)
+def test_bad_arguments_are_refused(make: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_the_ledger_decides_what_a_neighbour_is() -> None:
+    from dpgen.privacy.ledger import Budget
+
+    for relation in ("add_remove", "replace_one"):
+        ledger = Ledger(Budget(1.0, 0.0), relation=relation)  # type: ignore[arg-type]
+        model = fit(data(two_humps()), plan=RecordPlan(), config=SMALL, ledger=ledger, runtime=Runtime())
+        assert (model.statement.relation, model.statement.epsilon) == (relation, 1.0)

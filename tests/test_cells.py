@@ -1,0 +1,86 @@
+"""Cells of a public lattice: numbering, scattering, and what a sampler of them may show."""
+
+import pickle
+
+import pytest
+import torch
+from lattice_laws import data
+
+from dpgen.privacy.ledger import BudgetExceeded
+from dpgen.privacy.noise import SecureSource
+from dpgen.systems.continuous.cells import WORD, CellSampler, Lattice, release_draws, require_box, words
+from dpgen.systems.continuous.draw_plan import DrawPlan
+from dpgen.systems.continuous.grid_response import GridResponse
+
+BOX = torch.tensor([[0.0, 1.0], [-2.0, 2.0]], dtype=torch.float64)
+
+
+def law() -> GridResponse:
+    x = torch.rand(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return GridResponse(x, lattice=Lattice(BOX, 4), epsilon=1.0)
+
+
+def test_every_cell_has_its_number_and_its_points() -> None:
+    lattice = Lattice(BOX, 4)
+    numbers = torch.arange(16)
+    assert torch.equal(lattice.flat(lattice.unflat(numbers)), numbers)
+    assert lattice.index(torch.tensor([[0.0, -2.0], [1.0, 2.0], [0.3, 0.1], [-9.0, 9.0]])).tolist() == [
+        [0, 0],
+        [3, 3],
+        [1, 2],
+        [0, 3],
+    ]
+    points = lattice.scatter(lattice.unflat(numbers).repeat(500, 1), SecureSource())
+    assert torch.equal(lattice.flat(lattice.index(points)), numbers.repeat(500))
+    first = points.reshape(500, 16, 2)[:, 0]
+    assert bool(
+        ((first.mean(0) - torch.tensor([0.125, -1.5])).abs() < 7 * torch.tensor([0.25, 1.0]) / 12**0.5 / 500**0.5).all()
+    )
+
+
+def test_words_are_whole_and_in_range() -> None:
+    drawn = words(10_000, SecureSource())
+    assert (drawn.dtype, int(drawn.min()) >= 0, int(drawn.max()) < WORD) == (torch.int64, True, True)
+    assert abs(float((drawn >= WORD // 2).double().mean()) - 0.5) < 7 * 0.5 / 100
+
+
+def test_every_draw_is_charged_before_it_is_made() -> None:
+    ledger = DrawPlan(epsilon=3.0, draws=3).open_ledger()
+    sampler = CellSampler(law(), ledger=ledger, note="draws")
+    assert sampler.sample(2).shape == (2, 2)
+    assert ledger.epsilon() == pytest.approx(2.0)
+    with pytest.raises(BudgetExceeded, match="budget epsilon 3"):
+        sampler.sample(2)
+    assert ledger.epsilon() == pytest.approx(2.0)
+    with pytest.raises(TypeError, match="cannot be saved"):
+        pickle.dumps(sampler)
+    assert not hasattr(sampler, "log_ratio")
+
+
+def test_released_draws_are_a_table_within_the_box() -> None:
+    plan = DrawPlan(epsilon=2.0, draws=2)
+    ledger = plan.open_ledger()
+    made = law()
+    made.epsilon = plan.per_draw
+    release = release_draws(made, data(torch.zeros(20, 2), BOX), draws=2, ledger=ledger, note="draws")
+    assert list(release.table.columns) == ["c0", "c1"]
+    assert len(release.table) == 2
+    assert release.statement.epsilon == pytest.approx(2.0)
+    assert "whole data set" in release.statement.unit
+    assert release.origin is made
+
+
+def test_a_box_is_needed_and_holds_the_points() -> None:
+    x = torch.tensor([[0.5, 0.0]])
+    assert require_box(data(x, BOX)) is BOX
+    with pytest.raises(ValueError, match="bounds is None; this mechanism works in a public box"):
+        require_box(data(x, None))
+    for wrong in (2.0, float("nan")):
+        with pytest.raises(ValueError, match="x has points outside its public bounds or NaN"):
+            require_box(data(torch.tensor([[wrong, 0.0]]), BOX))
+
+
+@pytest.mark.parametrize("cells", [1, 0, True, 2.5])
+def test_a_lattice_has_cells(cells: int) -> None:
+    with pytest.raises(ValueError, match=r"cells is .*; it must be a whole number >= 2"):
+        Lattice(BOX, cells)

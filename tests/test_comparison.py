@@ -1,0 +1,97 @@
+"""Comparisons: one table, guarantees beside scores, and no ranking across different guarantees."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny
+
+from dpgen.cli import parse_job
+from dpgen.comparison import Comparison, Entry, compare
+from dpgen.report import Score
+from dpgen.run import run
+
+
+def entry(name: str, value: float, **statement: object) -> Entry:
+    own = replace(tiny.statement(), **statement)  # type: ignore[arg-type]
+    return Entry(name, own, [Score("accuracy", value, real=0.9, chance=0.1), Score("error_%", 1 - value, better="lower")])
+
+
+def test_at_equal_guarantees_the_best_is_starred() -> None:
+    made = Comparison("tiny", [entry("a", 0.5), entry("b", 0.8)])
+    rows = {row[0]: row[1:] for row in made.rows()}
+    assert rows["accuracy (higher)"] == ["0.5", "0.8*"]
+    assert rows["error_% (lower)"] == ["0.5", "0.2*"]
+    assert rows["epsilon"] == ["1.25", "1.25"]
+    assert "at equal guarantees" in made.to_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"relation": "replace_one"}, "relation: add_remove, replace_one"),
+        ({"unit": "one user"}, "unit: one record, one user"),
+        ({"delta": 0.0}, "delta: 0.0, 1e-05"),
+        ({"epsilon": 2.0}, "epsilon: 1.25, 2"),
+    ],
+    ids=["relation", "unit", "delta", "epsilon"],
+)
+def test_different_guarantees_are_not_ranked_without_saying_so(change: dict[str, object], said: str) -> None:
+    made = Comparison("tiny", [entry("a", 0.5), entry("b", 0.8, **change)])
+    text = made.to_text()
+    assert f"not a ranking, the guarantees differ in {said}" in text
+    assert "*" not in text
+
+
+def test_a_measure_that_a_run_lacks_is_left_open() -> None:
+    other = replace(entry("b", 0.8), scores=[])
+    rows = {row[0]: row[1:] for row in Comparison("tiny", [entry("a", 0.5), other]).rows()}
+    assert rows["accuracy (higher)"] == ["0.5", "-"]
+
+
+def test_files(tmp_path: Path) -> None:
+    made = Comparison("tiny", [entry("a_1", 0.5), entry("b", 0.8)])
+    made.write(tmp_path / "out")
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"comparison.csv", "comparison.tex", "comparison.png"}
+    rows = list(csv.reader((tmp_path / "out" / "comparison.csv").read_text().splitlines()))
+    assert rows[:-1] == made.rows()
+    latex = made.to_latex()
+    assert r"a\_1" in latex
+    assert r"error\_\%" in latex
+    assert latex.count(r"\\") == len(made.rows())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root, made = tmp_path_factory.mktemp("runs"), []
+    for name in ("marginals", "mwem"):
+        data = [a for a in tiny.arguments(root) if a.startswith(("--data", "--path"))]
+        small = ["--rounds=2"] if name == "mwem" else []
+        options = ["--epsilon=2", "--label_column=null", "--progress_bar=false", f"--run_dir={root / name}"]
+        run(parse_job([f"--model={name}", *data, *small, *options]))
+        made.append(root / name)
+    return made
+
+
+def test_runs_on_the_same_data_are_compared(runs: list[Path]) -> None:
+    made = compare(runs, progress=False)
+    assert [e.name for e in made.entries] == ["marginals (marginals)", "mwem (mwem)"]
+    assert made.data == "tiny"
+    assert made.entries[0].scores
+    assert len(made.rows()[0]) == 3
+
+
+def test_what_cannot_be_compared_is_refused(runs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="runs is empty"):
+        compare([])
+    with pytest.raises(ValueError, match="is no finished run"):
+        compare([tmp_path])
+    for name in ("config.yaml", "privacy.json"):
+        (tmp_path / name).write_bytes((runs[0] / name).read_bytes())
+    with pytest.raises(ValueError, match="released draws and no model"):
+        compare([tmp_path])
+    text = (tmp_path / "config.yaml").read_text().replace("tiny.npy", "other.npy")
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match="their data must be the same"):
+        compare([runs[0], tmp_path])

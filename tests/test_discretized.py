@@ -1,0 +1,119 @@
+"""Public grids: every value goes there and back, 18 digits long, and what does not belong is refused."""
+
+from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
+
+import numpy as np
+import pytest
+
+from dpgen.discretized import DiscretizedColumn
+
+FINE = DiscretizedColumn(low="0", high="1000000000", resolution="1e-9")
+
+
+def test_18_digits_survive_as_text_decimals_and_integers() -> None:
+    indices = np.random.default_rng(0).integers(0, 10**18, 2000)
+    text = np.array([f"{v // 10**9}.{v % 10**9:09d}" for v in indices.tolist()], object)
+    assert FINE.size == 10**18 + 1
+    assert FINE.encode(text).tolist() == indices.tolist()
+    values = FINE.decode(indices)
+    assert isinstance(values[0], Decimal)
+    assert FINE.encode(values).tolist() == indices.tolist()
+    whole = DiscretizedColumn(low="-10", high=str(10**18))
+    assert whole.decode(whole.encode(indices)).tolist() == indices.tolist()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "resolution", "size"),
+    [("-5", "5", "0.25", 41), ("-5", "7", "3", 5), ("0.1", "0.9", "0.1", 9), ("0", "1", "0.3", 4), ("100", "300", "1", 201)],
+)
+def test_every_kind_of_number_goes_there_and_back(low: str, high: str, resolution: str, size: int) -> None:
+    grid = DiscretizedColumn(low=low, high=high, resolution=resolution)
+    indices = np.arange(size)
+    values = grid.decode(indices)
+    assert grid.size == size
+    for form in (values, values.astype(float), [str(v) for v in values], [Decimal(str(v)) for v in values]):
+        assert grid.encode(form).tolist() == indices.tolist()
+
+
+def test_fast_and_exact_paths_agree() -> None:
+    """The exact path takes numbers as fractions; floats, Arrow decimals and int64 arithmetic must give the same."""
+    values = np.random.default_rng(1).uniform(0, 1000, 500)
+    grid = DiscretizedColumn(low="0", high="1000", resolution="1e-6")
+    slow = [min(max(int(Decimal(v) * 10**6 + Decimal("0.5")), 0), grid.size - 1) for v in values.tolist()]
+    assert np.abs(grid.encode(values) - slow).max() == 0
+    text = np.array([repr(v) for v in values.tolist()], object)
+    assert grid.encode(text).tolist() == [int((Decimal(t) * 10**6).to_integral_value(ROUND_HALF_UP)) for t in text]
+    long_text = ["1.23456789012345678901e-05", "999.9999999999999999999"]
+    assert grid.encode(long_text).tolist() == [12, 10**9]
+
+
+def test_dates() -> None:
+    grid = DiscretizedColumn(kind="date", low="2020-01-01", high="2020-12-31", resolution="60")
+    assert grid.size == 365 * 1440 + 1
+    stamps = ["2020-01-01T00:01:00", "2020-02-01"]
+    assert grid.encode(stamps).tolist() == [1, 31 * 1440]
+    assert grid.encode([datetime(2020, 1, 1, 0, 1)]).tolist() == [1]
+    assert grid.decode([1])[0] == np.datetime64("2020-01-01T00:01")
+    assert grid.encode(grid.decode(np.arange(100))).tolist() == list(range(100))
+    with pytest.raises(ValueError, match="no ISO date"):
+        grid.encode(["yesterday", "2020-01-01"])
+    with pytest.raises(ValueError, match="dates must be"):
+        grid.encode(np.array([1, 2]))
+
+
+def test_categories() -> None:
+    grid = DiscretizedColumn(kind="category", categories=("low", "middle", "high"))
+    assert grid.encode(["high", "low"]).tolist() == [2, 0]
+    assert grid.decode([2, 0]).tolist() == ["high", "low"]
+    with pytest.raises(ValueError, match="'none' in row 2 is none of the 3 public categories"):
+        grid.encode(["low", "none"])
+    with pytest.raises(ValueError, match="twice"):
+        DiscretizedColumn(kind="category", categories=("a", "a"))
+
+
+def test_outside_values_are_clamped_or_refused() -> None:
+    grid = DiscretizedColumn(low="0", high="10")
+    for values in ([-1, 11, 5], [-1.0, 11.0, 5.0], ["-1", "11", "5"], [Decimal(-1), Decimal(11), Decimal(5)]):
+        indices, outside = grid.encode_clamped(values)
+        assert indices.tolist() == [0, 10, 5]
+        assert outside.tolist() == [True, True, False]
+        with pytest.raises(ValueError, match=r"value -1.* in row 1 is outside \[0, 10\]"):
+            grid.encode(values)
+    indices, outside = grid.encode_clamped(np.array([2**63 + 5, 3], np.uint64))
+    assert (indices.tolist(), outside.tolist()) == ([10, 3], [True, False])
+
+
+@pytest.mark.parametrize("values", [[float("nan")], [float("inf")], ["x"], [None], ["nan"], [Decimal("nan")]])
+def test_what_is_no_number_is_refused(values: list) -> None:
+    with pytest.raises(ValueError, match=r"in row 1 is not (a )?finite"):
+        DiscretizedColumn(low="0", high="10").encode(values)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"low": "0", "high": "x"}, "high is 'x'; it must be a finite decimal number"),
+        ({"low": "nan", "high": "1"}, "low is 'nan'"),
+        ({"low": "3", "high": "3"}, "N = 1 values"),
+        ({"low": "5", "high": "1"}, "high is '1'; it must be above low"),
+        ({"low": "0", "high": str(2**62)}, r"N must be in \[2, 2\^62\]"),
+        ({"low": "0", "high": "1", "resolution": "0"}, "resolution is '0'; it must be > 0"),
+        ({"kind": "date", "low": "1x", "high": "2020-01-01"}, "low is '1x'; it must be an ISO date"),
+        ({"kind": "word", "low": "0", "high": "1"}, "kind is 'word'"),
+        ({"kind": "category"}, "N = 0 values"),
+    ],
+)
+def test_bad_grids_are_refused(options: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        DiscretizedColumn(**options)
+
+
+def test_files_and_plots() -> None:
+    for grid in (FINE, DiscretizedColumn.integers(8), DiscretizedColumn(kind="category", categories=("a", "b"))):
+        assert DiscretizedColumn.from_dict(grid.to_dict()) == grid
+    assert FINE.as_float([10**9])[0] == pytest.approx(1.0)
+    with pytest.raises(ValueError, match=r"must be in \[0, 7\]"):
+        DiscretizedColumn.integers(8).decode([8])
+    with pytest.raises(ValueError, match="one column"):
+        FINE.encode(np.zeros((2, 2)))

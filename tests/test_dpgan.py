@@ -1,0 +1,218 @@
+"""DPGAN: the critic's step costs one subsampled Gaussian, and the generator touches no private record."""
+
+import math
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from torch import Tensor
+
+from dpgen.callbacks import PrivacyAccountant
+from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.metrics.audit import delta_lower_bound
+from dpgen.privacy.accountants import delta
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
+from dpgen.release import load_model
+from dpgen.runtime import Runtime
+from dpgen.systems.dpgan import DPGAN, fit
+from dpgen.systems.dpgan_options import DPGANConfig
+from dpgen.systems.dpgm_options import DPGMPlan
+from dpgen.systems.gan_models import GANModel, PointGANModel
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+SMALL = {"hidden": 3, "latent": 2, "fakes": 8, "critic_steps": 2}
+
+
+def plan(**options: Any) -> DPGMPlan:
+    return DPGMPlan(**{"sampling_rate": 0.5, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0} | options)
+
+
+def module(made: type[DPGAN] = DPGAN, *, config: dict[str, Any] | None = None, n_classes: int = 0, **options: Any) -> DPGAN:
+    config = SMALL | (config or {})
+    return made(d=tiny.D, plan=plan(**options), config=DPGANConfig(**config), n_classes=n_classes)
+
+
+def trained(
+    gan: DPGAN, ledger: Ledger | None = None, *callbacks: Any, ckpt: Path | None = None, stop: int | None = None
+) -> Ledger:
+    records, ledger = tiny.records(), ledger or Ledger(None, delta=1e-5)
+    labels = records.labels if gan.n_classes else None
+    loader = PoissonLoader(records.x, labels, sampling_rate=gan.plan.sampling_rate)
+    clipping = gan.config.clipping_callback(gan.plan)
+    trainer = tiny.trainer(PrivacyAccountant(ledger), clipping, *callbacks, steps=stop or gan.plan.steps)
+    trainer.fit(gan, loader, ckpt_path=ckpt, weights_only=True)
+    return ledger
+
+
+# -- what a step releases --------------------------------------------------------------------------------------------
+
+
+def released(gan: DPGAN, present: bool, runs: int) -> Tensor:
+    """The step's release projected on the gradient of one record, drawn or not."""
+    gan._policy.begin(1)
+    record = torch.ones(1, tiny.D)
+    with torch.enable_grad():
+        factors = gan.bank.gradients(record, [0, 1], torch.randn).factors
+    direction = torch.zeros(gan.bank.p)
+    for f in factors:
+        assert f.inputs is not None
+        direction[f.weight] = (f.outputs.T @ f.inputs).flatten()
+        direction[f.bias] = f.outputs[0]
+    rows = record if present else record[:0]
+    batch = Batch(rows, torch.zeros(len(rows)).long(), torch.full((len(rows),), -1), -1, (len(rows),))
+    return torch.stack([gan.noisy_sums(batch)[0] @ direction / direction.norm() for _ in range(runs)]).double()
+
+
+class HalfNoise(DPGAN):
+    """The twin whose noise is half of what is charged."""
+
+    def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
+        charged, self.plan = self.plan, replace(self.plan, sigma_sgd=0.5)
+        sums = super().noisy_sums(batch, out)
+        self.plan = charged
+        return sums
+
+
+@pytest.mark.parametrize(("made", "passes"), [(DPGAN, True), (HalfNoise, False)])
+def test_a_step_passes_the_audit_that_half_the_noise_fails(made: type[DPGAN], passes: bool) -> None:
+    gan = module(made)
+    with torch.no_grad():
+        found = delta_lower_bound(released(gan, True, 1000), released(gan, False, 1000), 1.0)
+    assert (found <= delta(gaussian_event(1.0), 1.0)) is passes
+
+
+def test_every_step_is_charged_once() -> None:
+    gan = module(n_classes=2)
+    ledger = trained(gan)
+    assert [(e.note, e.count) for e in ledger.entries()] == [("cluster sizes", 1), ("training steps", 6)]
+    assert gan.global_step == 6
+
+
+def test_generated_records_are_public_and_cost_nothing() -> None:
+    """The fake sums are the same whatever the draw held: a function of released values."""
+    gan = module()
+    trained(gan)
+    first, second = gan._fake_sums(), gan._fake_sums()
+    assert torch.equal(first, second)
+    assert float(first.norm()) > 0
+
+
+def test_the_generator_step_touches_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the generator learns, reading the table or the loader raises."""
+    gan, inside, steps = module(n_classes=2), [False], []
+    teach, original = gan._teach_generator, PoissonTable.__getitem__
+
+    def watched() -> None:
+        inside[0] = True
+        teach()
+        inside[0] = False
+        steps.append(gan.global_step)
+
+    def guarded(self: Any, draw: Any) -> Any:
+        assert not inside[0], "the generator reads private records"
+        return original(self, draw)
+
+    monkeypatch.setattr(PoissonTable, "__getitem__", guarded)
+    monkeypatch.setattr(gan, "_teach_generator", watched)
+    before = {name: value.clone() for name, value in gan.generator.named_parameters()}
+    trained(gan)
+    assert steps == [2, 4, 6]
+    assert all(not torch.equal(value, before[name]) for name, value in gan.generator.named_parameters())
+
+
+def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs whose releases agree end with the same generator, whatever their records."""
+    ends = []
+    for flip in (False, True):
+        gan = module()
+        shape = gan.bank.theta.shape
+        stream = torch.Generator().manual_seed(5)
+        monkeypatch.setattr(gan, "noisy_sums", lambda batch, out=None, s=stream, g=shape: torch.randn(g, generator=s))
+        counts = torch.tensor([64.0])
+        monkeypatch.setattr(
+            gan.partition,
+            "fit",
+            lambda *_, gan=gan, c=counts, **__: gan.partition._adopt(c),  # type: ignore[attr-defined]
+        )
+        records = tiny.records(labelled=False)
+        x = 1 - records.x if flip else records.x
+        loader = PoissonLoader(x, sampling_rate=0.5)
+        ledger = Ledger(None, delta=1e-5)
+        tiny.trainer(PrivacyAccountant(ledger), gan.config.clipping_callback(gan.plan), steps=6).fit(gan, loader)
+        ends.append(torch.cat([p.flatten() for p in gan.generator.parameters()]))
+    assert torch.equal(*ends)
+
+
+def test_weights_are_clipped_as_published() -> None:
+    gan = module(config={"loss": "wgan", "weight_clip": 0.05, "lr": 0.5})
+    trained(gan)
+    assert float(gan.bank.theta.detach().abs().max()) <= 0.0501
+    free = module(config={"lr": 0.5})
+    trained(free)
+    assert float(free.bank.theta.detach().abs().max()) > 0.0501
+
+
+# -- resuming and releasing ------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_has_its_generator_its_average_and_its_optimizer(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
+    first = module(n_classes=2)
+    trained(first, ledger, Checkpoint(path, every=2), stop=4)
+    again = module(n_classes=2)
+    trained(again, ledger, ckpt=path, stop=5)  # the generator learns at even steps only
+    for name, value in first.generator.state_dict().items():
+        assert torch.equal(again.generator.state_dict()[name], value)
+        assert torch.equal(again._average[name], first._average[name])
+    assert torch.equal(again.partition.class_counts, first.partition.class_counts)  # type: ignore[attr-defined]
+    states = [m._generator_optimizer.state_dict()["state"] for m in (first, again)]
+    assert all(torch.equal(states[0][i]["exp_avg"], states[1][i]["exp_avg"]) for i in states[0])
+
+
+def test_records_and_points_release_their_models(tmp_path: Path) -> None:
+    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
+    records, options = tiny.records(), DPGANConfig(**SMALL)
+    spend = plan(sigma_sgd=None, epsilon=2.0)
+    ledger = spend.open_ledger()
+    model = fit(records, plan=spend, config=options, ledger=ledger, runtime=runtime)
+    assert isinstance(model, GANModel)
+    assert ledger.epsilon() <= model.statement.epsilon <= 2.0
+    assert model.sample(5).labels is not None
+    (tmp_path / "last.ckpt").unlink()
+    scaling = SimpleNamespace(location=torch.tensor([5.0, 0.0]), scale=torch.tensor([1.0, 2.0]))
+    points = SimpleNamespace(x=torch.randn(50, 2).double(), scaling=scaling, bounds=None, columns=("a", "b"))
+    spare = spend.open_ledger()
+    cloud = fit(points, plan=spend, config=options, ledger=spare, runtime=runtime)
+    assert isinstance(cloud, PointGANModel)
+    assert cloud.sample(7).x.shape == (7, 2)
+    cloud.save(tmp_path / "cloud")
+    assert load_model(tmp_path / "cloud").statement == cloud.statement
+
+
+def test_a_budget_that_ends_early_says_so(tmp_path: Path) -> None:
+    spend = plan(epsilon=20.0, sigma_sgd=1.0, steps=40)
+    half = Ledger(None, delta=1e-5)
+    half = Ledger(spend.budget, relation=spend.relation)
+    half.charge(gaussian_event(0.35), note="spent before")
+    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the budget ended training")
+        model = fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), ledger=half, runtime=runtime)
+    assert math.isfinite(model.statement.epsilon)
+    assert half.epsilon() <= 20.0
+
+
+def test_nothing_is_released_before_training() -> None:
+    with pytest.raises(ValueError, match="has not been trained"):
+        module().released_generator(Ledger(None, delta=1e-5))
+    assert isinstance(module()._source, SecureSource)

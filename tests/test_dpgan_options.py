@@ -1,0 +1,42 @@
+"""Options of DPGAN: what is refused, and what the critic gets."""
+
+import pytest
+
+from dpgen.nets.gan import ConvCriticBank, CriticBank
+from dpgen.systems.dpgan_options import DPGANConfig
+
+
+def test_the_critic_is_one_model_for_all_records():
+    config = DPGANConfig(clipping="fixed", clip_bound=2.0, micro_batch=7, lr=0.3)
+    critic = config.critic_config().resolved(n_classes=3)
+    assert (critic.k, critic.clusters, critic.schedule) == (1, "none", "joint")
+    assert (critic.clipping, critic.clip_bound, critic.micro_batch, critic.lr) == ("fixed", 2.0, 7, 0.3)
+
+
+def test_networks():
+    assert isinstance(DPGANConfig().critic(16, 2, (4, 4)), CriticBank)
+    assert isinstance(DPGANConfig(network="cnn").critic(16, 2, (4, 4)), ConvCriticBank)
+    with pytest.raises(ValueError, match="network='cnn' needs images"):
+        DPGANConfig(network="cnn").critic(16, 2, None)
+
+
+def test_weights_are_clipped_as_published_only_where_asked():
+    assert DPGANConfig().weight_bound is None
+    assert DPGANConfig(loss="wgan").weight_bound == 1.0
+    assert DPGANConfig(loss="wgan", weight_clip=0.1).weight_bound == 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"critic_steps": 0}, "critic_steps must be at least 1"),
+        ({"latent": 0}, "latent must be at least 1"),
+        ({"lr": 0.0}, "lr must be positive"),
+        ({"generator_lr": float("inf")}, "generator_lr must be positive and finite"),
+        ({"weight_clip": -1.0}, "weight_clip must be positive"),
+        ({"average": 1.0}, "average must be in"),
+    ],
+)
+def test_bad_options_are_refused(options, match):
+    with pytest.raises(ValueError, match=match):
+        DPGANConfig(**options)

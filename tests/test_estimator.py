@@ -1,0 +1,87 @@
+"""What every estimator of a column keeps: privacy before noise, any order of records, refusals."""
+
+import numpy as np
+import pytest
+
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.dyadic_tree import DyadicTree
+from dpgen.systems.ordered.estimator import OrderedEstimator, sorted_values
+from dpgen.systems.ordered.fixed_partition import FixedPartitionHistogram
+from dpgen.systems.ordered.laplace_histogram import LaplaceHistogram
+from dpgen.systems.ordered.partition_cdf import PartitionCDF
+from dpgen.systems.ordered.private_quantiles import PrivateQuantiles
+
+ALL: list[type[OrderedEstimator]] = [PartitionCDF, LaplaceHistogram, FixedPartitionHistogram, DyadicTree, PrivateQuantiles]
+VALUES = np.random.default_rng(0).integers(0, 300, 5000)
+
+
+def estimator(kind: type[OrderedEstimator], **options: float) -> OrderedEstimator:
+    return kind(**{"epsilon": 1.0, "delta": 1e-6 if kind in (PartitionCDF, DyadicTree) else 0.0, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("kind", ALL)
+def test_it_spends_its_epsilon_and_finds_the_distribution(kind: type[OrderedEstimator], relation: Relation) -> None:
+    ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
+    model = estimator(kind).fit(VALUES, N=300, ledger=ledger, source=SecureSource())
+    assert 0.98 < ledger.epsilon() <= 1.0
+    assert model.statement.epsilon == ledger.epsilon()
+    error = np.abs(model.cdf(np.arange(300)) - (np.arange(300) + 1) / 300).max()
+    assert 0 < error < 0.08, "noise is there, and it is no more than that"
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_budget_that_is_too_small_draws_nothing(kind: type[OrderedEstimator], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SecureSource()
+    monkeypatch.setattr(source, "_stream", lambda: pytest.fail("drew before the ledger agreed"))
+    with pytest.raises(BudgetExceeded, match="budget epsilon"):
+        estimator(kind).fit(VALUES, N=300, ledger=Ledger(Budget(0.25, 1e-6), relation="replace_one"), source=source)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_public_randomness_is_refused(kind: type[OrderedEstimator]) -> None:
+    with pytest.raises(TypeError, match="SecureSource"):
+        estimator(kind).fit(VALUES, N=300, ledger=Ledger(None, delta=1e-6), source=PublicRandomness(0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"delta": 1.0}, "delta is 1"),
+        ({"size": 0}, "size is 0"),
+    ],
+)
+def test_bad_options(kind: type[OrderedEstimator], options: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        estimator(kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "N", "said"),
+    [
+        (np.array([], np.int64), 8, "values hold 0 records"),
+        (np.array([3]), 8, "values hold 1 records"),
+        (np.array([1.5, 2.0]), 8, "discretise first"),
+        (np.array([[1, 2]]), 8, "discretise first"),
+        (np.array([0, 8]), 8, r"must lie in \[0, 8\)"),
+        (np.array([-1, 3]), 8, r"must lie in \[0, 8\)"),
+        (np.array([0, 2**63], np.uint64), 2**62, r"must lie in \[0, 4611686018427387904\)"),
+        (np.array([0, 0]), 1, "N is 1"),
+        (np.array([0, 0]), 2**62 + 1, "between 2 and 2"),
+    ],
+)
+def test_bad_values(values: np.ndarray, N: int, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        sorted_values(values, N=N)
+
+
+def test_the_private_array_is_left_alone_and_uint64_is_fine() -> None:
+    values = np.array([5, 1, 3], np.uint64)
+    assert sorted_values(values, N=8).tolist() == [1, 3, 5]
+    assert sorted_values(values, N=8).dtype == np.int64
+    assert values.tolist() == [5, 1, 3]

@@ -1,0 +1,183 @@
+"""Evaluation of draws and of released densities on points: against closed forms, and clearly marked."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from dpgen.data.point_loaders import load_digits_pca, load_mixture_1d, load_ring
+from dpgen.data.points import Points
+from dpgen.evaluation.evaluate_points import NOT_COVERED, evaluate_points, kernel_density, privacy_model, write_certificates
+from dpgen.privacy.events import pure_event
+from dpgen.release import Draws, PublicModel
+from dpgen.report import Score
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.continuous.bernstein import BernsteinModel
+from dpgen.systems.continuous.box import Box
+from dpgen.systems.continuous.draw_plan import DrawPlan, RecordPlan
+from dpgen.systems.continuous.references import GaussianReference
+
+
+class Law:
+    """The exact plug-in mollification of a known target, or anything else."""
+
+    def __init__(
+        self, log_ratio: Any, d: int, *, epsilon: float | None = None, rows: list[dict[str, Any]] | None = None
+    ) -> None:
+        self.log_ratio, self.reference, self.rows = log_ratio, GaussianReference.standard(d), rows or []
+        if epsilon is not None:
+            self.box = Box.of(epsilon)
+
+    def certificates(self) -> list[dict[str, Any]]:
+        return self.rows
+
+
+def draws(points: Points, law: Any, *, epsilon: float = 1.0) -> Draws:
+    table = pd.DataFrame(points.test_x[:3].numpy(), columns=list(points.columns or ()))
+    statement = PrivacyStatement.from_ledger(DrawPlan(epsilon=epsilon).open_ledger())
+    return Draws(table, statement=statement, origin=law)
+
+
+def scores(release: Any, points: Points) -> dict[str, Score]:
+    found = evaluate_points(release, points, seed=0).scores
+    assert all("eps" in score.name for score in found), "the privacy model stands beside every row"
+    return {score.name.split(" [")[0]: score for score in found}
+
+
+def zero(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(len(x), dtype=torch.float64)
+
+
+def test_q0_alone_has_its_closed_form_and_gains_nothing() -> None:
+    points = load_mixture_1d(n_points=50, n_test=50)
+    found = scores(draws(points, Law(zero, 1, epsilon=1.0)), points)
+    assert found["negative log-likelihood, nats"].value == pytest.approx(1.0923, abs=1e-4)
+    assert found["negative log-likelihood, nats"].chance == pytest.approx(found["negative log-likelihood, nats"].value)
+    assert found["share of the optimal mollification's gain"].value == pytest.approx(0, abs=1e-9)
+
+
+def test_the_exact_mollification_reaches_all_of_the_gain() -> None:
+    points = load_ring(n_points=50, n_test=50)
+    target: Any = points.target
+    reference = GaussianReference.standard(2)
+    public = reference.sample(100_000, generator=torch.Generator().manual_seed(0))
+    low, high = -20.0, 20.0
+
+    def log_ratio(x: torch.Tensor) -> torch.Tensor:
+        return (target.log_prob(x) - reference.log_prob(x) + low).clamp(-0.5, 0.5)
+
+    while high - low > 1e-6:  # the constant for which the mean of the ratio is 1
+        before, low = low, (low + high) / 2
+        if float(log_ratio(public).exp().mean()) > 1:
+            low, high = before, low
+    found = scores(draws(points, Law(log_ratio, 2, epsilon=1.0)), points)
+    assert found["share of the optimal mollification's gain"].value == pytest.approx(1, abs=0.01)
+    assert found["negative log-likelihood, nats"].value == pytest.approx(9.838, abs=0.01)
+    assert found["mode coverage"].real == pytest.approx(0.95, abs=0.01)
+
+
+def test_points_without_a_target_are_judged_by_test_points() -> None:
+    points = load_digits_pca(components=3)
+    found = scores(draws(points, Law(zero, 3)), points)
+    nll = -GaussianReference.standard(3).log_prob(points.test_x).mean()
+    score = found["negative log-likelihood of test points, nats"]
+    assert score.value == pytest.approx(float(nll), abs=0.02)
+    assert score.value == pytest.approx(score.chance, abs=1e-9)
+    # 95 % of a Gaussian in three dimensions lies within radius 2.795; counted directly
+    inside = float((points.test_x.norm(dim=1) <= 2.795).double().mean())
+    assert found["mode coverage of test points"].value == pytest.approx(inside, abs=0.02)
+
+
+def test_an_unnormalised_ratio_is_normalised_in_every_dimension() -> None:
+    for points in (load_mixture_1d(n_points=50, n_test=50), load_digits_pca(components=3)):
+        plain = scores(draws(points, Law(zero, points.d)), points)
+        shifted = scores(draws(points, Law(lambda x: zero(x) + 7, points.d)), points)
+        assert {k: s.value for k, s in plain.items()} == pytest.approx({k: s.value for k, s in shifted.items()})
+
+
+def test_a_released_density_is_compared_with_the_uniform_one(tmp_path: Path) -> None:
+    points = load_mixture_1d(n_points=50, n_test=50)
+    statement = PrivacyStatement.from_ledger(RecordPlan().open_ledger())
+    assert points.bounds is not None
+    model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=points.bounds, columns=("x0",), statement=statement)
+    evaluation = evaluate_points(model, points, seed=0)
+    width = float(points.bounds[0, 1] - points.bounds[0, 0])
+    assert evaluation.scores[0].value == pytest.approx(math.log(width), abs=1e-6)
+    assert evaluation.scores[0].chance == pytest.approx(math.log(width), abs=1e-6)
+    assert set(evaluation.released) == {"samples.csv"}
+    evaluation.write(tmp_path)
+    assert len(pd.read_csv(tmp_path / "samples.csv")) == 10_000
+    assert {path.name for path in tmp_path.iterdir()} == {"samples.csv", "density.png", "metrics.json", "METRICS.md"}
+
+
+class Sampled(PublicModel):
+    """A released model that can only be sampled."""
+
+    def __init__(self, d: int) -> None:
+        self.d, self.statement = d, PrivacyStatement.from_ledger(RecordPlan().open_ledger())
+
+    def sample(self, n: int, *, seed: int | None = None) -> Any:
+        generator = torch.Generator().manual_seed(seed or 0)
+        return SimpleNamespace(x=torch.randn(n, self.d, generator=generator), save=lambda path: None)
+
+    def tensors(self) -> Any: ...
+
+    def description(self) -> Any: ...
+
+    @classmethod
+    def rebuild(cls, *_: Any) -> Any: ...
+
+
+def test_a_model_without_a_density_is_judged_by_its_samples() -> None:
+    points = load_mixture_1d(n_points=50, n_test=50)
+    assert scores(Sampled(1), points)["negative log-likelihood, nats"].value == pytest.approx(1.0923, abs=0.05)
+    with pytest.raises(ValueError, match="its samples must have points x of 1 columns"):
+        evaluate_points(Sampled(2), points, seed=0)
+
+
+def test_the_kernel_density_is_a_mean_of_gaussians() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(n, 2, dtype=torch.float64, generator=generator) for n in (7, 5))
+    width = torch.tensor([0.3, 0.5], dtype=torch.float64)
+    slow = [torch.distributions.Normal(centre, width).log_prob(y).sum(1).exp() for centre in x]
+    assert torch.allclose(kernel_density(y, x, width).exp(), torch.stack(slow).mean(0))
+
+
+def test_certificates_say_that_they_are_not_for_release(tmp_path: Path) -> None:
+    points = load_mixture_1d(n_points=50, n_test=50)
+    law = Law(zero, 1, rows=[{"round": 1, "gamma_p": 0.5, "note": "private"}, {"round": "all", "ceiling": 0.5}])
+    evaluation = evaluate_points(draws(points, law), points, seed=0)
+    assert evaluation.released == {}
+    assert set(evaluation.pictures) == {"density.png", "certificates.csv"}
+    evaluation.pictures["certificates.csv"](tmp_path / "c.csv")
+    table = pd.read_csv(tmp_path / "c.csv")
+    assert list(table.columns) == ["status", "round", "gamma_p", "ceiling"]
+    assert set(table["status"]) == {"computed on private data, not for release"}
+    assert "not for release" in NOT_COVERED
+    write_certificates([{"round": 1}], tmp_path / "d.csv")
+
+
+def test_privacy_models_are_told_apart() -> None:
+    ledger = DrawPlan(epsilon=2.0, draws=4).open_ledger()
+    ledger.charge(pure_event(0.5), 4, note="draws")
+    integral = PrivacyStatement.from_ledger(ledger)
+    central = PrivacyStatement.from_ledger(RecordPlan(group_size=5, relation="replace_one").open_ledger())
+    assert privacy_model(integral) == "integral eps 2 for 4 draws"
+    assert privacy_model(central) == "central eps 0, one group of up to 5 records, replace-one"
+
+
+def test_draws_without_an_origin_are_refused() -> None:
+    points = load_mixture_1d(n_points=50, n_test=50)
+    with pytest.raises(ValueError, match="release is a Draws without a density"):
+        evaluate_points(draws(points, None), points, seed=0)
+
+
+def test_a_released_density_needs_a_box() -> None:
+    points = load_mixture_1d(n_points=50, n_test=50)
+    free = Points("free", points.x, points.test_x)
+    with pytest.raises(ValueError, match="bounds is None"):
+        evaluate_points(Sampled(1), free, seed=0)

@@ -1,0 +1,22 @@
+"""Figures are written whole, in the format of their suffix."""
+
+from pathlib import Path
+
+import pytest
+
+from dpgen.figures import new_figure, save_figure
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+def test_the_suffix_chooses_the_format(suffix: str, tmp_path: Path) -> None:
+    figure = new_figure(2.0, 1.0)
+    figure.add_subplot().plot([0, 1])
+    path = save_figure(figure, tmp_path / "new" / f"f.{suffix}")
+    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[suffix]
+    assert path.read_bytes().startswith(start)
+
+
+def test_other_suffixes_list_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"suffix must be one of .*png"):
+        save_figure(new_figure(1.0, 1.0), tmp_path / "f.bmpx")
+    assert list(tmp_path.iterdir()) == []

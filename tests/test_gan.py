@@ -1,0 +1,107 @@
+"""Critics whose factored gradients are autograd's, generators that rebuild."""
+
+import pytest
+import torch
+from torch.func import functional_call, grad, vmap
+
+from dpgen.nets.gan import ConvCritic, ConvCriticBank, CriticBank, Generator, critic_loss, with_parameters
+from dpgen.privacy.clipping import clipped_sums, gradient_norms
+
+
+def critic(loss="nonsaturating"):
+    bank = CriticBank(6, hidden=5, depth=2, loss=loss)
+    with torch.no_grad():
+        bank.initialize(torch.Generator().manual_seed(0))
+        bank.theta.add_(0.1)  # biases too
+    return bank
+
+
+def dense(bank, x, *, real):
+    """Per-record gradients (b, p) by autograd of the plain forward pass, one record at a time."""
+    rows = []
+    for record in x:
+        theta = bank.theta.detach().clone().requires_grad_()
+        h = record[None]
+        for i in range(bank.depth + 1):
+            h = torch.nn.functional.leaky_relu(h, 0.2) if i else h
+            h = (h * h.shape[1] ** -0.5) @ bank.part(f"{i}.weight", theta)[0].T + bank.part(f"{i}.bias", theta)[0]
+        rows.append(torch.autograd.grad(critic_loss(h[:, 0], real=real, loss=bank.loss).sum(), theta)[0][0])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("loss", ["nonsaturating", "wgan"])
+@pytest.mark.parametrize("real", [True, False])
+def test_factored_gradients_are_those_of_each_record(loss, real):
+    bank, x = critic(loss), torch.randn(7, 6, generator=torch.Generator().manual_seed(1))
+    with torch.enable_grad():
+        made = bank.gradients(x, [0, 7], torch.randn) if real else bank.fake_gradients(x)
+    slow = dense(bank, x, real=real)
+    torch.testing.assert_close(gradient_norms(made), slow.norm(dim=1), rtol=1e-4, atol=1e-6)
+    weights = torch.linspace(0.1, 1.0, 7)
+    torch.testing.assert_close(clipped_sums(made, weights, torch.empty(1, bank.p))[0], weights @ slow, rtol=1e-4, atol=1e-6)
+
+
+def test_scores_are_differentiable_by_the_record():
+    bank = critic()
+    x = torch.randn(3, 6, requires_grad=True)
+    (slope,) = torch.autograd.grad(bank.score(x).sum(), x)
+    assert slope.shape == x.shape
+    assert bool((slope != 0).any())
+
+
+def test_convolutional_gradients_are_those_of_each_record():
+    module = ConvCritic((4, 8), categories=2, width=2)
+    bank, x = ConvCriticBank(module), torch.rand(3, 34)
+    with torch.no_grad():
+        bank.initialize(torch.Generator().manual_seed(0))
+    names = bank.columns
+
+    def loss(row, record):
+        parameters = {name: row[part].unflatten(0, bank.shapes[name]) for name, part in names.items()}
+        return critic_loss(functional_call(module, parameters, (record[None],)), real=False, loss="nonsaturating")[0]
+
+    slow = vmap(grad(loss), in_dims=(None, 0))(bank.theta[0].detach(), x)
+    torch.testing.assert_close(bank.fake_gradients(x).factors[0].outputs, slow)
+    real = bank.gradients(x, [0, 3], torch.randn).factors[0].outputs
+    assert real.shape == slow.shape
+    assert not torch.allclose(real, slow)
+    torch.testing.assert_close(bank.score(x), with_parameters(module, {n: bank.part(n)[0] for n in names}, x))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"d": 5},
+        {"d": 5, "categories": 3, "output": "identity"},
+        {"d": 32, "image_shape": (4, 8), "categories": 2, "hidden": 16},
+    ],
+)
+def test_generators_append_their_label_and_rebuild(options):
+    made = Generator(latent=4, **options)
+    with torch.no_grad():
+        made.initialize(torch.Generator().manual_seed(0))
+    again = Generator(**made.architecture())
+    again.load_state_dict(made.state_dict())
+    labels = torch.tensor([0, 1]) if "categories" in options else None
+    z = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
+    x = made(z, labels).detach()
+    assert x.shape == (2, options["d"] + options.get("categories", 0))
+    assert torch.equal(x, again(z, labels))
+    if labels is not None:
+        assert torch.equal(x[:, options["d"] :].argmax(1), labels)
+    if options.get("output") != "identity":
+        assert 0 <= float(x.min()) <= float(x.max()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: CriticBank(0), "must be at least 1"),
+        (lambda: Generator(5, latent=0), "must be at least 1"),
+        (lambda: Generator(6, image_shape=(2, 3)), "sides divisible by 4"),
+        (lambda: critic().sample(0, 1, torch.Generator()), "makes no samples"),
+    ],
+)
+def test_bad_shapes_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()

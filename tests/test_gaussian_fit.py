@@ -1,0 +1,227 @@
+"""The Gaussian component from records to release: the contract, both sides of utility, and bad input."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpgen.data import load_digits
+from dpgen.data.records import Records, split_records
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.release import RecordModel, load_model
+from dpgen.runtime import Runtime
+from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.gaussian.gaussian_fit import fit, fit_task
+from dpgen.systems.gaussian.gaussian_model import GaussianMixtureModel
+from dpgen.systems.gaussian.gaussian_options import GaussianOptions
+from dpgen.systems.gaussian.gaussian_task import Task
+from dpgen.systems.gaussian.product_mixture import ProductMixture
+
+
+def two_classes(n: int = 4000, d: int = 12) -> Records:
+    """Class 0 has its first half of bits on, class 1 its second; within a class bits come in three correlated groups."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(n) % 2
+    groups = torch.rand(n, 3, generator=generator).repeat_interleave(d // 3, 1)
+    likely = torch.where((torch.arange(d) < d // 2)[None] ^ labels.bool()[:, None], 0.85, 0.15)
+    flips = torch.rand(n, d, generator=generator) < 0.05
+    x = ((groups < likely) ^ flips).to(torch.uint8)
+    return split_records("two classes", x, labels=labels, n_classes=2)
+
+
+def fitted(
+    records: Any, *, epsilon: float = 5.0, ledger: Ledger | None = None, relation: str = "add_remove", **options: Any
+) -> RecordModel:
+    plan = DPGMPlan(epsilon=epsilon, relation=relation)  # type: ignore[arg-type]
+    runtime = Runtime(run_dir=Path("."), accelerator="cpu")
+    config = DPGMConfig(component="gaussian", **options)
+    return fit(records, plan=plan, config=config, ledger=ledger or plan.open_ledger(), runtime=runtime)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subclusters": 3},
+        {"subclusters": 3, "covariance": "tied"},
+        {"clip": "quantile"},
+        {"clusters": "kmeans", "k": 4},
+        {"clusters": "none", "calibration": "none"},
+        {"form": "independent"},
+        {"form": "sizes", "clusters": "none"},
+    ],
+    ids=str,
+)
+def test_the_ledger_holds_the_whole_budget_and_the_statement_says_so(options: dict[str, Any], relation: str) -> None:
+    ledger = Ledger(Budget(2.0, 1e-5), relation=relation)  # type: ignore[arg-type]
+    model = fitted(two_classes(600), epsilon=2.0, ledger=ledger, relation=relation, **options)
+    assert ledger.epsilon() <= 2.0
+    assert ledger.epsilon() == model.statement.epsilon
+    if relation == "add_remove":
+        assert ledger.epsilon() > 1.99, "nothing is left unused"
+
+
+def test_samples_teach_a_classifier_and_noise_is_there() -> None:
+    records = two_classes()
+    samples = fitted(records, epsilon=5.0, public_size=records.n).sample(3000, seed=0)
+    assert samples.labels is not None
+    means = torch.stack([samples.x[samples.labels == c].double().mean(0) for c in (0, 1)])
+    real = torch.stack([records.x[records.labels == c].double().mean(0) for c in (0, 1)])
+    assert float((means - real).abs().max()) < 0.12
+    a, b = (fitted(records, epsilon=0.5).sample(4000, seed=0).x.double().mean(0) for _ in range(2))
+    assert float((a - b).abs().max()) > 0.0, "too good: fits of the same records with the same seed never agree"
+
+
+def test_pairs_of_tables_are_right_after_calibration() -> None:
+    records = two_classes()
+    model = fitted(records, epsilon=8.0)
+    x, y = records.x.double(), model.sample(8000, seed=1).x.double()
+    real, found = x.T @ x / len(x), y.T @ y / len(y)
+    assert float((real - found).abs().max()) < 0.05
+
+
+def test_images_of_the_default_data_are_fitted_in_a_moment() -> None:
+    model = fitted(load_digits(), epsilon=8.0)
+    assert isinstance(model, GaussianMixtureModel)
+    assert model.calibration.marginals is not None
+    records = load_digits()
+    assert records.test_labels is not None
+    assert float((model.classify(records.test_x) == records.test_labels).double().mean()) > 0.6
+
+
+def test_streams_do_not_have_to_be_in_memory() -> None:
+    records = two_classes(2000)
+
+    class Slices:
+        """Re-readable, never whole."""
+
+        def __iter__(self) -> Any:
+            assert records.labels is not None
+            return zip(records.x.float().split(100), records.labels.split(100))
+
+    task = Task(values=Slices(), bits=Slices(), d=records.d, options=GaussianOptions(), n_classes=2)
+    ledger = Ledger(Budget(3.0, 1e-5))
+    assert fit_task(task, budget=Budget(3.0, 1e-5), ledger=ledger).sample(10).x.shape == (10, records.d)
+
+
+# -- noise and draws -------------------------------------------------------------------------------------------------
+
+
+class Replayed(SecureSource):
+    """The twin whose noise comes from a seed, the one that samples are drawn with."""
+
+    def add_normal_(self, values: Tensor, *, noise_std: float) -> Tensor:
+        return values.add_(torch.randn(values.shape, generator=torch.Generator().manual_seed(7)).to(values) * noise_std)
+
+
+def released_noise(source: SecureSource) -> Tensor:
+    """Noise on the triangle of one moment matrix, as an attacker has it who knows all records."""
+    from dpgen.systems.gaussian.gram_sums import release_grams, triangle
+
+    zero = torch.zeros(1, 60, 60).double()
+    return triangle(release_grams(zero, border=0.5, noise_multiplier=1.0, source=source))[0]
+
+
+def replay(noise: Tensor) -> float:
+    """Correlation of the noise with the first normals that draws of seed 7 use."""
+    guess = torch.randn(len(noise), generator=torch.Generator().manual_seed(7)).double()
+    return float(torch.corrcoef(torch.stack([noise, guess]))[0, 1])
+
+
+def test_the_seed_of_draws_says_nothing_about_the_noise() -> None:
+    assert abs(replay(released_noise(SecureSource()))) < 0.2
+    assert replay(released_noise(Replayed())) > 0.99, "the same test catches noise that is replayed"
+
+
+def test_fits_take_no_seeded_source() -> None:
+    task = Task.of(two_classes(100), GaussianOptions(), clusters="labels", k=None, seed=0)
+    with pytest.raises(TypeError, match="source must be a SecureSource, got Generator"):
+        fit_task(task, budget=Budget(1.0, 1e-5), ledger=Ledger(Budget(1.0, 1e-5)), source=torch.Generator())  # type: ignore[arg-type]
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+def noise_records(n: int, d: int) -> Records:
+    x = (torch.rand(n, d, generator=torch.Generator().manual_seed(0)) < 0.5).to(torch.uint8)
+    return split_records("noise", x, labels=torch.arange(n) % 2, n_classes=2)
+
+
+def test_more_features_than_the_data_allow_fall_back_to_marginals_and_say_what_is_needed() -> None:
+    model = fitted(noise_records(60, 200), epsilon=0.5)
+    assert isinstance(model, ProductMixture)
+    assert "fallback to independent marginals" in model.declared[0]
+    assert "times the records" in model.declared[0]
+    assert model.statement.not_covered == model.declared
+    assert model.statement.epsilon <= 0.5
+
+
+def test_a_class_of_a_handful_takes_the_distribution_of_all() -> None:
+    records = two_classes(3000)
+    assert records.labels is not None
+    labels = torch.where(torch.arange(records.n) < 3, 2, records.labels)
+    model = fitted(replace(records, labels=labels, n_classes=3), epsilon=2.0)
+    assert isinstance(model, GaussianMixtureModel)
+    assert "classes 2" in model.declared[0]
+    assert set(model.sample(20_000, clusters=[2]).labels.tolist()) == {2}  # type: ignore[union-attr]
+
+
+def test_constant_features_stay_constant() -> None:
+    records = two_classes(3000)
+    x = records.x.clone()
+    x[:, 0], x[:, 1] = 0, 1
+    samples = fitted(replace(records, x=x), epsilon=8.0).sample(2000).x.double().mean(0)
+    assert float(samples[0]) < 0.03
+    assert float(samples[1]) > 0.97
+
+
+def test_constant_records_are_no_accident() -> None:
+    records = two_classes(800)
+    model = fitted(replace(records, x=torch.ones_like(records.x)), epsilon=4.0)
+    assert float(model.sample(500).x.double().mean()) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"radius": 0.0}, "radius must be positive and finite, got 0"),
+        ({"clip": -1.0}, "clip must be positive and finite, got -1"),
+        ({"axes": 13}, "axes must be at most 12, the features of a record, got 13"),
+        ({"axes": 0}, "axes must be at least 1, got 0"),
+        ({"whitening": 1.5}, r"whitening must be in \[0, 1\], got 1.5"),
+        ({"codec": "shear"}, "codec='shear' needs images"),
+        ({"shares": {"mean": 1.0}}, r"shares has \['mean'\]; this fit releases"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    ledger = Ledger(Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match=message):
+        fitted(two_classes(100), epsilon=1.0, ledger=ledger, **options)
+
+
+def test_epsilon_is_needed() -> None:
+    plan = DPGMPlan(sigma_sgd=1.0)
+    with pytest.raises(ValueError, match="epsilon must be given with component='gaussian'"):
+        fit(
+            two_classes(100),
+            plan=plan,
+            config=DPGMConfig(component="gaussian"),
+            ledger=plan.open_ledger(),
+            runtime=Runtime(run_dir=Path(".")),
+        )
+
+
+def test_a_ledger_with_too_little_left_is_obeyed() -> None:
+    with pytest.raises(BudgetExceeded, match="mean, count and mean square|principal axes|moment"):
+        fitted(two_classes(100), epsilon=5.0, ledger=Ledger(Budget(0.1, 1e-5)))
+
+
+def test_what_was_fitted_is_what_is_loaded(tmp_path: Path) -> None:
+    model = fitted(load_digits(), epsilon=3.0)
+    model.save(tmp_path)
+    assert torch.equal(load_model(tmp_path).sample(50, seed=1).x, model.sample(50, seed=1).x)  # type: ignore[attr-defined]

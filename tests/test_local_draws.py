@@ -1,0 +1,130 @@
+"""The fit of all finite samplers: draws, statement, users without events, priors, and bad data before anything is spent."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from finite_cases import dirichlet
+
+from dpgen.privacy.ledger import BudgetExceeded
+from dpgen.release import Draws
+from dpgen.runtime import Runtime
+from dpgen.systems.finite.local_draws import FITS, SAMPLERS
+from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, PlainConfig
+from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN
+
+CONFIGS: dict[str, LocalConfig] = {"randomized_response": PlainConfig(), "park": ParkConfig()}
+
+
+def data(**changes: Any) -> SimpleNamespace:
+    fields: dict[str, Any] = {
+        "counts": torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 5e300], [1.0, 1.0, 1.0]], dtype=torch.float64),
+        "user_names": ("ann", "bob", "cy", "di"),
+        "categories": ("tea", "milk", "rum"),
+        "groups": ("old", "old", "young", "young"),
+        "prior": torch.tensor([0.5, 0.3, 0.2]).double(),
+        "prior_origin": "table sales.csv",
+        "skipped": 2,
+    }
+    return SimpleNamespace(**(fields | changes))
+
+
+def fitted(name: str, directory: Path, plan: LocalPlan | None = None, **changes: Any) -> tuple[Draws, Any]:
+    plan = plan or LocalPlan(epsilon=4.0, draws=2)
+    ledger = plan.open_ledger()
+    runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
+    config = CONFIGS.get(name, LocalConfig())
+    return FITS[name](data(**changes), plan=plan, config=config, ledger=ledger, runtime=runtime), ledger
+
+
+@pytest.mark.parametrize("name", list(SAMPLERS))
+def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
+    draws, ledger = fitted(name, tmp_path)
+    assert list(draws.table.columns) == ["user", "group", "draw", "category"]
+    assert draws.table["user"].tolist() == ["ann", "ann", "cy", "cy", "di", "di"]
+    assert draws.table["group"].tolist() == ["old"] * 2 + ["young"] * 4
+    assert draws.table["draw"].tolist() == [0, 1] * 3
+    assert set(draws.table["category"]) <= {"tea", "milk", "rum"}
+    assert draws.origin.kind == name
+    assert draws.origin.epsilon == 2.0
+    assert ledger.epsilon() == pytest.approx(4.0, abs=1e-9)
+    assert [(e.note, e.count) for e in ledger.entries()] == [(f"{name} sampler: a draw of every user", 2)]
+    statement = draws.statement
+    assert statement.epsilon == pytest.approx(4.0, abs=1e-9)
+    assert (statement.delta, statement.relation) == (0.0, "replace_one")
+    assert "one user's total is 2 x 2 = 4, however many users there are" in statement.assumptions
+    assert "the prior is table sales.csv" in statement.assumptions
+    assert "3 users without events were left out" in statement.not_covered[0], "two by the loader, one here"
+
+
+def test_draws_are_near_what_users_hold_when_epsilon_is_large(tmp_path: Path) -> None:
+    draws, _ = fitted("q_invariant", tmp_path, LocalPlan(epsilon=2000.0, draws=50))
+    mine = draws.table[draws.table["user"] == "cy"]["category"]
+    assert set(mine) == {"rum"}
+    tea = (draws.table[draws.table["user"] == "ann"]["category"] == "tea").mean()
+    assert 0.3 < tea < 1.0
+
+
+def test_without_groups_and_prior(tmp_path: Path) -> None:
+    draws, _ = fitted("minimax", tmp_path, groups=None, prior=None, prior_origin="uniform", skipped=0)
+    assert list(draws.table.columns) == ["user", "draw", "category"]
+    assert draws.origin.prior.tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_a_prior_of_the_private_users_has_to_be_paid(tmp_path: Path) -> None:
+    private = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
+    plan = LocalPlan(epsilon=2.5, prior_epsilon=0.5)
+    draws, ledger = fitted("mollifier", tmp_path, plan, **private)
+    assert ledger.epsilon() == pytest.approx(2.5, abs=1e-9)
+    assert ASSUMPTION in draws.statement.assumptions
+    assert len(ledger.entries()) == 2
+    with pytest.raises(ValueError, match="a prior measured on the private users needs prior_epsilon > 0"):
+        fitted("mollifier", tmp_path, **private)
+    with pytest.raises(ValueError, match="any other prior must not have it"):
+        fitted("mollifier", tmp_path, plan)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"counts": torch.ones(3, 3)}, r"counts have shape \(3, 3\); they must be \(4, 3\), users by categories"),
+        ({"counts": -torch.ones(4, 3)}, "they must be finite and >= 0"),
+        ({"counts": torch.full((4, 3), float("nan"))}, "they must be finite and >= 0"),
+        ({"counts": torch.zeros(4, 3)}, "counts of all 4 users are 0"),
+        ({"prior": torch.ones(3)}, "prior has a row whose sum is off 1 by 2"),
+        ({"prior": torch.ones(2) / 2}, "P has shape"),
+    ],
+)
+def test_bad_data_cost_nothing(changes: dict[str, Any], match: str, tmp_path: Path) -> None:
+    ledger = LocalPlan().open_ledger()
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    with pytest.raises(ValueError, match=match):
+        FITS["minimax"](data(**changes), plan=LocalPlan(), config=LocalConfig(), ledger=ledger, runtime=runtime)
+    assert ledger.entries() == []
+
+
+def test_a_ledger_with_less_is_never_overdrawn(tmp_path: Path) -> None:
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    ledger = LocalPlan(epsilon=1.0).open_ledger()
+    with pytest.raises(BudgetExceeded, match="a draw of every user"):
+        FITS["park"](data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), ledger=ledger, runtime=runtime)
+    assert ledger.entries() == []
+
+
+def test_zero_atoms_of_the_prior_are_floored_aloud(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="1 of 3 atoms of the prior are 0"):
+        draws, _ = fitted("q_invariant", tmp_path, prior=torch.tensor([0.5, 0.5, 0.0]))
+    assert float(draws.origin.prior[2]) == pytest.approx(1e-6 / 3)
+
+
+def test_many_users(tmp_path: Path) -> None:
+    u = 3000
+    counts = dirichlet(3, seed=0, rows=u)
+    names = tuple(str(i) for i in range(u))
+    draws, _ = fitted("minimax", tmp_path, counts=counts, user_names=names, groups=None)
+    mean = draws.origin.apply(counts).mean(0)
+    shares = draws.table["category"].value_counts(normalize=True)
+    for j, name in enumerate(("tea", "milk", "rum")):
+        assert abs(shares[name] - float(mean[j])) < 6 / (2 * u) ** 0.5

@@ -1,0 +1,176 @@
+"""The Maximum Error Rule as a whole."""
+
+import numpy as np
+import pytest
+
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.systems.ordered.merr import MERR, ask, require_sorted
+from dpgen.systems.ordered.merr_budget import StepTerms, step_budget
+
+N = 10**18
+RELATIONS = ["add_remove", "replace_one"]
+
+
+def skewed(n: int) -> np.ndarray:
+    rng = np.random.default_rng(n)
+    return np.sort((rng.beta(2, 8, n) * 0.8 * N).astype(np.int64))
+
+
+def kolmogorov(counts: object, values: np.ndarray) -> float:
+    at = counts.at(values) / counts.counts[-1]  # type: ignore[attr-defined]
+    return float(np.abs(at - np.arange(values.size) / values.size).max())
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("composition", ["basic", "zcdp"])
+@pytest.mark.parametrize("selection", ["choosing", "exponential", "points"])
+def test_finds_the_distribution_within_the_budget(selection: str, composition: str, relation: str) -> None:
+    values, budget = skewed(100_000), Budget(2.0, 1e-6)
+    ledger = Ledger(budget, relation=relation)  # type: ignore[arg-type]
+    rule = MERR(epsilon=2.0, delta=1e-6, selection=selection, composition=composition, steps=8)  # type: ignore[arg-type]
+    fit = rule.fit_counts(values, N=N, ledger=ledger, source=SecureSource())
+    assert 0 < ledger.epsilon() <= 2.0
+    limit = {"choosing": 0.12, "exponential": 0.06, "points": 0.03}[selection]
+    assert 1e-4 < kolmogorov(fit, values) < limit  # too good would mean that noise is missing
+    assert kolmogorov(fit, values) < 0.2 * kolmogorov(rule_without_steps(), values)
+
+
+def rule_without_steps() -> object:
+    from dpgen.systems.ordered.knots import MonotoneCounts
+
+    return MonotoneCounts(np.array([0, N]), np.array([0.0, 1.0]))
+
+
+def test_pure_budget() -> None:
+    ledger = Ledger(Budget(1.0, 0.0))
+    rule = MERR(epsilon=1.0, selection="points", composition="basic", steps=4)
+    fit = rule.fit_counts(skewed(20_000), N=N, ledger=ledger, source=SecureSource())
+    assert fit.positions.size <= 6
+    assert ledger.epsilon() == pytest.approx(1.0)
+    assert [e.count for e in ledger.entries()] == [1, 4, 4]
+
+
+def test_nothing_is_drawn_when_the_ledger_refuses() -> None:
+    ledger = Ledger(Budget(0.5, 1e-6), relation="replace_one")
+    with pytest.raises(BudgetExceeded, match="MERR, points selection"):
+        MERR(epsilon=3.0, delta=1e-6).fit_counts(skewed(1000), N=N, ledger=ledger, source=SecureSource())
+    assert ledger.entries() == []
+
+
+def test_the_printed_noise_is_refused_by_the_budget_it_claims() -> None:
+    rule = MERR(epsilon=1.0, composition="basic", selection="exponential", steps=20, published_noise=True)
+    with pytest.raises(BudgetExceeded, match="noisy counts"):
+        rule.fit_counts(skewed(1000), N=N, ledger=Ledger(Budget(1.0, 1e-9), relation="replace_one"), source=SecureSource())
+    ledger = Ledger(None, delta=1e-9, relation="replace_one")
+    rule.fit_counts(skewed(1000), N=N, ledger=ledger, source=SecureSource())
+    assert ledger.epsilon() > 60
+
+
+def test_choosing_stops_when_no_error_is_surely_large() -> None:
+    rule = MERR(epsilon=0.5, delta=1e-6, selection="choosing", steps=10)
+    ledger = Ledger(Budget(0.5, 1e-6), relation="replace_one")
+    fit = rule.fit_counts(skewed(100), N=N, ledger=ledger, source=SecureSource())
+    assert fit.positions.tolist() == [0, N]
+
+
+def test_a_private_number_of_steps_costs_a_tenth() -> None:
+    values = skewed(3000)
+    for relation in RELATIONS:
+        ledger = Ledger(Budget(1.0, 1e-6), relation=relation)  # type: ignore[arg-type]
+        rule = MERR(epsilon=1.0, delta=1e-6, steps="private")
+        fit = rule.fit_counts(values, N=N, ledger=ledger, source=SecureSource())
+        notes = [entry.note for entry in ledger.entries()]
+        assert any(note.startswith("number of steps") for note in notes)
+        assert ledger.epsilon() <= 1.0
+        assert fit.counts[0] == 0
+
+
+def test_one_atom_and_one_record() -> None:
+    rule = MERR(epsilon=20.0, delta=1e-6, steps=6)
+    for values in (np.full(5000, 7), np.array([3]), np.full(5000, N - 1)):
+        ledger = Ledger(None, delta=1e-6, relation="replace_one")
+        fit = rule.fit_counts(values, N=N, ledger=ledger, source=SecureSource())
+        assert (np.diff(fit.counts) >= 0).all()
+        if values.size > 1:
+            assert kolmogorov(fit, values[:1]) < 0.02
+
+
+def test_smallest_domain_and_unsigned_values() -> None:
+    ledger = Ledger(None, delta=1e-6, relation="replace_one")
+    values = np.repeat(np.array([0, 1], np.uint64), [900, 100])
+    fit = MERR(epsilon=20.0, delta=1e-6, steps=2).fit_counts(values, N=2, ledger=ledger, source=SecureSource())
+    assert fit.counts[1] == pytest.approx(900, abs=30)
+
+
+def test_fit_releases_a_distribution_with_its_statement() -> None:
+    ledger = Ledger(Budget(1.0, 1e-6), relation="replace_one")
+    values = np.random.default_rng(0).permutation(skewed(20_000))
+    fitted = MERR(epsilon=1.0, delta=1e-6).fit(values, N=N, ledger=ledger, source=SecureSource())
+    assert fitted.statement.epsilon <= 1.0
+    assert fitted.statement.relation == "replace_one"
+
+
+def test_answers_are_prefix_counts_with_their_variances() -> None:
+    terms = StepTerms(
+        selection="exponential", steps=1, composition="zcdp", share=0.5, relation="replace_one", levels=4, size=8.0
+    )
+    budget = step_budget(terms, epsilon=400.0, delta=1e-6)
+    values = np.array([0, 0, 1, 4, 5, 5, 5, 7])
+    both = ask(values, (1, 6), budget, N=8, source=SecureSource())
+    assert [knot for knot, _, _ in both] == [1, 6]
+    assert [count for _, count, _ in both] == pytest.approx([2, 7], abs=2)
+    assert both[1][2] == 2 * both[0][2]
+    assert [knot for knot, _, _ in ask(values, (0, 4), budget, N=8, source=SecureSource())] == [4]
+    assert ask(values, (0, 8), budget, N=8, source=SecureSource()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"epsilon": 0.0}, r"epsilon is 0\.0"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"delta": 0.5}, r"delta is 0\.5"),
+        ({"delta": 0.0}, "delta is 0; composition 'zcdp'"),
+        ({"delta": 0.0, "composition": "basic", "selection": "choosing"}, "selection 'choosing' needs delta > 0"),
+        ({"selection": "dyadic"}, "selection is 'dyadic'; choose one of"),
+        ({"composition": "advanced"}, "composition is 'advanced'; choose one of"),
+        ({"steps": 0}, "steps is 0"),
+        ({"steps": 2.5}, r"steps is 2\.5"),
+        ({"share": 1.0}, r"share is 1\.0"),
+        ({"size": 0}, "size is 0"),
+    ],
+)
+def test_bad_choices_are_refused(changes: dict, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        MERR(**({"epsilon": 1.0, "delta": 1e-6} | changes))
+
+
+@pytest.mark.parametrize(
+    ("values", "domain", "match"),
+    [
+        (np.array([1, 0]), 8, "must be sorted"),
+        (np.array([0, 8]), 8, r"lie in \[0, 8\)"),
+        (np.array([-1, 3]), 8, "must be sorted"),
+        (np.array([], np.int64), 8, "values are empty"),
+        (np.array([0.5]), 8, "vector of int64 or uint64"),
+        (np.array([[1]]), 8, "vector of int64 or uint64"),
+        (np.array([0]), 1, "N is 1"),
+        (np.array([0]), 2**62 + 1, r"in \[2, 2\^62\]"),
+    ],
+)
+def test_bad_values_are_refused(values: np.ndarray, domain: int, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        require_sorted(values, domain)
+    with pytest.raises(ValueError, match=match):
+        MERR(epsilon=1.0, delta=1e-6).fit_counts(values, N=domain, ledger=Ledger(None, delta=1e-6), source=SecureSource())
+
+
+def test_only_a_secure_source_is_taken() -> None:
+    with pytest.raises(TypeError, match="must be a SecureSource"):
+        MERR(epsilon=1.0, delta=1e-6).fit_counts(
+            skewed(10),
+            N=N,
+            ledger=Ledger(None, delta=1e-6),
+            source=np.random.default_rng(0),  # type: ignore[arg-type]
+        )

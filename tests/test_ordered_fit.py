@@ -1,0 +1,110 @@
+"""Columns under one ledger: the split, clamped values, methods, published noise, and the whole command line."""
+
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from dpgen.cli import parse_job
+from dpgen.data.columns import Columns, load_mixture
+from dpgen.discretized import DiscretizedColumn
+from dpgen.privacy.ledger import BudgetExceeded
+from dpgen.release import load_model
+from dpgen.run import run
+from dpgen.runtime import Runtime
+from dpgen.systems.ordered.distribution import OrderedDistribution
+from dpgen.systems.ordered.ordered_fit import fit
+from dpgen.systems.ordered.ordered_options import Method, OrderedConfig, OrderedPlan
+
+QUIET = Runtime(progress_bar=False)
+
+
+def columns(clamped: dict[str, int] | None = None) -> Columns:
+    rng = np.random.default_rng(0)
+    values = {"a": rng.integers(0, 100, 3000), "b": rng.integers(20, 50, 3000)}
+    return Columns("two", values, {name: DiscretizedColumn.integers(100) for name in values}, clamped=clamped)
+
+
+def release(plan: OrderedPlan, config: OrderedConfig, data: Columns | None = None) -> OrderedDistribution:
+    return fit(data or columns(), plan=plan, config=config, ledger=plan.open_ledger(), runtime=QUIET)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_every_method_keeps_the_budget_of_several_columns(method: Method, relation: str) -> None:
+    plan = OrderedPlan(epsilon=2.0, delta=1e-6, relation=relation)  # type: ignore[arg-type]
+    model = release(plan, OrderedConfig(method=method, steps=3))
+    assert 0.5 < model.statement.epsilon <= 2.0
+    assert model.columns == ("a", "b")
+    assert any("a eps 1, delta 5e-07; b eps 1" in text for text in model.statement.assumptions)
+    assert abs(model.cdf([49], "b")[0] - 1) < 0.5
+
+
+def test_the_noisy_number_of_clamped_values_is_paid_for() -> None:
+    plan = OrderedPlan(epsilon=1.0, delta=1e-6)
+    model = release(plan, OrderedConfig(), columns({"a": 700, "b": 0}))
+    notes = [m["note"] for m in model.statement.mechanisms]
+    assert "number of clamped values" in notes
+    assert model.notes["clamped values of a, noisy"] != model.notes["clamped values of b, noisy"]
+    assert abs(model.notes["clamped values of a, noisy"] - 700) < 4000
+    assert model.statement.epsilon <= 1.0
+
+
+def test_released_values_do_not_hold_the_exact_count() -> None:
+    """The noise on the clamped number has scale 100 here: ten equal draws have chance < 1e-20."""
+    plan, data = OrderedPlan(epsilon=1.0, delta=1e-6), columns({"a": 700, "b": 0})
+    assert len({release(plan, OrderedConfig(method="fixed"), data).notes["clamped values of a, noisy"] for _ in range(10)}) > 1
+
+
+def test_pieces_are_merged_on_demand() -> None:
+    plan, data = OrderedPlan(), load_mixture(n_records=20_000)
+    assert len(release(plan, OrderedConfig(degree=2, pieces=5), data).cdfs["x"].knots) == 6
+    assert release(plan, OrderedConfig(degree=2), data).cdfs["x"].degree == 2
+
+
+def test_published_noise_is_refused_by_a_budget_and_reported_without() -> None:
+    config = OrderedConfig(method="points", composition="basic", steps=4, published_noise=True)
+    with pytest.raises(BudgetExceeded, match="budget epsilon 1 "):
+        release(OrderedPlan(), config, load_mixture(n_records=2000))
+    model = release(OrderedPlan(report_only=True), config, load_mixture(n_records=2000))
+    assert model.statement.epsilon > 5
+
+
+def test_the_number_of_records_is_explained() -> None:
+    for options, said in [
+        ({"relation": "replace_one"}, "the number of records is public"),
+        ({"relation": "add_remove"}, "the number of records is private"),
+        ({"relation": "add_remove", "public_n": 3000}, "3000, was declared public"),
+    ]:
+        model = release(OrderedPlan(**options), OrderedConfig())  # type: ignore[arg-type]
+        assert any(said in text for text in model.statement.assumptions)
+
+
+def test_the_command_line_end_to_end(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [f"{v:.9f},{d}" for v, d in zip(rng.gamma(2, 3, 2000), rng.integers(0, 31, 2000))]
+    (tmp_path / "t.csv").write_text("x,day\n" + "\n".join(lines) + "\n")
+    job = parse_job(
+        [
+            "--model=merr",
+            "--data=csv",
+            f"--path={tmp_path / 't.csv'}",
+            "--column=x",
+            "--low=0",
+            "--high=1e9",
+            "--resolution=1e-9",
+            f"--run_dir={tmp_path / 'run'}",
+            "--epsilon=1",
+            "--progress_bar=false",
+        ]
+    )
+    outcome = run(job)
+    assert {"model", "samples.csv", "quantiles.csv", "cdf.png", "privacy.json"} <= {
+        p.name for p in (tmp_path / "run").iterdir()
+    }
+    model = load_model(tmp_path / "run" / "model")
+    assert isinstance(model, OrderedDistribution)
+    assert model.domains["x"].size == 10**18 + 1
+    assert outcome.scores[0].value < 0.2
+    assert model.statement.epsilon <= 1

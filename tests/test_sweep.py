@@ -1,0 +1,76 @@
+"""Sweeps: every combination in a directory of its own, finished ones left alone, and what they cost together."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+
+from dpgen.cli import parse_job
+from dpgen.run import run
+from dpgen.sweep import Sweep, parse_sweep, run_sweep
+
+TRAIN = Path(__file__).parent.parent / "scripts" / "train.py"
+
+
+def test_without_the_option_there_is_no_sweep() -> None:
+    assert parse_sweep(["--model", "dpgm", "--steps=3"]) is None
+
+
+@pytest.mark.parametrize("form", ["text", "file"])
+def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text("epsilon: [1, 3]\nseed: [0, 1, 2]\n")
+    what = "epsilon=1,3;seed=0,1,2" if form == "text" else str(path)
+    sweep = parse_sweep(["--model", "dpgm", "--sweep", what, "--steps=3", f"--sweep_dir={tmp_path}", "--sweep_jobs", "2"])
+    assert sweep is not None
+    assert sweep.jobs == 2
+    runs = dict(sweep.runs())
+    assert len(runs) == 6
+    job = parse_job(runs["epsilon=3,seed=2"])
+    assert (job.plan.epsilon, job.runtime.seed, job.plan.steps) == (3.0, 2, 3)
+    assert job.runtime.run_dir == tmp_path / "epsilon=3,seed=2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--sweep", "epsilon"], "a list of values"),
+        (["--sweep", "=1,2"], "a list of values"),
+        (["--sweep", "epsilon="], "a list of values"),
+        (["--sweep", "absent.yaml"], "sweep file 'absent.yaml' does not exist"),
+        (["--sweep=seed=1", "--sweep_jobs=0"], "sweep_jobs must be a whole number >= 1, got '0'"),
+        (["--sweep=seed=1", "--run_dir", "x"], "run_dir must not be given with --sweep"),
+        (["--sweep_jobs=2"], "--sweep_jobs needs --sweep"),
+    ],
+)
+def test_what_is_refused(arguments: list[str], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        parse_sweep(arguments)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> None:
+    fixed = tuple(a for a in tiny.arguments(tmp_path, *tiny.UNLABELLED) if not a.startswith(("--run_dir", "--steps")))
+    sweep = Sweep({"epsilon": [1, 2]}, (*fixed, "--steps=0"), tmp_path / "sweep")
+    for _, arguments in sweep.runs():
+        run(parse_job([*arguments, "--steps=3"]))
+    failed, text = run_sweep(sweep, TRAIN, progress_bar=False)
+    assert failed == 0, "with steps=0 a run that started would have failed"
+    rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert [row["run"] for row in rows] == ["epsilon=1", "epsilon=2"]
+    assert [row["exit"] for row in rows] == [0, 0]
+    single = [row["epsilon"] for row in rows]
+    together = float(text.split("cost eps ")[1].split()[0])
+    assert max(single) < together <= sum(single) * 1.01
+    assert (tmp_path / "sweep" / "SWEEP.md").read_text() == text + "\n"
+
+
+def test_a_run_that_fails_is_reported(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nsys.exit('no' if '--seed=1' in sys.argv else 0)\n")
+    failed, text = run_sweep(Sweep({"seed": [0, 1, 2]}, (), tmp_path / "sweep", jobs=2), script, progress_bar=False)
+    assert failed == 1
+    assert "| seed=1 | 1 |" in text
+    assert "nothing was spent" in text
+    assert "no" in (tmp_path / "sweep" / "seed=1" / "output.log").read_text().splitlines()[-1]

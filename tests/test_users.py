@@ -1,0 +1,95 @@
+"""Users and their distributions."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
+
+
+def users(**changes: Any) -> Users:
+    given: dict[str, Any] = {
+        "name": "tiny",
+        "counts": torch.tensor([[1.0, 3.0, 0.0], [0.0, 0.0, 2.0]], dtype=torch.float64),
+        "user_names": ("ann", "bob"),
+        "categories": ("a", "b", "c"),
+        "groups": ("old", "young"),
+    }
+    return Users(**(given | changes))
+
+
+def test_rows_are_distributions() -> None:
+    assert users().distributions.tolist() == [[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
+    assert (users().u, users().n) == (2, 3)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e308])
+def test_counts_of_any_size_are_normalised(scale: float) -> None:
+    counts = torch.tensor([[1.0, 1.0, 0.5]], dtype=torch.float64) * scale
+    torch.testing.assert_close(normalised(counts), torch.tensor([[0.4, 0.4, 0.2]], dtype=torch.float64))
+
+
+def test_the_representation_shows_no_value_and_no_name() -> None:
+    assert repr(users()) == "Users('tiny': 2 users, 3 categories, 2 groups, prior: uniform)"
+
+
+def test_a_group_alone() -> None:
+    young = users(prior=torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64), prior_origin="file").of_group("young")
+    assert young.user_names == ("bob",)
+    assert young.groups == ("young",)
+    assert young.prior is not None
+    with pytest.raises(ValueError, match="group is 'x': it must be one of old, young"):
+        users().of_group("x")
+    with pytest.raises(ValueError, match="none: the users have no groups"):
+        users(groups=None).of_group("x")
+
+
+def test_a_prior_is_renormalised_and_may_have_zeros() -> None:
+    prior = users(prior=torch.tensor([0.5 + 5e-7, 0.5, 0.0]), prior_origin="file").prior
+    assert prior is not None
+    assert prior.dtype == torch.float64
+    assert float(prior.sum()) == pytest.approx(1, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"counts": torch.zeros(2, 3)}, "torch.float32: it must be"),
+        ({"counts": torch.zeros(3, dtype=torch.float64)}, r"shape \(3,\)"),
+        ({"counts": torch.zeros(0, 3, dtype=torch.float64)}, "no users"),
+        ({"counts": torch.ones(2, 1, dtype=torch.float64)}, "1 categories: at least 2"),
+        ({"counts": torch.tensor([[1.0, 1, 1], [1, -2, 1]], dtype=torch.float64)}, "-2 in row 2, column 2"),
+        ({"counts": torch.tensor([[1.0, 1, 1], [1, 1, float("nan")]], dtype=torch.float64)}, "nan in row 2, column 3"),
+        ({"counts": torch.tensor([[1.0, 1, 1], [0, 0, 0]], dtype=torch.float64)}, "no events in row 2"),
+        ({"user_names": ("ann",)}, "user_names has length 1: it must have 2"),
+        ({"user_names": ("ann", "ann")}, "user_names names 'ann' more than once"),
+        ({"categories": ("a", "b", "b")}, "categories names 'b' more than once"),
+        ({"groups": ("old",)}, "groups has length 1, there are 2 users"),
+        ({"skipped": -1}, "skipped is -1"),
+        ({"prior_origin": "file"}, "prior is missing but prior_origin is 'file'"),
+        ({"prior": torch.ones(3) / 3, "prior_origin": UNIFORM}, "prior is given but prior_origin is 'uniform'"),
+        ({"prior": torch.ones(3) / 3, "prior_origin": PRIVATE}, "prior is given but"),
+        ({"prior": torch.ones(2) / 2, "prior_origin": "file"}, r"prior has shape \(2,\): it must be \(3,\)"),
+        ({"prior": torch.ones(3), "prior_origin": "file"}, "prior sums to 3: it must sum to 1 within 1e-06"),
+        ({"prior": torch.tensor([1.5, -0.5, 0]), "prior_origin": "file"}, "prior has -0.5 in entry 2"),
+        ({"prior": torch.tensor([1.0, float("nan"), 0]), "prior_origin": "file"}, "prior has nan in entry 2"),
+        ({"prior": torch.tensor([float("inf"), 0, 0]), "prior_origin": "file"}, "prior has inf in entry 1"),
+    ],
+)
+def test_bad_users_are_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said) as error:
+        users(**changes)
+    assert "\n" not in str(error.value)
+
+
+def test_a_prior_within_the_tolerance_is_accepted_and_beyond_it_refused() -> None:
+    checked_prior(torch.tensor([0.5, 0.5 + 0.9e-6], dtype=torch.float64), n=2)
+    with pytest.raises(ValueError, match="must sum to 1"):
+        checked_prior(torch.tensor([0.5, 0.5 + 1.1e-6], dtype=torch.float64), n=2)
+
+
+def test_names_in_natural_order() -> None:
+    names = ["10", "9", "b", "²", "1" * 200, "a"]
+    assert sorted(names, key=natural_order) == ["9", "10", "1" * 200, "a", "b", "²"]
+    assert MAX_CELLS == 2**29
