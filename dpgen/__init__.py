@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dpgen.discretized import DiscretizedColumn as DiscretizedColumn
     from dpgen.divergences import f_divergence as f_divergence
     from dpgen.dry_run import dry_run as dry_run
+    from dpgen.dry_run import split_dry_run as split_dry_run
     from dpgen.evaluation import Evaluation as Evaluation
     from dpgen.evaluation import evaluate as evaluate
     from dpgen.privacy.ledger import Budget as Budget
@@ -53,8 +54,19 @@ if TYPE_CHECKING:
     from dpgen.systems.budget import EpochCost as EpochCost
     from dpgen.systems.budget import epoch_costs as epoch_costs
     from dpgen.systems.continuous.bernstein import BernsteinModel as BernsteinModel
+    from dpgen.systems.continuous.box import Box as Box
     from dpgen.systems.continuous.draw_plan import DrawPlan as DrawPlan
     from dpgen.systems.continuous.draw_plan import RecordPlan as RecordPlan
+    from dpgen.systems.continuous.laws import ClippedLaw as ClippedLaw
+    from dpgen.systems.continuous.laws import TiltedLaw as TiltedLaw
+    from dpgen.systems.continuous.mbde import MBDE as MBDE
+    from dpgen.systems.continuous.mbde_options import MBDEConfig as MBDEConfig
+    from dpgen.systems.continuous.metropolis import MetropolisSampler as MetropolisSampler
+    from dpgen.systems.continuous.references import GaussianReference as GaussianReference
+    from dpgen.systems.continuous.references import UniformReference as UniformReference
+    from dpgen.systems.continuous.references import as_reference as as_reference
+    from dpgen.systems.continuous.rejection import RejectionSampler as RejectionSampler
+    from dpgen.systems.continuous.sir import SIRSampler as SIRSampler
     from dpgen.systems.dpgm import DPGM as DPGM
     from dpgen.systems.dpgm_options import DPGMConfig as DPGMConfig
     from dpgen.systems.dpgm_options import DPGMPlan as DPGMPlan
@@ -94,8 +106,10 @@ __all__ = export(
         "AutomaticClipping": "dpgen.callbacks",
         "BernsteinModel": "dpgen.systems.continuous.bernstein",
         "BoundedClipping": "dpgen.callbacks",
+        "Box": "dpgen.systems.continuous.box",
         "Budget": "dpgen.privacy.ledger",
         "BudgetExceeded": "dpgen.privacy.ledger",
+        "ClippedLaw": "dpgen.systems.continuous.laws",
         "Comparison": "dpgen.comparison",
         "DPGM": "dpgen.systems.dpgm",
         "DPGMConfig": "dpgen.systems.dpgm_options",
@@ -110,14 +124,18 @@ __all__ = export(
         "Finding": "dpgen.auditing",
         "FiniteSampler": "dpgen.systems.finite.sampler",
         "GENERAL_MOMENTS": "dpgen.systems.budget",
+        "GaussianReference": "dpgen.systems.continuous.references",
         "Job": "dpgen.cli",
         "KMeansPlan": "dpgen.systems.kmeans_plan",
         "Ledger": "dpgen.privacy.ledger",
         "LedgerError": "dpgen.privacy.ledger",
         "LocalConfig": "dpgen.systems.finite.local_plan",
         "LocalPlan": "dpgen.systems.finite.local_plan",
+        "MBDE": "dpgen.systems.continuous.mbde",
+        "MBDEConfig": "dpgen.systems.continuous.mbde_options",
         "MERR": "dpgen.systems.ordered.merr",
         "MechanismSampler": "dpgen.systems.finite.kernels",
+        "MetropolisSampler": "dpgen.systems.continuous.metropolis",
         "MinimaxSampler": "dpgen.systems.finite.kernels",
         "MixtureModel": "dpgen.systems.mixture",
         "OrderedConfig": "dpgen.systems.ordered.ordered_options",
@@ -139,12 +157,17 @@ __all__ = export(
         "REPRODUCTIONS": "dpgen.reproduce",
         "RandomizedResponse": "dpgen.systems.finite.kernels",
         "RecordPlan": "dpgen.systems.continuous.draw_plan",
+        "RejectionSampler": "dpgen.systems.continuous.rejection",
         "RelativeMollifier": "dpgen.systems.finite.boxes",
         "RemoteFailure": "dpgen.privacy.ranks",
         "Runtime": "dpgen.runtime",
+        "SIRSampler": "dpgen.systems.continuous.sir",
         "SYSTEMS": "dpgen.systems.registry",
         "Samples": "dpgen.release",
         "Sweep": "dpgen.sweep",
+        "TiltedLaw": "dpgen.systems.continuous.laws",
+        "UniformReference": "dpgen.systems.continuous.references",
+        "as_reference": "dpgen.systems.continuous.references",
         "audit": "dpgen.auditing",
         "audit_usage": "dpgen.auditing",
         "compare": "dpgen.comparison",
@@ -166,6 +189,7 @@ __all__ = export(
         "parse_sweep": "dpgen.sweep",
         "run": "dpgen.run",
         "run_sweep": "dpgen.sweep",
+        "split_dry_run": "dpgen.dry_run",
         "usage": "dpgen.cli",
     },
 )

@@ -1,7 +1,9 @@
 """What a run would do, cost and need, before any data is touched."""
 
 import dataclasses
+import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +18,23 @@ from dpgen.systems.private_sums import PrivateSums
 SHAPES = {"digits": (1438, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist": (60_000, 784, 10)}
 """Public (records, columns, labels) of data sets that everybody knows."""
 
-_STEPS = 5
+_STEPS, _WARM_UP = 7, 2
+
+
+def split_dry_run(arguments: Sequence[str]) -> tuple[list[str], str] | None:
+    """The arguments of a training command without `--dry_run [SIZE]`, and the size; None if that is not among them.
+
+    >>> split_dry_run(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
+    (['--model', 'dpgm', '--k=3'], '60000x784x10')
+    """
+    for i, argument in enumerate(arguments):
+        name, equals, size = argument.partition("=")
+        if name in ("--dry_run", "--dry-run"):
+            rest = list(arguments[i + 1 :])
+            if not equals and rest and not rest[0].startswith("--"):
+                size = rest.pop(0)
+            return [*arguments[:i], *rest], size
+    return None
 
 
 def parse_shape(text: str, data: str) -> tuple[int, int, int] | None:
@@ -31,13 +49,10 @@ def parse_shape(text: str, data: str) -> tuple[int, int, int] | None:
     if text in ("", "true"):
         return SHAPES.get(data)
     parts = text.lower().split("x")
-    if (
-        len(parts) not in (2, 3)
-        or not all(part.isdecimal() and int(part) > 0 for part in parts[:2])
-        or not parts[-1].isdecimal()
-    ):
+    numbers = [int(part) for part in parts if part.isdecimal()]
+    if len(parts) not in (2, 3) or len(numbers) != len(parts) or min(numbers[:2]) < 1:
         raise ValueError(f"dry_run must be RECORDSxCOLUMNS or RECORDSxCOLUMNSxLABELS, as in 60000x784x10, got {text!r}")
-    n, d, labels = [*map(int, parts), 0][:3]
+    n, d, labels = [*numbers, 0][:3]
     return n, d, labels
 
 
@@ -82,7 +97,7 @@ def _budget(plan: Any) -> str:
 
 def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
     """The module that would be trained, if the system trains one by DP-SGD on records."""
-    n, d, labels = size
+    _, d, labels = size
     if job.model == "dpgm" and job.config.component != "gaussian":
         return DPGM(d=d, plan=job.plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
     if job.model == "dpgan":
@@ -124,7 +139,7 @@ def _seconds_per_step(module: PrivateSums, drawn: int, d: int, labels: int) -> f
             module.bank.begin_step()
             module.noisy_sums(batch)
         times.append(time.perf_counter() - start)
-    return sorted(times)[_STEPS // 2] * 1.15  # the optimizer and the engine around
+    return statistics.median(times[_WARM_UP:]) * 1.15  # the optimizer and the engine around
 
 
 def _duration(seconds: float) -> str:

@@ -1,8 +1,18 @@
 """Files that are either whole or absent."""
 
 import os
+import re
 import tempfile
 from pathlib import Path
+
+_LEFTOVER = re.compile(r"\..+\.[a-z0-9_]{8}")
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what `write_atomically` leaves in a directory and below when the process is killed in the middle of it."""
+    for path in directory.rglob(".*"):
+        if path.is_file() and _LEFTOVER.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:

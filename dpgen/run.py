@@ -34,10 +34,11 @@ def run(job: Job) -> Outcome:
         release = job.system.fit(data, plan=job.plan, config=job.config, ledger=ledger, runtime=runtime)
         if not runtime.first:
             raise SystemExit(0)  # this process has done its share of the training; the first one releases
-        release.statement = release.statement.extended([*data.notes, not_covered])
+        release.statement = release.statement.extended([*data.notes, not_covered, *runtime.not_covered])
         released = release.write(directory)
         evaluation = evaluate(release, data, seed=runtime.seed)
         evaluation.write(directory)
+        runtime.log_results(job.settings, {score.name: score.value for score in evaluation.scores})
         write_atomically(directory / "PRIVACY.md", release.statement.to_markdown())
         write_atomically(directory / "privacy.json", release.statement.to_json())  # last: marks the run as finished
     text = summary(

@@ -11,14 +11,14 @@ from pathlib import Path
 import yaml
 
 from dpgen.cli import Job
-from dpgen.files import write_atomically
+from dpgen.files import remove_leftovers, write_atomically
 from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
 
 PACKAGES = ("dpgen", "torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
 FREE_TO_CHANGE = (
     "run_dir", "progress_bar", "checkpoint_every", "threads", "accelerator", "devices", "num_nodes", "strategy", "compile",
-    "logger",
+    "logger", "loggers",
 )  # fmt: skip
 """Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
 
@@ -48,6 +48,7 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
     except OSError as error:
         raise ValueError(f"run_dir {str(directory)!r} cannot be used: {error.strerror or error}") from error
     with ledger:
+        remove_leftovers(directory)  # of a process that was killed; the lock says that no other one is writing
         if ledger.entries():
             _require_same(job, directory / "config.yaml")
         else:

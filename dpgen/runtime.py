@@ -16,12 +16,16 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
+from dpgen.callbacks.boards import Boards
 from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
 from dpgen.callbacks.preemption import Preempted, Preemption, requeue
 from dpgen.privacy.ranks import RemoteFailure, launched_rank
 
 RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
+
+LOGS = "logs hold time and memory (performance/) and the figures of metrics.json (final/); all else in them is released"
+"""What a statement says about the logs."""
 
 _LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", RUN_DIR)
 _CHOICES = {
@@ -53,6 +57,7 @@ class Runtime:
         strategy: "auto" or "ddp"; several devices always train by ddp.
         precision: "32", or "bf16-mixed": half precision in the networks only; norms, sums and noise stay float32.
         logger: "tensorboard" or "csv", in the run directory.
+        loggers: more of Lightning's loggers (Weights & Biases, MLflow), from Python; they get what TensorBoard gets.
         compile: let `torch.compile` fuse entry-wise computations of the networks; results change by rounding only.
         private_logs: log losses of private records too; marks the directory and the statement as not covered.
         progress_bar: show one.
@@ -68,6 +73,7 @@ class Runtime:
     strategy: Literal["auto", "ddp"] = "auto"
     precision: Literal["32", "bf16-mixed"] = "32"
     logger: Literal["tensorboard", "csv"] = "tensorboard"
+    loggers: tuple[Any, ...] = ()
     compile: bool = False
     private_logs: bool = False
     progress_bar: bool = True
@@ -85,6 +91,8 @@ class Runtime:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}")
         if self.accelerator == "gpu" and not torch.cuda.is_available():
             raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
+        if strangers := [item for item in self.loggers if not isinstance(item, Logger)]:
+            raise ValueError(f"loggers must be Lightning loggers, got {strangers[0]!r}")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
 
@@ -114,7 +122,7 @@ class Runtime:
 
     def trainer(self, *, max_steps: int, callbacks: Sequence[Callback]) -> L.Trainer:
         """A Lightning trainer that logs into the run directory and checkpoints through a checksum."""
-        own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every)]
+        own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), Boards()]
         if self.progress_bar:
             own.append(EpsilonBar(refresh_rate=10))
         if self.threads is not None:
@@ -128,7 +136,7 @@ class Runtime:
             max_steps=max_steps,
             max_epochs=-1,
             callbacks=[*callbacks, *own],
-            logger=self._logger(),
+            logger=[self._logger(), *self.loggers],
             plugins=[SealedCheckpointIO(), *self._environment()],
             enable_checkpointing=False,
             enable_progress_bar=self.progress_bar,
@@ -146,6 +154,36 @@ class Runtime:
             return CSVLogger(self.directory, name=None, version="csv")
         return TensorBoardLogger(self.directory, name=None, version="tensorboard")
 
+    @property
+    def logged(self) -> bool:
+        """Whether something was trained, and logged about."""
+        return bool(self.loggers) or (self.directory / self.logger).is_dir()
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What a statement says about the logs of a training."""
+        return (LOGS,) if self.logged else ()
+
+    def log_results(self, settings: dict[str, dict[str, Any]], metrics: dict[str, float]) -> None:
+        """Hyper-parameters and final metrics, for TensorBoard's tab that compares runs, if something was trained.
+
+        Arguments:
+            settings: options by block, as in a configuration file.
+            metrics: by name; whatever of them is not released has to be declared in the statement.
+        """
+        if not self.logged:
+            return
+        options = {f"{block}.{key}": value for block, values in settings.items() for key, value in values.items()}
+        shown = {key: v if isinstance(v, int | float | str | bool) else str(v) for key, v in options.items()}
+        final = {f"final/{name}": value for name, value in metrics.items()}
+        for logger in [self._logger(), *self.loggers]:
+            if isinstance(logger, TensorBoardLogger):
+                logger.log_hyperparams(shown, final)
+            else:
+                logger.log_hyperparams(shown)
+                logger.log_metrics(final)
+            logger.finalize("success")
+
     @staticmethod
     def _environment() -> list[SLURMEnvironment]:
         """Under Slurm, its environment without Lightning's own requeueing, which would bypass the sealed checkpoint."""
@@ -157,8 +195,8 @@ class Runtime:
         Raises:
             Preempted: a signal ended training early; the same command continues it.
         """
-        if self.compile and hasattr(module, "fuse"):
-            module.fuse()
+        if self.compile and callable(fuse := getattr(module, "fuse", None)):
+            fuse()
         resume = self.checkpoint if self.checkpoint.exists() else None
         with _launching(self.directory):
             trainer = self.trainer(max_steps=max_steps, callbacks=callbacks)

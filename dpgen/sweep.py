@@ -62,9 +62,9 @@ def parse_sweep(arguments: Sequence[str]) -> Sweep | None:
     items = list(arguments)
     while items:
         item = items.pop(0)
-        key, equals, value = item.removeprefix("--").replace("-", "_").partition("=")
-        if item.startswith("--") and key in OPTIONS:
-            own[key] = item.partition("=")[2] if equals else items.pop(0) if items else ""
+        key, equals, value = item.removeprefix("--").partition("=")
+        if item.startswith("--") and (key := key.replace("-", "_")) in OPTIONS:
+            own[key] = value if equals else items.pop(0) if items else ""
         else:
             rest.append(item)
     if "sweep" not in own:

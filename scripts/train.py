@@ -9,7 +9,19 @@ import sys
 import warnings
 from pathlib import Path
 
-from dpgen import BudgetExceeded, LedgerError, Preempted, RemoteFailure, dry_run, parse_job, parse_sweep, run, run_sweep, usage
+from dpgen import (
+    BudgetExceeded,
+    LedgerError,
+    Preempted,
+    RemoteFailure,
+    dry_run,
+    parse_job,
+    parse_sweep,
+    run,
+    run_sweep,
+    split_dry_run,
+    usage,
+)
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
@@ -19,14 +31,9 @@ def train(arguments: list[str]) -> int:
         failed, text = run_sweep(sweep, Path(__file__))
         print(text)
         return 1 if failed else 0
-    planned = [a for a in arguments if a.partition("=")[0] in ("--dry_run", "--dry-run")]
-    if planned:
-        place = arguments.index(planned[0])
-        given = planned[0].partition("=")[2] or next(
-            (a for a in arguments[place + 1 : place + 2] if not a.startswith("--")), ""
-        )
-        rest = [a for i, a in enumerate(arguments) if i != place and not (i == place + 1 and a == given)]
-        print(dry_run(parse_job(rest, config_root=CONFIGS), given))
+    if planned := split_dry_run(arguments):
+        rest, size = planned
+        print(dry_run(parse_job(rest, config_root=CONFIGS), size))
         return 0
     print(run(parse_job(arguments, config_root=CONFIGS)).summary)
     return 0

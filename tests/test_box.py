@@ -27,18 +27,18 @@ def test_ceilings_and_the_symmetric_alpha() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-9, 1000.0, True])
 def test_bad_epsilon(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon is .*must be in"):
+    with pytest.raises(ValueError, match=r"epsilon is .*must be in"):
         require_epsilon(epsilon)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, math.nan])
 def test_bad_alpha(alpha: float) -> None:
-    with pytest.raises(ValueError, match="alpha is .*must lie in"):
+    with pytest.raises(ValueError, match=r"alpha is .*must lie in"):
         Box.of(1.0, alpha)
 
 
 def test_bad_bounds() -> None:
-    with pytest.raises(ValueError, match="low is 0.0"):
+    with pytest.raises(ValueError, match=r"low is 0.0"):
         Box(0.0, 2.0)
 
 

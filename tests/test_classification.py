@@ -5,9 +5,17 @@ import time
 
 import pytest
 import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 
 from dpgen.data import load_digits, load_mnist
-from dpgen.metrics.classification import chance_level, train_on_synthetic_accuracy
+from dpgen.metrics.classification import (
+    TrainOnSyntheticAccuracy,
+    chance_level,
+    predicted_classes,
+    train_on_synthetic_accuracy,
+    trained_cnn,
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +39,51 @@ def test_digits_are_learnt(digits, kind: str, least: float) -> None:
         digits.x, digits.labels, digits.test_x, digits.test_labels, image_shape=(8, 8), kind=kind
     )
     assert least < accuracy < 0.99
+
+
+def test_logistic_regression_and_boosting_are_those_of_scikit_learn(digits) -> None:
+    train, test = (digits.x[:600], digits.labels[:600]), (digits.test_x, digits.test_labels)
+    reference = LogisticRegression(C=10, max_iter=1000).fit(*(part.numpy() for part in train))
+    expected = reference.score(*(part.numpy() for part in test))
+    assert train_on_synthetic_accuracy(*train, *test, kind="logistic") == pytest.approx(expected, abs=0.03)
+    trees = HistGradientBoostingClassifier(max_iter=5, early_stopping=False, random_state=7)
+    trees.fit(*(part.numpy() for part in train))
+    found = predicted_classes(*train, test[0], kind="boosting", epochs=5, seed=7)
+    assert found.tolist() == trees.predict(test[0].numpy()).tolist()
+    accuracy = train_on_synthetic_accuracy(*train, *test, kind="boosting", epochs=5, seed=7)
+    assert accuracy == pytest.approx(trees.score(*(part.numpy() for part in test)), abs=1e-12)
+
+
+def test_boosting_with_one_class_and_with_labels_that_have_gaps() -> None:
+    x = torch.eye(3).repeat(40, 1)
+    y = 2 * x.argmax(1)
+    assert train_on_synthetic_accuracy(x[y == 4], y[y == 4], x, y, kind="boosting") == pytest.approx(1 / 3)
+    assert train_on_synthetic_accuracy(x, y, x, y, kind="boosting") == 1
+
+
+def test_the_cnn_is_the_one_that_classifies() -> None:
+    (x, y), (test_x, _) = stripes(100), stripes(50, seed=1)
+    options = {"image_shape": (16, 16), "seed": 5, "epochs": 1}
+    network = trained_cnn(x, y, **options)
+    assert network(test_x.float()).argmax(1).tolist() == predicted_classes(x, y, test_x, kind="cnn", **options).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")
+def test_batches_agree_with_all_at_once() -> None:
+    (x, y), (test_x, test_y) = stripes(60), stripes(40, seed=1)
+    metric = TrainOnSyntheticAccuracy({"kind": "boosting"})
+    for part in zip(x.split(25), y.split(25)):
+        metric.update(*part)
+    with pytest.raises(ValueError, match="test_x has no records: update the metric with both parts"):
+        metric.compute()
+    for part in zip(test_x.split(25), test_y.split(25)):
+        metric.update(test_x=part[0], test_y=part[1])
+    expected = train_on_synthetic_accuracy(x, y, test_x, test_y, kind="boosting")
+    assert float(metric.compute()) == expected
+    metric.reset()
+    assert float(metric(x, y, test_x[:9], test_y[:9])) == pytest.approx(
+        train_on_synthetic_accuracy(x, y, test_x[:9], test_y[:9], kind="boosting")
+    )
 
 
 def test_records_that_carry_nothing_reach_chance(digits) -> None:
@@ -94,7 +147,7 @@ X, Y = torch.zeros(4, 6), torch.tensor([0, 1, 0, 1])
         ((X, -Y, X, Y), {}, "train_y has -1: classes must be >= 0"),
         ((X * float("nan"), Y, X, Y), {}, "train_x has a value that is not finite"),
         ((X, Y, X[:, :5], Y), {}, "test_x has 5 features, train_x has 6"),
-        ((X, Y, X, Y), {"kind": "svm"}, "kind is 'svm': it must be one of auto, cnn, mlp, logistic"),
+        ((X, Y, X, Y), {"kind": "svm"}, "kind is 'svm': it must be one of auto, cnn, mlp, logistic, boosting"),
         ((X, Y, X, Y), {"kind": "cnn"}, "image_shape is None: kind 'cnn' needs"),
         ((X, Y, X, Y), {"kind": "cnn", "image_shape": (2, 3)}, r"image_shape is \(2, 3\): kind 'cnn' needs"),
         ((X, Y, X, Y), {"image_shape": (3, 3)}, r"image_shape is \(3, 3\): it must have 6 pixels"),

@@ -1,6 +1,7 @@
 """Scores of a release: real records score as real records, noise does not, and test records are what is compared with."""
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +10,12 @@ import tiny
 import torch
 from torch import Tensor
 
-from dpgen.data import Records
+from dpgen.data import Records, load_digits
 from dpgen.evaluation import evaluate
 from dpgen.release import Samples
 from dpgen.report import Score
+
+GENERATOR = torch.Generator().manual_seed(0)
 
 
 def release(x: Tensor, labels: Tensor | None, *, clusters: Any = None, size: int | None = None) -> Any:
@@ -89,10 +92,32 @@ def test_clusters_are_scored_when_the_release_has_them(accuracy: list[tuple[Tens
 
 
 @pytest.mark.usefixtures("accuracy")
-def test_records_without_labels_get_queries_only() -> None:
+def test_records_without_labels_get_no_scores_of_labels() -> None:
     records: Records = tiny.records(labelled=False)
     scores, _ = evaluated(release(records.x, None), records, seed=0)
-    assert {score.name.split()[0] for score in scores} == {"counting"}
+    assert {score.name.split()[0] for score in scores} == {"counting", "2-way", "pairwise"}
+
+
+@pytest.mark.usefixtures("accuracy")
+def test_what_columns_do_together_tells_real_records_from_independent_columns() -> None:
+    records = load_digits()
+    shuffled = torch.stack([column[torch.randperm(len(column), generator=GENERATOR)] for column in records.x.T], 1)
+    same, other = (by_name(evaluated(release(x, records.labels), records, seed=0)[0]) for x in (records.x, shuffled))
+    joint = [name for name in same if not name.startswith(("counting", "train"))]
+    assert [name.split(":")[0] for name in joint] == ["2-way marginals", "pairwise correlations", "classifier two-sample test"]
+    for name in joint:
+        assert same[name].value == pytest.approx(same[name].real, abs=0.1)
+        assert other[name].value > 1.3 * same[name].value
+        assert other[name].value == pytest.approx(other[name].chance, abs=0.1), "the same marginals, and nothing else"
+        assert same[name].better == "lower"
+
+
+def test_one_column_or_constant_columns_have_nothing_together() -> None:
+    x = torch.ones(30, 1, dtype=torch.uint8)
+    for d, expected in ((1, {"classifier"}), (3, {"classifier", "2-way"})):
+        records = Records("constant", x.repeat(1, d), x.repeat(1, d))
+        scores = evaluated(release(records.x, None), records, seed=0)[0]
+        assert {score.name.split()[0] for score in scores} == {"counting", *expected}
 
 
 @pytest.mark.usefixtures("accuracy")
@@ -109,3 +134,21 @@ def test_the_number_of_synthetic_records_is_the_noisy_size() -> None:
 def test_scores_repeat_under_one_seed() -> None:
     records = tiny.records(labelled=False)
     assert evaluated(release(records.x, None), records, seed=4)[0] == evaluated(release(records.x, None), records, seed=4)[0]
+
+
+def test_grey_values_are_scored_beside_the_bits(accuracy: list[tuple[Tensor, ...]]) -> None:
+    records = tiny.records()
+    grey, test_grey = records.x * 200, records.test_x * 255
+    shades = replace(records, grey=grey, test_grey=test_grey)
+    model = release(records.x, records.labels)
+    bits = model.sample
+
+    def sample(n: int, *, seed: int) -> Any:
+        drawn = bits(n, seed=seed)
+        return SimpleNamespace(**vars(drawn), save=drawn.save, by_cluster=drawn.by_cluster, grey=drawn.x * 128)
+
+    model.sample = sample
+    scores = by_name(evaluate(model, shades, seed=0).scores)
+    assert scores["train on synthetic, test on real: accuracy on grey values"].value == 0.3
+    assert float(accuracy[2][0].max()) == pytest.approx(128 / 255)
+    assert torch.equal(accuracy[3][2], test_grey / 255)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.files import write_atomically
+from dpgen.files import remove_leftovers, write_atomically
 
 
 @pytest.mark.parametrize("data", [b"\x00\xff", "text"])
@@ -47,3 +47,22 @@ def test_the_file_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: p
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="absent"):
         write_atomically(tmp_path / "absent" / "file", "x")
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    for name in (".last.ckpt.a1b2c3d4", "model/.model.json._x0y1z2w"):
+        (tmp_path / name).write_text("half")
+    for name in ("last.ckpt", ".hidden", ".gitignore", "model/.keep.txt"):
+        (tmp_path / name).write_text("kept")
+    remove_leftovers(tmp_path)
+    left = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+    assert left == [".gitignore", ".hidden", "last.ckpt", "model/.keep.txt"]
+
+
+def test_the_names_of_temporary_files_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "replace", lambda a, b: None)
+    write_atomically(tmp_path / "last.ckpt", "x")
+    assert len(list(tmp_path.iterdir())) == 1
+    remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -217,7 +217,7 @@ def test_epsilon_is_needed() -> None:
 
 
 def test_a_ledger_with_too_little_left_is_obeyed() -> None:
-    with pytest.raises(BudgetExceeded, match="mean, count and mean square|principal axes|moment"):
+    with pytest.raises(BudgetExceeded, match=r"mean, count and mean square|principal axes|moment"):
         fitted(two_classes(100), epsilon=5.0, ledger=Ledger(Budget(0.1, 1e-5)))
 
 

@@ -10,6 +10,7 @@ from test_sir import three_points
 from tiny import statement
 from torch import Tensor, distributions
 
+from dpgen.nets import VAEBank
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.continuous.references import (
     DistributionReference,
@@ -20,6 +21,7 @@ from dpgen.systems.continuous.references import (
     as_reference,
     require_bounds,
 )
+from dpgen.systems.mixture import MixtureModel
 
 BOX = torch.tensor([[-1.0, 2.0], [0.0, 5.0]])
 EVERY = [
@@ -81,9 +83,9 @@ def test_torch_density_is_used() -> None:
 
 
 def test_a_released_model_is_a_reference_without_density() -> None:
-    released = MixtureModel(
-        VAEBank(1, 4, hidden=2, latent=1), torch.ones(1), partition=None, statement=statement(), categories=0
-    )
+    bank = VAEBank(1, 4, hidden=2, latent=1)
+    bank.initialize(torch.Generator().manual_seed(0))
+    released = MixtureModel(bank, component="vae", counts=torch.ones(1), statement=statement())
     samples = as_reference(released)
     assert samples.draw(5, SecureSource()).shape == (5, 4)
     with pytest.raises(ValueError, match="ModelReference has no density"):

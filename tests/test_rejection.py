@@ -162,7 +162,7 @@ def test_bad_tries(tries: int) -> None:
 
 
 def test_too_large_an_epsilon_is_refused() -> None:
-    with pytest.raises(ValueError, match="tries would be .*use sampler='sir'"):
+    with pytest.raises(ValueError, match=r"tries would be .*use sampler='sir'"):
         RejectionSampler(law(epsilon=40.0), ledger=ledger())
-    with pytest.raises(ValueError, match="fallback is 1.0"):
+    with pytest.raises(ValueError, match=r"fallback is 1.0"):
         tries_for(0.25, 1.0)

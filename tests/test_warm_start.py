@@ -34,8 +34,8 @@ def test_networks_learn_what_the_release_knows(kind: str) -> None:
     pretrain(bank, release(), categories=0, by_label=True, steps=300, generator=generator)
     bank.begin_step()
     means = [float(bank.sample(c, 200, generator).mean()) for c in (0, 1)]
-    assert means[0] > 0.7
-    assert means[1] < 0.3
+    assert means[0] > 0.6
+    assert means[1] < 0.4
 
 
 def test_labels_become_columns_where_networks_have_them() -> None:

@@ -15,6 +15,9 @@ from dpgen.systems.dpgm_options import DPGMPlan
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
 """Of private training with many canaries, unless other numbers are given: enough for the broken twins to show."""
 
+TRAINED_IN_TURNS = {"sampling_rate": "0.01", "steps": "1600"}
+"""The same with one cluster a step: the canaries' has its turn about 16 times."""
+
 TRAINED_OFTEN = {"sampling_rate": "0.2", "steps": "10"}
 """Of private training with one canary, which takes hundreds of trainings."""
 
@@ -24,6 +27,7 @@ SIGMA = "1.2"
 QUICK: dict[str, dict[str, str]] = {
     "dpgm": TRAINED,
     "dpgan": TRAINED,
+    "marginals": {"trainings": "4000"},
     "mwem": {"rounds": "3"},
     "mbde": {"steps": "100", "codebook": "64"},
     "bernstein": {"degree": "4", "bandwidth": "0.2"},
@@ -46,7 +50,7 @@ class AuditOptions:
         loader: "poisson", or the broken twin "shuffled".
         noise: "fresh", or the broken twin "reused".
         confidence: of the lower bound, in (0, 1): an honest system is flagged with probability at most 1 - confidence.
-        workers: processes; None: one for each CPU.
+        workers: processes; None: one for each CPU where there are hundreds of trainings, else 1.
         seed: of public randomness and of the canaries' coins.
         progress_bar: show one.
         out: JSON file for the finding.
@@ -119,10 +123,13 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
 
 def _quick(model: str, given: dict[str, str]) -> dict[str, str]:
     quick = QUICK.get(model, {})
-    if quick is not TRAINED or given.get("component") == "gaussian":
-        return {} if quick is TRAINED else quick
+    if quick is not TRAINED:
+        return quick
+    if given.get("component") == "gaussian":
+        return {}
+    often, turns = given.get("canaries") == "1", given.get("schedule") == "published"
     noise = {} if {"epsilon", "sigma_sgd"} & set(given) else {"sigma_sgd": SIGMA}
-    return (TRAINED_OFTEN if given.get("canaries") == "1" else TRAINED) | noise
+    return (TRAINED_OFTEN if often else TRAINED_IN_TURNS if turns else TRAINED) | noise
 
 
 def _require_meaning(job: AuditJob) -> None:
@@ -143,6 +150,7 @@ def audit_usage() -> str:
     lines += [f"  --{name:<14} {option.default!r}" for name, option in signature(AuditOptions).parameters.items()]
     lines += ["", "and the privacy and model options of the system, as train.py --help lists them", ""]
     lines += ["smaller fits than there, unless options say otherwise:"]
-    for name, quick in {**QUICK, "dpgm, dpgan with --canaries 1": TRAINED_OFTEN}.items():
+    special = {"dpgm --canaries 1": TRAINED_OFTEN, "dpgm --schedule published": TRAINED_IN_TURNS}
+    for name, quick in {**QUICK, **special}.items():
         lines.append(f"  {name}: {' '.join(f'--{key} {value}' for key, value in quick.items())}")
     return "\n".join([*lines, "", "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"])

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 from tqdm.auto import tqdm
 
 from dpgen.auditing.audit_options import AuditJob
@@ -24,6 +23,7 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.dpgan_options import DPGANConfig
 
 _CHUNK = 8  # trainings that a process is sent at once
+_WORTH_STARTING = 50  # parts below which further processes are not worth their start
 _CANARIES, _FITS, _DRAWS = 1000, 400, 20_000
 
 Numbers = npt.NDArray[np.float64]
@@ -60,7 +60,8 @@ def audit_engine(job: AuditJob) -> Finding:
     )
     coins = canary_coins(task.canaries, trainings=options.trainings, seed=options.seed)
     parts = [(task, part) for part in np.array_split(coins, -(-len(coins) // _CHUNK))]
-    scores, claimed = _gather(train_many, parts, job)
+    found, claimed = _gather(train_many, parts, job)
+    scores = torch.from_numpy(np.concatenate(found))
     flat, included = scores.reshape(-1, scores.shape[-1]), torch.from_numpy(coins.reshape(-1))
     if task.canaries == 1:
         bound = epsilon_lower_bound(flat[included], flat[~included], job.plan.delta, confidence=options.confidence)
@@ -133,16 +134,17 @@ def audit_black_box(job: AuditJob) -> Finding:
     task = BlackBoxAudit(model=job.model, plan=job.plan, config=job.config, trials=trials, seed=options.seed)
     fits = 1 if once else trials
     sizes = [min(_CHUNK, fits - done) for done in range(0, fits, _CHUNK)]
-    first, claimed_first = _gather(fit_many, [(task, 0, size) for size in sizes], job)
-    second, claimed_second = _gather(fit_many, [(task, 1, size) for size in sizes], job)
-    first, second = with_direction(first, second)
+    parts = [(task, side, size) for side in (0, 1) for size in sizes]
+    found, claimed = _gather(fit_many, parts, job)
+    sides = found[: len(sizes)], found[len(sizes) :]
+    first, second = with_direction(*(torch.from_numpy(np.concatenate(side)) for side in sides))
     ledger = job.plan.open_ledger()
     bound = epsilon_lower_bound(first, second, ledger.delta, confidence=options.confidence)
     last = first.shape[1] - 1
     return Finding(
         audited=f"{job.model}: {', '.join(f'{name} {value}' for name, value in _spent(job.plan).items())}",
         neighbours=task.pair().description,
-        claimed=max(claimed_first, claimed_second),
+        claimed=claimed,
         claimed_by="the ledger",
         delta=ledger.delta,
         relation=ledger.relation,
@@ -175,18 +177,18 @@ def fit_many(task: BlackBoxAudit, side: int, count: int) -> tuple[Numbers, float
 
 def _gather(
     function: Callable[..., tuple[Numbers, float]], parts: Sequence[tuple[Any, ...]], job: AuditJob
-) -> tuple[Tensor, float]:
-    """Results of all parts, joined in order, and the largest claim."""
-    workers = min(job.options.workers or os.cpu_count() or 1, len(parts))
-    with _mapping(workers) as mapped:
+) -> tuple[list[Numbers], float]:
+    """Results of all parts, in order, and the largest claim."""
+    wanted = job.options.workers or (os.cpu_count() or 1 if len(parts) >= _WORTH_STARTING else 1)
+    values, claims = [], []
+    with _mapping(min(wanted, len(parts))) as mapped:
         bar = tqdm(total=len(parts), desc="audit", disable=not job.options.progress_bar, leave=False)
-        values, claims = [], []
         for found, claimed in mapped(function, *zip(*parts)):
             values.append(found)
             claims.append(claimed)
             bar.update()
         bar.close()
-    return torch.from_numpy(np.concatenate(values)), max(claims)
+    return values, max(claims)
 
 
 @contextmanager

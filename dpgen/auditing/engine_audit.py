@@ -20,7 +20,7 @@ from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 ATTACKS = ("likelihood ratio", "sum of all steps", "differences of steps", "sum of the steps of a known order")
 """What the adversary computes for each canary; which of them serves best is chosen on trainings that are not counted."""
 
-_OTHERS = 200  # records that share the canaries' cluster
+_OTHERS = 200  # further records in the canaries' cluster
 _SEVERAL = 10  # clusters of the published schedule where k is not given
 _EVERY = 10**9  # epochs between tight values: only the last one is wanted
 
@@ -72,10 +72,10 @@ class EngineAudit:
 
     def others(self) -> Tensor:
         """Clusters (n,) of the records that are in every data set."""
-        size = _OTHERS + self.canaries // 2
+        size = _OTHERS + self.canaries // 2  # of the canaries' cluster, on average over their coins
         rest = round(size / self.share) - size if self.config.schedule == "published" else size * (self.k - 1)
         elsewhere = torch.arange(rest if self.k > 1 else 0) % max(1, self.k - 1)
-        return torch.cat([elsewhere, torch.full((size,), self.k - 1)])
+        return torch.cat([elsewhere, torch.full((_OTHERS,), self.k - 1)])
 
 
 class Observed(NamedTuple):
@@ -106,7 +106,7 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
     )
     ids = torch.cat([torch.arange(len(others)), len(others) + here])
     accountant = PrivacyAccountant(module.plan.open_ledger(), every=_EVERY)
-    with _quietly():
+    with quietly():
         trainer = L.Trainer(
             max_steps=module.plan.steps,
             max_epochs=-1,
@@ -166,7 +166,7 @@ def _known_steps(audit: EngineAudit, steps: list[int]) -> Tensor:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without Lightning's advice, which would come once for each of many trainings."""
     logger = logging.getLogger("lightning.pytorch")
     before = logger.level

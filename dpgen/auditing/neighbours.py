@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.auditing.engine_audit import quietly
 from dpgen.data import Columns, Points, Records, Users
 from dpgen.discretized import DiscretizedColumn
 from dpgen.release import Draws, PublicModel, RecordModel, Release
 from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS
 from dpgen.systems.continuous.draw_plan import DrawPlan
-from dpgen.systems.finite.local_plan import LocalPlan
 from dpgen.systems.ordered.distribution import OrderedDistribution
 
 _RECORDS, _BITS = 400, 4
@@ -137,7 +137,7 @@ def _tensors(model: PublicModel) -> Tensor:
 def _of_draws(release: Draws) -> Tensor:
     table = release.table
     if "user" not in table:
-        return torch.from_numpy(table.to_numpy(np.float64))
+        return torch.tensor(table.to_numpy(np.float64))
     names = [f"category {j}" for j in range(_CATEGORIES)]
     answers = torch.from_numpy(np.stack([table["category"].to_numpy() == name for name in names], 1)).double()
     draws = int(table["draw"].max()) + 1
@@ -190,23 +190,28 @@ class BlackBoxAudit:
     @property
     def at_once(self) -> bool:
         """Whether one fit makes all trials."""
-        return isinstance(self.plan, DrawPlan | LocalPlan)
+        return self.by_draw or SYSTEMS[self.model].kinds[0] == "users"
+
+    @property
+    def by_draw(self) -> bool:
+        """Whether the trials of a fit are draws from one data set, each at its own price."""
+        return SYSTEMS[self.model].kinds[0] == "points" and isinstance(self.plan, DrawPlan)
 
     def pair(self) -> Pair:
         """The neighbours that are worst for the system's kind of data and unit of privacy."""
         kind, relation = SYSTEMS[self.model].kinds[0], str(self.plan.open_ledger().relation)
-        if kind == "points" and not isinstance(self.plan, DrawPlan):
+        if kind == "points" and not self.by_draw:
             return points_pair(relation, self.trials, whole=False)
         return NEIGHBOURS[kind](relation, self.trials)
 
 
 def fit_once(audit: BlackBoxAudit, data: Any) -> Trials:
-    """One fit of the system, and what it gives away; a sampler of draws makes all its trials at once, each at its own price."""
+    """One fit of the system, and what it gives away."""
     plan, price = audit.plan, 1
-    if isinstance(plan, DrawPlan):
+    if audit.by_draw:
         price = audit.trials
         plan = replace(plan, epsilon=plan.per_draw * price, draws=price)
-    with TemporaryDirectory() as directory:
+    with TemporaryDirectory() as directory, quietly():
         runtime = Runtime(run_dir=Path(directory), seed=audit.seed, accelerator="cpu", progress_bar=False)
         release = SYSTEMS[audit.model].fit(data, plan=plan, config=audit.config, ledger=plan.open_ledger(), runtime=runtime)
     return Trials(statistics(release), release.statement.epsilon / price)

@@ -84,6 +84,9 @@ class DPNorm(BoundedClipping):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._warn_if_poor()  # here a device may be waited for
 
+    def released_norms(self) -> tuple[Tensor, Tensor] | None:
+        return (self.edges.cpu(), self._released[-1].cpu()) if self._released else None
+
     def _warn_if_poor(self) -> None:
         if self._warned or len(self._released) < self.window:
             return

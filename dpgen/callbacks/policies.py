@@ -41,6 +41,10 @@ class Clipping(Callback, ABC):
         """Clip bound (k,) of every cluster, a function of released values; None when sums are normalised to 1."""
         return None
 
+    def released_norms(self) -> tuple[Tensor, Tensor] | None:
+        """Upper edges (w - 1,) of the bins and the noisy counts (k, w) released last, if the policy has any."""
+        return None
+
 
 class AutomaticClipping(Clipping):
     r"""Normalised gradients :math:`g / (|g| + \gamma)` (Bu et al. 2023): no bound to choose, no budget for choosing it.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpgen.data.avazu import load_avazu
+from dpgen.data.call_detail import load_call_detail
 from dpgen.data.column_files import load_cms, load_column_csv, load_column_npy, load_column_parquet, load_higgs
 from dpgen.data.columns import Columns, load_mixture
 from dpgen.data.images import load_digits, load_fashion_mnist, load_mnist
@@ -31,6 +32,7 @@ LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
         "mnist": load_mnist,
         "fashion_mnist": load_fashion_mnist,
         "sets": load_sets,
+        "call_detail": load_call_detail,
         "csv": load_csv,
         "parquet": load_parquet,
         "npy": load_npy,
@@ -78,6 +80,7 @@ __all__ = [
     "Records",
     "Users",
     "load_avazu",
+    "load_call_detail",
     "load_cms",
     "load_column_csv",
     "load_column_npy",

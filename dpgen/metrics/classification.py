@@ -75,7 +75,7 @@ def predicted_classes(
     epochs: int | None = None,
     n_classes: int = 1,
 ) -> Tensor:
-    """Classes, int64 (n_test,), that a classifier trained on (train_x, train_y) gives to test_x; there are at least `n_classes`.
+    """Classes (n_test,), int64, of test_x by a classifier of at least `n_classes` classes that has seen (train_x, train_y).
 
     Arguments and errors are those of `train_on_synthetic_accuracy`.
     """

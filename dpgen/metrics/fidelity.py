@@ -8,6 +8,7 @@ from torch import Tensor
 from dpgen.metrics.sample_pair import SamplePair
 
 _MOST_PAIRS = 2**24
+_SLACK = 1e-12
 
 
 class Fidelity(NamedTuple):
@@ -27,8 +28,8 @@ def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
     - precision: share of y in some B(x); recall: share of x in some B(y) (Kynkäänniemi et al. 2019, equations 1 and 2);
     - density: $\frac{1}{k m} \sum_{x, y} 1[y \in B(x)]$; coverage: share of B(x) that hold some y (Naeem et al. 2020, 3).
 
-    The two papers use k = 3 and k = 5. Distances are Euclidean: give features where pixels mean little. For integer
-    samples they are exact, so that ties count.
+    The two papers use k = 3 and k = 5. Distances are Euclidean: give features where pixels mean little. Squares that differ
+    by less than 1e-12 of the squared norms (of real samples about their mean) count as equal, so that ties are inside.
 
     Args:
         real: samples or features, (n, d), n > k.
@@ -44,14 +45,14 @@ def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
         Fidelity(precision=1.0, recall=0.6, density=2.8, coverage=0.6)
     """
     _require_samples(real, synthetic, k)
-    exact = not (real.is_floating_point() or synthetic.is_floating_point())
-    real, synthetic = real.double(), synthetic.double()
-    real_radii, synthetic_radii = (_radii(x, k, exact=exact) for x in (real, synthetic))
+    centre = real.double().mean(0)
+    real, synthetic = real.double() - centre, synthetic.double() - centre
+    real_radii, synthetic_radii = _squared_radii(real, k), _squared_radii(synthetic, k)
     hits, pairs = 0, 0
     covered, recalled = (torch.zeros(len(real), dtype=torch.bool, device=real.device) for _ in range(2))
     rows = max(1, _MOST_PAIRS // len(real))
     for part, radii in zip(synthetic.split(rows), synthetic_radii.split(rows)):
-        distances = _distances(part, real, exact=exact)
+        distances = _squared_distances(part, real, slack=_SLACK)
         inside = distances <= real_radii
         hits, pairs = hits + int(inside.any(1).sum()), pairs + int(inside.sum())
         covered |= inside.any(0)
@@ -75,17 +76,16 @@ class SampleFidelity(SamplePair):
         return fidelity(real, synthetic, k=self.k)._asdict()
 
 
-def _radii(x: Tensor, k: int, *, exact: bool) -> Tensor:
-    """Distance (n,) of each row to its k-th nearest other row; the row itself is the nearest of the k + 1."""
+def _squared_radii(x: Tensor, k: int) -> Tensor:
+    """Squared distance (n,) of each row to its k-th nearest other row; the row itself is the nearest of the k + 1."""
     rows = max(1, _MOST_PAIRS // len(x))
-    return torch.cat([_distances(part, x, exact=exact).kthvalue(k + 1, dim=1).values for part in x.split(rows)])
+    return torch.cat([_squared_distances(part, x).kthvalue(k + 1, dim=1).values for part in x.split(rows)])
 
 
-def _distances(x: Tensor, y: Tensor, *, exact: bool) -> Tensor:
-    """Something that grows with the distance: of integers its square, by exact sums of products, which are fast."""
-    if exact:
-        return x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+def _squared_distances(x: Tensor, y: Tensor, *, slack: float = 0.0) -> Tensor:
+    """Squared distances (a, b) of rows, less `slack` times both squared norms, to which the rounding is proportional."""
+    norms = x.square().sum(1)[:, None] + y.square().sum(1)
+    return norms.mul_(1 - slack).addmm_(x, y.T, alpha=-2)
 
 
 def _require_samples(real: Tensor, synthetic: Tensor, k: int) -> None:
@@ -93,9 +93,7 @@ def _require_samples(real: Tensor, synthetic: Tensor, k: int) -> None:
         raise ValueError(f"k is {k}: it must be >= 1")
     for name, x in (("real", real), ("synthetic", synthetic)):
         if x.ndim != 2 or x.shape[1] == 0 or len(x) <= k:
-            raise ValueError(
-                f"{name} has shape {tuple(x.shape)}: it must be (samples, features) with more than k = {k} samples"
-            )
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (samples > k = {k}, features >= 1)")
         if not bool(torch.isfinite(x).all()):
             raise ValueError(f"{name} has a value that is not finite: every feature must be a number")
     if real.shape[1] != synthetic.shape[1]:

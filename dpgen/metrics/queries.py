@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from itertools import combinations
 from math import comb
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 Predicate = Literal["any", "all"]
 
@@ -73,12 +74,22 @@ def conjunctions(
     frequent = (_marginals(x) > min_marginal).nonzero().flatten()
     if not 1 <= k <= len(frequent):
         raise ValueError(f"k is {k}: it must be in [1, {len(frequent)}], the items with marginal > {min_marginal:g}")
-    if comb(len(frequent), k) <= n_queries:
-        return [frequent[list(items)] for items in combinations(range(len(frequent)), k)]
+    return [frequent[list(items)] for items in item_sets(len(frequent), k, n_sets=n_queries, generator=generator)]
+
+
+def item_sets(d: int, k: int, *, n_sets: int, generator: torch.Generator) -> list[tuple[int, ...]]:
+    """Distinct sets of k of d items, in order: all when there are at most `n_sets`, otherwise a random choice of that many.
+
+    Example:
+        >>> item_sets(3, 2, n_sets=10, generator=torch.Generator())
+        [(0, 1), (0, 2), (1, 2)]
+    """
+    if comb(d, k) <= n_sets:
+        return list(combinations(range(d), k))
     chosen: set[tuple[int, ...]] = set()
-    while len(chosen) < n_queries:
-        chosen.add(tuple(torch.randperm(len(frequent), generator=generator)[:k].sort().values.tolist()))
-    return [frequent[list(items)] for items in sorted(chosen)]
+    while len(chosen) < n_sets:
+        chosen.add(tuple(torch.randperm(d, generator=generator)[:k].sort().values.tolist()))
+    return sorted(chosen)
 
 
 def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any") -> Tensor:
@@ -143,14 +154,13 @@ def relative_errors(
     Raises:
         ValueError: as `answers`; if d differs, or ``sanity`` is not positive.
     """
-    if not sanity > 0:
-        raise ValueError(f"sanity is {sanity}: it must be > 0")
+    _require_sanity(sanity)
     _require_records(real, "real")
     _require_records(synthetic, "synthetic")
     if real.shape[1] != synthetic.shape[1]:
         raise ValueError(f"synthetic has {synthetic.shape[1]} items, real has {real.shape[1]}: they must agree")
     truth = answers(real, queries, predicate=predicate)
-    return (answers(synthetic, queries, predicate=predicate) - truth).abs() / truth.clamp(min=sanity)
+    return _relative(truth, answers(synthetic, queries, predicate=predicate), sanity)
 
 
 def query_errors(
@@ -188,6 +198,62 @@ def query_errors(
     return errors
 
 
+class CountingQueryError(Metric):
+    """Mean of `relative_errors` of fixed queries over batches of real and synthetic records (b, d); keeps counts only.
+
+    Arguments:
+        queries: item indices of each query, such as `random_queries` or `conjunctions`.
+        predicate: see `answers`.
+        sanity: see `relative_errors`.
+        kwargs: of `torchmetrics.Metric`.
+
+    Example:
+        >>> x = torch.tensor([[1, 0], [1, 1]], dtype=torch.uint8)
+        >>> CountingQueryError([torch.tensor([0]), torch.tensor([1])])(x, x[:1]).item()
+        0.5
+    """
+
+    full_state_update = False
+    is_differentiable = False
+    higher_is_better = False
+
+    def __init__(
+        self, queries: Sequence[Tensor], *, predicate: Predicate = "any", sanity: float = SANITY, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        if not queries:
+            raise ValueError("queries is empty: at least one is needed")
+        _require_sanity(sanity)
+        self.queries, self.predicate, self.sanity = list(queries), predicate, sanity
+        for name in ("real", "synthetic"):
+            self.add_state(f"{name}_counts", torch.zeros(len(queries), dtype=torch.float64), dist_reduce_fx="sum")
+            self.add_state(f"{name}_n", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, real: Tensor | None = None, synthetic: Tensor | None = None) -> None:
+        """Take a batch of either or of both, uint8 in {0, 1}."""
+        for name, batch in (("real", real), ("synthetic", synthetic)):
+            if batch is not None:
+                _require_records(batch, name)
+                counts = answers(batch, self.queries, predicate=self.predicate) * len(batch)
+                getattr(self, f"{name}_counts").add_(counts.round().to(self.device))
+                getattr(self, f"{name}_n").add_(len(batch))
+
+    def compute(self) -> Tensor:
+        """Mean relative error over the queries, float64.
+
+        Raises:
+            ValueError: there were no real or no synthetic records.
+        """
+        return _relative(self._shares("real"), self._shares("synthetic"), self.sanity).mean()
+
+    def _shares(self, name: str) -> Tensor:
+        n: Tensor = getattr(self, f"{name}_n")
+        if int(n) == 0:
+            raise ValueError(f"{name} has no records: update the metric with both before it is computed")
+        counts: Tensor = getattr(self, f"{name}_counts")
+        return counts / n
+
+
 def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> Tensor:
     """n records (n, d), uint8, whose items are independent with the exact marginals of ``x``: a NON-private baseline.
 
@@ -200,8 +266,17 @@ def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> T
     return (torch.rand(n, x.shape[1], generator=generator) < _marginals(x)).to(torch.uint8)
 
 
+def _relative(real: Tensor, synthetic: Tensor, sanity: float) -> Tensor:
+    return (synthetic - real).abs() / real.clamp(min=sanity)
+
+
 def _marginals(x: Tensor) -> Tensor:
     return x.cpu().sum(0, dtype=torch.int64).double() / len(x)
+
+
+def _require_sanity(sanity: float) -> None:
+    if not sanity > 0:
+        raise ValueError(f"sanity is {sanity}: it must be > 0")
 
 
 def _require_records(x: Tensor, name: str) -> None:

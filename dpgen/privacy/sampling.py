@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -37,13 +37,31 @@ class OneClusterSchedule:
     rates: Sequence[float]
 
 
+class Rows(Protocol):
+    """Records (n, d) that are no tensor, but give rows of one when asked for them: on disk, for example."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+    def is_floating_point(self) -> bool: ...
+    def __getitem__(self, rows: Tensor) -> Tensor: ...
+    def fingerprint(self) -> str: ...
+
+
 class PoissonTable(Dataset[Batch]):
     """Records (n, d), one cluster and perhaps one label each; indexed by whole Poisson draws."""
 
-    def __init__(self, x: Tensor, labels: Tensor | None = None) -> None:
+    x: Any  # a tensor, or `Rows`
+
+    def __init__(self, x: Tensor | Rows, labels: Tensor | None = None) -> None:
         if x.ndim != 2 or x.shape[0] == 0:
             raise ValueError(f"x must have shape (n, d) with n >= 1, got {tuple(x.shape)}")
-        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        if isinstance(x, Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
             raise ValueError("x must be finite, got NaN or infinite values")
         if labels is not None and labels.shape != (x.shape[0],):
             raise ValueError(f"labels must have shape ({x.shape[0]},), got {tuple(labels.shape)}")
@@ -52,7 +70,7 @@ class PoissonTable(Dataset[Batch]):
         self.k: int | None = None
 
     def __len__(self) -> int:
-        return self.x.shape[0]
+        return int(self.x.shape[0])
 
     def __getitem__(self, draw: "Draw") -> Batch:
         rows, cluster = draw.rows, self.cluster[draw.rows]
@@ -67,7 +85,10 @@ class PoissonTable(Dataset[Batch]):
     def fingerprint(self) -> str:
         """Hash of all records and labels in order, to tell whether two processes hold the same."""
         digest = sha256(repr((tuple(self.x.shape), self.x.dtype)).encode())
-        for part in [*self.x.split(2**16), *([self.labels] if self.labels is not None else [])]:
+        if not isinstance(self.x, Tensor):
+            digest.update(self.x.fingerprint().encode())
+        parts = [*(self.x.split(2**16) if isinstance(self.x, Tensor) else ()), *([] if self.labels is None else [self.labels])]
+        for part in parts:
             digest.update(part.cpu().contiguous().numpy().data)
         return digest.hexdigest()
 
@@ -139,7 +160,7 @@ class PoissonLoader(DataLoader[Batch]):
     eps .93 where 28.4 is true. One epoch is :math:`\lceil 1/q \rceil` draws.
 
     Arguments:
-        x: records, (n, d).
+        x: records, (n, d): a tensor, or rows on disk.
         labels: labels (n,), int64, if the records have them.
         sampling_rate: probability q of every record in every draw, in (0, 1].
         source: where the masks come from; by default a fresh `SecureSource`.
@@ -150,7 +171,7 @@ class PoissonLoader(DataLoader[Batch]):
     """
 
     def __init__(
-        self, x: Tensor, labels: Tensor | None = None, *, sampling_rate: float, source: SecureSource | None = None
+        self, x: Tensor | Rows, labels: Tensor | None = None, *, sampling_rate: float, source: SecureSource | None = None
     ) -> None:
         if not 0.0 < sampling_rate <= 1.0:
             raise ValueError(f"sampling_rate must be in (0, 1], got {sampling_rate}")
@@ -176,8 +197,8 @@ class PoissonLoader(DataLoader[Batch]):
 
     def reside(self, device: torch.device, *, most: float = 0.5) -> bool:
         """Keep the records on the device if they fill at most the share `most` of its free memory; whether they are."""
-        if device.type != "cuda":
-            return self.table.x.device == device
+        if device.type != "cuda" or not isinstance(self.table.x, Tensor):
+            return bool(self.table.x.device == device)
         free, _ = torch.cuda.mem_get_info(device)
         if self.table.x.numel() * self.table.x.element_size() <= most * free:
             self.table.x = self.table.x.to(device)

@@ -16,6 +16,6 @@ def _named(name: str) -> Callable[..., str]:
 
 
 REPRODUCTIONS: dict[str, Callable[..., str]] = {
-    name: _named(name) for name in ("zamanlooy", "mollifier", "diakonikolas", "husain")
+    name: _named(name) for name in ("zamanlooy", "mollifier", "diakonikolas", "husain", "acs")
 }
 """By name: writes pictures and tables into a directory and returns a summary."""

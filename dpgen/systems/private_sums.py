@@ -19,6 +19,7 @@ from dpgen.privacy.noise_shares import release_sum_, to_device
 from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import Batch
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.partition import Partition
 
 
 class PrivateSums(L.LightningModule):
@@ -47,11 +48,26 @@ class PrivateSums(L.LightningModule):
     config: DPGMConfig
     plan: DPGMPlan
     categories: int
+    partition: Partition
     _policy: Clipping
     _source: SecureSource
     _ranks: Ranks
     _private_logs: bool
     _ahead: NoiseAhead | None = None
+
+    def released_values(self) -> dict[str, float]:
+        """Clip bounds, if there are any."""
+        bounds = self._policy.scale()
+        return {} if bounds is None else {f"clip_bound_{c}": bound for c, bound in enumerate(bounds.tolist())}
+
+    def released_histograms(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """The noisy histograms of gradient norms that an adaptive policy released last, by cluster."""
+        released = self._policy.released_norms()
+        return {} if released is None else {f"norms_{c}": (released[0], counts) for c, counts in enumerate(released[1])}
+
+    def expected_records(self) -> float:
+        """Expected records in a step, from noisy sizes."""
+        return self.plan.sampling_rate * float(self.partition.counts.clamp_min(0.0).sum())
 
     def fuse(self) -> None:
         """Let `torch.compile` fuse what the networks compute entry by entry."""

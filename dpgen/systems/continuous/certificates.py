@@ -37,7 +37,7 @@ def chord_bound(theta: float, gamma_p: float, gamma_q: float, *, c_star: float =
         c_star: any bound on |c|, > 0; the gammas are relative to it.
 
     >>> round(chord_bound(1 / (1 + 4 * LOG2), 0.5, 0.5), 4)
-    0.1704
+    0.1703
     """
     reach = theta * c_star
     return reach * gamma_p - math.log(math.cosh(reach) - gamma_q * math.sinh(reach))

@@ -17,7 +17,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import PrivateSampler
 from dpgen.systems.continuous.box import Box, mollified
-from dpgen.systems.continuous.laws import ClippedLaw, Law, evaluated
+from dpgen.systems.continuous.laws import Law, evaluated
 
 TOTAL_BITS = 62
 CODEBOOKS = (2, 2**16)
@@ -78,6 +78,7 @@ class SIRSampler(PrivateSampler):
         ValueError: codebook out of range, or a box wider than epsilon.
 
     >>> from dpgen.privacy.ledger import Budget, Ledger
+    >>> from dpgen.systems.continuous.laws import ClippedLaw
     >>> from dpgen.systems.continuous.references import GaussianReference
     >>> ledger = Ledger(Budget(2.0, 0.0), relation="replace_one", unit="the whole data set")
     >>> law = ClippedLaw(lambda x: x.sum(1), GaussianReference.standard(2), box=Box.of(1.0), epsilon=1.0)

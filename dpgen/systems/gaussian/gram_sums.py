@@ -93,7 +93,7 @@ def triangle(matrices: Tensor) -> Tensor:
 def from_triangle(values: Tensor, m: int) -> Tensor:
     """The inverse of `triangle`.
 
-    >>> matrix = torch.tensor([[[1.0, 2.0], [2.0, 5.0]]])
+    >>> matrix = torch.tensor([[[1.0, 2.0], [2.0, 5.0]]]).double()
     >>> torch.allclose(from_triangle(triangle(matrix), 2), matrix)
     True
     """

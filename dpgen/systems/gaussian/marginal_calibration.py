@@ -95,8 +95,9 @@ def fit_tilt(bits: Tensor, pairs: Tensor, *, noise_std: float) -> Tensor:
 
 
 def tilted_choice(bits: Tensor, tilt: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Positions (n,) among candidate rows, drawn in proportion to exp(b^T Theta b) (sampling-importance-resampling)."""
-    scores = pair_scores(bits, tilt)
-    # Gumbel keys draw without replacement, so no candidate is repeated.
-    noise = torch.rand(len(bits), generator=generator, dtype=torch.float64).clamp_min(1e-300)
-    return (scores - (-noise.log()).log()).topk(n).indices
+    """Positions (n,) among candidate rows, drawn with repeats in proportion to exp(b^T Theta b).
+
+    Source: sampling-importance-resampling (Rubin 1987).
+    """
+    weights = torch.softmax(pair_scores(bits, tilt), 0)
+    return torch.multinomial(weights, n, replacement=True, generator=generator)

@@ -35,9 +35,9 @@ class Location:
 class Subspace:
     r"""The released affine map u = (x - mean) axes / scales, under which most records have norm at most 1.
 
-    Axis i is divided by :math:`R \lambda_i^{p/2}`, with :math:`R^2 = r^2 \sum_i s_i \lambda_i^{-p}`, s the eigenvalues without noise: p = 0 keeps distances, p = 1
-    whitens; p = 1/2 spreads the noise of the moments best. R is r times the root mean square norm of the projected
-    records according to released eigenvalues: clipping looks at no record.
+    Axis i is divided by :math:`R \lambda_i^{p/2}`, with :math:`R^2 = r^2 \sum_i s_i \lambda_i^{-p}` and s the eigenvalues
+    without noise: p = 0 keeps distances, p = 1 whitens; p = 1/2 spreads the noise of the moments best. R is r times the root
+    mean square norm of the projected records according to released eigenvalues: clipping looks at no record.
 
     Arguments:
         mean: (d,) float64.

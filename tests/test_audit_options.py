@@ -1,0 +1,53 @@
+"""The command line of an audit."""
+
+import pytest
+
+from dpgen.auditing.audit_options import QUICK, SIGMA, TRAINED, TRAINED_OFTEN, audit_usage, parse_audit
+from dpgen.systems import SYSTEMS
+
+
+@pytest.mark.parametrize("model", list(SYSTEMS))
+def test_every_system_can_be_audited_without_options(model: str) -> None:
+    job = parse_audit(["--model", model])
+    assert job.model == model
+    assert isinstance(job.plan, SYSTEMS[model].plan)
+    assert job.trained == (model in ("dpgm", "dpgan"))
+
+
+def test_quick_options_give_way_to_given_ones() -> None:
+    plan = parse_audit(["--steps=7"]).plan
+    assert (plan.steps, plan.sampling_rate, plan.sigma_sgd) == (7, float(TRAINED["sampling_rate"]), float(SIGMA))
+    assert parse_audit(["--epsilon=2"]).plan.sigma_sgd is None
+    assert parse_audit(["--canaries=1"]).plan.steps == int(TRAINED_OFTEN["steps"])
+    assert set(QUICK) <= set(SYSTEMS)
+
+
+def test_the_gaussian_component_is_no_training() -> None:
+    job = parse_audit(["--component=gaussian"])
+    assert not job.trained
+    assert job.plan.sigma_sgd is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--model=nobody"], "model must be one of dpgm"),
+        (["--stepz=3"], "did you mean 'steps'"),
+        (["--trainings=0"], "trainings must be at least 1"),
+        (["--confidence=1"], "confidence must be in"),
+        (["--seed=-1"], "seed must be at least 0"),
+        (["--loader=fast"], "loader"),
+        (["--model=marginals", "--noise=reused"], "only systems that DP-SGD trains"),
+        (["--model=minimax", "--canaries=3"], "only systems that DP-SGD trains"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: list[str], match: str) -> None:
+    with pytest.raises(ValueError, match=match) as caught:
+        parse_audit(arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_usage_names_every_system_and_option() -> None:
+    text = audit_usage()
+    for name in (*SYSTEMS, "--trainings", "--canaries", "--accounting", "--loader", "--noise", "--confidence", "--out"):
+        assert name in text
