@@ -50,12 +50,12 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
     """
-    given = _split(arguments)
+    given = split_options(arguments)
     path = Path(given.pop("config")) if "config" in given else None
     blocks = _read_blocks(path) if path is not None else {}
-    model = _choose("model", given.pop("model", "") or blocks.get("model", {}).get("name") or DEFAULT_MODEL, list(SYSTEMS))
+    model = choose("model", given.pop("model", "") or blocks.get("model", {}).get("name") or DEFAULT_MODEL, list(SYSTEMS))
     known = loaders(SYSTEMS[model].kinds)
-    data = _choose("data", given.pop("data", "") or blocks.get("data", {}).get("name") or next(iter(known)), list(known))
+    data = choose("data", given.pop("data", "") or blocks.get("data", {}).get("name") or next(iter(known)), list(known))
     names = {"model": model, "data": data}
     base = config_root / f"{names['model']}_{names['data']}.yaml" if config_root is not None else None
     if path is None and base is not None and base.is_file():
@@ -73,7 +73,7 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
     return _build(names, sources, blocks, given)
 
 
-def _split(arguments: Sequence[str]) -> dict[str, str]:
+def split_options(arguments: Sequence[str]) -> dict[str, str]:
     """`--key value`, `--key=value` and `--flag` as a dictionary."""
     given: dict[str, str] = {}
     rest = list(arguments)
@@ -98,11 +98,12 @@ def _read_blocks(path: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(blocks, dict) or not all(isinstance(value, dict) for value in blocks.values()):
         raise ValueError(f"config file {str(path)!r} must hold the blocks {', '.join(BLOCKS)}")
     for block in blocks:
-        _choose("block", block, BLOCKS)
+        choose("block", block, BLOCKS)
     return blocks
 
 
-def _choose(what: str, name: str, choices: Sequence[str]) -> str:
+def choose(what: str, name: str, choices: Sequence[str]) -> str:
+    """`name`, if it is one of `choices`; else a ValueError that lists them and guesses what was meant."""
     if name not in choices:
         close = get_close_matches(str(name), choices, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -114,14 +115,15 @@ def _keys(source: Callable[..., Any]) -> list[str]:
     return [name for name in inspect.signature(source).parameters if name != "self"]
 
 
-def _full_name(key: str, sources: dict[str, Callable[..., Any]]) -> str:
+def full_name(key: str, sources: dict[str, Callable[..., Any]]) -> str:
+    """`block.key` of an option that may have been given without its block."""
     block, dot, name = key.partition(".")
     if dot:
-        return f"{_choose('block', block, BLOCKS)}.{_choose(f'option of {block}', name, _keys(sources[block]))}"
+        return f"{choose('block', block, BLOCKS)}.{choose(f'option of {block}', name, _keys(sources[block]))}"
     owners = [block for block, source in sources.items() if key in _keys(source)]
     if not owners:
         every = sorted({name for source in sources.values() for name in _keys(source)} | {"config", "model", "data"})
-        _choose("option", key, every)
+        choose("option", key, every)
     if len(owners) > 1:
         raise ValueError(f"option {key!r} is ambiguous: write {' or '.join(f'--{owner}.{key}' for owner in owners)}")
     return f"{owners[0]}.{key}"
@@ -141,8 +143,8 @@ def _build(
         else:
             parser.add_function_arguments(source, block)
         for key in blocks.get(block, {}):
-            _choose(f"option of {block}", key, _keys(source))
-    options = [f"--{_full_name(key, sources)}={value}" for key, value in given.items()]
+            choose(f"option of {block}", key, _keys(source))
+    options = [f"--{full_name(key, sources)}={value}" for key, value in given.items()]
     try:
         parsed = parser.parse_args(["--config", json.dumps({b: v for b, v in blocks.items() if v}), *options])
         made = parser.instantiate(parsed)

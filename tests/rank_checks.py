@@ -30,10 +30,10 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
-from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
+from dpgen.callbacks import AutomaticClipping, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
 from dpgen.callbacks.preemption import Preemption
-from dpgen.privacy.ledger import Budget, Ledger, LedgerError
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.noise_shares import release_sum_

@@ -70,7 +70,7 @@ def test_settings_are_complete_and_parse_back(tmp_path: Path) -> None:
 WRONG = [
     ("--stepz=5", r"option must be one of .*steps.*, got 'stepz' \(did you mean 'steps'\?\)"),
     ("--privacy.stepz=5", r"option of privacy must be one of epsilon, .*, got 'stepz' \(did you mean 'steps'\?\)"),
-    ("--model.name=dpgm", "option of model must be one of component, .*, got 'name'"),
+    ("--model.name=dpgm", "option of model must be one of .*component, .*, got 'name'"),
     ("--privat.steps=5", r"block must be one of privacy, model, data, runtime, got 'privat' \(did you mean 'privacy'"),
     ("--model=dpg", r"model must be one of dpgm.*, got 'dpg' \(did you mean 'dpgm'\?\)"),
     ("--data=digit", r"data must be one of digits, mnist, .*npy, got 'digit' \(did you mean 'digits'\?\)"),
@@ -88,7 +88,7 @@ WRONG = [
     ("--epsilon=inf", "epsilon.*inf"),
     ("--epsilon", r"privacy\.epsilon.*true"),
     ("--delta=1", r"delta is 1\.0; it must lie in \[0, 1\)"),
-    ("--devices=2", "devices and num_nodes must be 1"),
+    ("--devices=0", "devices must be at least 1, got 0"),
     ("--accelerator=tpu", "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
     ("--data=csv", r"data.*path"),
     ("steps", "unexpected argument 'steps': options are written --key value"),

@@ -105,6 +105,7 @@ def test_nothing_is_half_written_or_left_behind(killed: Killed) -> None:
             json.loads(path.read_text())
         assert not list(directory.rglob(".*"))
 
+
 @pytest.mark.usefixtures("quiet")
 def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []

@@ -1,5 +1,6 @@
 """Half precision in the networks moves no sensitivity: norms bound exactly what is summed, whatever autocast does."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_sums_under_autocast_are_float32_sums(name: str) -> None:
         coefficients = 1.0 / gradient_norms(factors)
         sums = clipped_sums(factors, coefficients, torch.zeros(K, bank_width(factors)))
     rows = materialised(factors) * coefficients[:, None].double()
-    expected = torch.stack([rows[a:b].sum(0) for a, b in zip(BOUNDS, BOUNDS[1:])])
+    expected = torch.stack([rows[a:b].sum(0) for a, b in itertools.pairwise(BOUNDS)])
     assert float((sums - expected).norm()) < 1e-5
     assert float(rows.norm(dim=1).max()) <= 1 + 1e-6
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from dpgen.cli import DEFAULT_MODEL, _choose, _full_name, _split
+from dpgen.cli import DEFAULT_MODEL, choose, full_name, split_options
 from dpgen.systems import SYSTEMS
 from dpgen.systems.dpgm_options import DPGMPlan
 
@@ -100,8 +100,8 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
     """
-    given = _split(arguments)
-    model = _choose("model", given.pop("model", DEFAULT_MODEL), list(SYSTEMS))
+    given = split_options(arguments)
+    model = choose("model", given.pop("model", DEFAULT_MODEL), list(SYSTEMS))
     sources: dict[str, Callable[..., Any]] = {
         "privacy": SYSTEMS[model].plan,
         "model": SYSTEMS[model].config,
@@ -113,7 +113,7 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
     for block, source in sources.items():
         parser.add_class_arguments(source, block)
     try:
-        made = parser.instantiate(parser.parse_args([f"--{_full_name(key, sources)}={value}" for key, value in given.items()]))
+        made = parser.instantiate(parser.parse_args([f"--{full_name(key, sources)}={value}" for key, value in given.items()]))
     except ArgumentError as error:
         raise ValueError(" ".join(str(error).split())) from error
     job = AuditJob(model, made.privacy, made.model, made.audit)

@@ -117,7 +117,7 @@ def clipped_sums(gradients: FactoredGradients, coefficients: Tensor, out: Tensor
     if not accumulate and _columns(gradients) < out.shape[1]:
         out.zero_()  # parameters that no factor covers
     excluded = coefficients == 0
-    clean = not excluded.device.type == "cpu" or bool(excluded.any())  # a device is not asked: it would have to be waited for
+    clean = excluded.device.type != "cpu" or bool(excluded.any())  # a device is not asked: it would have to be waited for
     for f in gradients.factors:
         g = f.outputs * coefficients[:, None]
         a = f.inputs

@@ -47,7 +47,7 @@ _START_SHARE = 0.7  # of epsilon, for the release that the networks of `VAE` beg
 TUNED = (
     "tuned by hand on retail and gowalla at eps 1, which no budget covers: the 30 items of clipped marginals; clip bound, "
     "rates, steps and the share of the start of the networks (normalised gradients, the default, count a record of s items "
-    "about 1 / sqrt(s) times and draw sets that are a quarter too small; a fixed bound of 5 cuts few). The Gaussian component "
+    "about 1 / sqrt(s) times and draw sets up to a quarter too small; a fixed bound of 5 cuts few). The Gaussian component "
     "runs on its public rule. For MWEM 200 rounds, 30 items, single-item queries and 100 replays gave nothing better."
 )
 
@@ -291,6 +291,8 @@ WHY = (
     "mean size, and MWEM cuts records to 12 items and sees 50 sums over random items of 1,303.",
     "why it loses: conjunctions ask which items go together. Given the size, the Gaussian component has independent items, "
     "so large sets hold every pair of frequent items too often; where few pairs are real, plain marginals err less. "
-    "Networks that begin cold spend their steps on unlearning p = 1/2 for every item and leave rare ones out.",
+    "Networks that begin cold spend their steps on unlearning p = 1/2 for every item and leave rare ones out; those that "
+    "begin at released marginals keep the items but hold too little of the spread of sizes, and err like independent "
+    "marginals where that spread is large.",
 )
 """Reasons, the same for every data set."""

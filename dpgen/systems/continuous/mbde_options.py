@@ -81,7 +81,7 @@ class MBDEConfig:
 
 
 def step_sizes(epsilon: float, rounds: int, *, full: bool = False, draws: int = 1) -> list[float]:
-    r""":math:`\theta_t = (\epsilon / (\epsilon + 4 \log 2))^t`; `full` divides by their shortfall, `draws` by the number of draws.
+    r""":math:`\theta_t = (\epsilon / (\epsilon + 4 \log 2))^t`; `full` divides by their shortfall, `draws` by their number.
 
     The pair supremum of the density is :math:`4 \log 2 \sum_t \theta_t = \epsilon (1 - \theta_T)` over `draws`; with `full`
     it is exactly epsilon / draws.
