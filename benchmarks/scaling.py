@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py [--only sizes|ranks|rows] [--device cuda] [--rounds 9]
 
-`sizes`: milliseconds of a private step beside a non-private one of the same k models, and peak memory, one thread.
+`sizes`: milliseconds of a private step beside a non-private one of the same k models, one thread.
 `ranks`: steps of one process and of two gloo processes with one thread each, taken in turns; with --device cuda one and
 two GPUs by NCCL. `rows`: 4.4 million simulated call-detail records over 1,303 towers, memory-mapped, and the time per epoch.
 The load of the machine is written down: on a busy one, wall-clock ratios of processes say little; CPU seconds do.

@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from dpgen.systems.registry import SYSTEMS as SYSTEMS
     from dpgen.systems.registry import load_model as load_model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = export(
     __name__,
