@@ -8,7 +8,6 @@ Writes benchmarks/results/continuous.json. Likelihoods in nats by quadrature; 10
 import argparse
 import json
 import logging
-import math
 import statistics
 import time
 import warnings
@@ -103,11 +102,7 @@ def codebook_loss(problem: Problem, law: Law, codebook: int, *, books: int = 48,
     for value in own:
         rows = torch.cat([value.expand(books, 1), values[:, 1:]], 1)
         weights.append(mollified(rows, law.box)[:, 0].mean())
-    box = law.box
-    grid = problem.nodes
-    q0 = torch.softmax(law.reference.log_prob(grid), 0)
-    constant = float((evaluated(law.function, grid) - mollified(evaluated(law.function, grid), box, masses=q0).log()).median())
-    ideal = (own - constant).clamp(math.log(box.low), math.log(box.high))
+    ideal = law.log_ratio(x)
     return float((ideal - torch.stack(weights).log()).mean())
 
 

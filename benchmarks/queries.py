@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/queries.py --data_root DIR [--only NAME ...] [--stream_users 4427486]
 
 Mean relative errors of the five length classes (any item of a random set) and of conjunctions of 1-3 frequent items, at eps
-.5, 1 and 2, delta 1e-5, add/remove-one, one run each; about two minutes on one thread for Gowalla and for the simulated
-city, five for retail. `--stream_users` also fits the Gaussian component to so many simulated users that are never in
+.5, 1 and 2, delta 1e-5, add/remove-one, one run each; about 80 CPU seconds for Gowalla and for the simulated city, 190 for
+retail. `--stream_users` also fits the Gaussian component to so many simulated users that are never in
 memory together. Settings that were tuned by hand are named in the result.
 
 Writes benchmarks/results/queries.json.

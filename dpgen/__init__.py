@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dpgen.release import Draws as Draws
     from dpgen.release import PrivateSampler as PrivateSampler
     from dpgen.release import PublicModel as PublicModel
+    from dpgen.release import RecordModel as RecordModel
     from dpgen.release import Samples as Samples
     from dpgen.report import epsilon_figure as epsilon_figure
     from dpgen.reproduce import REPRODUCTIONS as REPRODUCTIONS
@@ -160,6 +161,7 @@ __all__ = export(
         "RejectionSampler": "dpgen.systems.continuous.rejection",
         "RelativeMollifier": "dpgen.systems.finite.boxes",
         "RemoteFailure": "dpgen.privacy.ranks",
+        "RecordModel": "dpgen.release",
         "Runtime": "dpgen.runtime",
         "SIRSampler": "dpgen.systems.continuous.sir",
         "SYSTEMS": "dpgen.systems.registry",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
@@ -93,7 +93,7 @@ def _read_blocks(path: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"config file {str(path)!r} does not exist")
     try:
         blocks = yaml.safe_load(path.read_text()) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"config file {str(path)!r} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(blocks, dict) or not all(isinstance(value, dict) for value in blocks.values()):
         raise ValueError(f"config file {str(path)!r} must hold the blocks {', '.join(BLOCKS)}")
@@ -113,6 +113,12 @@ def choose(what: str, name: str, choices: Sequence[str]) -> str:
 
 def _keys(source: Callable[..., Any]) -> list[str]:
     return [name for name in inspect.signature(source).parameters if name != "self"]
+
+
+def _optional(source: Callable[..., Any], key: str) -> bool:
+    """Whether an option may be null."""
+    hints = get_type_hints(source.__init__ if inspect.isclass(source) else source)
+    return type(None) in get_args(hints.get(key)) or hints.get(key) is Any
 
 
 def full_name(key: str, sources: dict[str, Callable[..., Any]]) -> str:
@@ -142,8 +148,10 @@ def _build(
             parser.add_class_arguments(source, block)
         else:
             parser.add_function_arguments(source, block)
-        for key in blocks.get(block, {}):
+        for key, value in blocks.get(block, {}).items():
             choose(f"option of {block}", key, _keys(source))
+            if value is None and not _optional(source, key):
+                raise ValueError(f"{block}.{key} is null; it needs a value")
     options = [f"--{full_name(key, sources)}={value}" for key, value in given.items()]
     try:
         parsed = parser.parse_args(["--config", json.dumps({b: v for b, v in blocks.items() if v}), *options])

@@ -27,10 +27,14 @@ def save_figure(figure: "Figure", path: Path | str) -> Path:
     Raises:
         ValueError: an unknown suffix; the message lists the known ones.
     """
+    from matplotlib.text import Text
+
     suffix = Path(path).suffix.lstrip(".").lower()
     choices = figure.canvas.get_supported_filetypes()
     if suffix not in choices:
         raise ValueError(f"path is {str(path)!r}: its suffix must be one of {', '.join(sorted(choices))}")
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # a column may be called "$_$"
     content = BytesIO()
     figure.savefig(content, format=suffix, dpi=150)
     Path(path).parent.mkdir(parents=True, exist_ok=True)

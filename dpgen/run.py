@@ -1,10 +1,11 @@
 """One run: read private data, fit within the budget, release, evaluate, say what it cost."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpgen.cli import Job
-from dpgen.evaluation import evaluator
+from dpgen.evaluation import Evaluation, evaluator
 from dpgen.files import write_atomically
 from dpgen.release import Release
 from dpgen.report import Score, summary
@@ -36,10 +37,14 @@ def run(job: Job) -> Outcome:
             raise SystemExit(0)  # this process has done its share of the training; the first one releases
         release.statement = release.statement.extended([*data.notes, not_covered, *runtime.not_covered])
         released = release.write(directory)
-        evaluation = evaluate(release, data, seed=runtime.seed)
-        evaluation.write(directory)
-        runtime.log_results(job.settings, {score.name: score.value for score in evaluation.scores})
         write_atomically(directory / "PRIVACY.md", release.statement.to_markdown())
+        evaluation = Evaluation([])
+        try:
+            evaluation = evaluate(release, data, seed=runtime.seed)
+            evaluation.write(directory)
+        except Exception as error:  # what was paid for is released, whatever happens to the pictures of it
+            warnings.warn(f"the release is complete, but its evaluation failed: {error!r}", stacklevel=2)
+        runtime.log_results(job.settings, {score.name: score.value for score in evaluation.scores})
         write_atomically(directory / "privacy.json", release.statement.to_json())  # last: marks the run as finished
     text = summary(
         f"{job.model} on {data.name}",

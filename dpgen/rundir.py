@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from shutil import rmtree
 
 import yaml
 
@@ -27,6 +28,8 @@ FREE_TO_CHANGE = (
 def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
     """The run's directory, its runtime and its ledger, new or resumed; the ledger is locked until the run ends.
 
+    A directory that this run made is removed again if the run fails before it has spent anything.
+
     Of several processes only the first one does so; the others get a ledger in memory, and write nothing.
 
     Raises:
@@ -36,12 +39,13 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
     if not job.runtime.first:
         yield job.runtime.directory, job.runtime, job.plan.open_ledger()
         return
-    started = datetime.now().strftime("%Y%m%d-%H%M%S")
+    started = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"
     if (directory / "privacy.json").exists():
         raise ValueError(f"run_dir {str(directory)!r} holds a finished run; choose another directory")
     if (directory / "last.ckpt").exists() and not (directory / "ledger.jsonl").exists():
         raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
+    new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         ledger = _locked_ledger(job, directory / "ledger.jsonl")
@@ -56,7 +60,12 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
             write_atomically(directory / "versions.yaml", yaml.safe_dump(_versions()))
         if job.runtime.private_logs:
             write_atomically(directory / "PRIVATE_LOGS", "tensorboard/ holds values that no guarantee covers\n")
-        yield directory, replace(job.runtime, run_dir=directory), ledger
+        try:
+            yield directory, replace(job.runtime, run_dir=directory), ledger
+        except BaseException:
+            if new and not ledger.entries():
+                rmtree(directory)  # nothing was spent, so nothing has to be kept of a run that was refused
+            raise
 
 
 def _locked_ledger(job: Job, path: Path) -> Ledger:

@@ -3,11 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import UnsupportedEvent
 
 
 def rounded_up(epsilon: float) -> str:
@@ -43,7 +45,10 @@ class PrivacyStatement:
         not_covered: Sequence[str] = (),
     ) -> "PrivacyStatement":
         """The statement of everything that the ledger has charged; replace-one and RDP values stand beside the headline."""
-        other = {"replace_one": ledger.epsilon(relation="replace_one")} if ledger.relation == "add_remove" else {}
+        other: dict[str, float] = {}
+        if ledger.relation == "add_remove":
+            with suppress(UnsupportedEvent):  # not every guarantee says something about replaced records
+                other["replace_one"] = ledger.epsilon(relation="replace_one")
         if ledger.delta:
             other["rdp"] = ledger.epsilon_rdp()
         other = {name: value for name, value in other.items() if value < float("inf")}

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from dpgen import load_model
+from dpgen import RecordModel, load_model
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,7 +26,10 @@ def main() -> int:
     try:
         nested = options.model / "model"
         model = load_model(nested if nested.is_dir() else options.model)
-        model.sample(options.n, seed=options.seed, clusters=options.clusters).save(options.out)
+        if options.clusters is not None and not isinstance(model, RecordModel):
+            raise ValueError(f"--clusters is for mixtures of records; {options.model} holds a {model.kind} model")
+        chosen = {} if options.clusters is None else {"clusters": options.clusters}
+        model.sample(options.n, seed=options.seed, **chosen).save(options.out)
     except (ValueError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -67,6 +67,20 @@ def test_solution_is_the_clipped_ratio_and_no_worse_than_any_other() -> None:
         assert answer.fun >= float(gradient @ best.numpy()) - 1e-7
 
 
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 5.0])
+def test_steep_ratios_are_solved_to_the_end(epsilon: float) -> None:
+    """Newton alone creeps here and leaves the rest to a constant: the solution must be one clipped multiple of the ratio."""
+    z = torch.special.ndtri((torch.arange(4000, dtype=torch.float64) + 0.5) / 4000)
+    for slope in (0.1, 1.0, 3.0, 8.0, 30.0):
+        log_ratio, box = (slope * (z.abs() - 2)).clamp(-50, 50), Box.of(epsilon)
+        best = mollified(log_ratio, box)
+        inside = (best > box.low * (1 + 1e-4)) & (best < box.high * (1 - 1e-4))
+        if bool(inside.any()):
+            constant = (log_ratio - best.log())[inside]
+            assert constant.max() - constant.min() < 1e-6
+            assert torch.allclose((log_ratio - constant.mean()).exp().clamp(box.low, box.high), best, rtol=1e-5)
+
+
 def test_masses_replace_repeated_points() -> None:
     box = Box.of(2.0)
     few = mollified(torch.tensor([0.0, 3.0], dtype=torch.float64), box, masses=torch.tensor([0.75, 0.25]).double())

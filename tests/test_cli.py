@@ -132,3 +132,18 @@ def test_usage_lists_every_option() -> None:
     text = usage()
     for name in [*SYSTEMS, *LOADERS, *LOADERS["records"], "--epsilon", "--component", "--data_root", "--run_dir", "--config"]:
         assert name in text
+
+
+def test_a_null_where_a_value_is_needed_is_refused(tmp_path: Path) -> None:
+    for text, name in (("runtime: {seed: null}", r"runtime\.seed"), ("privacy: {delta: null}", r"privacy\.delta")):
+        path = write(tmp_path / "c.yaml", text)
+        with pytest.raises(ValueError, match=f"{name} is null; it needs a value"):
+            parse_job(["--config", str(path)])
+    assert parse_job(["--config", str(write(tmp_path / "c.yaml", "privacy: {sigma_sgd: null}"))]).plan.sigma_sgd is None
+
+
+def test_a_config_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(b"\xff\xfe\x00bad")
+    with pytest.raises(ValueError, match=r"c\.yaml' is not valid YAML"):
+        parse_job(["--config", str(path)])

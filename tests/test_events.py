@@ -193,3 +193,13 @@ def test_a_twin_that_forgets_the_sum_is_rejected():
 def test_the_event_is_a_value():
     assert ApproximateDpEvent(1.0) == pure_event(1)
     assert len({pure_event(1.0), pure_event(1.0)}) == 1
+
+
+@pytest.mark.parametrize("rho", [-3.0, math.inf, math.nan])
+def test_impossible_zcdp_is_refused_and_never_makes_anything_cheaper(rho):
+    ledger = Ledger(Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match=r"rho is .*; it must be a finite number >= 0|cannot be recorded"):
+        ledger.charge(ZCDpEvent(rho), note="nonsense")
+    with pytest.raises(ValueError, match=r"rho is .*; it must be a finite number >= 0"):
+        for_two_records(ZCDpEvent(rho))
+    assert ledger.epsilon() == 0

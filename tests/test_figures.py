@@ -20,3 +20,12 @@ def test_other_suffixes_list_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"suffix must be one of .*png"):
         save_figure(new_figure(1.0, 1.0), tmp_path / "f.bmpx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_with_dollars_are_names(tmp_path: Path) -> None:
+    figure = new_figure(2.0, 1.0)
+    axes = figure.add_subplot()
+    axes.set(title="$_$", xlabel="income $10k-$20k")
+    axes.plot([0, 1], label="a_$_$")
+    axes.legend()
+    assert save_figure(figure, tmp_path / "f.png").exists()

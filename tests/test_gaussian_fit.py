@@ -221,6 +221,15 @@ def test_a_ledger_with_too_little_left_is_obeyed() -> None:
         fitted(two_classes(100), epsilon=5.0, ledger=Ledger(Budget(0.1, 1e-5)))
 
 
+@pytest.mark.parametrize(("planned", "held"), [("replace_one", "add_remove"), ("add_remove", "replace_one")])
+def test_a_ledger_of_another_relation_is_refused(planned: str, held: str) -> None:
+    """Replace-one events say less about added and removed records than the noise costs them."""
+    ledger = Ledger(Budget(5.0, 1e-5), relation=held)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"relation must be '{planned}'.*got '{held}'"):
+        fitted(two_classes(100), ledger=ledger, relation=planned)
+    assert not ledger.entries()
+
+
 def test_what_was_fitted_is_what_is_loaded(tmp_path: Path) -> None:
     model = fitted(load_digits(), epsilon=3.0)
     model.save(tmp_path)

@@ -116,6 +116,13 @@ def test_bad_options_are_refused(cells: int, epsilon: float, match: str) -> None
         GridResponse(extremes(2)[3], lattice=Lattice(unit(2), cells), epsilon=epsilon)
 
 
+@pytest.mark.parametrize(("cells", "epsilon"), [(8, 0.01), (8, 0.05), (7, 0.002)])
+def test_more_cells_than_52_bits_hold_at_a_small_epsilon_are_refused(cells: int, epsilon: float) -> None:
+    """Rounding up 8^8 other cells left the own one 6 % below them: a loss of .065 at any smaller epsilon."""
+    with pytest.raises(ValueError, match="52 bits cannot hold it"):
+        GridResponse(extremes(8)[3], lattice=Lattice(unit(8), cells), epsilon=epsilon)
+
+
 def test_words_are_52_bits() -> None:
     law = GridResponse(extremes(1)[3], lattice=Lattice(unit(1), 10), epsilon=1.0)
     assert law.own + 9 * law.other == WORD

@@ -197,3 +197,30 @@ def test_a_cut_checkpoint_or_ledger_stops_the_rerun(tmp_path: Path) -> None:
         run(job)
     (directory / "ledger.jsonl").write_bytes(ledger)
     assert run(job).release.statement.epsilon <= 3.0, "whole again, it ends"
+
+
+def test_a_refused_run_leaves_no_directory_and_an_old_one_stays(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="k must be"):
+        run(tiny.job(tmp_path, "--k=7"))
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("kept")
+    with pytest.raises(ValueError, match="k must be"):
+        run(tiny.job(tmp_path, "--k=7"))
+    assert (tmp_path / "run" / "mine.txt").read_text() == "kept"
+
+
+OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate")
+
+
+def test_a_failed_evaluation_does_not_lose_what_was_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no picture today")
+
+    monkeypatch.setattr(sys.modules["dpgen.evaluation.evaluate_records"], "query_errors", broken)
+    job = parse_job(["--model=marginals", *(a for a in tiny.arguments(tmp_path) if not a.startswith(OF_NETWORKS))])
+    with pytest.warns(UserWarning, match=r"the release is complete, but its evaluation failed: .*no picture today"):
+        outcome = run(job)
+    names = {path.name for path in outcome.directory.iterdir()}
+    assert {"model", "PRIVACY.md", "privacy.json"} <= names
+    assert outcome.scores == []

@@ -35,7 +35,7 @@ def test_given_sigmas_make_a_ledger_that_reports(tmp_path: Path) -> None:
 def test_without_run_dir_the_name_tells_model_data_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with open_run(tiny.job(tmp_path, "--run_dir=null")) as (directory, _, _):
-        assert directory.match("runs/dpgm-npy-????????-??????")
+        assert directory.match("runs/dpgm-npy-????????-??????-??????")
 
 
 def test_an_unfinished_run_is_resumed_with_what_it_spent(tmp_path: Path) -> None:

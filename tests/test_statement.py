@@ -79,3 +79,9 @@ def test_a_reading_that_nothing_proves_is_left_out() -> None:
 
 def test_epsilon_is_never_rounded_down() -> None:
     assert rounded_up(1.00001) == "1.001"
+
+
+def test_a_guarantee_that_says_nothing_about_replacing_is_no_error() -> None:
+    book = Ledger(Budget(30.0, 1e-3))
+    book.charge(approximate_event(9.5, 1e-4), note="choosing")
+    assert "replace_one" not in PrivacyStatement.from_ledger(book).also

@@ -77,6 +77,18 @@ def test_a_resumed_run_pays_for_the_release_once() -> None:
     assert sum(entry.count for entry in ledger.entries()) == 1
 
 
+def test_a_resumed_run_pays_for_another_release_in_the_same_place(tmp_path: Path) -> None:
+    """The directory is an option, what lies in it may have changed while the run was interrupted."""
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(Budget(9.0, 1e-5), path=path) as ledger:
+        charge_prior(DPGMPlan(epsilon=9.0, prior_multiplier=8.0), ledger)
+    with Ledger.open(path) as ledger:
+        charge_prior(DPGMPlan(epsilon=9.0, prior_multiplier=8.0), ledger)
+        once = ledger.epsilon()
+        charge_prior(DPGMPlan(epsilon=9.0, prior_multiplier=1.0), ledger)
+        assert ledger.epsilon() > 4 > once
+
+
 def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="budget epsilon 1 at delta 1e-05"):
         fit(tmp_path, epsilon=1.0)

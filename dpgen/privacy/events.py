@@ -84,8 +84,14 @@ def for_two_records(event: DpEvent) -> DpEvent:
     if isinstance(event, ZCDpEvent):
         if event.xi:
             raise UnsupportedEvent(f"event {event!r} with xi > 0 is not supported under replace_one")
-        return ZCDpEvent(4 * event.rho)
+        return ZCDpEvent(4 * _checked(event.rho))
     return event
+
+
+def _checked(rho: float) -> float:
+    if not 0 <= rho < math.inf:
+        raise ValueError(f"rho is {rho!r}; it must be a finite number >= 0")
+    return rho
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class Parts:
                 pure[leaf.epsilon] += count if leaf.epsilon else 0
                 delta += count * leaf.delta
             elif isinstance(leaf, ZCDpEvent) and not leaf.xi:
-                rho += count * leaf.rho
+                rho += count * _checked(leaf.rho)
             elif isinstance(inner, GaussianDpEvent):
                 gaussians.append(SelfComposedDpEvent(leaf, count))
             else:

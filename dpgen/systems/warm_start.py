@@ -53,9 +53,12 @@ def with_prior(plan: DPGMPlan, config: DPGMConfig, start: RecordModel) -> DPGMPl
 
 
 def charge_prior(plan: DPGMPlan, ledger: Ledger) -> None:
-    """Charge what the release cost, once for a run that may be resumed."""
-    if plan.prior_multiplier is not None and all(entry.note != NOTE for entry in ledger.entries()):
-        ledger.charge(gaussian_event(plan.prior_multiplier), note=NOTE)
+    """Charge what the release cost, once for a run that may be resumed; another release in its place is charged, too."""
+    if plan.prior_multiplier is None:
+        return
+    event = gaussian_event(plan.prior_multiplier)
+    if all((entry.note, entry.event) != (NOTE, event) for entry in ledger.entries()):
+        ledger.charge(event, note=NOTE)
 
 
 def pretrain(

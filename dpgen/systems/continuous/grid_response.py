@@ -54,6 +54,10 @@ class GridResponse(CellLaw):
             raise ValueError(f"epsilon is {epsilon!r} a draw; it must be in (0, 20]")
         self.other = math.ceil(WORD / (math.exp(epsilon) + self.size - 1)) + 1  # one word above all rounding
         self.own = WORD - (self.size - 1) * self.other
+        if self.own < self.other:  # the words above rounding, one for each cell, would be more than epsilon gives
+            raise ValueError(
+                f"epsilon is {epsilon!r} for {self.size} cells; 52 bits cannot hold it: take fewer cells or a larger epsilon"
+            )
         counts = torch.bincount(lattice.flat(self._cells), minlength=self.size).to(torch.float64)
         self._shares = counts / counts.sum()
 

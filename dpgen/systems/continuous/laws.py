@@ -18,6 +18,7 @@ PrivateFunction = Callable[[Tensor], Tensor]
 
 LARGEST_LOGIT = 50.0
 _ROWS = 4096
+_EDGE = 1e-4
 _PUBLIC_POINTS = 2**17
 
 
@@ -127,8 +128,8 @@ class ClippedLaw(Law):
     def log_ratio(self, x: Tensor) -> Tensor:
         if self._constant is None:
             values = self._public_values()
-            # One known value pins the constant: log r - log w where the ratio is not clipped.
             weights = mollified(values, self.box)
-            inside = (weights - weights.clamp(self.box.low * (1 + 1e-6), self.box.high * (1 - 1e-6))).abs().argmin()
-            self._constant = float(values[inside] - weights[inside].log())
+            free = (weights > self.box.low * (1 + _EDGE)) & (weights < self.box.high * (1 - _EDGE))
+            constants = (values - weights.log())[free if bool(free.any()) else slice(None)]
+            self._constant = float(constants.median())
         return (evaluated(self.function, x) - self._constant).clamp(math.log(self.box.low), math.log(self.box.high))

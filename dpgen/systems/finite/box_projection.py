@@ -22,12 +22,14 @@ _LEAST = 1e-300  # probabilities below it are treated as 0: u / P stays finite
 _CLOSE = 4e-16
 _PATIENCE = 12
 _WIDE = 4096
+_EXACT = 1e-13  # what a row's sum may miss 1 by
 
 
 def project_to_box(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """Nearest rows (u, n) to `p` (u, n) in the box lower <= Q <= upper, both (n,), Q summing to 1 to rounding error.
 
-    Every entry is clipped last, so it lies in the box whatever the accuracy of C: privacy does not hang on the solver.
+    Draws follow Q / sum(Q), so privacy asks for both, entries in the box and the sum. Neither hangs on the accuracy of C:
+    entries are clipped last, and a row whose sum misses 1 by more than 1e-13 is moved within the box until it does not.
     The solver keeps a bracket of 1/C and takes Newton steps on the piecewise linear sum, geometric bisection where they
     leave the bracket or are slow; sums are of positive terms only, so 60 decades of P cost no accuracy.
 
@@ -45,7 +47,19 @@ def project_to_box(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     if open_rows.numel():
         rest = p if open_rows.numel() == p.shape[0] else p[open_rows]
         result[open_rows] = torch.clamp(rest * _inverse_scale(rest, lower, upper)[:, None], lower, upper)
+    off = (result.sum(1) - 1).abs() > _EXACT
+    if bool(off.any()):
+        result[off] = _moved(result[off], lower, upper)
     return result
+
+
+def _moved(q: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Rows of the box whose sums are off, moved towards its lower or upper end until they are 1."""
+    excess = (q.sum(1) - 1)[:, None]
+    down, up = q - lower, (upper.clamp_max(1.0) - q).clamp_min(0.0)
+    less = down * (excess / down.sum(1, keepdim=True).clamp_min(_LEAST)).clamp(0, 1)
+    more = up * (-excess / up.sum(1, keepdim=True).clamp_min(_LEAST)).clamp(0, 1)
+    return torch.clamp(torch.where(excess > 0, q - less, q + more), lower, upper)
 
 
 def _filled(seen: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

@@ -103,9 +103,7 @@ class ParkSampler(BoxSampler, kind="park"):
         if density_bounds is None:
             self.lower = torch.full_like(self.prior, 1 / (gain + self.n - 1))
         else:
-            low, high = (float(bound) for bound in density_bounds)
-            if not 0 <= low < 1 < high < math.inf:
-                raise ValueError(f"density_bounds are {density_bounds!r}; they must be 0 <= c1 < 1 < c2, finite")
+            low, high = checked_density_bounds(density_bounds)
             self.density_bounds = low, high
             share = (1 - low) / (high - low)
             self.lower = self.prior / (share * gain + 1 - share)
@@ -131,3 +129,14 @@ class ParkSampler(BoxSampler, kind="park"):
             [[share * high, share * gain * base], [(1 - share) * low, (1 - share) * base]], dtype=torch.float64
         )
         return float(f(pairs[:, 0], pairs[:, 1]).sum())
+
+
+def checked_density_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Bounds (c1, c2) on a density P / mu, refused unless some P other than mu has them.
+
+    Raises:
+        ValueError: not 0 <= c1 < 1 < c2 < infinity.
+    """
+    if len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1] < math.inf:
+        raise ValueError(f"density_bounds are {bounds!r}; they must be 0 <= c1 < 1 < c2, finite")
+    return float(bounds[0]), float(bounds[1])

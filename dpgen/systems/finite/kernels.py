@@ -21,7 +21,7 @@ from dpgen.privacy.categorical import (
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.systems.finite.mollifiers import mollifier_epsilon
 from dpgen.systems.finite.sampler import LinearSampler
-from dpgen.systems.finite.simplex import PRIOR_FLOOR, SUM_TOLERANCE, checked_epsilon
+from dpgen.systems.finite.simplex import PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, checked_epsilon
 
 
 def _before(values: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class MechanismSampler(LinearSampler, kind="mechanism"):
     r"""The sampler A_R of a finite mechanism R: draw x from P, release a draw of row R(x) (Husain et al. 2020, section 2).
 
     Arguments:
-        matrix: R (n, m), row x the distribution of the release for x; m may differ from n.
+        matrix: R (n, m), row x the distribution of the release for x; m may differ from n. Rows are divided by their sums.
         epsilon: what the mechanism is used at; None computes the largest log-ratio within a column.
 
     Raises:
@@ -201,6 +201,8 @@ class MechanismSampler(LinearSampler, kind="mechanism"):
             raise ValueError(
                 f"matrix must have entries >= 0 and rows that sum to 1 within {SUM_TOLERANCE:g}, off by {worst:.3g}"
             )
+        if worst > ROUNDING:  # draws follow normalised rows, so those are what epsilon is checked for
+            matrix = matrix / matrix.sum(1, keepdim=True)
         spent = mollifier_epsilon(matrix)
         if epsilon is not None and not spent <= epsilon + 1e-12:
             raise ValueError(f"matrix is {spent:.15g}-LDP; it must be epsilon-LDP for epsilon {epsilon!r}")

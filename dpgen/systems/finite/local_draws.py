@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -14,11 +15,18 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.finite.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
+from dpgen.systems.finite.boxes import (
+    ParkSampler,
+    ProjectedKernel,
+    QInvariantMinimax,
+    RelativeMollifier,
+    checked_density_bounds,
+)
 from dpgen.systems.finite.kernels import MinimaxSampler, RandomizedResponse
-from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan
-from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN, private_prior
+from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig
+from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN, noise_scale, private_prior
 from dpgen.systems.finite.sampler import FiniteSampler
+from dpgen.systems.finite.simplex import raised_atoms, zero_atoms
 
 SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
     sampler.kind: sampler
@@ -32,6 +40,15 @@ ASSUMPTIONS = (
     "user names, categories, groups, the prior and the number of draws are public",
     "one user is one row: a person under two names, or in two files or runs, pays once for each",
 )
+
+ABSENT = (
+    "users without events, if there were any, were left out: who takes part can be seen; the guarantee hides what a user's "
+    "events are, not whether there are any"
+)
+"""What every statement says about users who are not drawn for: neither whether there were any nor how many."""
+
+MOST_DRAWS = 2**25
+"""Largest table of draws (draws times users) that is made: some gigabytes."""
 
 
 class UserDistributions(Protocol):
@@ -61,41 +78,63 @@ class UserDistributions(Protocol):
     def prior_origin(self) -> str:
         """Where the prior comes from, in words."""
 
-    @property
-    def skipped(self) -> int:
-        """Users left out already, for they have no events."""
-
 
 def fit(name: str, data: UserDistributions, *, plan: LocalPlan, config: LocalConfig, ledger: Ledger, runtime: Runtime) -> Draws:
-    """Private draws of all users with the sampler `name` of `SAMPLERS`; users without events are left out and counted.
+    """Private draws of all users with the sampler `name` of `SAMPLERS`; users without events are left out.
 
     Returns:
         Draws with columns user, group (if there are groups), draw and category; `origin` is the public mechanism.
 
     Raises:
-        ValueError: counts that are negative, not finite or of the wrong shape, no user with events, or a plan whose
-            `prior_epsilon` does not fit the data's prior.
+        ValueError: as `check`.
         BudgetExceeded: the ledger refuses; nothing was drawn.
     """
-    counts = _checked_counts(data)
+    check(data, plan=plan, config=config)
+    counts = data.counts.detach().to(torch.float64)
     active = (counts > 0).any(1)
-    if not bool(active.any()):
-        raise ValueError(f"counts of all {counts.shape[0]} users are 0; at least one user must have events")
     scaled = counts[active] / counts[active].amax(1, keepdim=True)
     p = scaled / scaled.sum(1, keepdim=True)
     prior, assumptions = _prior(data, p, plan, ledger)
     mechanism = SAMPLERS[name](plan.per_draw, prior, **config.options())
     draws = mechanism.bind(p, ledger, note=f"{name} sampler: a draw of every user").sample(plan.draws)
-    skipped = data.skipped + int((~active).sum())
     statement = PrivacyStatement.from_ledger(
         ledger,
-        assumptions=(*ASSUMPTIONS, f"the prior is {data.prior_origin}", _composition(plan), *assumptions),
-        not_covered=_absent(skipped),
+        assumptions=(*ASSUMPTIONS, *_about_prior(data, mechanism, config), _composition(plan), *assumptions),
+        not_covered=(ABSENT,),
     )
     return Draws(_table(data, active, draws), statement=statement, origin=mechanism)
 
 
-def _checked_counts(data: UserDistributions) -> Tensor:
+def check(data: UserDistributions, *, plan: LocalPlan, config: LocalConfig) -> None:
+    """Refuse data and options that no draw can be made with, before anything is opened or charged.
+
+    Raises:
+        ValueError: counts that are negative, not finite or of the wrong shape, no user with events; more draws times users
+            than `MOST_DRAWS`; a `prior_epsilon` that does not fit the data's prior or is too small; a prior that is no
+            distribution over the categories; impossible `density_bounds`.
+    """
+    _check_counts(data)
+    users, n = len(data.user_names), len(data.categories)
+    if plan.draws > MOST_DRAWS // users:
+        raise ValueError(
+            f"draws is {plan.draws} for {users} users; draws x users must be <= {MOST_DRAWS}, so draws <= {MOST_DRAWS // users}"
+        )
+    if (data.prior_origin == PRIVATE_ORIGIN) != (plan.prior_epsilon is not None):
+        raise ValueError(
+            f"prior_epsilon is {plan.prior_epsilon!r} and the prior is {data.prior_origin!r}; a prior measured on the private "
+            "users needs prior_epsilon > 0, and any other prior must not have it"
+        )
+    if plan.prior_epsilon is not None:
+        noise_scale(plan.prior_epsilon, relation="replace_one")
+    if data.prior is not None:
+        zero_atoms(data.prior)
+        if tuple(data.prior.shape) != (n,):
+            raise ValueError(f"prior has shape {tuple(data.prior.shape)}; it must be ({n},), one probability per category")
+    if isinstance(config, ParkConfig) and config.density_bounds is not None:
+        checked_density_bounds(config.density_bounds)
+
+
+def _check_counts(data: UserDistributions) -> None:
     counts = data.counts.detach().to(torch.float64)
     shape = len(data.user_names), len(data.categories)
     if tuple(counts.shape) != shape:
@@ -104,43 +143,38 @@ def _checked_counts(data: UserDistributions) -> Tensor:
         raise ValueError(
             f"counts have entries from {float(counts.min())} to {float(counts.max())}; they must be finite and >= 0"
         )
-    return counts
+    if not bool((counts > 0).any()):
+        raise ValueError(f"counts of all {counts.shape[0]} users are 0; at least one user must have events")
 
 
 def _prior(data: UserDistributions, p: Tensor, plan: LocalPlan, ledger: Ledger) -> tuple[Tensor | int, tuple[str, ...]]:
-    measured = data.prior_origin == PRIVATE_ORIGIN
-    if measured != (plan.prior_epsilon is not None):
-        raise ValueError(
-            f"prior_epsilon is {plan.prior_epsilon!r} and the prior is {data.prior_origin!r}; a prior measured on the private "
-            "users needs prior_epsilon > 0, and any other prior must not have it"
-        )
     if plan.prior_epsilon is not None:
         return private_prior(p, epsilon=plan.prior_epsilon, ledger=ledger), (ASSUMPTION,)
     return (len(data.categories) if data.prior is None else data.prior), ()
 
 
+def _about_prior(data: UserDistributions, mechanism: FiniteSampler, config: LocalConfig) -> tuple[str, ...]:
+    origin = f"the prior is {data.prior_origin}"
+    if not mechanism.raised:
+        return (origin,)
+    return origin, raised_atoms(mechanism.raised, mechanism.n, config.prior_floor)
+
+
 def _composition(plan: LocalPlan) -> str:
     prior = f" + {plan.prior_epsilon:g} for the prior" if plan.prior_epsilon is not None else ""
-    return f"one user's total is {plan.draws} x {plan.per_draw:g}{prior} = {plan.epsilon:g}, however many users there are"
-
-
-def _absent(skipped: int) -> tuple[str, ...]:
-    if not skipped:
-        return ()
     return (
-        f"{skipped} users without events were left out: who they are, and this count, can be seen; the guarantee hides what "
-        "a user's events are, not whether there are any",
+        f"this run costs one user {plan.draws} x {plan.per_draw:g}{prior} = {plan.epsilon:g}, however many users there are; "
+        "what the same ledger paid for earlier runs comes on top and is part of the stated epsilon"
     )
 
 
 def _table(data: UserDistributions, active: Tensor, draws: Tensor) -> pd.DataFrame:
-    rows = active.nonzero()[:, 0].tolist()
-    k = draws.shape[0]
-    columns: dict[str, Any] = {"user": [data.user_names[row] for row in rows for _ in range(k)]}
+    rows, k = active.numpy(), draws.shape[0]
+    columns: dict[str, Any] = {"user": np.array(data.user_names, dtype=object)[rows].repeat(k)}
     if data.groups is not None:
-        columns["group"] = [data.groups[row] for row in rows for _ in range(k)]
-    columns["draw"] = list(range(k)) * len(rows)
-    columns["category"] = [data.categories[j] for j in draws.T.reshape(-1).tolist()]
+        columns["group"] = np.array(data.groups, dtype=object)[rows].repeat(k)
+    columns["draw"] = np.tile(np.arange(k), int(rows.sum()))
+    columns["category"] = np.array(data.categories, dtype=object)[draws.T.reshape(-1).numpy()]
     return pd.DataFrame(columns)
 
 

@@ -51,8 +51,12 @@ class LocalPlan:
 
     @property
     def per_draw(self) -> float:
-        """Epsilon of one draw."""
-        return (self.epsilon - (self.prior_epsilon or 0.0)) / self.draws
+        """Epsilon of one draw; rounded down, so that draws and prior together are never above epsilon."""
+        prior = self.prior_epsilon or 0.0
+        share = (self.epsilon - prior) / self.draws
+        while math.fsum((prior, share * self.draws)) > self.epsilon:
+            share = math.nextafter(share, 0.0)
+        return share
 
     def open_ledger(self, path: Path | None = None) -> Ledger:
         """A new ledger with this pure budget; its unit is a user, its relation replaces the user's distribution."""

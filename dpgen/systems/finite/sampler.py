@@ -18,7 +18,7 @@ from dpgen.files import write_atomically
 from dpgen.privacy.categorical import draw_categorical
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.systems.finite.box_projection import project_to_box
-from dpgen.systems.finite.simplex import PRIOR_FLOOR, checked_epsilon, distributions, public_prior
+from dpgen.systems.finite.simplex import PRIOR_FLOOR, checked_epsilon, distributions, public_prior, zero_atoms
 
 if TYPE_CHECKING:
     from dpgen.privacy.ledger import Ledger
@@ -49,6 +49,7 @@ class FiniteSampler(ABC):
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[FiniteSampler]]] = {}
+    raised: int = 0  # atoms of the prior that were 0 and are at the floor
 
     def __init_subclass__(cls, *, kind: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -59,6 +60,7 @@ class FiniteSampler(ABC):
     def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
         self.epsilon = checked_epsilon(epsilon)
         self.prior = public_prior(prior, floor=floor)
+        self.raised = zero_atoms(prior)
         self.n = self.prior.numel()
 
     def get_params(self) -> dict[str, Any]:

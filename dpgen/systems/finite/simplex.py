@@ -11,6 +11,7 @@ from torch import Tensor
 MAX_EPSILON = 700.0
 SUM_TOLERANCE = 1e-6
 PRIOR_FLOOR = 1e-6
+ROUNDING = 1e-14  # sums this close to 1 are left as they are
 _LEAST_ATOM = 1e-100  # far above what e^-eps could take out of the range of doubles
 
 
@@ -53,24 +54,49 @@ def public_prior(prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> Tensor:
     >>> public_prior(4).tolist()
     [0.25, 0.25, 0.25, 0.25]
     """
+    if not 0 < floor < 1:
+        raise ValueError(f"floor is {floor!r}; it must lie in (0, 1)")
+    given = _given(prior)
+    n = given.numel()
+    q = distributions(given, n, name="prior")
+    empty = q < _LEAST_ATOM
+    count = int(empty.sum())
+    if not count:
+        return given if math.fabs(float(given.sum()) - 1) <= ROUNDING else q
+    message = f"{raised_atoms(count, n, floor)}; pass a smoothed prior or another floor if that is not meant"
+    # Without a place in the code: it is about the data, and a line of Python beside it explains nothing.
+    warnings.warn_explicit(message, UserWarning, filename="prior", lineno=0)
+    return torch.where(empty, floor / n, q * (1 - count * floor / n))
+
+
+def zero_atoms(prior: Tensor | int) -> int:
+    """Number of atoms of a prior that `public_prior` raises to its floor.
+
+    Raises:
+        ValueError: what `public_prior` refuses.
+
+    >>> zero_atoms(torch.tensor([0.0, 1.0]))
+    1
+    """
+    given = _given(prior)
+    return int((distributions(given, given.numel(), name="prior") < _LEAST_ATOM).sum())
+
+
+def raised_atoms(count: int, n: int, floor: float) -> str:
+    """What has been done to the prior, for warnings and statements."""
+    return (
+        f"{count} of {n} atoms of the prior are 0: they are raised to {floor:g}/n = {floor / n:.3g} and the other atoms "
+        f"scaled by {1 - count * floor / n:.9g}"
+    )
+
+
+def _given(prior: Tensor | int) -> Tensor:
+    """A copy of the prior in float64, its shape checked."""
+    if isinstance(prior, bool):
+        raise ValueError(f"prior is {prior!r}; it must be a distribution (n,) or a number of categories n >= 2")
     if isinstance(prior, int):
-        n = prior
-        prior = torch.full((max(n, 0),), 1.0 / max(n, 1), dtype=torch.float64)
+        prior = torch.full((max(prior, 0),), 1.0 / max(prior, 1), dtype=torch.float64)
     prior = torch.as_tensor(prior)
     if prior.ndim != 1 or prior.numel() < 2:
         raise ValueError(f"prior has shape {tuple(prior.shape)}; it must be (n,) with n >= 2 categories")
-    if not 0 < floor < 1:
-        raise ValueError(f"floor is {floor!r}; it must lie in (0, 1)")
-    n = prior.numel()
-    given = prior.detach().to("cpu", torch.float64)
-    q = distributions(given, n, name="prior")
-    if float(q.min()) >= _LEAST_ATOM:
-        return given.clone() if math.fabs(float(given.sum()) - 1) <= 1e-14 else q
-    empty = q < _LEAST_ATOM
-    count = int(empty.sum())
-    warnings.warn(
-        f"{count} of {n} atoms of the prior are 0: they are raised to {floor:g}/n = {floor / n:.3g} and the other atoms "
-        f"scaled by {1 - count * floor / n:.9g}; pass a smoothed prior or another floor if that is not meant",
-        stacklevel=3,
-    )
-    return torch.where(empty, floor / n, q * (1 - count * floor / n))
+    return prior.detach().to("cpu", torch.float64, copy=True)

@@ -62,9 +62,11 @@ def fit_task(
     """Spend the budget on a task and release a model; for streams that are not in memory, too.
 
     Raises:
-        ValueError: options that contradict the data, or records out of range.
+        ValueError: options that contradict the data, records out of range, or a ledger of another relation.
         BudgetExceeded: the ledger does not allow what the budget promised.
     """
+    if ledger.relation != relation:
+        raise ValueError(f"the ledger's relation must be {relation!r}, for which the noise is set, got {ledger.relation!r}")
     source = source or SecureSource()
     if task.form == "sizes":
         return _fit_sizes(_Run(task, Spending.within(budget, SHARES, relation), ledger, source))
