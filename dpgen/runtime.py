@@ -162,7 +162,7 @@ class Runtime:
     @property
     def not_covered(self) -> tuple[str, ...]:
         """What a statement says about the logs of a training."""
-        return (LOGS,) if self.logged else ()
+        return (LOGS,) if self.logged and not self.private_logs else ()  # with private_logs the statement says more
 
     def log_results(self, settings: dict[str, dict[str, Any]], metrics: dict[str, float]) -> None:
         """Hyper-parameters and final metrics, for TensorBoard's tab that compares runs, if something was trained.

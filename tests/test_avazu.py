@@ -43,7 +43,8 @@ def test_clicks_count_and_impressions_do_not(tmp_path: Path, name: str, chunk: i
     assert users.categories == SITES
     assert users.user_names == ("d1", "d2")
     assert users.counts.tolist() == [[2, 1, 0], [0, 1, 1]]
-    assert users.notes[-1].startswith("1 devices with fewer than 2 clicks"), "d3; d4 has none and is not in the clicks"
+    assert users.notes[-1].startswith("devices with fewer than 2 clicks"), "how many is private"
+    assert users.skipped == 1, "d3; d4 has none and is not in the clicks"
     assert users.groups is None
 
 
@@ -56,8 +57,10 @@ def test_one_subcategory(tmp_path: Path) -> None:
 def test_what_was_chosen_on_the_clicks_is_said(tmp_path: Path) -> None:
     users = load_avazu(path=write(tmp_path / "train.csv"), min_clicks=1, top_sites=2)
     assert users.categories == ("1fbe01fe", "85f751fd")
-    assert any("most clicked sites were chosen on the private clicks" in note for note in users.notes)
-    assert len(users.notes) == 1, "everybody has a click"
+    assert users.notes[0].startswith("the sites (the 2 most clicked, if there are so many) were chosen on the private clicks")
+    few = load_avazu(path=write(tmp_path / "train.csv", ROWS[:4]), min_clicks=1, top_sites=2)
+    assert few.notes == users.notes, "notes say the same whatever the clicks are"
+    assert (users.skipped, few.skipped) == (0, 0)
 
 
 def test_a_public_log_gives_sites_and_prior(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_most_clicked_breaks_ties_by_name(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"attribute": "C2"}, "attribute is 'C2': it must be one of C1, C14"),
-        ({"value": "9"}, "value is '9': C18 of .* has 0, 2"),
+        ({"value": "9"}, "value is '9': attribute C18 of .* has 0, 2; take one of these, or another attribute"),
         ({"top_sites": 1}, "top_sites is 1: it must be >= 2"),
         ({"min_clicks": 0}, "min_clicks is 0: it must be >= 1"),
         ({"min_clicks": 99}, "no device with 99 clicks"),

@@ -16,7 +16,7 @@ MECHANISM = RelativeMollifier(0.5, 5)
 
 
 def test_each_draw_is_charged_once_for_all_users() -> None:
-    ledger = LocalPlan(epsilon=0.5, draws=3).open_ledger()
+    ledger = LocalPlan(epsilon=1.5, draws=3).open_ledger()
     sampler = MECHANISM.bind(P, ledger)
     assert sampler.sample(2).shape == (2, 4)
     assert ledger.epsilon() == pytest.approx(1.0, abs=1e-9)

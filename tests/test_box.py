@@ -81,6 +81,12 @@ def test_steep_ratios_are_solved_to_the_end(epsilon: float) -> None:
             assert torch.allclose((log_ratio - constant.mean()).exp().clamp(box.low, box.high), best, rtol=1e-5)
 
 
+def test_ratios_far_below_any_box() -> None:
+    log_ratio = torch.tensor([-1e6, -300.0, 0.0, 0.5], dtype=torch.float64)
+    best = mollified(log_ratio, Box.of(2.0))
+    assert torch.allclose(best, mollified(log_ratio.clamp_min(-100), Box.of(2.0)), atol=1e-12)
+
+
 def test_masses_replace_repeated_points() -> None:
     box = Box.of(2.0)
     few = mollified(torch.tensor([0.0, 3.0], dtype=torch.float64), box, masses=torch.tensor([0.75, 0.25]).double())

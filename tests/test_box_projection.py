@@ -8,6 +8,7 @@ from finite_cases import dirichlet, nearest_tv, rational_projection
 from torch import Tensor
 
 from dpgen.divergences import DIVERGENCES, f_divergence
+from dpgen.systems.finite import box_projection
 from dpgen.systems.finite.box_projection import project_to_box
 
 
@@ -102,3 +103,21 @@ def test_a_million_categories_stay_accurate() -> None:
     assert float((found.sum(1) - 1).abs().max()) <= 1e-13
     best = torch.maximum((p - upper).clamp_min(0).sum(1), (lower - p).clamp_min(0).sum(1))
     assert torch.allclose(f_divergence(p, found), best, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1 - 1e-6, 1 + 1e-6, 3.0])
+def test_a_solver_that_fails_costs_no_privacy(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws divide by the sum, so a box alone would not do."""
+    right = box_projection._inverse_scale
+    monkeypatch.setattr(box_projection, "_inverse_scale", lambda p, lower, upper: factor * right(p, lower, upper))
+    for epsilon in (1e-6, 1.0, 20.0):
+        lower, upper = box(5, epsilon, 0)
+        rows = torch.cat([hard_inputs(5, 1), torch.eye(5, dtype=torch.float64), dirichlet(5, seed=2, rows=200)])
+        found = project_to_box(rows, lower, upper)
+        assert bool(((found >= lower) & (found <= upper)).all())
+        drawn = found / found.sum(1, keepdim=True)
+        assert float((drawn.amax(0) / drawn.amin(0)).log().max()) <= epsilon + 1e-12
+    open_above = torch.tensor([1.0, 1.0, torch.inf], dtype=torch.float64)
+    assert float(project_to_box(torch.ones(1, 3, dtype=torch.float64), 0.1 * torch.ones(3), open_above).sum()) == pytest.approx(
+        1
+    )

@@ -16,7 +16,7 @@ from dpgen.release import Draws
 from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.finite.kernels import MinimaxSampler
-from dpgen.systems.finite.local_draws import FITS, SAMPLERS
+from dpgen.systems.finite.local_draws import ABSENT, FITS, SAMPLERS
 from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan
 from dpgen.systems.registry import SYSTEMS, System
 
@@ -107,8 +107,32 @@ def test_the_report_says_what_several_draws_cost(tmp_path: Path) -> None:
 def test_the_report_adds_what_a_private_prior_cost(tmp_path: Path) -> None:
     users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, prior_origin=PRIVATE)
     text = report(tmp_path, users, epsilon=1.25, draws=2, prior_epsilon=0.25)
-    assert "In total **eps = 1.25**: 2 draws of eps 0.5 each and eps 0.25 for everything else (the prior)." in text
+    assert (
+        "In total **eps = 1.25**: 2 draws of eps 0.5 each and eps 0.25 for everything else (the prior, earlier runs)." in text
+    )
     assert "| 5 | 2.75 | 5.5 |" in text
+
+
+def test_the_report_does_not_round_up_what_is_exact(tmp_path: Path) -> None:
+    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, prior_origin=PRIVATE)
+    text = report(tmp_path, users, epsilon=1.3, prior_epsilon=0.3)
+    assert "In total **eps = 1.3**: 1 draw of eps 1 and eps 0.3 for everything else" in text
+    assert "| 1 | 1.3 | 2.6 |" in text
+    assert "| 2 | 2.3 | 4.6 |" in text
+    for epsilon in (0.7, 0.8, 1.1, 1.7, 2.2):
+        for draws in (1, 3, 7):
+            text = report(tmp_path, users, epsilon=epsilon, prior_epsilon=0.3, draws=draws)
+            assert f"In total **eps = {epsilon:g}**" in text
+            assert "and eps 0.3 for everything else" in text
+            assert f"| {draws} | {epsilon:g} | {2 * epsilon:g} |" in text
+
+
+def test_what_is_not_exact_is_rounded_up() -> None:
+    assert module._exact(0.30000000000000004) == "0.3"
+    assert module._exact(0.3 + 1e-14) == "0.3001"
+    assert module._exact(2.99961) == "3"
+    assert module._exact(1.00001) == "1.001"
+    assert module._exact(12341.0) == "12350"
 
 
 def test_all_draws_together_are_scored(tmp_path: Path) -> None:
@@ -150,8 +174,9 @@ def test_one_draw_of_every_user_from_the_command_line(arguments: list[str], tmp_
     assert set(table["category"]) <= set("abc")
     assert outcome.release.statement.epsilon == pytest.approx(1.5)
     text = (tmp_path / "run" / "PRIVACY.md").read_text()
-    assert "1 users without events were left out" in text
-    assert "the 3 categories were read from the events" in text
+    assert ABSENT in text
+    assert "the categories were read from the events" in text
+    assert "1 user without events, or with too few, left out" in (tmp_path / "run" / "USERS.md").read_text()
     assert "compare draws and samplers with the users' own distributions" in text
     names = {path.name for path in outcome.directory.iterdir()}
     assert {"samplers.csv", "samplers.png", "groups.csv", "groups.png", "USERS.md", "privacy.json"} <= names

@@ -1,6 +1,7 @@
 """Reading and counting events."""
 
 import gzip
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,10 @@ def test_tables_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     [
         ({"user": ["a", None]}, "s has no user in row 2"),
         ({"category": [float("nan"), "x"]}, "s has no category in row 1"),
+        ({"category": ["x", "  "]}, "s has no category in row 2"),
+        ({"user": ["a", {"id": 1}]}, r"s has the user \"{'id': 1}\" in row 2: it must be text or a number"),
+        ({"user": [["a"], "a"]}, r"s has the user \"\['a'\]\" in row 1: it must be text or a number"),
+        ({"category": [b"x", b"y"]}, "has the category \"b'x'\" in row 1: it must be text or a number"),
         ({"group": ["a", None]}, "s has no group in row 2"),
         ({"weight": [1, None]}, "row 2: it must be a finite number >= 0"),
         ({"weight": [1, "many"]}, "weight 'many' in row 2"),
@@ -116,6 +121,7 @@ def test_bad_entries_are_named(columns: dict[str, list[object]], said: str) -> N
         ("e.csv", b"who,site,clicks,age\na,,1,x\n", "has no category in row 1"),
         ("e.csv", b"\xff\xfe\x00w", "cannot be read as .csv"),
         ("e.csv.gz", gzip.compress(b"who,site,clicks,age\na,b,1,x\n")[:-9], "cannot be read as .csv"),
+        ("e.jsonl", b'{"who": {"id": 1}, "site": "x", "clicks": 1, "age": 1}\n', "has the user .* it must be text or a number"),
         ("e.jsonl", b"{nonsense", "cannot be read as .jsonl"),
         ("e.parquet", b"nonsense", "cannot be read as .parquet"),
         ("e.xlsx", b"nonsense", "must end in one of .csv, .tsv, .log, .txt, .jsonl, .parquet"),
@@ -134,3 +140,19 @@ def test_missing_files_and_columns_named_twice() -> None:
         read_events("absent.csv", COLUMNS)
     with pytest.raises(ValueError, match="column 'who' is named for more than one of user, category"):
         read_events("absent.csv", EventColumns("who", "who"))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_blanks_around_names_do_not_make_new_ones(tmp_path: Path, ending: str) -> None:
+    table = pd.DataFrame([["ann", " x"], [" ann", "x"], ["ann ", "y z\t"]], columns=["who", "site"])
+    path = tmp_path / f"e.{ending}"
+    {"csv": table.to_csv, "jsonl": partial(table.to_json, orient="records", lines=True), "parquet": table.to_parquet}[ending](
+        path
+    )
+    events = read_events(str(path), EventColumns("who", "site"))
+    assert events[["user", "category"]].to_numpy().tolist() == [["ann", "x"], ["ann", "x"], ["ann", "y z"]]
+
+
+def test_numbers_and_texts_are_names() -> None:
+    events = event_frame({"user": pd.Series([7, "7", 1.5], dtype=object), "category": ["x"] * 3}, source="s")
+    assert events["user"].tolist() == ["7", "7", "1.5"]

@@ -200,3 +200,18 @@ def test_a_mechanism_one_entry_off_is_no_longer_private_enough() -> None:
     kernel[0, 0] *= 1.01
     with pytest.raises(ValueError, match=r"it must be epsilon-LDP for epsilon 1\.0"):
         MechanismSampler(kernel / kernel.sum(1, keepdim=True), 1.0)
+
+
+def test_epsilon_is_checked_for_the_rows_that_are_drawn() -> None:
+    """Rows may miss the sum 1 by 1e-6, and draws divide by it."""
+    e = math.e
+    matrix = torch.tensor([[0.5, 0.5 - 9e-7], [0.5 / e, 1 - 0.5 / e + 9e-7]], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"matrix is 1\.0000018\d*-LDP; it must be epsilon-LDP for epsilon 1\.0"):
+        MechanismSampler(matrix, 1.0)
+    sampler = MechanismSampler(matrix)
+    assert float((sampler.matrix.sum(1) - 1).abs().max()) <= 4e-16
+    drawn = sampler.apply(torch.eye(2, dtype=torch.float64))
+    drawn = drawn / drawn.sum(1, keepdim=True)
+    assert float((drawn.amax(0) / drawn.amin(0)).log().max()) <= sampler.epsilon + EXCESS
+    again = MechanismSampler(**sampler.get_params())
+    assert torch.equal(again.matrix, sampler.matrix), "saved and loaded it is the same"

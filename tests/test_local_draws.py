@@ -11,7 +11,7 @@ from finite_cases import dirichlet
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.finite.local_draws import FITS, SAMPLERS
+from dpgen.systems.finite.local_draws import ABSENT, FITS, MOST_DRAWS, SAMPLERS, check
 from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, PlainConfig
 from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN
 
@@ -54,9 +54,9 @@ def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
     statement = draws.statement
     assert statement.epsilon == pytest.approx(4.0, abs=1e-9)
     assert (statement.delta, statement.relation) == (0.0, "replace_one")
-    assert "one user's total is 2 x 2 = 4, however many users there are" in statement.assumptions
+    assert any(text.startswith("this run costs one user 2 x 2 = 4, however many users") for text in statement.assumptions)
     assert "the prior is table sales.csv" in statement.assumptions
-    assert "3 users without events were left out" in statement.not_covered[0], "two by the loader, one here"
+    assert statement.not_covered == (ABSENT,)
 
 
 def test_draws_are_near_what_users_hold_when_epsilon_is_large(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_prior_of_the_private_users_has_to_be_paid(tmp_path: Path) -> None:
         ({"counts": torch.full((4, 3), float("nan"))}, "they must be finite and >= 0"),
         ({"counts": torch.zeros(4, 3)}, "counts of all 4 users are 0"),
         ({"prior": torch.ones(3)}, "prior has a row whose sum is off 1 by 2"),
-        ({"prior": torch.ones(2) / 2}, "P has shape"),
+        ({"prior": torch.ones(2) / 2}, r"prior has shape \(2,\); it must be \(3,\)"),
     ],
 )
 def test_bad_data_cost_nothing(changes: dict[str, Any], match: str, tmp_path: Path) -> None:
@@ -117,6 +117,9 @@ def test_zero_atoms_of_the_prior_are_floored_aloud(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="1 of 3 atoms of the prior are 0"):
         draws, _ = fitted("q_invariant", tmp_path, prior=torch.tensor([0.5, 0.5, 0.0]))
     assert float(draws.origin.prior[2]) == pytest.approx(1e-6 / 3)
+    assert "1 of 3 atoms of the prior are 0: they are raised to 1e-06/n" in draws.statement.to_markdown()
+    draws, _ = fitted("randomized_response", tmp_path, prior=torch.tensor([0.5, 0.5, 0.0]))
+    assert "raised" not in draws.statement.to_markdown(), "it takes nothing but n from the prior"
 
 
 def test_many_users(tmp_path: Path) -> None:
@@ -128,3 +131,66 @@ def test_many_users(tmp_path: Path) -> None:
     shares = draws.table["category"].value_counts(normalize=True)
     for j, name in enumerate(("tea", "milk", "rum")):
         assert abs(shares[name] - float(mean[j])) < 6 / (2 * u) ** 0.5
+
+
+def test_what_is_released_does_not_depend_on_how_many_were_left_out(tmp_path: Path) -> None:
+    counts = data().counts
+    texts = []
+    for rows in ([0, 2, 3], [0, 1, 2, 3]):
+        names = tuple(data().user_names[row] for row in rows)
+        groups = tuple(data().groups[row] for row in rows)
+        draws, _ = fitted("park", tmp_path, counts=counts[rows], user_names=names, groups=groups)
+        texts.append(draws.statement.to_markdown())
+    assert texts[0] == texts[1]
+
+
+def test_a_second_run_of_one_ledger_states_its_own_cost_and_the_whole_epsilon(tmp_path: Path) -> None:
+    ledger = LocalPlan(epsilon=4.0).open_ledger()
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    for _ in range(2):
+        draws = FITS["park"](data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), ledger=ledger, runtime=runtime)
+    assert draws.statement.epsilon == pytest.approx(4.0)
+    [text] = [text for text in draws.statement.assumptions if "however many users" in text]
+    assert text.startswith("this run costs one user 1 x 2 = 2,")
+    assert "earlier runs comes on top" in text
+
+
+PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
+
+
+@pytest.mark.parametrize(
+    ("plan", "config", "changes", "match"),
+    [
+        ({}, {}, PRIVATE, "prior_epsilon is None and the prior is 'private histogram'"),
+        ({"prior_epsilon": 0.5}, {}, {}, "prior_epsilon is 0.5 and the prior is 'table sales.csv'"),
+        ({"prior_epsilon": 1e-7}, {}, PRIVATE, r"prior_epsilon is 1e-07: it must be a finite number >= 3.4e-05"),
+        ({}, {"density_bounds": (2.0, 3.0)}, {}, r"density_bounds are \(2.0, 3.0\); they must be 0 <= c1 < 1 < c2"),
+        ({}, {"density_bounds": (0.5, float("nan"))}, {}, "density_bounds are"),
+        ({}, {"density_bounds": (0.5,)}, {}, "density_bounds are"),
+        (
+            {"draws": 10**11},
+            {},
+            {},
+            "draws is 100000000000 for 4 users; draws x users must be <= 33554432, so draws <= 8388608",
+        ),
+        ({"draws": MOST_DRAWS // 4 + 1}, {}, {}, "so draws <= 8388608"),
+        ({}, {}, {"counts": torch.zeros(4, 3)}, "counts of all 4 users are 0"),
+        ({}, {}, {"counts": torch.zeros(0, 3), "user_names": (), "groups": ()}, "counts of all 0 users are 0"),
+    ],
+)
+def test_options_are_refused_before_anything_is_charged(
+    plan: dict[str, Any], config: dict[str, Any], changes: dict[str, Any], match: str, tmp_path: Path
+) -> None:
+    given, choices, spend = data(**changes), ParkConfig(**config), LocalPlan(**plan)
+    with pytest.raises(ValueError, match=match):
+        check(given, plan=spend, config=choices)
+    ledger = spend.open_ledger()
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    with pytest.raises(ValueError, match=match):
+        FITS["park"](given, plan=spend, config=choices, ledger=ledger, runtime=runtime)
+    assert ledger.entries() == []
+
+
+def test_a_check_of_good_options_passes() -> None:
+    check(data(), plan=LocalPlan(draws=MOST_DRAWS // 4), config=ParkConfig(density_bounds=(0.5, 2.0)))
+    check(data(**PRIVATE), plan=LocalPlan(prior_epsilon=0.5), config=LocalConfig())

@@ -50,3 +50,12 @@ def test_configs() -> None:
     assert ParkConfig(density_bounds=(0.5, 2.0)).options() == {"floor": 1e-6, "density_bounds": (0.5, 2.0)}
     with pytest.raises(ValueError, match=r"prior_floor is 0.0; it must lie in \(0, 1\)"):
         LocalConfig(prior_floor=0.0)
+
+
+@pytest.mark.parametrize("prior", [None, 0.1, 0.3])
+def test_parts_never_add_up_to_more_than_the_plan(prior: float | None) -> None:
+    for draws in range(1, 60):
+        for epsilon in (0.7, 1.0, 2.2, 3.3):
+            plan = LocalPlan(epsilon=epsilon, draws=draws, prior_epsilon=prior)
+            total = math.fsum([prior or 0.0, plan.per_draw * draws])
+            assert epsilon * (1 - 1e-15) <= total <= epsilon

@@ -32,6 +32,9 @@ def test_ratings_are_summed_over_the_primary_genre(root: Path, version: str) -> 
         assert {GENRES[j]: float(counts[j]) for j in counts.nonzero().flatten()} == EXPECTED[name], "no genre, no count"
     assert users.groups == ("18-24", "50-55", "under 18")
     assert users.skipped == 1
+    for group, skipped in (("18-24", 0), ("25-34", 1)):
+        assert (users.skipped_groups or ()).count(group) == skipped
+    assert load_movielens(data_root=str(root), version=version, age_group="18-24").skipped == 0
 
 
 def test_age_groups_agree_between_the_versions(root: Path) -> None:

@@ -82,8 +82,8 @@ def test_a_damaged_card_is_refused(saved: Path, text: str) -> None:
 
 
 def test_unknown_kinds_and_formats_list_what_can_be_read(saved: Path) -> None:
-    edit(saved, kind="gan")
-    with pytest.raises(ValueError, match=r"format 1 and kind 'gan'; this version reads format 1 and the kinds .*'mixture'"):
+    edit(saved, kind="diffusion")
+    with pytest.raises(ValueError, match=r"format 1 and kind 'diffusion'; this version reads format 1 and the kinds .*'mixture'"):
         load_model(saved)
     edit(saved, kind=["mixture"], format=2)
     with pytest.raises(ValueError, match="has format 2 and kind"):

@@ -5,7 +5,8 @@ import warnings
 import pytest
 import torch
 
-from dpgen.systems.finite.simplex import checked_epsilon, distributions, public_prior
+from dpgen.systems.finite.kernels import MinimaxSampler, RandomizedResponse
+from dpgen.systems.finite.simplex import checked_epsilon, distributions, public_prior, zero_atoms
 
 NAN, INF = float("nan"), float("inf")
 
@@ -76,3 +77,23 @@ def test_bad_priors() -> None:
         public_prior(torch.tensor([0.5, 0.4]))
     with pytest.raises(ValueError, match="floor is 1"):
         public_prior(2, floor=1.0)
+
+
+def test_the_warning_shows_no_lines_of_python() -> None:
+    with pytest.warns(UserWarning, match="1 of 2 atoms") as caught:
+        public_prior(torch.tensor([0.0, 1.0]))
+    shown = warnings.formatwarning(caught[0].message, caught[0].category, caught[0].filename, caught[0].lineno)
+    assert shown.splitlines() == [f"prior:0: UserWarning: {caught[0].message}"]
+
+
+def test_zero_atoms_are_counted() -> None:
+    assert zero_atoms(torch.tensor([0.0, 1e-101, 1.0], dtype=torch.float64)) == 2
+    assert zero_atoms(5) == 0
+    with pytest.raises(ValueError, match="prior has a row whose sum is off"):
+        zero_atoms(torch.tensor([0.0, 0.9]))
+
+
+def test_a_truth_value_is_no_number_of_categories() -> None:
+    for make in (public_prior, lambda prior: MinimaxSampler(1.0, prior), lambda prior: RandomizedResponse(1.0, prior)):
+        with pytest.raises(ValueError, match="prior is True; it must be a distribution"):
+            make(True)

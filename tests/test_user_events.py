@@ -22,7 +22,10 @@ def test_users_with_groups_and_weights(path: str) -> None:
     assert users.groups == ("young", "old")
     assert users.skipped == 1
     assert users.prior is None
-    assert any("2 categories were read from the events" in note for note in users.notes)
+    assert users.notes == ("the categories were read from the events: epsilon does not cover which of them occur",)
+    for only, skipped in (("young", 0), ("old", 1)):
+        part = load_events(path=path, user="user_id", category="site", weight="n", group="age", only_group=only)
+        assert part.skipped == skipped, "c is old"
 
 
 def test_public_categories_need_no_note(path: str, tmp_path: Path) -> None:

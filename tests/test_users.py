@@ -39,6 +39,8 @@ def test_a_group_alone() -> None:
     assert young.user_names == ("bob",)
     assert young.groups == ("young",)
     assert young.prior is not None
+    assert users(skipped=3, skipped_groups=("young", "old", "young")).of_group("young").skipped == 2
+    assert users(skipped=3).of_group("young").skipped == 0, "nobody knows their groups"
     with pytest.raises(ValueError, match="group is 'x': it must be one of old, young"):
         users().of_group("x")
     with pytest.raises(ValueError, match="none: the users have no groups"):
@@ -67,6 +69,7 @@ def test_a_prior_is_renormalised_and_may_have_zeros() -> None:
         ({"categories": ("a", "b", "b")}, "categories names 'b' more than once"),
         ({"groups": ("old",)}, "groups has length 1, there are 2 users"),
         ({"skipped": -1}, "skipped is -1"),
+        ({"skipped": 2, "skipped_groups": ("old",)}, "skipped_groups has length 1, skipped is 2: they must agree"),
         ({"prior_origin": "file"}, "prior is missing but prior_origin is 'file'"),
         ({"prior": torch.ones(3) / 3, "prior_origin": UNIFORM}, "prior is given but prior_origin is 'uniform'"),
         ({"prior": torch.ones(3) / 3, "prior_origin": PRIVATE}, "prior is given but"),

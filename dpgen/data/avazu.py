@@ -96,7 +96,7 @@ def read_clicks(path: str, attribute: str) -> pd.DataFrame:
     if clicks.empty:
         raise ValueError(f"{path} holds no click of a known device")
     events = event_frame({"user": clicks["device_id"], "category": clicks["site_id"]}, source=path)
-    return events.assign(**{attribute: clicks[attribute]})
+    return events.assign(**{attribute: clicks[attribute].str.strip()})
 
 
 def most_clicked(clicks: pd.DataFrame, count: int) -> tuple[str, ...]:
@@ -123,14 +123,16 @@ def users_of_clicks(name: str, clicks: pd.DataFrame, known: Known, *, top_sites:
     if sites is None:
         sites = most_clicked(clicks, top_sites)
         known = Known(prior=known.prior, categories=sites)
-        notes.append(f"the {len(sites)} most clicked sites were chosen on the private clicks: epsilon does not cover this")
+        notes.append(
+            f"the sites (the {top_sites} most clicked, if there are so many) were chosen on the private clicks: epsilon does "
+            "not cover this"
+        )
     kept = frequent(clicks, sites, min_clicks)
     if kept.empty:
         raise ValueError(f"{name} has no device with {min_clicks} clicks on the {len(sites)} sites: lower min_clicks")
-    few = clicks["user"].nunique() - kept["user"].nunique()
-    if few:
-        notes.append(f"{few} devices with fewer than {min_clicks} clicks on the sites were left out: that is not covered")
-    return users_from_events(name, kept, known, source=name, notes=notes)
+    # Whatever the log says: neither whether there are such devices nor how many is public.
+    notes.append(f"devices with fewer than {min_clicks} clicks on the sites are left out: who takes part is not covered")
+    return users_from_events(name, kept, known, source=name, everyone=clicks, notes=notes)
 
 
 def _clicked(part: pd.DataFrame) -> pd.DataFrame:
@@ -147,5 +149,7 @@ def _with_value(clicks: pd.DataFrame, attribute: str, value: str | None, path: s
     kept = clicks[clicks[attribute] == value]
     if kept.empty:
         found = ", ".join(sorted(clicks[attribute].unique(), key=natural_order)[:20])
-        raise ValueError(f"value is {value!r}: {attribute} of {path} has {found}")
+        raise ValueError(
+            f"value is {value!r}: attribute {attribute} of {path} has {found}; take one of these, or another attribute"
+        )
     return kept

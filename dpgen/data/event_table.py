@@ -46,11 +46,12 @@ def read_events(path: str, columns: EventColumns) -> pd.DataFrame:
     """Events of a file as a table with the columns user, category, weight (float64) and, where named, group.
 
     The ending chooses the format: .csv, .tsv, .log or .txt (separated by blanks), each with a header line and plain or
-    .gz; .jsonl (one object a line); .parquet. Names are read as text, so user 007 is not user 7.
+    .gz; .jsonl (one object a line); .parquet. Names are read as text, so user 007 is not user 7; blanks around a name do
+    not count, so " x" is "x".
 
     Raises:
-        ValueError: if the file is missing, empty or unreadable, lacks a column, or an entry is missing, not a number,
-            infinite or negative.
+        ValueError: if the file is missing, empty or unreadable, lacks a column, or an entry is missing, no name (an
+            object, a list, bytes), not a number, infinite or negative.
     """
     wanted = list(columns.named.values())
     repeated = [name for name in wanted if wanted.count(name) > 1]
@@ -65,22 +66,36 @@ def read_events(path: str, columns: EventColumns) -> pd.DataFrame:
 def event_frame(values: dict[str, Any], *, source: str) -> pd.DataFrame:
     """A table of events from columns user, category, group (text) and weight (numbers >= 0, all 1 when not given).
 
+    Blanks around names are taken away: " x" and "x" are one category.
+
     Raises:
         ValueError: naming the column, the row (counted from 1, without the header) and the value that is wrong.
 
     Example:
-        >>> event_frame({"user": ["a", "a"], "category": ["x", "y"]}, source="log").to_numpy().tolist()
+        >>> event_frame({"user": ["a", "a"], "category": ["x", " y"]}, source="log").to_numpy().tolist()
         [['a', 'x', 1.0], ['a', 'y', 1.0]]
     """
     columns = {"user": "all"} | values
     events = pd.DataFrame({m: columns[m] for m in ("user", "category", "group") if m in columns})
     for meaning in events.columns:
-        missing = events[meaning].isna().to_numpy()
-        if missing.any():
-            raise ValueError(f"{source} has no {meaning} in row {int(missing.argmax()) + 1}: every event needs one")
-        events[meaning] = events[meaning].astype(str)
+        events[meaning] = _names(events[meaning], meaning, source)
     events["weight"] = _weights(values["weight"], source) if "weight" in values else 1.0
     return events
+
+
+def _names(values: pd.Series, meaning: str, source: str) -> pd.Series:
+    if values.dtype == object and pd.api.types.infer_dtype(values) not in ("string", "integer"):
+        plain = values.map(lambda value: pd.api.types.is_scalar(value) and not isinstance(value, bytes)).to_numpy(bool)
+        if not plain.all():
+            row = int(plain.argmin())
+            raise ValueError(
+                f"{source} has the {meaning} {str(values.iloc[row])[:40]!r} in row {row + 1}: it must be text or a number"
+            )
+    text = values.astype(str).str.strip()
+    missing = (values.isna() | (text == "")).to_numpy(bool)
+    if missing.any():
+        raise ValueError(f"{source} has no {meaning} in row {int(missing.argmax()) + 1}: every event needs one")
+    return text
 
 
 def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> EventCounts:

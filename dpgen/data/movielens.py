@@ -64,13 +64,13 @@ def load_movielens(
         events,
         known,
         source=str(root / _FOLDERS[version]),
-        all_users=members,
+        everyone=members,
     )
     return users if age_group is None else users.of_group(age_group)
 
 
-def read_movielens(root: Path, version: Version) -> tuple[pd.DataFrame, list[str]]:
-    """Ratings as a table of events (user, category = primary genre, weight = rating, group = age), and all user ids.
+def read_movielens(root: Path, version: Version) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Ratings as a table of events (user, category = primary genre, weight = rating, group = age), and all users.
 
     Raises:
         ValueError: if a file is missing or malformed, or a rating names an unknown user or movie.
@@ -103,7 +103,8 @@ def read_movielens(root: Path, version: Version) -> tuple[pd.DataFrame, list[str
         "group": ratings["user"].map(age),
         "weight": ratings["rating"],
     }
-    return event_frame(columns, source=str(folder)), list(age)
+    members = pd.DataFrame({"user": list(age), "group": list(age.values())})
+    return event_frame(columns, source=str(folder)), event_frame({**members}, source=str(folder))
 
 
 def _known(root: Path, other: Version, *, age_group: str | None, prior: PriorName | None, prior_path: str | None) -> Known:

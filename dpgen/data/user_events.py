@@ -82,7 +82,7 @@ class Known:
             return tuple(self.probabilities), ()
         table = events if self.public is None else self.public
         names = tuple(sorted(set(table["category"]), key=natural_order))
-        note = f"the {len(names)} categories were read from the events: epsilon does not cover which of them occur"
+        note = "the categories were read from the events: epsilon does not cover which of them occur"
         return names, (note,) if self.public is None else ()
 
     def distribution(self, categories: Sequence[str]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def users_from_events(
     known: Known,
     *,
     source: str,
-    all_users: Sequence[str] = (),
+    everyone: pd.DataFrame | None = None,
     notes: Sequence[str] = (),
 ) -> Users:
     """`Users` from a table of `event_frame` and what is known about them.
@@ -112,7 +112,7 @@ def users_from_events(
         events: private events.
         known: categories and prior.
         source: file that error messages name.
-        all_users: users who may have no events; they are counted as skipped then.
+        everyone: all users (columns user and, where there are groups, group), also those without events: they are skipped.
         notes: further sentences for the statement.
 
     Raises:
@@ -120,13 +120,16 @@ def users_from_events(
     """
     categories, read = known.domain(events)
     found = count_events(events, categories, source=source)
+    asked = [part.drop_duplicates("user") for part in (events, everyone) if part is not None]
+    absent = pd.concat(asked).drop_duplicates("user").loc[lambda part: ~part["user"].isin(found.users)]
     return Users(
         name=name,
         counts=torch.from_numpy(found.counts),
         user_names=found.users,
         categories=found.categories,
         groups=found.groups,
-        skipped=len({*all_users, *events["user"].unique()}) - len(found.users),
+        skipped=len(absent),
+        skipped_groups=tuple(absent["group"]) if found.groups is not None else None,
         notes=(*notes, *read),
         **known.distribution(categories),
     )

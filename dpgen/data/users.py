@@ -35,7 +35,8 @@ class Users:
         groups: the public group of each user (age, region), or None.
         prior: PUBLIC distribution over the categories, shape (n,), or None: nothing is known beforehand.
         prior_origin: where the prior comes from, in words; `UNIFORM` or `PRIVATE` exactly when ``prior`` is None.
-        skipped: users that were left out because they have no events.
+        skipped: users that were left out because they have no events, or too few; private, no statement says how many.
+        skipped_groups: the public group of each of them, or None: not known.
         notes: sentences for the privacy statement.
 
     Raises:
@@ -54,6 +55,7 @@ class Users:
     prior: Tensor | None = None
     prior_origin: str = UNIFORM
     skipped: int = 0
+    skipped_groups: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,6 +66,10 @@ class Users:
             raise ValueError(f"groups has length {len(self.groups)}, there are {self.u} users: they must agree")
         if self.skipped < 0:
             raise ValueError(f"skipped is {self.skipped}: it must be >= 0")
+        if self.skipped_groups is not None and len(self.skipped_groups) != self.skipped:
+            raise ValueError(
+                f"skipped_groups has length {len(self.skipped_groups)}, skipped is {self.skipped}: they must agree"
+            )
         if (self.prior is None) != (self.prior_origin in (UNIFORM, PRIVATE)):
             given = "given" if self.prior is not None else "missing"
             raise ValueError(f"prior is {given} but prior_origin is {self.prior_origin!r}: they contradict each other")
@@ -95,7 +101,7 @@ class Users:
         return tuple(sorted(set(self.groups or ()), key=natural_order))
 
     def of_group(self, name: str) -> "Users":
-        """The users of one group.
+        """The users of one group, with the skipped ones that are known to be in it.
 
         Raises:
             ValueError: if there is no such group.
@@ -104,11 +110,14 @@ class Users:
             choices = ", ".join(self.group_names[:20]) or "none: the users have no groups"
             raise ValueError(f"group is {name!r}: it must be one of {choices}")
         rows = [row for row, group in enumerate(self.groups) if group == name]
+        skipped = tuple(group for group in self.skipped_groups or () if group == name)
         return replace(
             self,
             counts=self.counts[rows],
             user_names=tuple(self.user_names[row] for row in rows),
             groups=tuple(name for _ in rows),
+            skipped=len(skipped),
+            skipped_groups=skipped,
         )
 
 

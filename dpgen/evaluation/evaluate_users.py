@@ -30,6 +30,9 @@ NOT_COVERED = (
 MOST_CELLS = 2**24
 """Users times categories that are transformed at a time."""
 
+ROUNDING = 1e-15
+"""What a sum of a few doubles may be off by, relative to its largest term."""
+
 MOST_GROUPS = 24
 """Groups that a picture shows; the table has all of them."""
 
@@ -160,6 +163,9 @@ def users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: pd
         *_markdown(table),
         "",
     ]
+    if users.skipped:
+        count = _counted(users.skipped, "user")
+        lines += [f"{count} without events, or with too few, left out: this number is private.", ""]
     if groups is not None:
         lines += ["## Groups", "", *_markdown(groups), ""]
     return "\n".join([*lines, *_composition(release)])
@@ -170,13 +176,13 @@ def _composition(release: Draws) -> list[str]:
     draws = int(release.table.groupby("user").size().max()) if len(release.table) else 0
     before = max(0.0, statement.epsilon - draws * epsilon)
     more = [k for k in (1, 2, 5, 10, 100) if k != draws]
-    parts = [f"{draws} draws of eps {rounded_up(epsilon)} each"]
+    parts = [f"{_counted(draws, 'draw')} of eps {rounded_up(epsilon)}{' each' if draws > 1 else ''}"]
     if before > 1e-9 * statement.epsilon:
-        parts.append(f"eps {rounded_up(before)} for everything else (the prior)")
+        parts.append(f"eps {_exact(before, of=statement.epsilon)} for everything else (the prior, earlier runs)")
     lines = [
         "## What one user pays",
         "",
-        f"In total **eps = {rounded_up(statement.epsilon)}**: {' and '.join(parts)}. The protected unit is {statement.unit}.",
+        f"In total **eps = {_exact(statement.epsilon)}**: {' and '.join(parts)}. The protected unit is {statement.unit}.",
         "Draws of different users, and so different groups, do not add up: each user's data are in that user's draws only.",
         "Several draws of one user do, and so do people who must be protected together (a household of m pays m times).",
         "",
@@ -185,8 +191,22 @@ def _composition(release: Draws) -> list[str]:
     ]
     for k in sorted({draws, *more} - {0}):
         total = before + k * epsilon
-        lines.append(f"| {k} | {rounded_up(total)} | {rounded_up(2 * total)} |")
+        lines.append(f"| {k} | {_exact(total, of=statement.epsilon)} | {_exact(2 * total, of=statement.epsilon)} |")
     return [*lines, ""]
+
+
+def _exact(epsilon: float, *, of: float = 0.0) -> str:
+    """`rounded_up`, but a sum or difference of doubles that is one of four digits up to their rounding is that one.
+
+    Arguments:
+        of: the largest term.
+    """
+    near = f"{float(f'{epsilon:.4g}'):g}"
+    return near if abs(float(near) - epsilon) <= ROUNDING * max(epsilon, of) else rounded_up(epsilon)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _markdown(table: pd.DataFrame) -> list[str]:

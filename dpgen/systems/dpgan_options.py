@@ -21,13 +21,13 @@ class DPGANConfig:
         loss: "nonsaturating" (no weight clipping, no gradient penalty) or "wgan" (as published, with `weight_clip`).
         weight_clip: critic parameters are kept in [-c, c] after every step; None: not at all. With "wgan" the default
             is 1, for maps that divide by the square root of their fan-in.
-        critic_steps: steps of the critic per step of the generator, each of them paid; 1 as in ordinary GANs looks broken,
-            noisy critics need tens (Bie, Kamath, Zhang 2023).
+        critic_steps: steps of the critic per step of the generator, each of them paid. With much noise tens are better
+            (Bie, Kamath, Zhang 2023); with a fixed number of paid steps the generator then learns less often.
         fakes: generated records per step of either network.
         lr: learning rate of the critic.
         generator_lr: learning rate of the generator.
         average: share of the old value in the running average of generator weights that is released, in [0, 1).
-        clipping: "auto" (normalised gradients) or "fixed".
+        clipping: "fixed" or "auto" (normalised gradients: they hide how sure the critic is, which training needs).
         clip_bound: bound of "fixed".
         micro_batch: most records whose activations are in memory at once.
 
@@ -35,17 +35,17 @@ class DPGANConfig:
     """
 
     network: Literal["mlp", "cnn"] = "mlp"
-    hidden: int = 256
+    hidden: int = 128
     depth: int = 2
-    latent: int = 32
+    latent: int = 16
     loss: Literal["nonsaturating", "wgan"] = "nonsaturating"
     weight_clip: float | None = None
-    critic_steps: int = 20
+    critic_steps: int = 5
     fakes: int = 256
-    lr: float = 2e-2
+    lr: float = 5e-2
     generator_lr: float = 2e-3
     average: float = 0.9
-    clipping: Literal["auto", "fixed"] = "auto"
+    clipping: Literal["auto", "fixed"] = "fixed"
     clip_bound: float = 1.0
     micro_batch: int = 512
 

@@ -3,7 +3,7 @@
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -25,8 +25,8 @@ from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.independent import BinaryRecords, IndependentModel, require_records, truncated
 
-MOST_CELLS = 20
-"""Most columns of a record whose 2^d combinations are kept one by one."""
+MOST_CELLS = 2**16
+"""Most combinations of bits and label that are kept one by one."""
 
 ASSUMPTIONS = (
     "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
@@ -100,7 +100,7 @@ class MWEMConfig:
 
     Arguments:
         domain: "items" keeps one weight per column and answers sums over columns, as Acs et al. 2017 used MWEM; "cells"
-            keeps one weight for every combination of at most 20 columns; "auto": cells up to 12 columns, else items.
+            keeps one weight for every combination of bits and label, at most 65,536; "auto": cells up to 12 columns.
         max_items: largest number of ones of a record that count, the sensitivity of a query on items; of more, those
             that come first in a public random order of the columns. Ignored on cells, where a record counts once.
         queries: number of random queries on items (five length classes up to `longest`).
@@ -218,7 +218,7 @@ def multiplicative_weights(
         sensitivity: Delta, the most that one record changes any query.
     """
     step, open_queries = plan.step_epsilon, np.ones(len(truth), bool)
-    for _ in trange(min(plan.rounds, len(truth)), desc="MWEM", disable=not progress, leave=False):
+    for _ in trange(plan.rounds, desc="MWEM", disable=not progress, leave=False):
         chosen = np.flatnonzero(open_queries)
         weights = selection_weights(np.abs(np.rint(answer()[chosen]) - truth[chosen]), step, sensitivity)
         ledger.charge(pure_event(step), note="selection of a query")
@@ -242,9 +242,9 @@ def fit(
     """
     require_records(records)
     d, k = records.x.shape[1], max(records.n_classes, 1)
-    on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12)
-    if on_cells and d > MOST_CELLS:
-        raise ValueError(f"domain='cells' needs at most {MOST_CELLS} columns, the records have {d}; use domain='items'")
+    on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12 and k * 2**d <= MOST_CELLS)
+    if on_cells and k * 2**d > MOST_CELLS:
+        raise ValueError(f"domain='cells' allows {MOST_CELLS} combinations, {d} columns have {k * 2**d}; use domain='items'")
     run = _Cells(records, config) if on_cells else _Items(records, config, PublicRandomness(runtime.seed))
     source = SecureSource()
     totals = []
@@ -252,6 +252,7 @@ def fit(
         ledger.charge(pure_event(plan.total_epsilon), note=f"noisy {note}")
         totals.append(max(1.0, value + float(source.discrete_laplace(1, scale=most / plan.total_epsilon))))
     run.start(totals[1])
+    plan = replace(plan, rounds=min(plan.rounds, len(run.truth)))  # no query is measured twice
     multiplicative_weights(
         run.truth,
         run.answers,
@@ -287,7 +288,7 @@ class _Weights:
     def start(self, total: float) -> None:
         self.weights = np.full(len(self.histogram), total / len(self.histogram))
         self.total = total
-        self.truth = self.queries @ self.histogram
+        self.truth = (self.queries.astype(np.float64) @ self.histogram).astype(np.int64)
         self.measured: dict[int, float] = {}
 
     def answers(self) -> np.ndarray:
@@ -298,7 +299,7 @@ class _Weights:
         self.measured[query] = value
         for _ in range(1 + self.replays):
             for q, m in self.measured.items():
-                cells = self.queries[q]
+                cells = self.queries[q].astype(bool)
                 error = m - self.weights[cells].sum()
                 self.weights[cells] *= math.exp(max(-30.0, min(30.0, error / (2 * self.total))))
                 self.weights *= self.total / self.weights.sum()
@@ -337,4 +338,4 @@ class _Cells(_Weights):
             for chosen in combinations(range(len(columns)), way)
             for point in np.ndindex(*[k if c == d else 2 for c in chosen])
         ]
-        self.queries, self.sensitivity, self.replays = np.array(rows), 1, config.replays
+        self.queries, self.sensitivity, self.replays = np.array(rows, np.float32), 1, config.replays

@@ -12,7 +12,8 @@ EPSILONS = (1e-6, 100.0)
 """Range of epsilon for which whole-number weights keep the guarantee and lose nothing."""
 
 _SHRINK = 1e-9
-_BISECTIONS, _NEWTON_STEPS = 30, 6
+_BISECTIONS, _NEWTON_STEPS = 32, 6
+_RANGE = 600.0  # nats; no box is wider, and exponentials stay finite
 
 
 def require_epsilon(epsilon: float) -> float:
@@ -88,8 +89,9 @@ class Box:
 def mollified(log_ratio: Tensor, box: Box, masses: Tensor | None = None) -> Tensor:
     r"""The density ratio :math:`\mathrm{clip}(r / C, a, b)` whose mean is 1, row by row.
 
-    It minimises KL(P, Q) over the box when :math:`r = dP / dQ_0`. C is found by a fixed number of bisections and guarded Newton steps;
-    what they leave is made up by a mixture with a constant ratio, so the mean is 1 and the box holds for any input.
+    It minimises KL(P, Q) over the box when :math:`r = dP / dQ_0`. C is found by a fixed number of bisections and
+    guarded Newton steps; what they leave is made up by a mixture with a constant ratio, so the mean is 1 and the box holds
+    for any input.
 
     Arguments:
         log_ratio: (..., m), finite.
@@ -103,6 +105,7 @@ def mollified(log_ratio: Tensor, box: Box, masses: Tensor | None = None) -> Tens
     """
     values = log_ratio.to(torch.float64)
     top = values.amax(-1, keepdim=True)
+    values = values.maximum(top - _RANGE)
     ratio = (values - top).exp()  # <= 1, whatever the inputs
     low = (values.amin(-1, keepdim=True) - top) - math.log(box.high)
     high = torch.full_like(low, -math.log(box.low))

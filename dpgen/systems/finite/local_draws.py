@@ -169,12 +169,12 @@ def _composition(plan: LocalPlan) -> str:
 
 
 def _table(data: UserDistributions, active: Tensor, draws: Tensor) -> pd.DataFrame:
-    rows, k = active.numpy(), draws.shape[0]
+    rows, k = active.cpu().numpy(), draws.shape[0]
     columns: dict[str, Any] = {"user": np.array(data.user_names, dtype=object)[rows].repeat(k)}
     if data.groups is not None:
         columns["group"] = np.array(data.groups, dtype=object)[rows].repeat(k)
     columns["draw"] = np.tile(np.arange(k), int(rows.sum()))
-    columns["category"] = np.array(data.categories, dtype=object)[draws.T.reshape(-1).numpy()]
+    columns["category"] = np.array(data.categories, dtype=object)[draws.T.reshape(-1).cpu().numpy()]
     return pd.DataFrame(columns)
 
 

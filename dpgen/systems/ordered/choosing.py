@@ -16,7 +16,7 @@ $\gamma e^{\epsilon_2 / 2}$.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -63,14 +63,19 @@ class ChoosingPlan:
         """
         if not (0 < epsilon < math.inf and 0 < delta < 0.5):
             raise ValueError(f"epsilon is {epsilon!r} and delta is {delta!r}; choosing needs epsilon > 0 and delta in (0, 0.5)")
-        gamma = min(delta * math.exp(-epsilon / 2), epsilon / 2)
-        rest = epsilon - gamma
-        test_cost, draw_cost = -math.log(2 * delta), 2 * math.log(moved / gamma)
+        log_gamma = min(math.log(delta) - epsilon / 2, math.log(epsilon / 2))
+        rest = epsilon - math.exp(log_gamma)
+        test_cost, draw_cost = -math.log(2 * delta), 2 * (math.log(moved) - log_gamma)
         share = math.sqrt(test_cost) / (math.sqrt(test_cost) + math.sqrt(draw_cost))
         test_rate, draw_rate = share * rest, (1 - share) * rest
         least = max(1.0, size / _LISTED)
         certain = least + _BORDER + draw_cost / draw_rate
         return cls(test_rate, draw_rate, certain + test_cost / test_rate, least, certain)
+
+    def for_size(self, size: float) -> "ChoosingPlan":
+        """The same draw for another public or noisy number of records: what counts is how far Q0 and theta are from tau."""
+        change = max(1.0, size / _LISTED) - self.least
+        return replace(self, least=self.least + change, certain=self.certain + change, threshold=self.threshold + change)
 
     def guarantee(self, moved: int) -> tuple[float, float]:
         """(epsilon, delta) of one draw when a change of the data moves at most `moved` scores."""

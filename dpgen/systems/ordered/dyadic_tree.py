@@ -9,9 +9,11 @@ import numpy.typing as npt
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
 from dpgen.systems.ordered.partition_cdf import gaussian_beside, relation_gaussian
+from dpgen.systems.ordered.public_limits import DEPTH, require_whole
 from dpgen.systems.ordered.sensitivities import cells_l2, tree_l1
 
 Integers = npt.NDArray[np.int64]
@@ -55,8 +57,12 @@ class DyadicTree(OrderedEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.depth <= 22:
-            raise ValueError(f"depth is {self.depth!r}; it must be in [1, 22]")
+        require_whole("depth", self.depth, DEPTH)
+
+    def check(self, N: int, relation: Relation) -> None:
+        """Refuse a budget that no Gaussian noise fits."""
+        if self.delta:
+            gaussian_beside((), self.epsilon, self.delta, relation)
 
     def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""

@@ -1,6 +1,5 @@
 """What the estimators of one column have in common."""
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +9,11 @@ import numpy.typing as npt
 
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.parallel import Relation
 from dpgen.release import PrivacyStatement
 from dpgen.systems.ordered.distribution import OrderedDistribution
 from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.public_limits import require_epsilon
 
 Integers = npt.NDArray[np.int64]
 MOST_VALUES = 2**62
@@ -42,7 +43,7 @@ class OrderedEstimator(ABC):
     """Public choices of an estimator of one column on [0, N), and the share of the budget it may spend.
 
     Arguments:
-        epsilon: this column's budget in nats, > 0.
+        epsilon: this column's budget in nats, in [0.001, 1000].
         delta: this column's delta, in [0, 1).
         size: public number of records; None: known under replace_one, bought or not needed under add_remove.
     """
@@ -52,12 +53,18 @@ class OrderedEstimator(ABC):
     size: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.epsilon, bool) or not 0 < self.epsilon < math.inf:
-            raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number > 0")
+        require_epsilon(self.epsilon)
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta is {self.delta!r}; it must be in [0, 1)")
         if self.size is not None and not 1 <= self.size <= MOST_VALUES:
             raise ValueError(f"size is {self.size!r}; a public number of records must be at least 1")
+
+    def check(self, N: int, relation: Relation) -> None:  # noqa: B027 (nothing to check is the common case)
+        """Refuse what cannot be done on [0, N), before anything is charged; looks at no record.
+
+        Raises:
+            ValueError: naming what is out of its range.
+        """
 
     @abstractmethod
     def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dpgen.systems.ordered.laplace_histogram import MOST_CELLS, LaplaceHistogram
+from dpgen.systems.ordered.laplace_histogram import LaplaceHistogram
+from dpgen.systems.ordered.public_limits import CELLS, require_whole
 
 Integers = npt.NDArray[np.int64]
 
@@ -16,8 +17,7 @@ def equal_edges(N: int, cells: int) -> Integers:
     >>> equal_edges(10, 4).tolist()
     [0, 2, 5, 7, 10]
     """
-    if not 1 <= cells <= MOST_CELLS:
-        raise ValueError(f"cells is {cells!r}; it must be in [1, {MOST_CELLS}]")
+    require_whole("cells", cells, CELLS)
     t = min(cells, N)
     return np.array([N * i // t for i in range(t + 1)], np.int64)
 
@@ -37,6 +37,10 @@ class FixedPartitionHistogram(LaplaceHistogram):
 
     cells: int = 256
     cell_edges: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole("cells", self.cells, CELLS)
 
     def edges(self, N: int) -> Integers:
         """Public cell ends (t + 1,) from 0 to N."""

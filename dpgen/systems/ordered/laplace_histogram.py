@@ -11,12 +11,13 @@ from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.public_limits import CELLS
 from dpgen.systems.ordered.sensitivities import cells_l1
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-MOST_CELLS = 2**24
+MOST_CELLS = CELLS[1]
 
 
 def project_to_simplex(values: Reals, total: float) -> Reals:
@@ -56,6 +57,10 @@ class LaplaceHistogram(OrderedEstimator):
 
     Source: Diakonikolas, Hardt, Schmidt 2015, Theorem 3, with the scale of `noise_scale`.
     """
+
+    def check(self, N: int, relation: Relation) -> None:
+        """Refuse a domain that these cells do not fit."""
+        self.edges(N)
 
     def edges(self, N: int) -> Integers:
         """Public cell ends (m + 1,) from 0 to N."""

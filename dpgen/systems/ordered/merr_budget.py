@@ -10,6 +10,7 @@ Diakonikolas, Hardt and Schmidt (2015), Figure 2, print Laplace(1/(2n)) for the 
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ Composition = Literal["basic", "zcdp"]
 Selection = Literal["choosing", "exponential", "points"]
 
 PUBLISHED_SCALE = 0.5  # of the Laplace noise in Figure 2, in records
+_WIDEST = 2.0**20  # how far, as a factor, the ledger's own accountant may move rho
 
 
 def zcdp_budget(epsilon: float, delta: float) -> float:
@@ -71,6 +73,10 @@ class StepBudget:
     levels: int
     events: tuple[tuple["DpEvent", str], ...]
     published: bool = False
+
+    def for_size(self, size: float) -> "StepBudget":
+        """The same when a public or noisy number of records is known; only choosing looks at it, and for free."""
+        return self if self.choosing is None else replace(self, choosing=self.choosing.for_size(size))
 
     def noise(self, asked: Answers) -> float:
         """Scale (basic) or std (zcdp), in records, of answers of this kind."""
@@ -116,6 +122,7 @@ class StepTerms:
     published: bool = False
 
 
+@lru_cache(maxsize=64)
 def step_budget(terms: StepTerms, *, epsilon: float, delta: float) -> StepBudget:
     """Split (epsilon, delta) evenly over the steps.
 
@@ -123,7 +130,7 @@ def step_budget(terms: StepTerms, *, epsilon: float, delta: float) -> StepBudget
     `zcdp_budget` allows is corrected until the ledger's own accountant finds epsilon.
 
     Raises:
-        ValueError: epsilon, or with zcdp or choosing delta, out of range.
+        ValueError: epsilon, or with zcdp or choosing delta, out of range, or no noise is found for them.
     """
     if terms.composition == "basic":
         return _basic(terms, epsilon, delta)
@@ -133,9 +140,20 @@ def step_budget(terms: StepTerms, *, epsilon: float, delta: float) -> StepBudget
     def excess(some: float) -> float:
         return _cost(_zcdp(claimed, some, delta), terms, delta) - epsilon
 
-    found = (1 - 2e-4) * float(brentq(excess, 0.5 * rho, 3 * rho, xtol=1e-4 * rho, rtol=1e-4))
-    while excess(found) > 0:
-        found *= 0.999
+    low, high = 0.5 * rho, 3 * rho
+    try:
+        while excess(high) < 0 and high < _WIDEST * rho:
+            low, high = high, 2 * high
+        while excess(low) > 0 and low > rho / _WIDEST:
+            low, high = low / 2, low
+        found = (1 - 2e-4) * float(brentq(excess, low, high, xtol=1e-4 * low, rtol=1e-4))
+        while excess(found) > 0:
+            found *= 0.999
+    except (ArithmeticError, ValueError) as error:
+        raise ValueError(
+            f"epsilon is {epsilon:g} and delta is {delta:g}; no noise was found for them with composition 'zcdp': "
+            "take another delta, or composition 'basic'"
+        ) from error
     return _zcdp(terms, found, delta)
 
 

@@ -1,7 +1,7 @@
 """PartitionCDF: a private partition, then private prefix counts at its cell ends; the recommended estimator."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -76,16 +76,26 @@ class PartitionCDF(OrderedEstimator):
                 f"tree_share is {self.tree_share!r} and size_share {self.size_share!r}; both must be > 0, their sum < 1"
             )
 
+    def check(self, N: int, relation: Relation) -> None:
+        """Refuse a budget that no noise fits."""
+        self._noise(relation)
+
+    def _noise(self, relation: Relation) -> tuple[PrivateTree, float]:
+        """The tree, for a threshold that is not known yet, and the noise multiplier of the prefix counts."""
+        tree_epsilon, size_epsilon = self.tree_share * self.epsilon, self.size_share * self.epsilon
+        free = size_is_free(self.size, relation)
+        pure = (tree_epsilon,) if free else (tree_epsilon, size_epsilon)
+        tree = PrivateTree(epsilon=tree_epsilon, threshold=1, relation=relation)
+        return tree, gaussian_beside(pure, self.epsilon, self.delta, relation)
+
     def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
-        relation = ledger.relation
-        tree_epsilon, size_epsilon = self.tree_share * self.epsilon, self.size_share * self.epsilon
-        pure = (tree_epsilon,) if size_is_free(self.size, ledger) else (tree_epsilon, size_epsilon)
-        multiplier = gaussian_beside(pure, self.epsilon, self.delta, relation)
+        relation, size_epsilon = ledger.relation, self.size_share * self.epsilon
+        tree, multiplier = self._noise(relation)
         size = released_size(values, self.size, epsilon=size_epsilon, ledger=ledger, source=source)
-        ledger.charge(pure_event(tree_epsilon), note="partition: tree")
+        ledger.charge(pure_event(tree.epsilon), note="partition: tree")
         ledger.charge(relation_gaussian(multiplier, relation), note="partition: prefix counts")
-        tree = PrivateTree(epsilon=tree_epsilon, threshold=max(1, round(math.sqrt(max(size, 1)) / 2)), relation=relation)
+        tree = replace(tree, threshold=max(1, round(math.sqrt(max(size, 1)) / 2)))
         ends, below = tree.leaves(values, N=N, source=source)
         known = relation == "replace_one"  # then all records lie below N, and the last prefix count needs no noise
         if known and len(ends) == 1:

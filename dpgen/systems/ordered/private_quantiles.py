@@ -13,6 +13,7 @@ from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.selection import exponential_mechanism
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
+from dpgen.systems.ordered.public_limits import LEVELS, require_whole
 from dpgen.systems.ordered.sensitivities import records_moved
 
 Integers = npt.NDArray[np.int64]
@@ -37,8 +38,7 @@ class PrivateQuantiles(OrderedEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.levels <= 16:
-            raise ValueError(f"levels is {self.levels!r}; it must be in [1, 16]")
+        require_whole("levels", self.levels, LEVELS)
 
     def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""

@@ -17,6 +17,7 @@ Words = npt.NDArray[np.uint64]
 
 _compile = numba.njit(nogil=True, cache=True)
 _FIRST_COINS = 1024
+_SCALES = (0.01, 1e6)  # that `reach_thresholds` takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,9 @@ class PrivateTree:
             raise ValueError(f"threshold is {self.threshold!r}; it must be in [1, 2^40]")
         if self.noise_scale is None:
             object.__setattr__(self, "noise_scale", tree_path_loss(self.relation) / self.epsilon)
+            loss, (low, high) = tree_path_loss(self.relation), _SCALES
+            if not low <= loss / self.epsilon <= high:
+                raise ValueError(f"epsilon is {self.epsilon!r}; that of a tree must be in [{loss / high:g}, {loss / low:g}]")
 
     @property
     def decay(self) -> int:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.sensitivities import size_l1
 
 if TYPE_CHECKING:
@@ -15,14 +16,13 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 
 
-def size_is_free(size: int | None, ledger: "Ledger") -> bool:
+def size_is_free(size: int | None, relation: Relation) -> bool:
     """Whether the number of records costs nothing: it was given, or the relation keeps it.
 
-    >>> from dpgen.privacy.ledger import Ledger
-    >>> size_is_free(None, Ledger(None, delta=1e-6)), size_is_free(1000, Ledger(None, delta=1e-6))
+    >>> size_is_free(None, "add_remove"), size_is_free(1000, "add_remove")
     (False, True)
     """
-    return size is not None or size_l1(ledger.relation) == 0
+    return size is not None or size_l1(relation) == 0
 
 
 def released_size(values: Integers, size: int | None, *, epsilon: float, ledger: "Ledger", source: SecureSource) -> float:

@@ -1,0 +1,39 @@
+"""What public choices of the ordered family may be: numbers that plans, configurations and estimators check alike."""
+
+EPSILON = (1e-3, 1e3)
+"""Of one column: every noise scale of every method can be drawn exactly in this range."""
+
+DELTA_BELOW = 0.5
+STEPS = (1, 10_000)
+CELLS = (1, 2**24)
+DEPTH = (1, 22)
+LEVELS = (1, 16)
+
+_ROUNDING = 1e-9  # shares of a budget at the end of the range are rounded
+
+
+def require_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that no noise can be scaled to.
+
+    Raises:
+        ValueError: not a number in `EPSILON`.
+
+    >>> require_epsilon(1.0)
+    """
+    low, high = EPSILON
+    wide = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if not (wide and low * (1 - _ROUNDING) <= epsilon <= high * (1 + _ROUNDING)):
+        raise ValueError(f"epsilon is {epsilon!r}; it must be in [{low:g}, {high:g}] for each column")
+
+
+def require_whole(name: str, value: int, limits: tuple[int, int]) -> None:
+    """Refuse what is no whole number within limits.
+
+    Raises:
+        ValueError: naming the argument, its value and the range.
+
+    >>> require_whole("depth", 12, DEPTH)
+    """
+    low, high = limits
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} is {value!r}; it must be in [{low}, {high}]")
