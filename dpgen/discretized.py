@@ -1,12 +1,12 @@
 """Public grids of ordered values: decimals, floats, dates, integers and categories to integers in [0, N) and back."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import cached_property
-from math import lcm
 from typing import Any, Literal
 
 import numpy as np
@@ -14,18 +14,22 @@ import numpy.typing as npt
 import pandas as pd
 
 Integers = npt.NDArray[np.int64]
+Encoded = tuple[Integers, npt.NDArray[np.bool_]]
 MOST_CELLS = 2**62
 _ARROW_SCALE = 18
 _NANOSECOND = Fraction(1, 10**9)
+_DAY = 86_400
+_DECIMAL = 1e-3  # of a unit: floats this dense are read as the decimals that they were written as
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscretizedColumn:
     r"""A public grid :math:`low + i \cdot resolution`, :math:`i = 0 \ldots N - 1`, both ends included.
 
-    Values are rounded to the nearest point of the grid. Arithmetic is exact: 18 digits survive when they arrive as
-    integers, `Decimal` or text (a float64 holds 15). Bounds, resolution and categories must be public: they may not be
-    read from the records.
+    Values are rounded to the nearest point of the grid, halves up; those from the last point to `high` go to it, and only
+    what is below `low` or above `high` is outside. On a grid of whole days `high` is the whole day. Arithmetic is exact:
+    18 digits survive when they arrive as integers, `Decimal` or text (a float64 holds 15). Bounds, resolution and
+    categories must be public: they may not be read from the records.
 
     Arguments:
         kind: "number", "date" (datetime64 or ISO text, UTC) or "category" (an ordered list of names).
@@ -92,9 +96,17 @@ class DiscretizedColumn:
         return int((self._exact("high", self.high) - self._start) / self._step) + 1
 
     @cached_property
+    def _last(self) -> Fraction:
+        """The largest value inside: `high`, and on a grid of whole days all of that day."""
+        high = self._exact("high", self.high)
+        if self.kind == "date" and self._step % _DAY == 0 and high % _DAY == 0:
+            return high + _DAY - _NANOSECOND
+        return high
+
+    @cached_property
     def _units(self) -> tuple[int, int, int]:
         """Denominator q of one unit, the start and the step in units: grid points are (start + i step) / q."""
-        q = lcm(self._start.denominator, self._step.denominator)
+        q = math.lcm(self._start.denominator, self._step.denominator)
         return q, int(self._start * q), int(self._step * q)
 
     # -- values to integers ------------------------------------------------------------------------------------------
@@ -114,7 +126,7 @@ class DiscretizedColumn:
             )
         return indices
 
-    def encode_clamped(self, values: Any) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def encode_clamped(self, values: Any) -> Encoded:
         """Grid index of each value, those outside the bounds moved to the nearer end, and which ones those were (n,)."""
         if self.kind == "category":
             return self._encode_names(values)
@@ -123,15 +135,16 @@ class DiscretizedColumn:
             raise ValueError(f"values have shape {array.shape}; they must be one column (n,)")
         if self.kind == "date":
             array = _nanoseconds(array)
-            q, start, step = self._units
-            return self._from_units(array, 10**9, q, start, step)
-        if array.dtype.kind in "bui":
-            return self._from_units(array, 1, *self._units)
+            return self._from_units(array, 10**9)
+        if array.dtype.kind in "ui":
+            return self._from_units(array, 1)
+        if array.dtype.kind == "b":
+            return self._from_units(array.astype(np.int64), 1)
         if array.dtype.kind == "f":
-            return self._from_floats(array.astype(np.float64, copy=False))
+            return self._from_floats(array)
         return self._from_text(array)
 
-    def _encode_names(self, values: Any) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _encode_names(self, values: Any) -> Encoded:
         names = pd.Index(self.categories)
         indices = names.get_indexer(pd.Index(np.asarray(values, dtype=object)).map(str)).astype(np.int64)
         if (indices < 0).any():
@@ -139,71 +152,67 @@ class DiscretizedColumn:
             raise ValueError(f"value {values[row]!r} in row {row + 1} is none of the {self.size} public categories")
         return indices, np.zeros(len(indices), bool)
 
-    def _from_units(self, whole: npt.NDArray[Any], per: int, q: int, start: int, step: int) -> Any:
+    def _from_units(self, whole: npt.NDArray[Any], per: int) -> Encoded:
         """Values `whole / per` to indices; Python's big integers only where int64 could overflow."""
-        if per == q == 1 and abs(start) < 2**62 and step < 2**61:
-            if whole.dtype == np.uint64:
-                outside = (whole < np.uint64(max(start, 0))) | (whole > np.uint64(max(start + (self.size - 1) * step, 0)))
-                clipped = np.clip(whole, np.uint64(max(start, 0)), np.uint64(max(start + (self.size - 1) * step, 0)))
-                return (clipped.astype(np.int64) - start + step // 2) // step, outside
-            last = start + (self.size - 1) * step
-            signed = whole.astype(np.int64, copy=False)
-            outside = (signed < start) | (signed > last + step // 2)
-            return self._steps(np.clip(signed, start, last) - start, step), outside
-        if whole.size == 0:
-            return np.empty(0, np.int64), np.empty(0, bool)
-        if self._fits(int(whole.min()) * q // per - 1, int(whole.max()) * q // per + 1, start) and q % per == 0:
-            units = whole.astype(np.int64) * (q // per) - start
-            return self._clamped_steps(units, step)
-        exact = [(Fraction(int(v), per) * q - start) / step for v in whole]
-        return self._rounded(exact)
+        first, last = math.ceil(self._start * per), math.floor(self._last * per)
+        below, above = np.asarray(whole < first), np.asarray(whole > last)
+        q, start, step = self._units
+        fine = math.lcm(q, per)
+        times, origin, width = fine // per, start * (fine // q), step * (fine // q)
+        if max(abs(first * times), abs(last * times), abs(origin), (last - first) * times) >= 2**62:
+            return self._indices([Fraction(int(v), per) for v in whole]), below | above
+        if whole.dtype == np.uint64:
+            whole = np.minimum(whole, np.uint64(2**63 - 1))
+        indices = self._nearest(np.clip(whole.astype(np.int64, copy=False), first, last) * times - origin, width)
+        indices[below], indices[above] = 0, self.size - 1  # the whole number next to a bound may be cells away from it
+        return indices, below | above
 
-    @staticmethod
-    def _fits(least: int, most: int, start: int) -> bool:
-        return max(abs(least), abs(most)) + abs(start) < 2**62
+    def _nearest(self, units: Integers, step: int) -> Integers:
+        """Index of the nearest grid point, halves up, of whole units after the first one; the last cell takes the rest."""
+        return (units if step == 1 else (units + step // 2) // step).clip(0, self.size - 1)
 
-    def _steps(self, units: Integers, step: int) -> Integers:
-        return units if step == 1 else np.minimum((units + step // 2) // step, self.size - 1)
-
-    def _clamped_steps(self, units: Integers, step: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        last = (self.size - 1) * step
-        outside = (units < 0) | (units > last + step // 2)
-        return self._steps(np.clip(units, 0, last), step), outside
-
-    def _from_floats(self, values: npt.NDArray[np.float64]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _from_floats(self, values: npt.NDArray[Any]) -> Encoded:
         if not np.isfinite(values).all():
             row = int((~np.isfinite(values)).argmax())
             raise ValueError(f"value {values[row]} in row {row + 1} is not finite: remove or replace missing values first")
+        with np.errstate(over="ignore"):  # a float16 cannot hold every bound
+            low, high = values.dtype.type(float(self._start)), values.dtype.type(float(self._last))
+        outside = (values < low) | (values > high)
+        inside = np.clip(values, low, high).astype(np.float64)
         q, start, step = self._units
-        low, high = float(self._start), float(self._start + (self.size - 1) * self._step)
-        outside = (values < low - 1e-12 * abs(low)) | (values > high + float(self._step) / 2 + 1e-12 * abs(high))
-        inside = np.clip(values, low, high)
-        if (abs(low) + abs(high)) * q + abs(start) >= 2**62:
-            return self._rounded([(Fraction(v) * q - start) / step for v in inside.tolist()])[0], outside
+        if (abs(float(low)) + abs(float(high))) * q + abs(start) >= 2**62:
+            return self._indices([Fraction(v) for v in inside.tolist()]), outside
         # The whole part times q is exact in int64; only the fraction is rounded, once.
         whole = np.floor(inside)
-        units = whole.astype(np.int64) * q + np.rint((inside - whole) * q).astype(np.int64) - start
-        return self._clamped_steps(units, step)[0], outside
+        rest = (inside - whole) * q
+        slack = 4 * float(np.finfo(values.dtype).eps) * (abs(inside) * q + 1)
+        if slack.max(initial=0.0) < _DECIMAL:  # 0.15 stands for the decimal, which is half a step of 0.1
+            halves = np.rint(2 * rest) / 2
+            rest = np.where(abs(rest - halves) <= slack, halves, rest)
+        units = np.floor(rest)
+        if step % 2:  # cells of an odd number of units end between two units
+            units += rest - units >= 0.5
+        return self._nearest(whole.astype(np.int64) * q + units.astype(np.int64) - start, step), outside
 
-    def _from_text(self, values: npt.NDArray[Any]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _from_text(self, values: npt.NDArray[Any]) -> Encoded:
         q, start, step = self._units
         digits = len(str(q)) - 1
-        if q == 10**digits and digits <= _ARROW_SCALE and step < 2**31:
-            units = _decimal_units(values, digits)
-            if units is not None and abs(start) < 2**61:
-                return self._clamped_steps(units - start, step)
+        if q == 10**digits and digits <= _ARROW_SCALE and step < 2**31 and abs(start) < 2**61:
+            found = _decimal_units(values, digits, (self.low, self.high), halves_up=step % 2 == 1)
+            if found is not None:
+                units, outside = found
+                return self._nearest(units - start, step), outside
         exact = []
         for row, value in enumerate(values.tolist()):
             try:
-                exact.append((Fraction(Decimal(value if isinstance(value, Decimal) else str(value))) * q - start) / step)
+                exact.append(Fraction(Decimal(value if isinstance(value, Decimal) else str(value))))
             except (InvalidOperation, ValueError, OverflowError):
                 raise ValueError(f"value {str(value)[:40]!r} in row {row + 1} is not a finite number") from None
-        return self._rounded(exact)
+        return self._indices(exact), np.array([not self._start <= x <= self._last for x in exact], bool)
 
-    def _rounded(self, exact: list[Fraction]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _indices(self, exact: list[Fraction]) -> Integers:
         last, half = self.size - 1, Fraction(1, 2)
-        outside = np.array([x < 0 or x > last + half for x in exact], bool)
-        return np.array([min(max(int(x + half), 0), last) for x in exact], np.int64), outside
+        return np.array([min(max(math.floor((x - self._start) / self._step + half), 0), last) for x in exact], np.int64)
 
     # -- integers to values ------------------------------------------------------------------------------------------
 
@@ -285,24 +294,30 @@ def _dtype_of(values: Any) -> Any:
     return None if not isinstance(first, datetime) else "datetime64[ns]"
 
 
-def _decimal_units(values: npt.NDArray[Any], digits: int) -> Integers | None:
-    """Decimal numbers times 10^digits as int64, rounded half up; None where Arrow's 38 digits do not hold them."""
-    import pyarrow
-    import pyarrow.compute
+def _decimal_units(values: npt.NDArray[Any], digits: int, bounds: tuple[str, str], *, halves_up: bool) -> Encoded | None:
+    """Decimal numbers times 10^digits as int64, rounded half up or down, and which are out of bounds.
 
+    None where Arrow's 38 digits do not hold them.
+    """
+    import pyarrow
+    import pyarrow.compute as compute
+
+    kind = pyarrow.decimal128(38, _ARROW_SCALE)
     try:
         text = [str(value) if isinstance(value, Decimal) else value for value in values.tolist()]
-        numbers = pyarrow.array(text, pyarrow.string()).cast(pyarrow.decimal128(38, _ARROW_SCALE))
-        rounded = pyarrow.compute.round(numbers, ndigits=digits, round_mode="half_towards_infinity")
+        numbers = pyarrow.array(text, pyarrow.string()).cast(kind)
+        low, high = (pyarrow.scalar(Decimal(bound), kind) for bound in bounds)
+        outside = compute.or_(compute.less(numbers, low), compute.greater(numbers, high))
+        rounded = compute.round(numbers, ndigits=digits, round_mode="half_up" if halves_up else "down")
         fixed = rounded.cast(pyarrow.decimal128(38, digits))
     except (pyarrow.ArrowException, TypeError):
         return None
     if fixed.null_count:
         return None
     words = np.frombuffer(fixed.buffers()[1], np.int64).reshape(-1, 2)[fixed.offset : fixed.offset + len(fixed)]
-    low, high = words[:, 0], words[:, 1]
-    inside = (high == low >> 63) & (np.abs(low) < 2**61)  # the high word only repeats the sign
-    return low.copy() if inside.all() else None
+    last, first = words[:, 0], words[:, 1]
+    whole = (first == last >> 63) & (last > -(2**61)) & (last < 2**61)  # the high word only repeats the sign
+    return (last.copy(), outside.to_numpy(zero_copy_only=False)) if whole.all() else None
 
 
 def _nanoseconds(values: npt.NDArray[Any]) -> Integers:

@@ -278,3 +278,20 @@ def round_bits(mean: Tensor, rounding: Rounding, generator: torch.Generator) -> 
     if rounding == "threshold":
         return (mean > 0.5).to(torch.uint8)
     return (torch.rand(mean.shape, generator=generator) < mean.cpu()).to(torch.uint8)
+
+
+def draw_components(weights: Tensor, n: int, chosen: Sequence[int] | None, generator: torch.Generator) -> Tensor:
+    """Components (n,) drawn by weight, of those in `chosen` if given.
+
+    Raises:
+        ValueError: n below 0, or a component that is not there.
+    """
+    k = len(weights)
+    if n < 0:
+        raise ValueError(f"n must be at least 0, got {n}")
+    allowed = list(range(k)) if chosen is None else list(chosen)
+    if not allowed or not all(0 <= c < k for c in allowed):
+        raise ValueError(f"clusters must be a non-empty list of numbers in [0, {k}), got {allowed}")
+    masked = torch.zeros(k, dtype=torch.float64)
+    masked[allowed] = weights[allowed].double() + 1e-12
+    return torch.multinomial(masked, n, replacement=True, generator=generator) if n else torch.zeros(0, dtype=torch.int64)

@@ -58,8 +58,8 @@ def test_clipped_rows_never_exceed_one_and_short_rows_are_kept() -> None:
     u = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [1e20, 1e20]])
     rows = clipped(u)
     assert float(rows.norm(dim=1).max()) <= 1.0
-    assert torch.allclose(rows[1], u[1])
-    assert torch.equal(rows[2], u[2])
+    assert torch.allclose(rows[1], u[1].double(), atol=2.0**-18)
+    assert not rows[2].any()
 
 
 def test_the_triangle_is_an_isometry() -> None:
@@ -128,7 +128,7 @@ class Release:
         return triangle(release_grams(sums, border=border, noise_multiplier=1.0, source=self.source))[0]
 
 
-WORST = torch.tensor([[0.6, 0.8]])
+WORST = torch.tensor([[1.0, 0.0]])
 
 
 def test_the_release_costs_what_it_claims_and_not_much_less() -> None:

@@ -12,7 +12,6 @@ from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.release import load_model
 from dpgen.runtime import Runtime
 from dpgen.systems.independent import (
-    IndependentModel,
     MarginalsConfig,
     MarginalsPlan,
     fit,
@@ -100,25 +99,12 @@ def test_under_a_small_budget_there_is_noise():
     assert float((model.probabilities[0] - records.x.double().mean(0)).abs().mean()) > 0.02
 
 
-def test_samples_of_chosen_rows_and_none():
-    model = IndependentModel(torch.tensor([[1.0], [0.0]]), torch.tensor([3.0, -1.0]), statement=tiny.statement(), labelled=True)
-    assert model.size == 3
-    assert model.sample(5, clusters=[1]).labels.tolist() == [1] * 5
-    assert model.sample(0).x.shape == (0, 1)
-    with pytest.raises(ValueError, match="n must be at least 0"):
-        model.sample(-1)
-    with pytest.raises(ValueError, match=r"numbers in \[0, 2\)"):
-        model.sample(1, clusters=[2])
-
-
 @pytest.mark.parametrize(
     ("make", "match"),
     [
         (lambda: MarginalsPlan(epsilon=0.0), "epsilon is 0.0"),
         (lambda: MarginalsPlan(delta=0.0), "delta is 0; it must lie in"),
         (lambda: MarginalsConfig(max_items=0), "max_items must be at least 1"),
-        (lambda: IndependentModel(torch.zeros(2, 3), torch.zeros(3), statement=tiny.statement()), "must be .k, d. and .k,"),
-        (lambda: IndependentModel(torch.full((1, 1), 1.5), torch.zeros(1), statement=tiny.statement()), "must lie in"),
     ],
 )
 def test_bad_options_are_refused(make, match):

@@ -13,7 +13,7 @@ import torch
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import load_model
 from dpgen.runtime import Runtime
-from dpgen.systems.independent import IndependentModel
+from dpgen.systems.gaussian.product_mixture import ProductMixture
 from dpgen.systems.mwem import JointModel, MWEMConfig, MWEMPlan, _Cells, _Items, fit, selection_weights
 
 QUIET = Runtime(progress_bar=False)
@@ -128,7 +128,7 @@ def test_on_items_it_answers_sums_better_than_it_began():
     plan = MWEMPlan(epsilon=20.0, rounds=30)
     config = MWEMConfig(domain="items", max_items=30, queries=200)
     model = fit(data, plan=plan, config=config, ledger=plan.open_ledger(), runtime=QUIET)
-    assert isinstance(model, IndependentModel)
+    assert isinstance(model, ProductMixture)
     flat = float((p.mean() - p).abs().mean())
     assert float((model.probabilities[0] - p).abs().mean()) < 0.6 * flat
 

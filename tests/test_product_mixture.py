@@ -7,8 +7,8 @@ import pytest
 import tiny
 import torch
 
-from dpgen.release import load_model
-from dpgen.systems.gaussian.product_mixture import ProductMixture, draw_components
+from dpgen.release import draw_components, load_model
+from dpgen.systems.gaussian.product_mixture import ProductMixture
 
 P = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.3, 1.0]])
 

@@ -12,7 +12,7 @@ VALUES = np.arange(1000)
 
 def test_replace_one_knows_the_number() -> None:
     ledger = Ledger(Budget(1.0, 1e-6), relation="replace_one")
-    assert size_is_free(None, ledger)
+    assert size_is_free(None, ledger.relation)
     assert released_size(VALUES, None, epsilon=0.1, ledger=ledger, source=SecureSource()) == 1000
     assert ledger.epsilon() == 0
     with pytest.raises(ValueError, match="size is 999; under replace_one the number of records is public and is 1000"):

@@ -61,8 +61,8 @@ def test_coordinates_have_norm_one_on_average_and_go_back(power: float) -> None:
     found, x = subspace(1e-5, power), records()
     u = found.project(x)
     assert float(u.square().sum(1).mean()) == pytest.approx(1.0, rel=0.01)
-    back = found.place(u) - found.mean.float()
-    assert torch.allclose(back @ found.axes.float(), (x - found.mean.float()) @ found.axes.float(), atol=1e-5)
+    back = found.place(u) - found.mean
+    assert torch.allclose(back @ found.axes, (x.double() - found.mean) @ found.axes, atol=1e-5)
 
 
 def test_noise_alone_stays_below_the_edge() -> None:

@@ -19,7 +19,13 @@ _SHADES = 12
 
 
 def densities_figure(
-    densities: Mapping[str, Tensor], rule: Quadrature, path: Path, *, points: Tensor | None = None, per_row: int = _PER_ROW
+    densities: Mapping[str, Tensor],
+    rule: Quadrature,
+    path: Path,
+    *,
+    points: Tensor | None = None,
+    per_row: int = _PER_ROW,
+    title: str = "",
 ) -> Path:
     """Log densities (m,) at the nodes of a rule, by name: one set of axes in 1-D, a panel each in 2-D.
 
@@ -29,6 +35,7 @@ def densities_figure(
         path: file to write.
         points: (n, d) drawn over them: ticks at the foot in 1-D, dots in the last panel in 2-D.
         per_row: panels in a row.
+        title: of the whole picture.
 
     Raises:
         ValueError: nothing to show.
@@ -36,9 +43,11 @@ def densities_figure(
     if not densities:
         raise ValueError("densities is empty: there is nothing to show")
     if len(rule.bounds) == 1:
-        return _curves(densities, rule, path, points)
+        return _curves(densities, rule, path, points, title)
     rows, columns = math.ceil(len(densities) / per_row), min(len(densities), per_row)
-    figure = _figure(1.9 * columns, 2.1 * rows)
+    figure = _figure(1.9 * columns, 2.1 * rows + (0.3 if title else 0.0))
+    if title:
+        figure.suptitle(title, fontsize=8)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, (name, log_density) in zip(panels, densities.items()):
         show_density(panel, log_density, rule)
@@ -59,9 +68,10 @@ def show_density(axes: "Axes", log_density: Tensor, rule: Quadrature) -> None:
     axes.set(xticks=[], yticks=[], aspect="equal")
 
 
-def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, points: Tensor | None) -> Path:
+def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, points: Tensor | None, title: str) -> Path:
     figure = _figure(6.0, 3.8)
     axes = figure.add_subplot()
+    axes.set_title(title, fontsize=8)
     nodes, shown = rule.axes[0], torch.zeros(rule.per_axis, dtype=torch.bool)
     for number, (name, log_density) in enumerate(densities.items()):
         density = log_density.exp()

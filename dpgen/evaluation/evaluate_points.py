@@ -31,6 +31,7 @@ NOT_COVERED = (
 """What a statement says about the files of an evaluation."""
 
 _NODES = {1: 6001, 2: 241}
+_MOST_NODES = 2**18  # of a rule that has whole nodes in every cell of a lattice
 _REACH = 8.0
 _PUBLIC_POINTS = 2**16
 _SYNTHETIC = 10_000
@@ -56,19 +57,21 @@ def privacy_model(statement: PrivacyStatement) -> str:
 def evaluate_points(release: Release, points: Points, *, seed: int) -> Evaluation:
     """Scores against the exact target where there is one, else against the test points, and pictures in 1-D and 2-D.
 
-    Integrals are by quadrature up to two dimensions, beyond by 2^16 public points of the reference. The reference Q0 alone
-    is the baseline of every score, the target itself is "real"; the best that the release's box allows has a score of its own.
+    Integrals are by quadrature up to two dimensions, beyond (or with more cells than nodes are affordable) by 2^16 public
+    points of the reference. The reference Q0 alone is the baseline of every score, the target itself is "real"; the best that
+    the release's box allows has a score of its own. Scores that look at private data say so in their names.
 
-    Files: certificates.csv (where the sampler has some), density.png, and samples.csv of a released model.
+    Files: certificates.csv (where the sampler has some), samples.csv of a released model, and density.png; where that shows
+    the density behind private draws, its title says so, and for real points its name is private_density.png.
 
     Raises:
         ValueError: the release shows no density to evaluate.
     """
     view = _view(release, points, seed)
-    scores = view.exact_scores() if points.target is not None and points.d <= 2 else view.test_scores()
+    scores = view.exact_scores() if points.target is not None and view.rule is not None else view.test_scores()
     pictures: dict[str, Callable[[Path], object]] = {}
     if view.rule is not None:
-        pictures["density.png"] = view.picture
+        pictures["private_density.png" if view.private and points.target is None else "density.png"] = view.picture
     rows: list[dict[str, Any]] = getattr(getattr(release, "origin", None), "certificates", list)()
     if rows:
         pictures["certificates.csv"] = lambda path: write_certificates(rows, path)
@@ -91,6 +94,7 @@ class _View:
 
     def __init__(self, points: Points, name: str, nodes: Tensor, log_volume: Tensor, rule: Quadrature | None) -> None:
         self.points, self.name, self.nodes, self.log_volume, self.rule = points, name, nodes, log_volume, rule
+        self.private = False  # whether the density itself must not leave this machine
         self.box: tuple[float, float] | None = None
         self.draws: Tensor | None = None
 
@@ -118,33 +122,34 @@ class _View:
         return [*scores, self._score("mode coverage", covered, most, least)]
 
     def test_scores(self) -> list[Score]:
-        scores = [
-            self._score(
-                "negative log-likelihood of test points, nats",
-                -float(self.test_q.mean()),
-                None,
-                -float(self.test_q0.mean()),
-                "lower",
-            )
-        ]
+        nll, start = -float(self.test_q.mean()), -float(self.test_q0.mean())
+        scores = [self._score("negative log-likelihood of test points, nats", nll, None, start, "lower", private=True)]
         covered = []
         for at_nodes, at_test in ((self.log_q, self.test_q), (self.log_q0, self.test_q0)):
             threshold = dense_threshold(at_nodes, at_nodes + self.log_volume)
             covered.append(float((at_test >= threshold).to(torch.float64).mean()))
-        scores.append(self._score("mode coverage of test points", covered[0], None, covered[1]))
+        scores.append(self._score("mode coverage of test points", covered[0], None, covered[1], private=True))
         return scores
 
     def _score(
-        self, measure: str, value: float, real: float | None, chance: float, better: Literal["higher", "lower"] = "higher"
+        self,
+        measure: str,
+        value: float,
+        real: float | None,
+        chance: float,
+        better: Literal["higher", "lower"] = "higher",
+        *,
+        private: bool = False,
     ) -> Score:
-        return Score(f"{measure} [{self.name}]", value, real=real, chance=chance, better=better, baseline="Q0 alone")
+        mark = " (private)" if private or self.private else ""
+        return Score(f"{measure}{mark} [{self.name}]", value, real=real, chance=chance, better=better, baseline="Q0 alone")
 
     def picture(self, path: Path) -> None:
         assert self.rule is not None
-        shown = {"Q0": self.log_q0, self.name: self.log_q}
+        shown = {"Q0": self.log_q0, f"law behind {self.name}" if self.private else self.name: self.log_q}
         if self.points.target is not None:
             shown = {"target": self.rule.normalised(self.points.target.log_prob(self.nodes)), **shown}
-        densities_figure(shown, self.rule, path, points=self.draws)
+        densities_figure(shown, self.rule, path, points=self.draws, title=_MARK if self.private else "")
 
 
 def _view(release: Release, points: Points, seed: int) -> _View:
@@ -154,6 +159,7 @@ def _view(release: Release, points: Points, seed: int) -> _View:
         reference = origin.reference
         nodes, log_volume, rule = _nodes(points, reference, origin, seed)
         view = _View(points, name, nodes, log_volume, rule)
+        view.private = True
         view.set_densities(lambda x: reference.log_prob(x) + origin.log_ratio(x), reference.log_prob)
         if hasattr(origin, "box"):
             view.box = (origin.box.low, origin.box.high)
@@ -210,7 +216,8 @@ class _Uniform:
 
 def _nodes(points: Points, reference: Any, origin: Any, seed: int) -> tuple[Tensor, Tensor, Quadrature | None]:
     """Nodes (m, d), the logarithm of their volumes (m,) or (), and the rule in one and two dimensions."""
-    if points.d > 2:
+    lattice = getattr(origin, "lattice", None)
+    if points.d > 2 or (lattice is not None and lattice.per_axis**points.d > _MOST_NODES):
         nodes = reference.sample(_PUBLIC_POINTS, generator=torch.Generator().manual_seed(seed))
         return nodes, -reference.log_prob(nodes) - math.log(len(nodes)), None
     bounds = getattr(reference, "bounds", None)
@@ -221,7 +228,6 @@ def _nodes(points: Points, reference: Any, origin: Any, seed: int) -> tuple[Tens
             low, high = torch.stack([bounds, points.bounds]).unbind(2)
             bounds = torch.stack([low.amin(0), high.amax(0)], 1)
     per_axis = _NODES[points.d]
-    lattice = getattr(origin, "lattice", None)
     if lattice is not None:  # whole nodes in every cell: the density jumps between them
         per_axis = lattice.per_axis * math.ceil(per_axis / lattice.per_axis)
     rule = Quadrature(bounds, per_axis)

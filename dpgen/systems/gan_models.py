@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpgen.nets.gan import Generator
-from dpgen.release import PublicModel, RecordModel, Rounding, Samples, round_bits
+from dpgen.release import PublicModel, RecordModel, Rounding, Samples, draw_components, round_bits
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.continuous.bernstein import PointSamples
 
@@ -73,15 +73,8 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
         clusters: Sequence[int] | None = None,
         rounding: Rounding = "bernoulli",
     ) -> Samples:
-        if n < 0:
-            raise ValueError(f"n must be at least 0, got {n}")
-        k = len(self.counts)
-        chosen = list(range(k)) if clusters is None else list(clusters)
-        if not chosen or not all(0 <= c < k for c in chosen):
-            raise ValueError(f"clusters must be a non-empty list of numbers in [0, {k}), got {chosen}")
         public = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
-        weights = torch.zeros(k).index_put_((torch.tensor(chosen),), self.counts[chosen].clamp_min(0).float() + 1e-6)
-        cluster = torch.multinomial(weights, n, replacement=True, generator=public) if n else torch.zeros(0).long()
+        cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, public)
         labels = cluster if self.generator.categories else None
         x = round_bits(self.generate(n, labels, public), rounding, public)
         return Samples(x=x, cluster=cluster, labels=None if labels is None else labels.clone(), columns=self.columns)

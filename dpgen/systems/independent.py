@@ -1,11 +1,10 @@
 """Independent noisy marginals: the plain baseline that every model of binary records must beat."""
 
 import math
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,9 +14,9 @@ from dpgen.privacy.calibration import calibrate_noise
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
 from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.release import RecordModel, Rounding, Samples, round_bits
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.gaussian.product_mixture import ProductMixture
 
 ASSUMPTIONS = (
     "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
@@ -36,72 +35,6 @@ class BinaryRecords(Protocol):
     def n_classes(self) -> int: ...
     @property
     def columns(self) -> Sequence[str] | None: ...
-
-
-class IndependentModel(RecordModel, kind="independent"):
-    r"""A class c with probability w_c, then every bit on its own: :math:`x_j \sim \text{Bernoulli}(p_{cj})`.
-
-    Arguments:
-        probabilities: p, (k, d) in [0, 1]; one row per class, or one row without labels.
-        counts: noisy records of each row, (k,); weights are the positive parts, normalised.
-        statement: what the model cost.
-        labelled: whether rows are classes.
-        columns: names of the d columns.
-    """
-
-    def __init__(
-        self,
-        probabilities: Tensor,
-        counts: Tensor,
-        *,
-        statement: PrivacyStatement,
-        labelled: bool = False,
-        columns: Sequence[str] | None = None,
-    ) -> None:
-        if probabilities.ndim != 2 or counts.shape != probabilities.shape[:1]:
-            raise ValueError(
-                f"probabilities {tuple(probabilities.shape)} and counts {tuple(counts.shape)} must be (k, d) and (k,)"
-            )
-        if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
-            raise ValueError("probabilities must lie in [0, 1]")
-        self.probabilities, self.counts, self.statement, self.labelled = probabilities, counts, statement, labelled
-        self.columns = tuple(columns) if columns is not None else None
-
-    @property
-    def size(self) -> int:
-        return round(float(self.counts.clamp_min(0.0).sum()))
-
-    def sample(
-        self,
-        n: int,
-        *,
-        seed: int | None = None,
-        clusters: Sequence[int] | None = None,
-        rounding: Rounding = "bernoulli",
-    ) -> Samples:
-        if n < 0:
-            raise ValueError(f"n must be at least 0, got {n}")
-        k = len(self.counts)
-        chosen = list(range(k)) if clusters is None else list(clusters)
-        if not chosen or not all(0 <= c < k for c in chosen):
-            raise ValueError(f"clusters must be a non-empty list of numbers in [0, {k}), got {chosen}")
-        generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
-        weights = torch.zeros(k).index_put_((torch.tensor(chosen),), self.counts[chosen].clamp_min(0).float() + 1e-12)
-        row = torch.multinomial(weights, n, replacement=True, generator=generator) if n else torch.zeros(0).long()
-        x = torch.cat([round_bits(self.probabilities[part], rounding, generator) for part in row.split(10_000)])
-        return Samples(x=x, cluster=row, labels=row.clone() if self.labelled else None, columns=self.columns)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"probabilities": self.probabilities, "counts": self.counts}
-
-    def description(self) -> dict[str, Any]:
-        return {"labelled": self.labelled, "columns": self.columns}
-
-    @classmethod
-    def rebuild(
-        cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement
-    ) -> "IndependentModel":
-        return cls(tensors["probabilities"], tensors["counts"], statement=statement, **description)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +127,7 @@ def noisy_marginals(
 
 def fit(
     records: BinaryRecords, *, plan: MarginalsPlan, config: MarginalsConfig, ledger: Ledger, runtime: Runtime
-) -> IndependentModel:
+) -> ProductMixture:
     """Release noisy marginals, one row per class if there are labels.
 
     Raises:
@@ -210,9 +143,7 @@ def fit(
         x, row, k, ledger=ledger, noise_multiplier=sigma, source=SecureSource(), max_items=config.max_items
     )
     statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
-    return IndependentModel(
-        probabilities, counts, statement=statement, labelled=bool(records.n_classes), columns=records.columns
-    )
+    return ProductMixture(probabilities, counts, statement=statement, n_classes=records.n_classes, columns=records.columns)
 
 
 def require_records(records: BinaryRecords, *, least: int = 1) -> None:

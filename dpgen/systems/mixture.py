@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpgen.nets import BANKS, ModelBank
-from dpgen.release import PrivacyStatement, RecordModel, Rounding, Samples, round_bits
+from dpgen.release import PrivacyStatement, RecordModel, Rounding, Samples, draw_components, round_bits
 from dpgen.systems.kmeans import DPKMeans, KMeansPlan
 
 
@@ -73,16 +73,9 @@ class MixtureModel(RecordModel, kind="mixture"):
         clusters: Sequence[int] | None = None,
         rounding: Rounding = "bernoulli",
     ) -> Samples:
-        if n < 0:
-            raise ValueError(f"n must be at least 0, got {n}")
-        k = self.weights.numel()
-        chosen = list(range(k)) if clusters is None else list(clusters)
-        if not chosen or not all(0 <= c < k for c in chosen):
-            raise ValueError(f"clusters must be a non-empty list of numbers in [0, {k}), got {chosen}")
         generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
-        weights = torch.zeros(k).index_put_((torch.tensor(chosen),), self.weights[chosen] + 1e-12)
-        drawn = torch.multinomial(weights, n, replacement=True, generator=generator) if n else torch.zeros(0).long()
-        cluster = drawn.sort().values
+        k = self.weights.numel()
+        cluster = draw_components(self.weights, n, clusters, generator).sort().values
         sizes = torch.bincount(cluster, minlength=k).tolist()
         parts = [self.means(c, size, generator) for c, size in enumerate(sizes) if size]
         mean = torch.cat(parts) if parts else torch.zeros(0, self.bank_width)

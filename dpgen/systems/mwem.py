@@ -23,7 +23,8 @@ from dpgen.privacy.selection import exponential_mechanism
 from dpgen.release import RecordModel, Samples
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.independent import BinaryRecords, IndependentModel, require_records, truncated
+from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.independent import BinaryRecords, require_records, truncated
 
 MOST_CELLS = 2**16
 """Most combinations of bits and label that are kept one by one."""
@@ -232,7 +233,7 @@ def multiplicative_weights(
 
 def fit(
     records: BinaryRecords, *, plan: MWEMPlan, config: MWEMConfig, ledger: Ledger, runtime: Runtime
-) -> IndependentModel | JointModel:
+) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 
     On items the weights become independent probabilities of the columns: A_j / n with the noisy n.
@@ -272,9 +273,7 @@ def fit(
     # Labels take no part in sums over items: every class gets the same marginals and an equal share of the records.
     probabilities = torch.from_numpy(run.weights / totals[0]).clamp(0.0, 1.0).expand(k, d).contiguous()
     counts = torch.full((k,), totals[0] / k, dtype=torch.float64)
-    return IndependentModel(
-        probabilities, counts, statement=statement, labelled=bool(records.n_classes), columns=records.columns
-    )
+    return ProductMixture(probabilities, counts, statement=statement, n_classes=records.n_classes, columns=records.columns)
 
 
 class _Weights:

@@ -20,10 +20,12 @@ from dpgen.release import PublicModel
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.continuous.cells import PointData, require_box
-from dpgen.systems.continuous.draw_plan import RecordPlan
+from dpgen.systems.continuous.draw_plan import RecordPlan, require_one_device
 
 _BITS = 24  # of a record's integer weight, over all axes: sums of 2^28 records stay exact in doubles
-_LARGEST_SCALE = 1e12
+_SCALES = (1e-6, 1e12)  # that integer noise has
+_BANDWIDTHS = (1e-6, 1.0)
+_MOST_DIMENSIONS = 8
 _MOST_COEFFICIENTS = 2**20
 _CHUNK = 4096
 
@@ -34,7 +36,7 @@ class BernsteinConfig:
 
     Arguments:
         degree: k of the polynomial on each axis; there are (k + 1)^d coefficients.
-        bandwidth: standard deviation of the Gaussian kernel, as a share of the box's width.
+        bandwidth: standard deviation of the Gaussian kernel, as a share of the box's width, in [1e-6, 1].
         iterations: order of the iterated Bernstein operator, 1 for the plain one; higher orders amplify the noise.
         postprocess: how coefficients become a density: "project" to the nearest non-negative ones of the same sum, or
             "shift" by the lowest and rescale, as Husain et al. 2018 do.
@@ -52,8 +54,8 @@ class BernsteinConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise ValueError(f"{name} is {value!r}; it must be a whole number in [1, {most}]")
-        if not 0 < self.bandwidth <= 1:
-            raise ValueError(f"bandwidth is {self.bandwidth!r}; it must be in (0, 1]")
+        if not _BANDWIDTHS[0] <= self.bandwidth <= _BANDWIDTHS[1]:
+            raise ValueError(f"bandwidth is {self.bandwidth!r}; it must be in [{_BANDWIDTHS[0]:g}, {_BANDWIDTHS[1]:g}]")
         if self.postprocess not in ("project", "shift"):
             raise ValueError(f"postprocess is {self.postprocess!r}; it must be one of 'project', 'shift'")
         if not 0 <= self.floor <= 1:
@@ -104,14 +106,16 @@ def noisy_sums(y: Tensor, *, config: BernsteinConfig, epsilon: float, ledger: Le
 
     Formal guarantee: pure epsilon for the ledger's relation, group_size records at a time. One record moves the integer
     sums by at most `units` in L1 norm (add/remove) or twice that (replace).
+
+    Raises:
+        ValueError: epsilon is out of the range that integer noise can serve; nothing was charged.
     """
     sums, sensitivity = lattice_sums(y, degree=config.degree, bandwidth=config.bandwidth)
     sensitivity *= group_size * (2 if ledger.relation == "replace_one" else 1)
     scale = math.nextafter(sensitivity / epsilon, math.inf)
-    if scale > _LARGEST_SCALE:
-        raise ValueError(
-            f"epsilon is {epsilon!r}; for group_size {group_size} it must be >= {sensitivity / _LARGEST_SCALE:.3g}"
-        )
+    if not _SCALES[0] <= scale <= _SCALES[1]:
+        low, high = sensitivity / _SCALES[1], sensitivity / _SCALES[0]
+        raise ValueError(f"epsilon is {epsilon!r}; for group_size {group_size} it must be in [{low:.3g}, {high:.3g}]")
     ledger.charge(pure_event(epsilon), 1, note=f"Bernstein mechanism: {config.degree + 1}^{y.shape[1]} coefficients")
     noise = SecureSource().discrete_laplace(*sums.shape, scale=scale)
     return (sums + noise).to(torch.float64)
@@ -234,17 +238,27 @@ class BernsteinModel(PublicModel, kind="bernstein"):
         return cls(tensors["weights"], bounds=tensors["bounds"], columns=description["columns"], statement=statement)
 
 
+def require_size(d: int, degree: int) -> None:
+    """Few enough columns and coefficients.
+
+    Raises:
+        ValueError: too many.
+    """
+    if d > _MOST_DIMENSIONS:
+        raise ValueError(f"the points have {d} columns; the Bernstein mechanism takes at most {_MOST_DIMENSIONS}: choose some")
+    if (degree + 1) ** d > _MOST_COEFFICIENTS:
+        raise ValueError(f"degree is {degree} in {d} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}")
+
+
 def fit(data: PointData, *, plan: RecordPlan, config: BernsteinConfig, ledger: Ledger, runtime: Runtime) -> BernsteinModel:
     """Release a density by the Bernstein mechanism.
 
     Raises:
-        ValueError: no bounds, points outside them, or too many coefficients.
+        ValueError: no bounds, points outside them, too many columns or coefficients, or epsilon out of range.
     """
+    require_one_device(runtime)
     bounds = require_box(data)
-    if (config.degree + 1) ** len(bounds) > _MOST_COEFFICIENTS:
-        raise ValueError(
-            f"degree is {config.degree} in {len(bounds)} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}"
-        )
+    require_size(len(bounds), config.degree)
     low, high = bounds.unbind(1)
     unit = (data.x - low) / (high - low)
     sums = noisy_sums(unit, config=config, epsilon=plan.epsilon, ledger=ledger, group_size=plan.group_size)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pandas as pd
 import torch
@@ -33,16 +33,29 @@ class PointData(Protocol):
     def columns(self) -> Sequence[str] | None: ...
 
 
+MOST_CELLS = 2**24
+"""Cells of a lattice whose law is a table."""
+
+
+def require_cells(cells: int, most: int = MOST_CELLS) -> None:
+    """Cells on an axis.
+
+    Raises:
+        ValueError: no whole number in [2, most].
+    """
+    if isinstance(cells, bool) or not isinstance(cells, int) or not 2 <= cells <= most:
+        raise ValueError(f"cells is {cells!r}; it must be a whole number in [2, {most}]")
+
+
 class Lattice:
     """Equal cells, `per_axis` on each axis of a public box (d, 2).
 
     Raises:
-        ValueError: fewer than 2 cells on an axis.
+        ValueError: no whole number of cells in [2, 2^24] on an axis.
     """
 
     def __init__(self, bounds: Tensor, per_axis: int) -> None:
-        if isinstance(per_axis, bool) or not isinstance(per_axis, int) or per_axis < 2:
-            raise ValueError(f"cells is {per_axis!r}; it must be a whole number >= 2")
+        require_cells(per_axis)
         self.bounds, self.per_axis, self.reference = bounds.to(torch.float64), per_axis, UniformReference(bounds)
 
     @property
@@ -104,6 +117,12 @@ class CellLaw(ABC):
     def pick(self, k: int, source: SecureSource) -> Tensor:
         """Cells (k, d) of k records, each drawn uniformly; any mixture of records keeps the guarantee."""
         return self._cells[(source.uniform(k) * len(self._cells)).to(torch.int64)]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it holds the cell of every record")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(epsilon={self.epsilon:g}, {self.lattice.per_axis}^{self.lattice.d} cells)"
 
 
 class CellSampler(PrivateSampler):

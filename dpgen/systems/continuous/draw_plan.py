@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.runtime import Runtime
+from dpgen.systems.continuous.box import EPSILONS
 
 WHOLE = "whole data set (integral privacy)"
 _ROUNDING = 1e-12  # draws x (epsilon / draws) may round above epsilon
@@ -18,7 +20,7 @@ class DrawPlan:
     With a data set of one record this is local privacy.
 
     Arguments:
-        epsilon: of all draws together, in nats.
+        epsilon: of all draws together, in nats; in [1e-6, 100] for each.
         draws: how many are made; each may cost epsilon / draws.
 
     Raises:
@@ -36,6 +38,12 @@ class DrawPlan:
             raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number > 0")
         if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
             raise ValueError(f"draws is {self.draws!r}; it must be a whole number >= 1")
+        low, high = EPSILONS
+        if not low <= self.per_draw <= high:
+            raise ValueError(
+                f"epsilon is {self.epsilon!r} for draws {self.draws}, {self.per_draw:g} each; it must be in "
+                f"[{low:g}, {high:g}] for one draw"
+            )
 
     @property
     def per_draw(self) -> float:
@@ -77,3 +85,16 @@ class RecordPlan:
         unit = "record" if self.group_size == 1 else f"group of up to {self.group_size} records"
         unit = f"one {unit}"
         return Ledger(Budget(self.epsilon, 0.0), relation=self.relation, unit=unit, path=path)
+
+
+def require_one_device(runtime: Runtime) -> None:
+    """These systems run in one process on one device: a draw needs one function of the points, and no sums over records.
+
+    Raises:
+        ValueError: several devices or machines were asked for.
+    """
+    if runtime.processes > 1:
+        raise ValueError(
+            f"devices is {runtime.devices} and num_nodes is {runtime.num_nodes}; both must be 1 here: a draw needs one "
+            "classifier and no sums over records that devices could share"
+        )

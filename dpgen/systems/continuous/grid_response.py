@@ -10,10 +10,18 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.continuous.cells import WORD, CellLaw, Lattice, PointData, release_draws, require_box, words
-from dpgen.systems.continuous.draw_plan import DrawPlan
-
-_MOST_CELLS = 2**24
+from dpgen.systems.continuous.cells import (
+    MOST_CELLS,
+    WORD,
+    CellLaw,
+    Lattice,
+    PointData,
+    release_draws,
+    require_box,
+    require_cells,
+    words,
+)
+from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +33,9 @@ class GridResponseConfig:
     """
 
     cells: int = 10
+
+    def __post_init__(self) -> None:
+        require_cells(self.cells)
 
 
 class GridResponse(CellLaw):
@@ -48,8 +59,8 @@ class GridResponse(CellLaw):
     def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
         super().__init__(x, lattice=lattice, epsilon=epsilon)
         self.size = lattice.per_axis**lattice.d
-        if self.size > _MOST_CELLS:
-            raise ValueError(f"cells is {lattice.per_axis}; {lattice.per_axis}^{lattice.d} cells are above {_MOST_CELLS}")
+        if self.size > MOST_CELLS:
+            raise ValueError(f"cells is {lattice.per_axis}; {lattice.per_axis}^{lattice.d} cells are above {MOST_CELLS}")
         if not 0 < epsilon <= 20:
             raise ValueError(f"epsilon is {epsilon!r} a draw; it must be in (0, 20]")
         self.other = math.ceil(WORD / (math.exp(epsilon) + self.size - 1)) + 1  # one word above all rounding
@@ -76,5 +87,6 @@ class GridResponse(CellLaw):
 
 def fit(data: PointData, *, plan: DrawPlan, config: GridResponseConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Draws by randomised response on the grid of the public bounds."""
+    require_one_device(runtime)
     law = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
     return release_draws(law, data, draws=plan.draws, ledger=ledger, note="randomised response on a public grid")

@@ -10,8 +10,17 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.continuous.cells import WORD, CellLaw, Lattice, PointData, release_draws, require_box, words
-from dpgen.systems.continuous.draw_plan import DrawPlan
+from dpgen.systems.continuous.cells import (
+    WORD,
+    CellLaw,
+    Lattice,
+    PointData,
+    release_draws,
+    require_box,
+    require_cells,
+    words,
+)
+from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
 
 _CHUNK = 2**22
 _MOST_CELLS = 2048
@@ -27,6 +36,9 @@ class IntervalLaplaceConfig:
 
     cells: int = 256
 
+    def __post_init__(self) -> None:
+        require_cells(self.cells, _MOST_CELLS)
+
 
 def laplace_channel(cells: int, epsilon: float) -> Tensor:
     r"""Truncated Laplace on a line of cells, as whole numbers (cells, cells), int64, with rows of sum 2^52.
@@ -41,8 +53,7 @@ def laplace_channel(cells: int, epsilon: float) -> Tensor:
     >>> laplace_channel(3, 1.0).sum(1).tolist() == [WORD] * 3
     True
     """
-    if not 2 <= cells <= _MOST_CELLS:
-        raise ValueError(f"cells is {cells!r}; it must be in [2, {_MOST_CELLS}]")
+    require_cells(cells, _MOST_CELLS)
     if not 0 < epsilon <= 12:
         raise ValueError(f"epsilon is {epsilon!r} a draw and coordinate; it must be in (0, 12]")
     place = torch.arange(cells, dtype=torch.float64)
@@ -113,5 +124,6 @@ class IntervalLaplace(CellLaw):
 
 def fit(data: PointData, *, plan: DrawPlan, config: IntervalLaplaceConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Draws by the Laplace mechanism on the public bounds."""
+    require_one_device(runtime)
     law = IntervalLaplace(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
     return release_draws(law, data, draws=plan.draws, ledger=ledger, note="Laplace mechanism on bounded intervals")

@@ -16,14 +16,14 @@ from dpgen.release import Draws, PrivacyStatement, PrivateSampler
 from dpgen.runtime import EpsilonBar, Runtime
 from dpgen.systems.continuous.box import Box
 from dpgen.systems.continuous.certificates import RoundCertificate, total_row
-from dpgen.systems.continuous.draw_plan import DrawPlan
+from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
 from dpgen.systems.continuous.laws import ClippedLaw, Law, TiltedLaw, evaluated
 from dpgen.systems.continuous.mbde import MBDE, Minibatches
 from dpgen.systems.continuous.mbde_options import MBDEConfig
 from dpgen.systems.continuous.metropolis import MetropolisSampler
 from dpgen.systems.continuous.pictures import write_density
 from dpgen.systems.continuous.references import GaussianReference, Reference, UniformReference
-from dpgen.systems.continuous.rejection import RejectionSampler
+from dpgen.systems.continuous.rejection import RejectionSampler, tries_for
 from dpgen.systems.continuous.sir import SIRSampler
 
 FEWEST_POINTS = 10
@@ -36,7 +36,7 @@ ASSUMPTIONS = (
 )
 """What the statement rests on."""
 
-CHAIN_ASSUMPTION = "a Metropolis step decides by a uniform of 52 bits and floating-point densities"
+SYNTHETIC_LOGS = "the logs hold the density behind the draws (private/), which is not covered: the target is synthetic"
 
 
 class PointData(Protocol):
@@ -62,17 +62,20 @@ def fit(data: PointData, *, plan: DrawPlan, config: MBDEConfig, ledger: Ledger, 
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
 
     Raises:
-        ValueError: bad points, or a reference whose support does not hold them.
+        ValueError: several devices, bad points, a reference whose support does not hold them, or an epsilon that the
+            sampler cannot serve; nothing was charged.
         BudgetExceeded: the ledger does not allow the draws.
     """
+    require_one_device(runtime)
     reference = reference_for(data, config)
     law = train(require_points(data.x, reference), reference, plan=plan, config=config, runtime=runtime)
     if runtime.private_logs or data.target is not None:
         log_density(law, data, runtime)
     draws = sampler_for(law, config, ledger).sample(plan.draws)
     columns = list(data.columns) if data.columns is not None else [f"x{i}" for i in range(reference.d)]
-    assumptions = (*ASSUMPTIONS, CHAIN_ASSUMPTION) if config.sampler == "metropolis" else ASSUMPTIONS
-    statement = PrivacyStatement.from_ledger(ledger, assumptions=assumptions)
+    statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
+    notes = (SYNTHETIC_LOGS,) if data.target is not None else ()
+    statement = statement.extended(notes, private_logs=runtime.private_logs)
     return Draws(pd.DataFrame(draws.numpy(), columns=columns), statement=statement, origin=law)
 
 
@@ -123,10 +126,13 @@ def train(
         seed=runtime.seed,
         private_logs=runtime.private_logs,
     )
+    if config.sampler == "rejection" and config.tries is None:
+        tries_for(module.bound)  # refuses an epsilon before hours of training, not after
     batch = config.batch if config.training == "fast" else None
     loader = Minibatches(x, batch=batch, length=module.steps_per_round, seed=runtime.seed)
-    private_trainer(runtime, module.total_steps).fit(module, loader)
-    module.cpu().eval()
+    trainer = private_trainer(runtime, module.total_steps)
+    trainer.fit(module, loader)
+    module.to(trainer.strategy.root_device).eval()  # evaluated where it was trained; what decides about draws is on the CPU
     return law_of(module, plan.per_draw, x)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpgen.systems.continuous.box import Box
+from dpgen.systems.continuous.rejection import require_tries
+from dpgen.systems.continuous.sir import require_codebook
 
 LOG2 = math.log(2)
 SHARES = ("split", "scaled")
@@ -65,6 +67,11 @@ class MBDEConfig:
         for name in ("rounds", "steps", "batch", "chain_length"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if any(isinstance(width, bool) or not isinstance(width, int) or width < 1 for width in self.hidden):
+            raise ValueError(f"hidden must hold whole numbers of at least 1, got {self.hidden}")
+        require_codebook(self.codebook)
+        if self.tries is not None:
+            require_tries(self.tries)
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be positive and finite, got {self.lr}")
         if self.sampler == "sir" and (self.rounds not in (None, 1) or self.draws_by == "scaled" or self.steps_full):

@@ -138,10 +138,21 @@ class StandardReference(Reference):
         inside = (z >= self._low) & (z <= self._high)
         return torch.where(inside, self._log_density(z) - self._mass.log(), -math.inf).sum(1)
 
-    def on_lattice(self, z: Tensor, step: float) -> Tensor:
-        """The nearest whole multiples of `step` inside the support, in standard units."""
-        nearest = (z / step).round()
-        return nearest.maximum((self._low / step).ceil()).minimum((self._high / step).floor()) * step
+    def coordinate_log_density(self, z: Tensor) -> Tensor:
+        """Log density of every coordinate in standard units, (n, d) like z, up to a constant and without the bounds."""
+        return self._log_density(z.to(torch.float64))
+
+    def lattice(self, spacing: float, reach: float) -> tuple[Tensor, Tensor]:
+        """First and last whole multiples of `spacing` in each coordinate, int64 (d,), inside the support and +-reach.
+
+        Raises:
+            ValueError: there are none.
+        """
+        first = (self._low.clamp_min(-reach) / spacing).ceil().to(torch.int64)
+        last = (self._high.clamp_max(reach) / spacing).floor().to(torch.int64)
+        if not bool((first <= last).all()):
+            raise ValueError(f"spacing is {spacing:g}; no multiple lies in the bounds, in standard units: take a finer one")
+        return first, last
 
 
 class GaussianReference(StandardReference):

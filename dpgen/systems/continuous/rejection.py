@@ -4,9 +4,11 @@ Plain rejection draws from :math:`Q \propto Q_0 e^f` exactly, but how many propo
 R + 1 proposals are always made and looked at, in a secret random order; the last one in the order is taken if all others
 were rejected. The density of a draw is :math:`(1 - w) Q + w Q_0` with :math:`w \le (1 - e^{-2B})^R`.
 
-Why it is private even when the R + 1 proposals are known: proposal i is taken with probability :math:`a_i S_i`, where
-:math:`a_i \in [l, 1]`, :math:`l = e^{-2B}`, and :math:`S_i`, the chance that the order reaches it, is between
-:math:`1 / (R + 1)` and :math:`(1 - (1 - l)^{R + 1}) / (l (R + 1))`. So two data sets differ by less than
+Why it is private even when the R + 1 proposals are known: proposal i is taken with probability
+:math:`a_i S_i + (1 - a_i) L_i`, where :math:`a_i \in [l, 1]`, :math:`l = e^{-2B}`, is its chance of being accepted,
+:math:`S_i` the chance that the order reaches it, and :math:`L_i \le S_i` the chance that it is reached in the last place,
+where :math:`a_i` is not asked. This rises with :math:`a_i` and falls with every other :math:`a_j`, so it lies between
+:math:`l / (R + 1)` and :math:`(1 - (1 - l)^{R + 1}) / (l (R + 1))`, and two data sets differ by less than
 :math:`l^{-2} = e^{4B} \le e^\epsilon`. Without the secret order the second proposal alone would tell them apart.
 """
 
@@ -44,6 +46,17 @@ def tries_for(bound: float, fallback: float = FALLBACK) -> int:
     tries = max(1, math.ceil(math.log(fallback) / math.log1p(-math.exp(-2 * bound)) - 1e-9))
     if tries > MOST_TRIES:
         raise ValueError(f"tries would be {tries} at bound {bound:g}; at most {MOST_TRIES} are made: use sampler='sir'")
+    return tries
+
+
+def require_tries(tries: int) -> int:
+    """Proposals R of a draw.
+
+    Raises:
+        ValueError: no whole number in [1, 2^20].
+    """
+    if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= MOST_TRIES:
+        raise ValueError(f"tries is {tries!r}; it must be a whole number in [1, {MOST_TRIES}]")
     return tries
 
 
@@ -93,9 +106,7 @@ class RejectionSampler(PrivateSampler):
     """
 
     def __init__(self, law: TiltedLaw, *, ledger: Ledger, tries: int | None = None) -> None:
-        self._tries = tries_for(law.bound) if tries is None else tries
-        if isinstance(self._tries, bool) or not isinstance(self._tries, int) or not 1 <= self._tries <= MOST_TRIES:
-            raise ValueError(f"tries is {tries!r}; it must be a whole number in [1, {MOST_TRIES}]")
+        self._tries = tries_for(law.bound) if tries is None else require_tries(tries)
         super().__init__(epsilon=law.epsilon, ledger=ledger, note="rejection draws")
         self._law = law
 

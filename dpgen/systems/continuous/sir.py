@@ -63,6 +63,16 @@ def chosen(weights: Tensor, source: SecureSource) -> Tensor:
     return torch.searchsorted(weights.cumsum(1), target[:, None], right=True).squeeze(1)
 
 
+def require_codebook(codebook: int) -> None:
+    """Points of the reference for each draw.
+
+    Raises:
+        ValueError: no whole number in [2, 2^16].
+    """
+    if isinstance(codebook, bool) or not isinstance(codebook, int) or not CODEBOOKS[0] <= codebook <= CODEBOOKS[1]:
+        raise ValueError(f"codebook is {codebook!r}; it must be a whole number in [{CODEBOOKS[0]}, {CODEBOOKS[1]}]")
+
+
 class SIRSampler(PrivateSampler):
     """Private draws from a learned density ratio by SIR.
 
@@ -87,8 +97,7 @@ class SIRSampler(PrivateSampler):
     """
 
     def __init__(self, law: Law, *, ledger: Ledger, codebook: int = 1024) -> None:
-        if isinstance(codebook, bool) or not isinstance(codebook, int) or not CODEBOOKS[0] <= codebook <= CODEBOOKS[1]:
-            raise ValueError(f"codebook is {codebook!r}; it must be a whole number in [{CODEBOOKS[0]}, {CODEBOOKS[1]}]")
+        require_codebook(codebook)
         if law.box.epsilon > law.epsilon * (1 + 1e-12):
             raise ValueError(
                 f"box is {law.box}: its log-ratio {law.box.epsilon:.6g} is above epsilon {law.epsilon:g} of a draw"

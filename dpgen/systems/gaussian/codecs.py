@@ -67,7 +67,7 @@ class ShearCodec(Codec):
 
     def _slope(self, images: Tensor) -> Tensor:
         height, width = self.shape
-        images = images.double()
+        images = (images.double() * 2.0**16).round()  # whole numbers, whose sums are exact in any order
         rows, columns = torch.arange(height).to(images), torch.arange(width).to(images)
         mass = images.sum((1, 2)).clamp_min(1e-9)
         row = (images.sum(2) @ rows) / mass

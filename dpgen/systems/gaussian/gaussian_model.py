@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.release import PrivacyStatement, RecordModel, Samples
+from dpgen.release import PrivacyStatement, RecordModel, Samples, draw_components
 from dpgen.systems.gaussian.bivariate import orthant, upper_tail
 from dpgen.systems.gaussian.codecs import CODECS, Codec
 from dpgen.systems.gaussian.grey_samples import GreySamples
 from dpgen.systems.gaussian.latent_mixture import LatentMixture
 from dpgen.systems.gaussian.marginal_calibration import tilted_choice
-from dpgen.systems.gaussian.product_mixture import draw_components
 from dpgen.systems.gaussian.subspace import Subspace
 from dpgen.systems.gaussian.warps import Warp, calibrated_thresholds
 

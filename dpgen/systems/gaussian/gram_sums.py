@@ -15,10 +15,15 @@ of a diagonal one.
 
 Claiming 1 for the Gram matrix (the second moment alone) or taking the plain Frobenius norm of independent noise on
 all entries as symmetric are the usual mistakes; the audit of the tests rejects them.
+
+A sensitivity speaks of sums of what each record adds by itself. Floating-point sums are not that: a removed record shifts
+the batches, and other records round otherwise. Here a record's vector is computed by operations whose result does not
+depend on the batch around it, cut towards zero to a grid, and added exactly: products of grid values in float64 without
+any rounding, batches in int64.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -30,13 +35,36 @@ from dpgen.systems.gaussian.record_stream import Batches
 Encode = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(x (b, d), labels) to (u (b, m), cluster (b,)): record by record, from released and public values only."""
 
-_ROUNDING = 1.0 - 1e-6
+_GRAM_GRID = 2.0**18  # products are whole multiples of 2^-36: sums of 2^16 rows fit float64, of 2^27 rows int64
+_SUM_GRID = 2.0**30
+_ROWS = 2**16
+_IN_CACHE = 512  # rows: several times as fast as temporaries of megabytes
+_MOST_RECORDS = 2**27
+_ROUNDING = 1.0 - 1e-6  # its distance from 1 exceeds what the last rounding, of whole sums, moves: 2^27 records * 2^-52
 
 
-def clipped(u: Tensor) -> Tensor:
-    """Rows (b, m) scaled down to norm at most 1, float rounding included."""
-    norms = torch.linalg.vector_norm(u, dim=1, keepdim=True)
-    return u * (_ROUNDING / norms.clamp_min(_ROUNDING))
+def row_squares(u: Tensor) -> Tensor:
+    """|u|^2 (b,) in float64 of rows (b, m), folded in a fixed order: the same for a row whatever rows are beside it."""
+    squares = u.double().square()
+    while squares.shape[1] > 1:
+        half = squares.shape[1] // 2
+        folded = squares[:, :half] + squares[:, half : 2 * half]
+        if squares.shape[1] % 2:
+            folded[:, 0] += squares[:, -1]
+        squares = folded
+    return squares[:, 0]
+
+
+def clipped(u: Tensor, grid: float = _GRAM_GRID) -> Tensor:
+    """Rows (b, m) scaled down to norm at most 1 and cut towards zero to multiples of 1 / grid, float64.
+
+    The norm is right to 2^-48 and cutting lowers it: it is at most 1 whatever m.
+    """
+    result = torch.empty(u.shape, dtype=torch.float64, device=u.device)
+    for rows, part in zip(u.split(_IN_CACHE), result.split(_IN_CACHE)):
+        norms = row_squares(rows).sqrt_()[:, None]
+        torch.mul(rows, _ROUNDING / norms.clamp_min_(_ROUNDING), out=part).mul_(grid).trunc_().div_(grid)
+    return result
 
 
 def gram_sensitivity(border: float) -> float:
@@ -49,38 +77,62 @@ def sum_sensitivity(border: float, square: float = 0.0) -> float:
     return math.sqrt(1.0 + border**2 + square**2)
 
 
-def gram_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: float) -> Tensor:
-    """Per cluster the sum of v v^T with v = (border, clip(u)), (k, m + 1, m + 1) float64; border 0 leaves the border 0."""
-    total = torch.zeros(k, m + 1, m + 1, dtype=torch.float64)
+def _clipped_rows(batches: Batches, encode: Encode, grid: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """Clipped rows and their clusters, at most 2^16 at a time."""
+    seen = 0
     for x, labels in batches:
         u, cluster = encode(x, labels)
-        u = clipped(u)
+        seen += len(u)
+        if seen > _MOST_RECORDS:
+            raise ValueError(f"there are more than {_MOST_RECORDS} records, whose sums would not fit int64")
+        for rows, members in zip(u.split(_ROWS), cluster.split(_ROWS)):
+            yield clipped(rows, grid), members
+
+
+def _whole(values: Tensor, grid: float) -> Tensor:
+    """Exact multiples of 1 / grid as whole numbers on the CPU."""
+    return (values * grid).to("cpu", torch.int64)
+
+
+def _gram(u: Tensor) -> Tensor:
+    """u^T u; NumPy sees that it is symmetric and does half of the work."""
+    if u.device.type != "cpu":
+        return u.T @ u
+    rows = u.numpy()
+    return torch.from_numpy(rows.T @ rows)
+
+
+def gram_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: float) -> Tensor:
+    """Per cluster the sum of v v^T with v = (border, clip(u)), (k, m + 1, m + 1) float64; border 0 leaves the border 0."""
+    total = torch.zeros(k, m + 1, m + 1, dtype=torch.int64)
+    for u, cluster in _clipped_rows(batches, encode, _GRAM_GRID):
         if k > 1:
             u = u[cluster.argsort(stable=True)]
         ends = torch.bincount(cluster, minlength=k).cumsum(0).tolist()
         for c, (start, stop) in enumerate(zip([0, *ends[:-1]], ends)):
             if stop > start:
                 part = u[start:stop]
-                total[c, 1:, 1:] += (part.T @ part).to("cpu", torch.float64)
-                total[c, 0, 1:] += border * part.sum(0).to("cpu", torch.float64)
-                total[c, 0, 0] += border**2 * (stop - start)
-    total[:, 1:, 0] = total[:, 0, 1:]
-    return total
+                total[c, 1:, 1:] += _whole(_gram(part), _GRAM_GRID**2)
+                total[c, 0, 1:] += _whole(part.sum(0), _GRAM_GRID)
+                total[c, 0, 0] += stop - start
+    sums = total.double()
+    sums[:, 1:, 1:] /= _GRAM_GRID**2
+    sums[:, 0, 1:] *= border / _GRAM_GRID
+    sums[:, 0, 0] *= border**2
+    sums[:, 1:, 0] = sums[:, 0, 1:]
+    return sums
 
 
 def vector_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: float, square: float = 0.0) -> Tensor:
     """Per cluster the sum of (border, clip(u), square |clip(u)|^2), (k, m + 2) float64."""
-    total = torch.zeros(k, m + 2, dtype=torch.float64)
-    for x, labels in batches:
-        u, cluster = encode(x, labels)
-        u = clipped(u)
-        # A product with indicators is the same on every device; batches are added in float64, exact for 10^8 rows.
-        member = torch.nn.functional.one_hot(cluster, k).to(u.dtype)
-        total[:, 0] += border * member.sum(0).to("cpu", torch.float64)
-        total[:, 1:-1] += (member.T @ u).to("cpu", torch.float64)
+    total = torch.zeros(k, m + 2, dtype=torch.int64)
+    for u, cluster in _clipped_rows(batches, encode, _SUM_GRID):
+        member = torch.nn.functional.one_hot(cluster, k).double()
+        total[:, 0] += torch.bincount(cluster, minlength=k).cpu()
+        total[:, 1:-1] += _whole(member.T @ u, _SUM_GRID)
         if square:
-            total[:, -1] += square * (member.T @ u.square().sum(1)).to("cpu", torch.float64)
-    return total
+            total[:, -1] += _whole(member.T @ (row_squares(u) * _SUM_GRID).trunc_(), 1.0)
+    return total.double() * torch.tensor([border, *[1 / _SUM_GRID] * m, square / _SUM_GRID], dtype=torch.float64)
 
 
 def triangle(matrices: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.release import PrivacyStatement, RecordModel, Samples
+from dpgen.release import PrivacyStatement, RecordModel, Samples, draw_components
 
 _AT_ONCE = 4096
 
@@ -107,20 +107,3 @@ class ProductMixture(RecordModel, kind="product_mixture"):
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "ProductMixture":
         return cls(tensors["probabilities"], tensors["counts"], statement=statement, **description)
-
-
-def draw_components(weights: Tensor, n: int, chosen: Sequence[int] | None, generator: torch.Generator) -> Tensor:
-    """Components (n,) drawn by weight, of those in `chosen` if given.
-
-    Raises:
-        ValueError: n below 0, or a component that is not there.
-    """
-    k = len(weights)
-    if n < 0:
-        raise ValueError(f"n must be at least 0, got {n}")
-    allowed = list(range(k)) if chosen is None else list(chosen)
-    if not allowed or not all(0 <= c < k for c in allowed):
-        raise ValueError(f"clusters must be a non-empty list of numbers in [0, {k}), got {allowed}")
-    masked = torch.zeros(k, dtype=torch.float64)
-    masked[allowed] = weights[allowed].double() + 1e-12
-    return torch.multinomial(masked, n, replacement=True, generator=generator) if n else torch.zeros(0, dtype=torch.int64)

@@ -27,6 +27,7 @@ SHARES = {"sizes": 0.1, "items": 0.9}
 """Shares of mu^2 of the two releases."""
 
 _CLIP_QUANTILE = 0.8
+_GRID = 2.0**24
 _GROWTH = 1.2  # of the bins of sizes; those up to 8 have width 1
 _LEVEL_GROWTH = 1.35
 
@@ -75,8 +76,8 @@ def release_items(
 
 
 def _weight(size: Tensor, clip: float) -> Tensor:
-    # the factor keeps float rounding from lifting a norm above sqrt(clip)
-    return (1.0 - 1e-6) * (clip / size.clamp_min(clip)).sqrt()
+    # Below the true weight, so that no norm exceeds sqrt(clip), and on a grid, so that float64 sums of them are exact.
+    return ((1.0 - 1e-6) * (clip / size.double().clamp_min(clip)).sqrt() * _GRID).floor() / _GRID
 
 
 def cleaned_histogram(noisy: Tensor, noise_std: float) -> Tensor:

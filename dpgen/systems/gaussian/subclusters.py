@@ -1,5 +1,6 @@
 """DP k-means inside every class, in the coordinates of the subspace, from initial centres that cost nothing."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from dpgen.systems.gaussian.spending import BORDER, Spending
 ROUNDS = 4
 """Rounds of k-means; more make each round noisier, four were as good as any on the training splits."""
 
+_BITS = 34  # of a product with a coordinate of 18 bits, in the 53 of float64
 _STARVING = 3.0  # noise stds of a count below which a centre is not moved
 
 
@@ -28,13 +30,17 @@ class Centres:
 
     def assign(self, u: Tensor, classes: Tensor) -> Tensor:
         """Component (b,) = class * s + nearest centre of the class, for clipped coordinates u (b, m)."""
-        s = self.centres.shape[1]
+        s, m = self.centres.shape[1:]
+        # Clipped coordinates lie on a grid; with centres on another one float64 products are exact, and ties fall the same
+        # way in any batch.
+        reach = max(float(self.centres.abs().max()) * m**0.5, 2.0**-20)
+        grid = 2.0 ** (_BITS - math.ceil(math.log2(reach)))
         result = torch.empty(len(u), dtype=torch.int64, device=u.device)
         for c in classes.unique().tolist():
             chosen = classes == c
-            centres = self.centres[c].to(u)
+            centres = (self.centres[c].to(u.device) * grid).round() / grid
             # |u|^2 is the same for all centres of a record
-            distances = centres.square().sum(1) - 2.0 * (u[chosen] @ centres.T)
+            distances = centres.square().sum(1) - 2.0 * (u[chosen].double() @ centres.T)
             result[chosen] = c * s + distances.argmin(1)
         return result
 

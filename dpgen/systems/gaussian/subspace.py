@@ -9,10 +9,18 @@ from torch import Tensor
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import GaussianMechanism
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.gaussian.gram_sums import gram_sums, release_grams, spectral_noise, sum_sensitivity, vector_sums
+from dpgen.systems.gaussian.gram_sums import (
+    gram_sums,
+    release_grams,
+    row_squares,
+    spectral_noise,
+    sum_sensitivity,
+    vector_sums,
+)
 from dpgen.systems.gaussian.record_stream import Batches
 from dpgen.systems.gaussian.spending import MEAN_BORDER, MEAN_SQUARE, Spending
 
+_IN_CACHE = 512  # rows
 _LEAST_EIGENVALUE = 0.3  # in units of the noise edge: an axis below cannot be told from noise and is not magnified more
 
 
@@ -54,9 +62,22 @@ class Subspace:
     eigenvalues: Tensor
 
     def project(self, x: Tensor) -> Tensor:
-        """Coordinates (b, m) of records (b, d); not clipped."""
-        weights = (self.axes / self.scales).to(x.device, x.dtype)
-        return x @ weights - self.mean.to(x.device, x.dtype) @ weights
+        """Coordinates (b, m) float64 of records or codes (b, d) in [0, 1]; not clipped.
+
+        Records and weights are rounded to grids so fine that float64 holds every sum of their products: what a record gives
+        does not depend on the batch that it is in.
+        """
+        bits = 52 - math.ceil(math.log2(len(self.mean)))
+        grid = 2.0 ** min(24, bits // 2)
+        weights = self.axes / self.scales
+        step = 2.0 ** (math.ceil(math.log2(float(weights.abs().max()))) - (bits - round(math.log2(grid))))
+        weights = (weights / step).round() * step
+        offset = (self.mean @ weights).to(x.device)
+        weights = (weights / grid).to(x.device)
+        result = torch.empty(len(x), weights.shape[1], dtype=torch.float64, device=x.device)
+        for rows, part in zip(x.split(_IN_CACHE), result.split(_IN_CACHE)):
+            torch.mm((rows * grid).round_().double(), weights, out=part)
+        return result.sub_(offset)
 
     def place(self, u: Tensor) -> Tensor:
         """Records (b, d) of coordinates (b, m)."""
@@ -147,7 +168,7 @@ def release_radius(
     mechanism = GaussianMechanism(spending.charge(ledger, "radius"))
     histogram = torch.zeros(bins, dtype=torch.int64)
     for x, _ in batches:
-        norms = torch.linalg.vector_norm(x - location.mean.to(x), dim=1)
+        norms = row_squares(x - location.mean.to(x)).sqrt()
         histogram += torch.bincount((norms * (bins / top)).long().clamp(0, bins - 1), minlength=bins).cpu()
     noisy = mechanism.release(histogram, source).double()
     total = noisy.cumsum(0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpgen.privacy.events import approximate_event
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.systems.ordered.choosing import ChoosingSelection
 from dpgen.systems.ordered.dyadic_cells import levels
@@ -17,17 +18,18 @@ from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
 from dpgen.systems.ordered.merr_budget import Composition, Selection, StepBudget, StepTerms, step_budget
 from dpgen.systems.ordered.point_selection import PointSelection
 from dpgen.systems.ordered.private_steps import CANDIDATES, choose_steps
+from dpgen.systems.ordered.public_limits import DELTA_BELOW, STEPS, require_whole
 from dpgen.systems.ordered.record_count import released_size, size_is_free
 
 if TYPE_CHECKING:
     from dpgen.privacy.ledger import Ledger
+    from dpgen.privacy.parallel import Relation
 
 Integers = npt.NDArray[np.int64]
 Selector = PointSelection | DyadicSelection | ChoosingSelection
 
 _SIZE_SHARE = 0.05  # of epsilon, for the number of records where it is private
 _STEPS_SHARE = 0.1  # of epsilon, for a private number of steps
-_MOST_STEPS = 10_000
 _LARGEST_DOMAIN = 2**62
 _CHUNK = 2**16
 
@@ -44,6 +46,8 @@ class MERR(OrderedEstimator):
           "choosing" only.
         - Split: 5 % of epsilon for a noisy number of records, under add/remove without `size`; 10 % for a private number
           of steps; the rest evenly over the steps, `share` of it for the selections.
+        - After a private choice of T all that is left is charged at once, as the guarantee that every candidate keeps:
+          what a chosen T really costs depends on the outcome, and the worst of them is what holds.
 
     Arguments:
         epsilon: in nats.
@@ -76,16 +80,18 @@ class MERR(OrderedEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.delta < 0.5:
-            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 0.5)")
+        if not 0 <= self.delta < DELTA_BELOW:
+            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, {DELTA_BELOW})")
         if self.selection not in ("choosing", "exponential", "points"):
             raise ValueError(f"selection is {self.selection!r}; choose one of choosing, exponential, points")
         if self.composition not in ("basic", "zcdp"):
             raise ValueError(f"composition is {self.composition!r}; choose one of basic, zcdp")
         if self.delta == 0 and (self.composition == "zcdp" or self.selection == "choosing"):
             raise ValueError(f"delta is 0; composition {self.composition!r} with selection {self.selection!r} needs delta > 0")
-        if self.steps != "private" and not (isinstance(self.steps, int) and 1 <= self.steps <= _MOST_STEPS):
-            raise ValueError(f"steps is {self.steps!r}; it must be 'private' or a whole number in [1, {_MOST_STEPS}]")
+        if self.steps != "private":
+            require_whole("steps", self.steps, STEPS)
+        elif self.published_noise:
+            raise ValueError("steps is 'private'; published_noise needs a fixed number, its cost depends on it")
         if self.share is not None and not 0 < self.share < 1:
             raise ValueError(f"share is {self.share!r}; it must be None or lie in (0, 1)")
 
@@ -99,28 +105,41 @@ class MERR(OrderedEstimator):
         """
         require_secure(source)
         values = require_sorted(values, N)
-        free = size_is_free(self.size, ledger)
-        epsilon = self.epsilon if free else (1 - _SIZE_SHARE) * self.epsilon
+        epsilon, budgets = self._budgets(N, ledger.relation)
         size = released_size(values, self.size, epsilon=_SIZE_SHARE * self.epsilon, ledger=ledger, source=source)
-        steps = self.steps
-        if steps == "private":
-            spent, epsilon = _STEPS_SHARE * self.epsilon, epsilon - _STEPS_SHARE * self.epsilon
-            budgets = {t: self._budget(t, epsilon, ledger, N, size) for t in CANDIDATES}
+        budgets = {t: budget.for_size(size) for t, budget in budgets.items()}
+        if self.steps == "private":
+            spent = _STEPS_SHARE * self.epsilon
             steps = choose_steps(values, budgets, N=N, size=size, epsilon=spent, ledger=ledger, source=source)
-        budget = self._budget(steps, epsilon, ledger, N, size)
-        for event, note in budget.events:
-            ledger.charge(event, steps, note=f"MERR, {note}")
-        return _refine(values, budget, steps=steps, N=N, size=size, source=source)
+            pure = self.composition == "basic" and self.selection != "choosing"
+            ledger.charge(approximate_event(epsilon, 0 if pure else self.delta), note="MERR, the steps of any candidate")
+        else:
+            steps = self.steps
+            for event, note in budgets[steps].events:
+                ledger.charge(event, steps, note=f"MERR, {note}")
+        return _refine(values, budgets[steps], steps=steps, N=N, size=size, source=source)
 
-    def _budget(self, steps: int, epsilon: float, ledger: Ledger, N: int, size: float) -> StepBudget:
+    def check(self, N: int, relation: Relation) -> None:
+        """Refuse a budget that no noise fits."""
+        self._budgets(N, relation)
+
+    def _budgets(self, N: int, relation: Relation) -> tuple[float, dict[int, StepBudget]]:
+        """What is left for the steps, and how each number of steps that may be taken divides it."""
+        epsilon = self.epsilon if size_is_free(self.size, relation) else (1 - _SIZE_SHARE) * self.epsilon
+        if self.steps != "private":
+            return epsilon, {self.steps: self._budget(self.steps, epsilon, N, relation)}
+        epsilon = (1 - 1e-12) * (epsilon - _STEPS_SHARE * self.epsilon)  # the sum of the parts must not round up
+        return epsilon, {t: self._budget(t, epsilon, N, relation) for t in CANDIDATES}
+
+    def _budget(self, steps: int, epsilon: float, N: int, relation: Relation) -> StepBudget:
         terms = StepTerms(
             selection=self.selection,
             steps=steps,
             composition=self.composition,
             share=self.share or (0.7 if self.composition == "zcdp" and self.selection != "points" else 0.5),
-            relation=ledger.relation,
+            relation=relation,
             levels=levels(N),
-            size=size,
+            size=1.0,
             published=self.published_noise,
         )
         return step_budget(terms, epsilon=epsilon, delta=self.delta)

@@ -14,7 +14,7 @@ from dpgen.privacy.noise import SecureSource
 from dpgen.release import PrivacyStatement
 from dpgen.runtime import Runtime
 from dpgen.systems.ordered.distribution import OrderedDistribution, PiecewiseCDF
-from dpgen.systems.ordered.estimator import sorted_values
+from dpgen.systems.ordered.estimator import OrderedEstimator, sorted_values
 from dpgen.systems.ordered.knots import MonotoneCounts
 from dpgen.systems.ordered.ordered_options import CLAMP_SHARE, OrderedConfig, OrderedPlan
 from dpgen.systems.ordered.piecewise import piecewise_polynomial
@@ -42,24 +42,56 @@ class ColumnData(Protocol):
     def clamped(self) -> Mapping[str, int] | None: ...
 
 
+def check(data: ColumnData, *, plan: OrderedPlan, config: OrderedConfig) -> None:
+    """Refuse, before anything is charged, what these choices cannot do with these columns.
+
+    Only what is public decides: the columns, their domains, and under replace-one the number of records.
+
+    Raises:
+        ValueError: naming the option, its value and what is allowed, in one line.
+    """
+    if config.published_noise and not plan.report_only:
+        raise ValueError("published_noise is True and report_only False; its noise costs more than epsilon: set report_only")
+    n = len(next(iter(data.values.values())))
+    if plan.public_n is not None and not size_l1(plan.relation) and plan.public_n != n:
+        raise ValueError(f"public_n is {plan.public_n}; under replace_one the number of records is public and is {n}")
+    for name, estimator in _estimators(data, plan, config):
+        try:
+            estimator.check(data.domains[name].size, plan.relation)
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from error
+
+
+def _estimators(data: ColumnData, plan: OrderedPlan, config: OrderedConfig) -> Iterator[tuple[str, OrderedEstimator]]:
+    size = plan.public_n if size_l1(plan.relation) else None
+    kept = 1.0 if data.clamped is None else 1 - CLAMP_SHARE
+    for name, (epsilon, delta) in zip(data.values, plan.shares(len(data.values))):
+        try:
+            yield name, config.estimator(kept * epsilon, delta, size)
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from error
+
+
 def fit(data: ColumnData, *, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, runtime: Runtime) -> OrderedDistribution:
     """Release one distribution for each column, each with its share of the budget.
 
     Where values may have been clamped, 2 % of a column's epsilon release their noisy number.
 
     Raises:
-        ValueError: a method or option does not fit the data, in one line.
+        ValueError: see `check`; nothing was charged then.
         BudgetExceeded: an estimator costs more than the budget, as published noise does.
     """
+    check(data, plan=plan, config=config)
     source, names = SecureSource(), list(data.values)
     cdfs, notes, split = {}, dict[str, Any](method=config.method), []
-    for name, (epsilon, delta) in _with_progress(names, plan.shares(len(names)), shown=runtime.progress_bar):
+    for (name, estimator), (epsilon, delta) in _with_progress(
+        list(_estimators(data, plan, config)), plan.shares(len(names)), shown=runtime.progress_bar
+    ):
         split.append(f"{name} eps {epsilon:.4g}, delta {delta:.3g}")
         if data.clamped is not None:
-            spent, epsilon = CLAMP_SHARE * epsilon, (1 - CLAMP_SHARE) * epsilon
+            spent = CLAMP_SHARE * epsilon
             notes[f"clamped values of {name}, noisy"] = _noisy_clamped(data.clamped[name], spent, ledger, source)
-        size = plan.public_n if size_l1(ledger.relation) else None
-        estimator, N = config.estimator(epsilon, delta, size), data.domains[name].size
+        N = data.domains[name].size
         counts = estimator.fit_counts(sorted_values(data.values[name], N=N), N=N, ledger=ledger, source=source)
         cdfs[name] = _density(counts, config)
     statement = PrivacyStatement.from_ledger(
@@ -75,9 +107,9 @@ def fit(data: ColumnData, *, plan: OrderedPlan, config: OrderedConfig, ledger: L
 
 
 def _with_progress(
-    names: Sequence[str], shares: Iterable[tuple[float, float]], *, shown: bool
-) -> Iterator[tuple[str, tuple[float, float]]]:
-    bar = tqdm(names, desc="columns", disable=not shown, unit="column")
+    estimators: Sequence[tuple[str, OrderedEstimator]], shares: Iterable[tuple[float, float]], *, shown: bool
+) -> Iterator[tuple[tuple[str, OrderedEstimator], tuple[float, float]]]:
+    bar = tqdm(estimators, desc="columns", disable=not shown, unit="column")
     yield from zip(bar, shares)
     bar.close()
 

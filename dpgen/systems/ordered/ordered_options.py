@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.public_limits import CELLS, DEPTH, LEVELS, STEPS, require_epsilon, require_whole
 
 if TYPE_CHECKING:  # imported where they are made: planning needs no numerics
     from dpgen.systems.ordered.estimator import OrderedEstimator
     from dpgen.systems.ordered.merr import MERR
 
 Method = Literal["partition", "points", "exponential", "choosing", "laplace", "fixed", "tree", "quantiles"]
+SELECTIONS = ("points", "exponential", "choosing")
 
 DEFAULT_DELTA = 1e-9
 CLAMP_SHARE = 0.02
@@ -27,7 +29,7 @@ class OrderedPlan:
     :math:`n = 10^8` whatever the data are. (Diakonikolas et al. 2015 take 1/n, which allows one record to be published.)
 
     Arguments:
-        epsilon: budget in nats.
+        epsilon: budget in nats, in [0.001, 1000], as the share of each column must be.
         delta: of the guarantee, in [0, 1); 0 for methods that are pure.
         relation: "replace_one" as in Diakonikolas et al. 2015, where n is public, or "add_remove", where it is private.
         public_n: number of records, if it is public under add_remove; without it a noisy number is bought.
@@ -53,6 +55,7 @@ class OrderedPlan:
             raise ValueError(f"public_n is {self.public_n}; it must be at least 2")
         if self.relation not in ("add_remove", "replace_one"):
             raise ValueError(f"relation is {self.relation!r}; choose one of add_remove, replace_one")
+        require_epsilon(self.epsilon)
         if self.column_shares is not None and not all(0 < share < math.inf for share in self.column_shares):
             raise ValueError(f"column_shares are {self.column_shares}; every one must be > 0")
         Budget(self.epsilon, self.resolved_delta)
@@ -91,12 +94,13 @@ class OrderedConfig:
         method: "partition" (recommended), the maximum error rule with "points", "exponential" or "choosing" selection
             (Diakonikolas et al. 2015, Figure 2), "laplace" (Theorem 3, small domains), "fixed" (Theorem 4), and the
             baselines "tree" and "quantiles".
-        steps: steps T of the maximum error rule, or "private": chosen by an exponential mechanism, whose cost is shown.
+        steps: steps T of the maximum error rule, in [1, 10000], or "private": chosen by an exponential mechanism; what the
+            costliest choice could have spent is charged.
         composition: of the steps, "zcdp" or "basic".
         published_noise: the noise printed in Figure 2, which costs 4 T epsilon; needs `report_only`.
-        cells: equal cells of "fixed".
-        depth: halvings of "tree".
-        levels: halvings of "quantiles".
+        cells: equal cells of "fixed", in [1, 2^24].
+        depth: halvings of "tree", in [1, 22].
+        levels: halvings of "quantiles", in [1, 16].
         degree: None keeps the private cells; 0, 1 or 2 merges them to few pieces of this degree (Theorem 5, step 2).
         pieces: how many pieces; None: chosen from the private cells.
 
@@ -117,8 +121,16 @@ class OrderedConfig:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
-        if self.steps != "private" and not (isinstance(self.steps, int) and self.steps >= 1):
-            raise ValueError(f"steps is {self.steps!r}; it must be 'private' or at least 1")
+        if self.steps != "private":
+            require_whole("steps", self.steps, STEPS)
+        require_whole("cells", self.cells, CELLS)
+        require_whole("depth", self.depth, DEPTH)
+        require_whole("levels", self.levels, LEVELS)
+        if self.published_noise and (self.method not in SELECTIONS or self.steps == "private"):
+            raise ValueError(
+                f"published_noise is True, method is {self.method!r} and steps is {self.steps!r}; published_noise is of the "
+                f"methods {', '.join(SELECTIONS)} with a fixed number of steps"
+            )
         if self.degree not in (None, 0, 1, 2):
             raise ValueError(f"degree is {self.degree!r}; it must be none, 0, 1 or 2")
         if self.pieces is not None and (self.pieces < 1 or self.degree is None):

@@ -53,10 +53,10 @@ class PrivateTree:
         if not 1 <= self.threshold <= 2**40:
             raise ValueError(f"threshold is {self.threshold!r}; it must be in [1, 2^40]")
         if self.noise_scale is None:
-            object.__setattr__(self, "noise_scale", tree_path_loss(self.relation) / self.epsilon)
             loss, (low, high) = tree_path_loss(self.relation), _SCALES
             if not low <= loss / self.epsilon <= high:
                 raise ValueError(f"epsilon is {self.epsilon!r}; that of a tree must be in [{loss / high:g}, {loss / low:g}]")
+            object.__setattr__(self, "noise_scale", loss / self.epsilon)
 
     @property
     def decay(self) -> int:
