@@ -14,6 +14,7 @@ from dpgen.privacy.sampling import Batch
 from dpgen.systems.dpgan import DPGAN
 from dpgen.systems.dpgm import DPGM
 from dpgen.systems.private_sums import PrivateSums
+from dpgen.systems.warm_start import released_start, with_prior
 
 SHAPES = {"digits": (1438, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist": (60_000, 784, 10)}
 """Public (records, columns, labels) of data sets that everybody knows."""
@@ -66,7 +67,7 @@ def dry_run(job: Job, shape: str = "") -> str:
     size = parse_shape(shape, job.data)
     lines = [f"{job.model} on {job.data}, dry run: no data is read, nothing is written"]
     module = _module(job, size) if size is not None else None
-    plan = job.plan if module is None else module.plan
+    plan = _with_start(job) if module is None else module.plan
     lines += _block("privacy", plan)
     lines += [f"  budget       {_budget(plan)}"]
     lines += _block("model", job.config)
@@ -98,11 +99,18 @@ def _budget(plan: Any) -> str:
 def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
     """The module that would be trained, if the system trains one by DP-SGD on records."""
     _, d, labels = size
+    plan = _with_start(job)
     if job.model == "dpgm" and job.config.component != "gaussian":
-        return DPGM(d=d, plan=job.plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
+        return DPGM(d=d, plan=plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
     if job.model == "dpgan":
-        return DPGAN(d=d, plan=job.plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
+        return DPGAN(d=d, plan=plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
     return None
+
+
+def _with_start(job: Job) -> Any:
+    """The plan with the cost of the release that a run would start from; that release is read, being public."""
+    path = getattr(job.config, "warm_start", None)
+    return job.plan if path is None else with_prior(job.plan, job.config, released_start(path))
 
 
 def _needs(module: PrivateSums, size: tuple[int, int, int], job: Job) -> list[str]:

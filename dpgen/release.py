@@ -209,6 +209,16 @@ class PublicModel(Release):
     def save(self, directory: Path) -> None:
         """Write the model and its statement; `model.json` comes last and holds the checksum of all of it."""
         directory.mkdir(parents=True, exist_ok=True)
+        card, payload = self._files()
+        write_atomically(directory / "model.safetensors", payload)
+        write_atomically(directory / "model.json", json.dumps(card, indent=2))
+
+    @property
+    def sha256(self) -> str:
+        """The checksum that `model.json` holds, over tensors, description and statement."""
+        return str(self._files()[0]["sha256"])
+
+    def _files(self) -> tuple[dict[str, Any], bytes]:
         payload = save_tensors({name: value.cpu().contiguous() for name, value in self.tensors().items()})
         card: dict[str, Any] = {
             "format": FORMAT,
@@ -216,9 +226,7 @@ class PublicModel(Release):
             "description": self.description(),
             "statement": asdict(self.statement),
         }
-        card["sha256"] = _checksum(card, payload)
-        write_atomically(directory / "model.safetensors", payload)
-        write_atomically(directory / "model.json", json.dumps(card, indent=2))
+        return card | {"sha256": _checksum(card, payload)}, payload
 
 
 class RecordModel(PublicModel):

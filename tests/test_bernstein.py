@@ -34,7 +34,7 @@ SMALL = BernsteinConfig(degree=4, bandwidth=0.2, floor=0.0)
 
 def data(x: torch.Tensor, bounds: torch.Tensor | None = None) -> SimpleNamespace:
     box = torch.tensor([[0.0, 1.0]] * x.shape[1], dtype=torch.float64) if bounds is None else bounds
-    return SimpleNamespace(x=x, bounds=box, columns=tuple("ab"[: x.shape[1]]))
+    return SimpleNamespace(x=x, bounds=box, columns=tuple("abcdefghi"[: x.shape[1]]))
 
 
 def released(x: torch.Tensor, config: BernsteinConfig, **plan: Any) -> BernsteinModel:
@@ -279,9 +279,11 @@ def test_the_box_of_the_data_is_the_box_of_the_model() -> None:
         (lambda: BernsteinConfig(floor=1.5), "floor is 1.5"),
         (lambda: BernsteinConfig(bandwidth=0.0), "bandwidth is 0.0"),
         (lambda: BernsteinConfig(bandwidth=math.nan), "bandwidth is nan"),
+        (lambda: BernsteinConfig(bandwidth=1e-200), r"bandwidth is 1e-200; it must be in \[1e-06, 1\]"),
+        (lambda: released(torch.rand(20, 9), BernsteinConfig(degree=1)), "the points have 9 columns; .* takes at most 8"),
         (lambda: BernsteinConfig(postprocess="clip"), "postprocess is 'clip'"),  # type: ignore[arg-type]
         (lambda: released(torch.rand(20, 2), BernsteinConfig(degree=2000)), r"\(degree \+ 1\)\^d must be at most"),
-        (lambda: released(torch.rand(20, 1), SMALL, epsilon=1e-6), "for group_size 1 it must be >= "),
+        (lambda: released(torch.rand(20, 1), SMALL, epsilon=1e-6), r"for group_size 1 it must be in \[1.68e-05, "),
         (lambda: released(torch.full((20, 1), 3.0), SMALL), "outside its public bounds"),
         (lambda: released(torch.full((20, 1), math.nan), SMALL), "outside its public bounds or NaN"),
     ],
@@ -298,3 +300,24 @@ def test_the_ledger_decides_what_a_neighbour_is() -> None:
         ledger = Ledger(Budget(1.0, 0.0), relation=relation)  # type: ignore[arg-type]
         model = fit(data(two_humps()), plan=RecordPlan(), config=SMALL, ledger=ledger, runtime=Runtime())
         assert (model.statement.relation, model.statement.epsilon) == (relation, 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e20])
+def test_an_epsilon_that_the_noise_cannot_serve_is_not_charged(epsilon: float) -> None:
+    plan = RecordPlan(epsilon=epsilon)
+    ledger = plan.open_ledger()
+    with pytest.raises(ValueError, match=r"epsilon is 1e.*it must be in \[1.68e-05, 1.68e\+13\]"):
+        fit(data(torch.rand(20, 1)), plan=plan, config=SMALL, ledger=ledger, runtime=Runtime())
+    assert ledger.epsilon() == 0.0
+
+
+def test_the_narrowest_kernel_and_the_most_columns_are_served() -> None:
+    assert kernel_mass(1, 1e-6) == pytest.approx(1)
+    model = released(torch.rand(20, 8, dtype=torch.float64), BernsteinConfig(degree=1))
+    assert model.weights.shape == (2,) * 8
+
+
+def test_several_devices_are_refused() -> None:
+    plan = RecordPlan()
+    with pytest.raises(ValueError, match="devices is 2"):
+        fit(data(two_humps()), plan=plan, config=SMALL, ledger=plan.open_ledger(), runtime=Runtime(devices=2))

@@ -1,5 +1,6 @@
 """Cells of a public lattice: numbering, scattering, and what a sampler of them may show."""
 
+import copy
 import pickle
 
 import pytest
@@ -80,7 +81,15 @@ def test_a_box_is_needed_and_holds_the_points() -> None:
             require_box(data(torch.tensor([[wrong, 0.0]]), BOX))
 
 
-@pytest.mark.parametrize("cells", [1, 0, True, 2.5])
+@pytest.mark.parametrize("cells", [1, 0, True, 2.5, 2**24 + 1])
 def test_a_lattice_has_cells(cells: int) -> None:
-    with pytest.raises(ValueError, match=r"cells is .*; it must be a whole number >= 2"):
+    with pytest.raises(ValueError, match=r"cells is .*; it must be a whole number in \[2, 16777216\]"):
         Lattice(BOX, cells)
+
+
+def test_a_law_stays_where_it_is_and_shows_nothing() -> None:
+    """It holds the cell of every record."""
+    for leave in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="GridResponse cannot be saved, pickled or copied"):
+            leave(law())
+    assert repr(law()) == "GridResponse(epsilon=1, 4^2 cells)"

@@ -1,5 +1,6 @@
 """The repaired choosing mechanism: exact draws, exact privacy, and the twin without its test."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -96,6 +97,19 @@ def test_plan_spends_exactly_its_guarantee(epsilon: float, delta: float) -> None
     assert spent[0] == pytest.approx(epsilon)
     assert delta * 0.9 <= spent[1] <= delta * (1 + 1e-6)
     assert plan.least == 200.0
+
+
+@pytest.mark.parametrize("size", [1.0, 40_000.0, 1e7])
+def test_a_plan_for_another_size_is_the_plan_of_that_size(size: float) -> None:
+    moved = ChoosingPlan.of(0.3, 1e-7, moved=120, size=1e6).for_size(size)
+    made = ChoosingPlan.of(0.3, 1e-7, moved=120, size=size)
+    assert dataclasses.astuple(moved) == pytest.approx(dataclasses.astuple(made))
+    assert moved.guarantee(120) == pytest.approx((0.3, 1e-7))
+
+
+def test_a_tiny_delta_beside_a_large_epsilon_still_has_a_plan() -> None:
+    plan = ChoosingPlan.of(1000.0, 1e-300, moved=120, size=1e4)
+    assert 0 < plan.least < plan.certain < plan.threshold < 20
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.1), (1.0, 0.0), (1.0, 0.5), (math.inf, 0.1)])

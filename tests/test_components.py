@@ -26,3 +26,8 @@ def test_every_component_fits(component: str, tmp_path: Path) -> None:
     model = fit(tiny.records(), plan=plan, config=config, ledger=plan.open_ledger(), runtime=runtime)
     assert isinstance(model, RecordModel)
     assert model.sample(7).x.shape == (7, tiny.D)
+
+
+def test_gaussians_take_no_warm_start() -> None:
+    with pytest.raises(ValueError, match="component='gaussian' has no networks"):
+        DPGMConfig(component="gaussian", warm_start=Path("release"))

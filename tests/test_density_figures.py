@@ -42,3 +42,13 @@ def test_nothing_to_show_is_refused(tmp_path: Path) -> None:
         densities_figure({}, Quadrature(torch.tensor([[0.0, 1.0]]), 4), tmp_path / "d.png")
     with pytest.raises(ValueError, match="panels is empty"):
         lines_figure({}, tmp_path / "d.png", xlabel="x")
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_a_title_is_shown(d: int, tmp_path: Path) -> None:
+    rule = Quadrature(torch.tensor([[-3.0, 3.0]] * d), 40)
+    shown = {"target": -0.5 * rule.nodes.square().sum(1)}
+    plain, titled = (
+        densities_figure(shown, rule, tmp_path / f"title {t}.png", title=t).read_bytes() for t in ("", "not for release")
+    )
+    assert plain != titled

@@ -1,7 +1,10 @@
 """Public grids: every value goes there and back, 18 digits long, and what does not belong is refused."""
 
+import math
+from collections.abc import Callable
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -82,6 +85,56 @@ def test_outside_values_are_clamped_or_refused() -> None:
             grid.encode(values)
     indices, outside = grid.encode_clamped(np.array([2**63 + 5, 3], np.uint64))
     assert (indices.tolist(), outside.tolist()) == ([10, 3], [True, False])
+
+
+FORMS = [
+    lambda v: v,
+    lambda v: [str(x) for x in v],
+    lambda v: [Decimal(x) for x in v],
+    *(lambda v, t=t: np.array(v, t) for t in (np.int64, np.uint64, np.uint8, np.int16, np.float64, np.float32)),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_last_cell_takes_what_is_left_below_high(form: Callable) -> None:
+    """Bounds decide what is outside, not the last point of the grid, and alike for every type."""
+    grid = DiscretizedColumn(low="0", high="14", resolution="5")
+    indices, outside = grid.encode_clamped(form([0, 2, 3, 12, 13, 14, 15, 100]))
+    assert indices.tolist() == [0, 0, 1, 2, 2, 2, 2, 2]
+    assert outside.tolist() == [False] * 6 + [True] * 2
+    assert grid.encode(form([13])).tolist() == [2]
+
+
+def test_every_type_follows_the_definition() -> None:
+    """Nearest point in exact arithmetic, halves up, ends clamped, on random grids."""
+    rng = np.random.default_rng(3)
+    for _ in range(150):
+        low = Decimal(int(rng.integers(-50, 50))).scaleb(-int(rng.integers(0, 3)))
+        step = Decimal(int(rng.integers(1, 13))).scaleb(-int(rng.integers(0, 3)))
+        high = low + step * int(rng.integers(1, 9)) + Decimal(int(rng.integers(0, 30))).scaleb(-2)
+        grid = DiscretizedColumn(low=str(low), high=str(high), resolution=str(step))
+
+        def slow(values: list) -> list[tuple[int, bool]]:
+            at = [math.floor((Fraction(v) - Fraction(low)) / Fraction(step) + Fraction(1, 2)) for v in values]  # noqa: B023
+            return [(min(max(i, 0), grid.size - 1), not low <= v <= high) for i, v in zip(at, values)]  # noqa: B023
+
+        values = [Decimal(int(v)).scaleb(-int(d)) for v, d in zip(rng.integers(-2000, 2000, 9), rng.integers(0, 5, 9))]
+        values += [low, high, low - step / 2, low + step / 2, high + step / 2, high + Decimal("0.001")]
+        for form in (values, [str(v) for v in values], np.array([float(v) for v in values])):
+            assert [(i, o) for i, o in zip(*(part.tolist() for part in grid.encode_clamped(form)))] == slow(values)
+        whole = list(range(130))
+        for dtype in (np.int64, np.int16, np.uint64, np.uint8):
+            found = grid.encode_clamped(np.array(whole, dtype))
+            assert list(zip(*(part.tolist() for part in found))) == slow(whole)
+
+
+def test_the_last_day_is_whole_on_a_grid_of_days() -> None:
+    days = DiscretizedColumn(kind="date", low="2024-01-01", high="2024-12-31", resolution="86400")
+    indices, outside = days.encode_clamped(["2024-12-31T13:00", "2024-12-31T23:59:59", "2025-01-01", "2023-12-31T23:00"])
+    assert indices.tolist() == [365, 365, 365, 0]
+    assert outside.tolist() == [False, False, True, True]
+    hours = DiscretizedColumn(kind="date", low="2024-01-01", high="2024-12-31", resolution="3600")
+    assert hours.encode_clamped(["2024-12-31T00:00", "2024-12-31T01:00"])[1].tolist() == [False, True]
 
 
 @pytest.mark.parametrize("values", [[float("nan")], [float("inf")], ["x"], [None], ["nan"], [Decimal("nan")]])

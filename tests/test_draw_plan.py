@@ -7,7 +7,8 @@ import pytest
 
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import BudgetExceeded
-from dpgen.systems.continuous.draw_plan import DrawPlan, RecordPlan
+from dpgen.runtime import Runtime
+from dpgen.systems.continuous.draw_plan import DrawPlan, RecordPlan, require_one_device
 
 
 @pytest.mark.parametrize("draws", [1, 3, 7, 1000])
@@ -36,6 +37,8 @@ def test_a_release_is_one_pure_event(relation: Any, group: int, unit: str) -> No
         (lambda: DrawPlan(epsilon=0.0), "epsilon is 0.0"),
         (lambda: DrawPlan(epsilon=math.nan), "epsilon is nan"),
         (lambda: DrawPlan(epsilon=math.inf), "epsilon is inf"),
+        (lambda: DrawPlan(epsilon=1000.0), r"epsilon is 1000.0 for draws 1, 1000 each; it must be in \[1e-06, 100\]"),
+        (lambda: DrawPlan(epsilon=1e-4, draws=1000), "1e-07 each"),
         (lambda: DrawPlan(draws=0), "draws is 0"),
         (lambda: DrawPlan(draws=True), "draws is True"),
         (lambda: RecordPlan(epsilon=-1.0), "epsilon is -1.0"),
@@ -46,3 +49,10 @@ def test_a_release_is_one_pure_event(relation: Any, group: int, unit: str) -> No
 def test_bad_plans_are_refused(make: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make()
+
+
+def test_several_devices_are_refused() -> None:
+    require_one_device(Runtime(accelerator="cpu"))
+    for options in ({"devices": 2}, {"num_nodes": 2}):
+        with pytest.raises(ValueError, match="both must be 1 here: a draw needs one classifier and no sums over records"):
+            require_one_device(Runtime(accelerator="cpu", **options))  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import torch
 
 from dpgen.data.point_loaders import load_digits_pca, load_mixture_1d, load_ring
 from dpgen.data.points import Points
+from dpgen.evaluation import evaluate_points as module
 from dpgen.evaluation.evaluate_points import NOT_COVERED, evaluate_points, kernel_density, privacy_model, write_certificates
 from dpgen.privacy.events import pure_event
 from dpgen.release import Draws, PublicModel
@@ -18,7 +19,9 @@ from dpgen.report import Score
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.continuous.bernstein import BernsteinModel
 from dpgen.systems.continuous.box import Box
+from dpgen.systems.continuous.cells import Lattice
 from dpgen.systems.continuous.draw_plan import DrawPlan, RecordPlan
+from dpgen.systems.continuous.grid_response import GridResponse
 from dpgen.systems.continuous.references import GaussianReference
 
 
@@ -45,7 +48,9 @@ def draws(points: Points, law: Any, *, epsilon: float = 1.0) -> Draws:
 def scores(release: Any, points: Points) -> dict[str, Score]:
     found = evaluate_points(release, points, seed=0).scores
     assert all("eps" in score.name for score in found), "the privacy model stands beside every row"
-    return {score.name.split(" [")[0]: score for score in found}
+    private = isinstance(release, Draws)
+    assert all("(private) [" in score.name for score in found if private or "test points" in score.name)
+    return {score.name.split(" [")[0].removesuffix(" (private)"): score for score in found}
 
 
 def zero(x: torch.Tensor) -> torch.Tensor:
@@ -181,3 +186,44 @@ def test_a_released_density_needs_a_box() -> None:
     free = Points("free", points.x, points.test_x)
     with pytest.raises(ValueError, match="bounds is None"):
         evaluate_points(Sampled(1), free, seed=0)
+
+
+def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(module, "densities_figure", lambda densities, *_, **options: shown.append((list(densities), options)))
+    synthetic = load_mixture_1d(n_points=50, n_test=50)
+    real = Points("real", synthetic.x, synthetic.test_x, bounds=synthetic.bounds)
+    statement = PrivacyStatement.from_ledger(RecordPlan().open_ledger())
+    assert synthetic.bounds is not None
+    model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=synthetic.bounds, columns=("x0",), statement=statement)
+    for release, points, name, title in (
+        (draws(real, Law(zero, 1)), real, "private_density.png", "computed on private data, not for release"),
+        (draws(synthetic, Law(zero, 1)), synthetic, "density.png", "computed on private data, not for release"),
+        (model, synthetic, "density.png", ""),
+        (model, real, "density.png", ""),
+    ):
+        evaluation = evaluate_points(release, points, seed=0)
+        assert [key for key in evaluation.pictures if key.endswith("png")] == [name]
+        evaluation.pictures[name](tmp_path / name)
+        names, options = shown.pop()
+        assert options["title"] == title
+        assert ("law behind" in names[-1]) == bool(title)
+        marked = ["(private)" in score.name for score in evaluation.scores]
+        assert set(marked) == {release is not model or points is real}
+
+
+@pytest.mark.parametrize("load", [load_ring, load_mixture_1d])
+def test_more_cells_than_nodes_are_judged_by_test_points(load: Any) -> None:
+    """They took one node in each of 4096^2 cells, and minutes."""
+    points = load(n_points=50, n_test=50)
+    law = GridResponse(points.x, lattice=Lattice(points.bounds, 2 ** (24 // points.d)), epsilon=1.0)
+    evaluation = evaluate_points(draws(points, law), points, seed=0)
+    assert evaluation.pictures == {}
+    assert all("of test points" in score.name for score in evaluation.scores)
+    volume = float((points.bounds[:, 1] - points.bounds[:, 0]).log().sum())
+    assert evaluation.scores[0].value == pytest.approx(volume, abs=1e-3), "so many cells leave next to nothing of the points"
+    sharp = GridResponse(points.x, lattice=law.lattice, epsilon=20.0)  # its mass is in few cells, which no public point hits
+    background = -math.log(sharp.other / 2**52 * sharp.size)
+    assert background > 2
+    found = evaluate_points(draws(points, sharp), points, seed=0).scores[0]
+    assert found.value == pytest.approx(volume + background, abs=1e-3)

@@ -160,3 +160,47 @@ def test_noise_has_the_stated_edge() -> None:
     noise = release_grams(torch.zeros(1, 200, 200).double(), border=0.0, noise_multiplier=3.0, source=SecureSource())[0]
     assert torch.equal(noise, noise.T)
     assert float(torch.linalg.eigvalsh(noise)[-1]) == pytest.approx(spectral_noise(200, noise_std=3.0), rel=0.15)
+
+
+# -- rounding --------------------------------------------------------------------------------------------------------
+
+
+def grey(n: int, d: int) -> Tensor:
+    block = torch.randint(0, 256, (512, d), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return block.repeat(-(-n // 512), 1)[:n]
+
+
+def centred(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    return x - 0.4, torch.zeros(len(x), dtype=torch.int64)
+
+
+@pytest.mark.parametrize("border", [0.0, A])
+def test_removing_a_record_moves_the_sum_by_its_own_term_alone(border: float) -> None:
+    """The first record shifts every batch, and with it all rounding of sums that are not exact."""
+    x = grey(20_001, 64)
+
+    def sums(x: Tensor) -> tuple[Tensor, Tensor]:
+        stream = RecordStream(x, None, top=255.0)
+        grams = triangle(gram_sums(stream, centred, k=1, m=64, border=border))
+        return grams, vector_sums(stream, centred, k=1, m=64, border=0.3, square=0.3)
+
+    for whole, rest, alone in zip(sums(x), sums(x[1:]), sums(x[:1])):
+        assert float((whole - rest - alone).norm()) < 1e-9
+    assert float((sums(x)[0] - sums(x[1:])[0]).norm()) <= gram_sensitivity(border)
+
+
+def test_sums_do_not_know_the_batches() -> None:
+    x = grey(3000, 20)
+    first, second = (RecordStream(x, None, top=255.0, batch_size=b) for b in (3000, 77))
+    how = {"k": 1, "m": 20, "border": A}
+    assert torch.equal(gram_sums(first, centred, **how), gram_sums(second, centred, **how))  # type: ignore[arg-type]
+    assert torch.equal(vector_sums(first, centred, **how), vector_sums(second, centred, **how))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("d", [1, 3, 1000, 10_000])
+def test_clipped_rows_of_many_features_are_not_longer_than_one(d: int) -> None:
+    u = torch.rand(20, d, generator=torch.Generator().manual_seed(d)) + 1.0
+    u[0] = 0.3 if d > 100 else 2.0  # all roundings the same way
+    exact = [math.fsum(value**2 for value in row.tolist()) for row in clipped(u)]
+    assert max(exact) <= 1.0
+    assert min(exact) > 0.98

@@ -127,3 +127,9 @@ def test_words_are_52_bits() -> None:
     law = GridResponse(extremes(1)[3], lattice=Lattice(unit(1), 10), epsilon=1.0)
     assert law.own + 9 * law.other == WORD
     assert law.own / law.other <= math.e
+
+
+@pytest.mark.parametrize("cells", [1, 2**24 + 1])
+def test_cells_are_checked_without_data(cells: int) -> None:
+    with pytest.raises(ValueError, match=f"cells is {cells}; it must be a whole number in"):
+        GridResponseConfig(cells=cells)

@@ -71,6 +71,7 @@ def test_mnist_from_files(tmp_path: Path, folder: str, packed: bool) -> None:
     assert np.array_equal(records.test_x.numpy(), (arrays[NAMES[2]].reshape(5, 12) > 127).astype(np.uint8))
     assert records.test_labels.tolist() == arrays[NAMES[3]].tolist()
     assert (records.image_shape, records.n_classes, records.x.dtype) == ((3, 4), 10, torch.uint8)
+    assert any("were set on this training split" in note for note in records.notes)
 
 
 def test_threshold_is_above_127(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_fit_makes_the_planned_draws() -> None:
     ("cells", "epsilon", "match"),
     [
         (1, 1.0, "cells is 1"),
-        (4096, 1.0, r"it must be in \[2, 2048\]"),
+        (4096, 1.0, r"it must be a whole number in \[2, 2048\]"),
         (8, 0.0, "epsilon is 0.0"),
         (8, math.nan, "epsilon is nan"),
     ],
@@ -154,3 +154,14 @@ def test_bad_channels_are_refused(cells: int, epsilon: float, match: str) -> Non
 def test_too_few_bits_are_noticed() -> None:
     with pytest.raises(ValueError, match="52 bits cannot hold it"):
         laplace_channel(2048, 1e-7)
+
+
+@pytest.mark.parametrize("cells", [1, 2049])
+def test_cells_are_checked_without_data(cells: int) -> None:
+    with pytest.raises(ValueError, match=rf"cells is {cells}; it must be a whole number in \[2, 2048\]"):
+        IntervalLaplaceConfig(cells=cells)
+
+
+def test_more_cells_than_an_integer_holds_have_a_density() -> None:
+    law = IntervalLaplace(extremes(8)[3], lattice=Lattice(unit(8), 256), epsilon=1.0)
+    assert bool(law.log_ratio(extremes(8)[3]).isfinite().all())

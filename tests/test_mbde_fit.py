@@ -14,6 +14,7 @@ from dpgen.data.toy import gaussian_ring
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
+from dpgen.systems.continuous import mbde_fit
 from dpgen.systems.continuous.certificates import NOTE, MollificationGap
 from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.continuous.laws import ClippedLaw, TiltedLaw
@@ -123,6 +124,15 @@ def test_pictures_are_for_synthetic_targets_or_private_logs(tmp_path: Path) -> N
         assert list((tmp_path / name / "tensorboard").iterdir())
 
 
+def test_the_statement_says_what_was_logged(tmp_path: Path) -> None:
+    small = MBDEConfig(codebook=32, **SMALL)
+    assert run(ring(), small).statement.not_covered == ()
+    logged = run(ring(), small, directory=tmp_path / "a", private_logs=True).statement.not_covered
+    assert ["private_logs" in note for note in logged] == [True]
+    synthetic = run(ring(target=gaussian_ring()), small, directory=tmp_path / "b").statement.not_covered
+    assert ["the target is synthetic" in note for note in synthetic] == [True]
+
+
 def test_the_ledger_has_the_last_word() -> None:
     plan = DrawPlan(epsilon=2.0, draws=2)
     runtime = Runtime(progress_bar=False, accelerator="cpu")
@@ -153,5 +163,28 @@ def test_bad_points(x: torch.Tensor, match: str) -> None:
 def test_a_plan_without_epsilon_is_refused() -> None:
     with pytest.raises(ValueError, match="epsilon"):
         replace(DrawPlan(), epsilon=0.0)
-    with pytest.raises(ValueError, match=r"epsilon is 1000.0; it must be in"):
+    with pytest.raises(ValueError, match=r"epsilon is 1000.0 for draws 1"):
         run(ring(), MBDEConfig(**SMALL), DrawPlan(epsilon=1000.0))
+
+
+def test_an_epsilon_that_rejection_cannot_serve_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mbde_fit, "private_trainer", lambda *_: pytest.fail("trained"))
+    with pytest.raises(ValueError, match=r"tries would be .*use sampler='sir'"):
+        run(ring(), MBDEConfig(sampler="rejection", steps_full=True, **SMALL), DrawPlan(epsilon=80.0))
+
+
+def test_several_devices_are_refused() -> None:
+    with pytest.raises(ValueError, match="devices is 2 and num_nodes is 1; both must be 1 here"):
+        run(ring(), MBDEConfig(**SMALL), devices=2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("sampler", ["sir", "rejection", "metropolis"])
+def test_a_gpu_trains_and_evaluates_the_classifier(sampler: Any) -> None:
+    plan = DrawPlan(epsilon=2.0, draws=2)
+    config = MBDEConfig(sampler=sampler, chain_length=5, codebook=32, **SMALL)
+    runtime = Runtime(progress_bar=False, accelerator="gpu")
+    law = train(ring().x, GaussianReference.standard(2), plan=plan, config=config, runtime=runtime)
+    assert law.log_ratio(ring().test_x).device.type == "cpu"
+    draws = mbde_fit.sampler_for(law, config, plan.open_ledger()).sample(2)
+    assert (draws.device.type, draws.dtype, draws.shape) == ("cpu", torch.float64, (2, 2))

@@ -9,12 +9,11 @@ import pytest
 from dpgen.cli import parse_job
 from dpgen.data.columns import Columns, load_mixture
 from dpgen.discretized import DiscretizedColumn
-from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import load_model
 from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.ordered.distribution import OrderedDistribution
-from dpgen.systems.ordered.ordered_fit import fit
+from dpgen.systems.ordered.ordered_fit import check, fit
 from dpgen.systems.ordered.ordered_options import Method, OrderedConfig, OrderedPlan
 
 QUIET = Runtime(progress_bar=False)
@@ -63,12 +62,55 @@ def test_pieces_are_merged_on_demand() -> None:
     assert release(plan, OrderedConfig(degree=2), data).cdfs["x"].degree == 2
 
 
-def test_published_noise_is_refused_by_a_budget_and_reported_without() -> None:
+def test_published_noise_is_refused_with_a_budget_and_reported_without() -> None:
     config = OrderedConfig(method="points", composition="basic", steps=4, published_noise=True)
-    with pytest.raises(BudgetExceeded, match="budget epsilon 1 "):
+    with pytest.raises(ValueError, match="published_noise is True and report_only False"):
         release(OrderedPlan(), config, load_mixture(n_records=2000))
     model = release(OrderedPlan(report_only=True), config, load_mixture(n_records=2000))
     assert model.statement.epsilon > 5
+
+
+@pytest.mark.parametrize(
+    ("plan", "config", "said"),
+    [
+        ({"public_n": 2999}, {}, "public_n is 2999; under replace_one the number of records is public and is 3000"),
+        ({"column_shares": [1.0]}, {}, "column_shares has 1 entries"),
+        ({"column_shares": [1.0, 2000.0]}, {}, r"column 'a': epsilon is 0\.0004\d*; it must be in \[0\.001, 1000\]"),
+        ({"delta": 0.0}, {}, "column 'a': delta is 0"),
+        ({"delta": 0.0}, {"method": "points"}, "column 'a': delta is 0"),
+        ({"delta": 0.0}, {"method": "choosing", "composition": "basic"}, "needs delta > 0"),
+        ({"epsilon": 0.0022, "delta": 1e-300}, {"method": "points"}, r"column 'a': epsilon is 0\.001\d* and delta is 5e-301"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_charged(plan: dict, config: dict, said: str) -> None:
+    some, public = OrderedPlan(**plan), OrderedConfig(**config)
+    with pytest.raises(ValueError, match=said):
+        check(columns(), plan=some, config=public)
+    ledger = some.open_ledger()
+    with pytest.raises(ValueError, match=said):
+        fit(columns({"a": 1, "b": 2}), plan=some, config=public, ledger=ledger, runtime=QUIET)
+    assert ledger.entries() == []
+
+
+def test_a_domain_too_large_for_a_histogram_is_refused_before_anything_is_charged() -> None:
+    plan, data = OrderedPlan(), load_mixture(n_records=100)
+    with pytest.raises(ValueError, match="column 'x': N is 1000000000000000000"):
+        check(data, plan=plan, config=OrderedConfig(method="laplace"))
+
+
+def test_a_wrong_public_number_is_not_looked_at_where_it_is_private() -> None:
+    check(columns(), plan=OrderedPlan(relation="add_remove", public_n=50), config=OrderedConfig())
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("epsilon", [1e-3, 1e3])
+def test_every_epsilon_that_is_allowed_can_be_spent(epsilon: float, method: Method, relation: str) -> None:
+    plan = OrderedPlan(epsilon=epsilon, relation=relation)  # type: ignore[arg-type]
+    data = Columns("one", {"x": np.arange(60)}, {"x": DiscretizedColumn.integers(100)})
+    for composition in ("zcdp", "basic"):
+        model = release(plan, OrderedConfig(method=method, steps=1, composition=composition), data)  # type: ignore[arg-type]
+        assert 0 < model.statement.epsilon <= epsilon
 
 
 def test_the_number_of_records_is_explained() -> None:

@@ -36,6 +36,8 @@ def test_shares_add_up_to_the_budget() -> None:
     [
         ({"epsilon": 0.0}, "epsilon is 0.0"),
         ({"epsilon": -1.0}, "epsilon is -1.0"),
+        ({"epsilon": 2000.0}, r"epsilon is 2000.0; it must be in \[0.001, 1000\]"),
+        ({"epsilon": 1e-5}, r"epsilon is 1e-05; it must be in \[0.001, 1000\]"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"public_n": 1}, "public_n is 1"),
         ({"relation": "swap"}, "relation is 'swap'"),
@@ -52,6 +54,12 @@ def test_bad_plans(options: dict, said: str) -> None:
     [
         ({"method": "sketch"}, "method is 'sketch'; choose one of partition, points"),
         ({"steps": 0}, "steps is 0"),
+        ({"steps": 10_001}, r"steps is 10001; it must be in \[1, 10000\]"),
+        ({"cells": 0, "method": "fixed"}, "cells is 0"),
+        ({"depth": 30, "method": "tree"}, r"depth is 30; it must be in \[1, 22\]"),
+        ({"levels": 99, "method": "quantiles"}, r"levels is 99; it must be in \[1, 16\]"),
+        ({"published_noise": True}, "published_noise is of the methods points, exponential, choosing"),
+        ({"published_noise": True, "method": "points", "steps": "private"}, "steps is 'private'"),
         ({"steps": "many"}, "steps is 'many'"),
         ({"degree": 3}, "degree is 3"),
         ({"pieces": 4}, "pieces is 4"),

@@ -98,3 +98,12 @@ def test_a_wrong_public_size_and_bad_shares_are_refused() -> None:
         PartitionCDF(epsilon=1.0)
     with pytest.raises(ValueError, match="tree_share is 1"):
         PartitionCDF(epsilon=1.0, delta=1e-6, tree_share=1.0)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_noise_that_cannot_be_drawn_is_refused_before_the_first_charge(relation: Relation) -> None:
+    ledger = Ledger(None, delta=1e-6, relation=relation)
+    rule = PartitionCDF(epsilon=900.0, delta=1e-6, tree_share=0.9)
+    with pytest.raises(ValueError, match=r"epsilon is 810\.0; that of a tree must be in"):
+        rule.fit_counts(np.arange(10), N=16, ledger=ledger, source=SecureSource())
+    assert ledger.entries() == []

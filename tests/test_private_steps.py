@@ -1,14 +1,17 @@
-"""The private number of steps: its score's sensitivity by enumeration, its arithmetic against a linear programme."""
+"""The private number of steps: its score's sensitivity by enumeration, its errors against their definition."""
+
+import math
+from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 from small_domains import neighbours
 
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.merr_budget import StepBudget, StepTerms, step_budget
-from dpgen.systems.ordered.private_steps import choose_steps, corners, least_errors, pieces_needed, step_cost
+from dpgen.systems.ordered.private_steps import _steeper, choose_steps, corners, least_errors, step_cost, step_costs
 
 N = 10**18
 
@@ -21,39 +24,88 @@ def budgets(epsilon: float = 1.0, selection: str = "points") -> dict[int, StepBu
     }
 
 
-def least_error_of_one_line(x: np.ndarray, y: np.ndarray) -> float:
-    rows = np.stack([x, np.ones_like(x), -np.ones_like(x)], axis=1)
-    below = np.stack([-x, -np.ones_like(x), -np.ones_like(x)], axis=1)
-    limits = np.concatenate([y, -y])
-    free = [(None, None), (None, None), (0, None)]
-    return float(linprog([0, 0, 1], A_ub=np.concatenate([rows, below]), b_ub=limits, bounds=free).fun)
+def least_error_of_one_line(x: np.ndarray, y: np.ndarray) -> Fraction:
+    """Half of the largest distance of a point from the line through two others around it: the Chebyshev line."""
+    points = list(zip(x.tolist(), y.tolist()))
+    bends = [
+        Fraction(abs((q - p) * (c - a) - (b - a) * (r - p)), 2 * (c - a)) for (a, p), (b, q), (c, r) in combinations(points, 3)
+    ]
+    return max(bends, default=Fraction(0))
 
 
-def test_pieces_agree_with_linear_programmes() -> None:
+def errors_by_enumeration(values: np.ndarray, N: int, pieces: list[int]) -> list[int]:
+    """The definition: the best of all ways to cut 0 ... N into runs, one line for each."""
+    x = np.arange(N + 1)
+    y = np.searchsorted(values, x)
+    one = {(i, j): least_error_of_one_line(x[i:j], y[i:j]) for i, j in combinations(range(N + 2), 2)}
+    best = {0: Fraction(0)}
+    found = {}
+    for p in range(1, max(pieces) + 1):
+        best = {0: Fraction(0)} | {j: min(max(error, one[i, j]) for i, error in best.items() if i < j) for j in range(1, N + 2)}
+        found[p] = math.ceil(best[N + 1])
+    return [found[p] for p in pieces]
+
+
+def test_errors_are_those_of_the_best_of_all_models() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(30):
-        x, y = np.cumsum(rng.integers(1, 6, 9)), np.cumsum(rng.integers(0, 5, 9))
-        error = float(rng.integers(0, 4)) + 0.25
-        first, pieces = 0, 0
-        while first < x.size:
-            last = first + 1
-            while last < x.size and least_error_of_one_line(x[first : last + 1], y[first : last + 1]) <= error + 1e-9:
-                last += 1
-            first, pieces = last, pieces + 1
-        assert pieces_needed(x, y, error) == pieces
+    for _ in range(60):
+        N = int(rng.integers(2, 13))
+        values = np.sort(rng.choice(rng.integers(0, N, 4), rng.integers(1, 20)))
+        assert least_errors(*corners(values, N), [1, 2, 3, 4]) == errors_by_enumeration(values, N, [1, 2, 3, 4])
+
+
+def test_slopes_are_compared_exactly() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(500):
+        height, other = (int(v) for v in rng.integers(-(2**60), 2**60, 2))
+        width, other_width = (int(v) for v in rng.integers(1, 2**62, 2))
+        assert _steeper(height, width, other, other_width) == (height * other_width > other * width)
+        assert not _steeper(height, width, height, width)
+        if abs(height) < 2**59 and width < 2**61:
+            assert _steeper(2 * height + 1, 2 * width, height, width)
+            assert not _steeper(2 * height, 2 * width, height, width)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_scores_move_by_at_most_stride_plus_one(stride: int, relation: str) -> None:
-    histograms, first, second = neighbours(6, 5, relation)
-    errors = np.array([least_errors(*corners(np.repeat(np.arange(6), h), 6, stride), [1, 2, 3]) for h in histograms.tolist()])
-    assert np.abs(errors[first] - errors[second]).max() <= stride + 1
+def test_errors_move_by_at_most_one_kept_record(stride: int, relation: str) -> None:
+    histograms, first, second = neighbours(7, 5, relation)
+    data = [np.repeat(np.arange(7), h)[::stride] for h in histograms.tolist()]
+    errors = np.array([least_errors(*corners(values, 7), [1, 2, 3]) for values in data])
+    assert np.abs(errors[first] - errors[second]).max() == 1
+
+
+def clusters(extra: int) -> np.ndarray:
+    """Two crowds with 10^6 empty values between them, and one more record."""
+    crowd = np.repeat(np.arange(100), 105)  # so many that the extra record is kept at stride 7
+    return np.sort(np.concatenate([crowd, 10**6 + crowd, [extra]]))
+
+
+@pytest.mark.parametrize("stride", [1, 7])
+def test_one_record_in_a_gap_moves_no_cost_by_more_than_the_stride(stride: int) -> None:
+    """Lines held to the data at records only, the rejected twin, move by the order of n."""
+    moved = {}
+    for anywhere in (True, False):
+        near, far = (
+            np.array(step_costs(clusters(x), budgets(), N=10**6 + 100, stride=stride, anywhere=anywhere)) for x in (50, 500_000)
+        )
+        moved[anywhere] = int(np.abs(near - far).max())
+    assert moved[True] <= stride
+    assert moved[False] > 1000
+
+
+@pytest.mark.parametrize("anywhere", [True, False])
+def test_chances_of_the_choice_keep_their_epsilon(anywhere: bool) -> None:
+    logs = []
+    for extra in (50, 500_000):
+        weights = -0.1 / 2 * np.array(step_costs(clusters(extra), budgets(), N=10**6 + 100, anywhere=anywhere))
+        logs.append(weights - np.logaddexp.reduce(weights))
+    assert (np.abs(logs[0] - logs[1]).max() <= 0.1) == anywhere
 
 
 def test_more_pieces_never_fit_worse() -> None:
     values = np.sort((np.random.default_rng(1).beta(2, 5, 5000) * N).astype(np.int64))
-    errors = least_errors(*corners(values, N, 1), [1, 2, 4, 8, 16])
+    errors = least_errors(*corners(values, N), [1, 2, 4, 8, 16])
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 500 > 100 > errors[-1]
 

@@ -149,7 +149,13 @@ def test_more_coins_continue_the_same_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"epsilon": 0.0}, "epsilon is 0.0"), ({"epsilon": math.inf}, "epsilon is inf"), ({"threshold": 0}, "threshold is 0")],
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"epsilon": math.inf}, "epsilon is inf"),
+        ({"epsilon": 500.0}, r"epsilon is 500.0; that of a tree must be in \[4e-06, 400\]"),
+        ({"epsilon": 1e-6}, "epsilon is 1e-06; that of a tree"),
+        ({"threshold": 0}, "threshold is 0"),
+    ],
 )
 def test_bad_options_are_refused(options: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -46,6 +46,7 @@ def reseal(directory: Path, payload: bytes | None = None, **changes: Any) -> Non
 def test_a_loaded_model_carries_its_statement(saved: Path) -> None:
     assert sorted(p.name for p in saved.iterdir()) == ["model.json", "model.safetensors"]
     assert load_model(saved).statement == tiny.statement()
+    assert load_model(saved).sha256 == tiny.mixture().sha256 == json.loads((saved / "model.json").read_text())["sha256"]
 
 
 @pytest.mark.parametrize("position", [0, 100, -1])
@@ -83,7 +84,8 @@ def test_a_damaged_card_is_refused(saved: Path, text: str) -> None:
 
 def test_unknown_kinds_and_formats_list_what_can_be_read(saved: Path) -> None:
     edit(saved, kind="diffusion")
-    with pytest.raises(ValueError, match=r"format 1 and kind 'diffusion'; this version reads format 1 and the kinds .*'mixture'"):
+    said = r"format 1 and kind 'diffusion'; this version reads format 1 and the kinds .*'mixture'"
+    with pytest.raises(ValueError, match=said):
         load_model(saved)
     edit(saved, kind=["mixture"], format=2)
     with pytest.raises(ValueError, match="has format 2 and kind"):

@@ -7,7 +7,7 @@ import pytest
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.systems.gaussian.fit_rule import FULL, SINGLE, TIED
-from dpgen.systems.gaussian.spending import NOTES, Spending, require_shares
+from dpgen.systems.gaussian.spending import BORDER, NOTES, Spending, require_shares
 
 BUDGET = Budget(1.0, 1e-5)
 
@@ -38,6 +38,25 @@ def test_replacing_a_record_costs_less_than_twice() -> None:
     exact, doubled = Spending.within(BUDGET, SINGLE, "replace_one"), 2 * Spending.within(BUDGET, SINGLE).scale
     assert exact.scale < 0.75 * doubled
     assert exact.scale > math.sqrt(2.0) * doubled / 2 * 0.99
+
+
+def test_a_replaced_record_moves_marginals_by_what_is_charged() -> None:
+    """(a, u) becomes (a, -u) in its class, or moves to another: 2 and sqrt(2 (1 + a^2)), over sqrt(1 + a^2)."""
+    u = [v / 10**0.5 for v in (1, -1) * 5]
+    same = math.dist([BORDER, *u], [BORDER, *(-v for v in u)])
+    moved = math.sqrt(2.0 * (BORDER**2 + 1.0))
+    factor = max(same, moved) / math.sqrt(1.0 + BORDER**2)
+    spending = Spending(1.0, {"marginals": 1.0}, "replace_one")
+    assert spending.event("marginals").noise_multiplier == pytest.approx(2.0 / factor)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_what_follows_takes_all_that_is_left(relation: str) -> None:
+    begun = Spending.within(BUDGET, SINGLE, relation)  # type: ignore[arg-type]
+    rest = begun.continued(BUDGET, ["mean", "subspace"], {"marginals": 1.0})
+    assert 0.999 <= epsilon(rest.total(), BUDGET.delta, relation=relation) <= 1.0  # type: ignore[arg-type]
+    multipliers = [begun.multiplier("mean"), begun.multiplier("subspace"), rest.multiplier("marginals")]
+    assert rest.whole == pytest.approx(sum(m**-2 for m in multipliers) ** -0.5)
 
 
 def test_the_ledger_is_asked_first() -> None:

@@ -4,6 +4,7 @@ import torch
 
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
+from dpgen.systems.gaussian.gram_sums import clipped
 from dpgen.systems.gaussian.record_stream import RecordStream
 from dpgen.systems.gaussian.spending import Spending
 from dpgen.systems.gaussian.subclusters import Centres, release_centres
@@ -36,3 +37,16 @@ def test_rounds_find_clusters_and_an_empty_class_stays_where_it_was() -> None:
     assert float((found.centres[1] - start[1]).abs().max()) < 1.0
     assert torch.allclose(found.counts[0], torch.tensor([1000.0, 1000.0]).double(), atol=60.0)
     assert sum(entry.count for entry in ledger.entries()) == 3
+
+
+def test_ties_fall_the_same_way_in_any_batch() -> None:
+    """Otherwise one record less could move many others from one cluster to another."""
+    generator = torch.Generator().manual_seed(0)
+    u = clipped(torch.randn(300, 40, generator=generator))
+    near = torch.randn(40, generator=generator).double()
+    centres = Centres(torch.stack([near, -near, near.roll(1), near + 1e-16])[None], torch.zeros(1, 4), 0.0)
+    u = torch.cat([u, torch.zeros(5, 40), (u - u.flip(0))])
+    whole = centres.assign(u, torch.zeros(len(u)).long())
+    for size in (1, 3, 7):
+        parts = [centres.assign(part, torch.zeros(len(part)).long()) for part in u.split(size)]
+        assert torch.equal(torch.cat(parts), whole)

@@ -77,3 +77,14 @@ def test_a_paid_quantile_is_one() -> None:
     radius = release_radius(RecordStream(x, None), location, quantile=0.8, **how(1e-3))
     share = float(((x - 0.4).norm(dim=1) <= radius).double().mean())
     assert 0.8 <= share <= 0.95
+
+
+def test_coordinates_do_not_depend_on_the_batch() -> None:
+    x = torch.rand(600, 300, generator=torch.Generator().manual_seed(0))
+    location = Location(600.0, x.double().mean(0), 1.0)
+    found = release_subspace(RecordStream(x, None), location, axes=40, power=0.5, radius=1.0, clip=5.0, **how(1e-3))
+    whole = found.project(x)
+    for size in (1, 3, 7, 100):
+        assert torch.equal(torch.cat([found.project(part) for part in x.split(size)]), whole)
+    weights = found.axes / found.scales
+    assert torch.allclose(whole, (x.double() - found.mean) @ weights, atol=1e-4 * float(weights.norm(dim=0).max()))

@@ -1,5 +1,6 @@
 """Networks that start from a release: free, charged once, and better than before."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import torch
 
 from dpgen.nets import RBMBank, VAEBank
 from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.runtime import Runtime
 from dpgen.systems import components
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian.product_mixture import ProductMixture
-from dpgen.systems.warm_start import NOTE, charge_prior, pretrain, released_start, with_prior
+from dpgen.systems.warm_start import FINGERPRINT, NOTE, begin, charge_prior, pretrain, released_start, with_prior
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -59,34 +61,77 @@ def fit(directory: Path, epsilon: float = 6.0, **options: Any) -> tuple[Any, Led
 def test_the_ledger_and_the_statement_show_both(tmp_path: Path) -> None:
     model, ledger = fit(tmp_path)
     notes = [entry.note for entry in ledger.entries()]
-    assert notes[0] == NOTE
+    assert notes[0] == f"{NOTE} (sha256 {release().sha256})"
     assert "training steps" in notes
-    assert NOTE in {m["note"] for m in model.statement.mechanisms}
+    assert notes[0] in {m["note"] for m in model.statement.mechanisms}
+    assert not any("public records" in text for text in model.statement.not_covered)
     assert 5.9 < ledger.epsilon() <= 6.0, "training takes what the release has left, all of it"
 
 
-def test_a_release_of_public_records_costs_nothing(tmp_path: Path) -> None:
-    _, ledger = fit(tmp_path, warm_start_origin="public")
-    assert NOTE not in [entry.note for entry in ledger.entries()]
+@pytest.mark.filterwarnings("ignore:warm_start_origin")
+def test_a_release_of_public_records_costs_nothing_and_the_statement_says_so(tmp_path: Path) -> None:
+    model, ledger = fit(tmp_path, warm_start_origin="public")
+    assert not any(entry.note.startswith(NOTE) for entry in ledger.entries())
+    said = [text for text in model.statement.not_covered if "declared to be of public records" in text]
+    assert len(said) == 1
+    assert release().sha256 in said[0]
+    assert "eps 1.25, delta 1e-05, add-remove" in said[0]
 
 
 def test_a_resumed_run_pays_for_the_release_once() -> None:
     ledger, plan = Ledger(Budget(6.0, 1e-5)), DPGMPlan(epsilon=6.0, prior_multiplier=2.0)
-    charge_prior(plan, ledger)
-    charge_prior(plan, ledger)
+    charge_prior(plan, ledger, release())
+    charge_prior(plan, ledger, release())
     assert sum(entry.count for entry in ledger.entries()) == 1
 
 
-def test_a_resumed_run_pays_for_another_release_in_the_same_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{"noise_multiplier": 1.0}, {"declared": ["another fit"]}])
+def test_a_resumed_run_refuses_another_release_in_the_same_place(changes: dict[str, Any], tmp_path: Path) -> None:
     """The directory is an option, what lies in it may have changed while the run was interrupted."""
-    path = tmp_path / "ledger.jsonl"
+    path, plan = tmp_path / "ledger.jsonl", DPGMPlan(epsilon=9.0, prior_multiplier=2.0)
     with Ledger(Budget(9.0, 1e-5), path=path) as ledger:
-        charge_prior(DPGMPlan(epsilon=9.0, prior_multiplier=8.0), ledger)
+        charge_prior(plan, ledger, release())
+    other = release(**changes)
     with Ledger.open(path) as ledger:
-        charge_prior(DPGMPlan(epsilon=9.0, prior_multiplier=8.0), ledger)
-        once = ledger.epsilon()
-        charge_prior(DPGMPlan(epsilon=9.0, prior_multiplier=1.0), ledger)
-        assert ledger.epsilon() > 4 > once
+        before = ledger.epsilon()
+        with pytest.raises(ValueError, match="warm_start has changed: the ledger holds"):
+            charge_prior(replace(plan, prior_multiplier=other.noise_multiplier), ledger, other)
+        assert ledger.epsilon() == before
+
+
+def test_a_public_start_that_was_charged_for_is_warned_about(tmp_path: Path) -> None:
+    release().save(tmp_path / "release")
+    config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
+    with pytest.warns(UserWarning, match=r"names 1 charged mechanisms \(eps 1.25\): if any of its records is private here"):
+        begin(DPGMPlan(), config, Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore:warm_start_origin")
+def test_a_public_start_may_not_change_either(tmp_path: Path) -> None:
+    release().save(tmp_path / "release")
+    config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
+    ledger, runtime = Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path)
+    begin(DPGMPlan(), config, ledger, runtime)
+    release(declared=["another fit"]).save(tmp_path / "release")
+    begin(DPGMPlan(), config, ledger, runtime)  # nothing was spent: a run that was refused binds nobody
+    ledger.charge(gaussian_event(5.0), note="training steps")
+    release().save(tmp_path / "release")
+    with pytest.raises(ValueError, match="warm_start has changed: the run began from"):
+        begin(DPGMPlan(), config, ledger, runtime)
+    assert len((tmp_path / FINGERPRINT).read_text().strip()) == 64
+
+
+def test_sparse_items_are_there_after_a_few_steps() -> None:
+    p = torch.full((1, 300), 0.004)
+    p[0, :3] = 0.3
+    start = ProductMixture(p, torch.tensor([50.0]), statement=tiny.statement(), noise_multiplier=2.0)
+    bank, generator = VAEBank(1, 300, hidden=8, latent=2), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        bank.initialize(generator)
+    pretrain(bank, start, categories=0, by_label=False, steps=20, generator=generator)
+    mean = bank.sample(0, 500, generator).mean(0)
+    assert float(mean[3:].mean()) < 0.02
+    assert float((mean[:3] - 0.3).abs().max()) < 0.1
 
 
 def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ _NODES = {1: 6001, 2: 241}
 _MOST_NODES = 2**18  # of a rule that has whole nodes in every cell of a lattice
 _REACH = 8.0
 _PUBLIC_POINTS = 2**16
+_LATTICE_POINTS = 2**13  # each is compared with every record
 _SYNTHETIC = 10_000
 _KERNELS = 2_000
 _CHUNK = 2**13
@@ -95,6 +96,7 @@ class _View:
     def __init__(self, points: Points, name: str, nodes: Tensor, log_volume: Tensor, rule: Quadrature | None) -> None:
         self.points, self.name, self.nodes, self.log_volume, self.rule = points, name, nodes, log_volume, rule
         self.private = False  # whether the density itself must not leave this machine
+        self.normalised = False  # whether densities integrate to 1 as they are
         self.box: tuple[float, float] | None = None
         self.draws: Tensor | None = None
 
@@ -104,7 +106,7 @@ class _View:
 
     def _normalised(self, log_density: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         at_nodes = log_density(self.nodes)
-        constant = torch.logsumexp(at_nodes + self.log_volume, 0)
+        constant = 0.0 if self.normalised else torch.logsumexp(at_nodes + self.log_volume, 0)
         return at_nodes - constant, log_density(self.points.test_x) - constant
 
     def exact_scores(self) -> list[Score]:
@@ -146,7 +148,7 @@ class _View:
 
     def picture(self, path: Path) -> None:
         assert self.rule is not None
-        shown = {"Q0": self.log_q0, f"law behind {self.name}" if self.private else self.name: self.log_q}
+        shown = {"Q0": self.log_q0, "law behind the draws" if self.private else self.name: self.log_q}
         if self.points.target is not None:
             shown = {"target": self.rule.normalised(self.points.target.log_prob(self.nodes)), **shown}
         densities_figure(shown, self.rule, path, points=self.draws, title=_MARK if self.private else "")
@@ -159,7 +161,7 @@ def _view(release: Release, points: Points, seed: int) -> _View:
         reference = origin.reference
         nodes, log_volume, rule = _nodes(points, reference, origin, seed)
         view = _View(points, name, nodes, log_volume, rule)
-        view.private = True
+        view.private, view.normalised = True, hasattr(origin, "lattice")
         view.set_densities(lambda x: reference.log_prob(x) + origin.log_ratio(x), reference.log_prob)
         if hasattr(origin, "box"):
             view.box = (origin.box.low, origin.box.high)
@@ -218,7 +220,8 @@ def _nodes(points: Points, reference: Any, origin: Any, seed: int) -> tuple[Tens
     """Nodes (m, d), the logarithm of their volumes (m,) or (), and the rule in one and two dimensions."""
     lattice = getattr(origin, "lattice", None)
     if points.d > 2 or (lattice is not None and lattice.per_axis**points.d > _MOST_NODES):
-        nodes = reference.sample(_PUBLIC_POINTS, generator=torch.Generator().manual_seed(seed))
+        count = _PUBLIC_POINTS if lattice is None else _LATTICE_POINTS
+        nodes = reference.sample(count, generator=torch.Generator().manual_seed(seed))
         return nodes, -reference.log_prob(nodes) - math.log(len(nodes)), None
     bounds = getattr(reference, "bounds", None)
     if bounds is None:

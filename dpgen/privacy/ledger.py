@@ -264,7 +264,7 @@ class Ledger:
         self._certified = self._rdp(scaled(best))
         if best == 0:
             # RDP is above the tight value by a factor that changes slowly: one tight look at what it predicts
-            factor = 1.002 * needed / self._certified
+            factor = 1.002 * needed / max(self._certified, 1e-300)
             best = _largest(lambda scale: factor * self._rdp(scaled(scale)) <= budget.epsilon)
             self._certified = self._spent(scaled(best))
         if best == 0 or self._certified > budget.epsilon:

@@ -178,15 +178,11 @@ def _warm(records: Records, epsilon: float, effort: Effort, runtime: Runtime) ->
     plan = system.plan(epsilon=epsilon, delta=DELTA, sampling_rate=_rate(records), steps=effort.steps)
     plan = with_prior(plan, config, start)
     ledger = plan.open_ledger()
-    charge_prior(plan, ledger)
-    marginals = (start.weights @ start.probabilities).clamp(1e-6, 1 - 1e-6)
+    charge_prior(plan, ledger, start)
 
     def prepare(module: dpgm.DPGM) -> None:
-        bank, last = module.bank, f"decoder.{config.depth}"
-        bank.part(f"{last}.bias").copy_(marginals.logit().expand_as(bank.part(f"{last}.bias")))
-        bank.part(f"{last}.weight").mul_(0.1)
         generator = PublicRandomness(runtime.seed).spawn("warm start").generator
-        pretrain(bank, start, categories=0, by_label=False, steps=effort.start_steps, generator=generator)
+        pretrain(module.bank, start, categories=0, by_label=False, steps=effort.start_steps, generator=generator)
 
     return dpgm.fit(records, plan=plan, config=config, ledger=ledger, runtime=runtime, prepare=prepare)
 

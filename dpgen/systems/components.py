@@ -9,7 +9,7 @@ from dpgen.runtime import Runtime
 from dpgen.systems import dpgm
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian import gaussian_fit
-from dpgen.systems.warm_start import charge_prior, pretrain, released_start, with_prior
+from dpgen.systems.warm_start import begin, not_covered, pretrain
 
 
 def fit_networks(
@@ -22,9 +22,7 @@ def fit_networks(
     """
     if config.warm_start is None:
         return dpgm.fit(records, plan=plan, config=config, ledger=ledger, runtime=runtime)
-    start = released_start(config.warm_start)
-    plan = with_prior(plan, config, start)
-    charge_prior(plan, ledger)
+    start, plan = begin(plan, config, ledger, runtime)
 
     def prepare(module: dpgm.DPGM) -> None:
         pretrain(
@@ -36,7 +34,9 @@ def fit_networks(
             generator=PublicRandomness(runtime.seed).spawn("warm start").generator,
         )
 
-    return dpgm.fit(records, plan=plan, config=config, ledger=ledger, runtime=runtime, prepare=prepare)
+    model = dpgm.fit(records, plan=plan, config=config, ledger=ledger, runtime=runtime, prepare=prepare)
+    model.statement = model.statement.extended(not_covered(config, start))
+    return model
 
 
 FITS: dict[str, Callable[..., RecordModel]] = {"vae": fit_networks, "rbm": fit_networks, "gaussian": gaussian_fit.fit}

@@ -20,7 +20,9 @@ from dpgen.systems.dpgan_options import DPGANConfig
 from dpgen.systems.dpgm import DPGM, PrivateRecords
 from dpgen.systems.dpgm_options import DPGMPlan
 from dpgen.systems.gan_models import GANModel, PointGANModel
+from dpgen.systems.gan_warm_start import pretrain_gan
 from dpgen.systems.partition import LabelPartition
+from dpgen.systems.warm_start import begin, not_covered
 
 
 class _ClassPartition(LabelPartition):
@@ -104,7 +106,8 @@ class DPGAN(DPGM):
         )
         with torch.no_grad():
             self.generator.initialize(self._public.spawn("generator").generator)
-        self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
+        self._average: dict[str, Tensor] = {}
+        self.adopt_generator()
         self._restored: dict[str, Any] | None = None
 
     def _partition(self, public: PublicRandomness, public_x: Tensor | None) -> _ClassPartition:
@@ -190,6 +193,11 @@ class DPGAN(DPGM):
         self._restored = checkpoint["generator_optimizer"]
         self._average = checkpoint["generator_average"]
 
+    @torch.no_grad()
+    def adopt_generator(self) -> None:
+        """Let the running average of the generator begin at its present parameters."""
+        self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
+
     def released_generator(self, ledger: Ledger) -> tuple[Generator, Tensor, PrivacyStatement]:
         """The averaged generator, the noisy class counts, and the statement of `ledger`, the one it was trained under.
 
@@ -239,6 +247,9 @@ def fit(
     """
     if isinstance(data, PrivatePoints):
         return _fit_points(data, plan=plan, config=config, ledger=ledger, runtime=runtime)
+    if data.x.shape[0] < 1:
+        raise ValueError("there must be at least 1 records, got 0")
+    start, plan = (None, plan) if config.warm_start is None else begin(plan, config, ledger, runtime)
     module = DPGAN(
         d=data.x.shape[1],
         plan=plan,
@@ -248,15 +259,19 @@ def fit(
         seed=runtime.seed,
         private_logs=runtime.private_logs,
     )
-    if data.x.shape[0] < 1:
-        raise ValueError("there must be at least 1 records, got 0")
+    if start is not None and not runtime.checkpoint.exists():
+        public = PublicRandomness(runtime.seed).spawn("warm start").generator
+        pretrain_gan(module, start, steps=config.warm_start_steps, generator=public)
     loader = PoissonLoader(data.x, data.labels, sampling_rate=plan.sampling_rate)
     spent = _train(module, loader, ledger, runtime, data.image_shape)
     generator, counts, statement = module.released_generator(spent)
+    statement = statement if start is None else statement.extended(not_covered(config, start))
     return GANModel(generator, counts, statement=statement, columns=data.columns)
 
 
 def _fit_points(data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, ledger: Ledger, runtime: Runtime) -> PointGANModel:
+    if config.warm_start is not None:
+        raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records has one")
     scaling = data.scaling
     module = DPGAN(
         d=data.x.shape[1], plan=plan, config=config, bounded=False, seed=runtime.seed, private_logs=runtime.private_logs

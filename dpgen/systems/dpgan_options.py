@@ -1,6 +1,7 @@
 """The public choices of a DPGAN run."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpgen.systems.dpgm_options import DPGMConfig
@@ -30,6 +31,10 @@ class DPGANConfig:
         clipping: "fixed" or "auto" (normalised gradients: they hide how sure the critic is, which training needs).
         clip_bound: bound of "fixed".
         micro_batch: most records whose activations are in memory at once.
+        warm_start: directory of a released model whose samples both networks learn from, without noise, before private
+            training (records only).
+        warm_start_steps: of that learning.
+        warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
 
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1.
     """
@@ -48,6 +53,9 @@ class DPGANConfig:
     clipping: Literal["auto", "fixed"] = "fixed"
     clip_bound: float = 1.0
     micro_batch: int = 512
+    warm_start: Path | None = None
+    warm_start_steps: int = 2000
+    warm_start_origin: Literal["records", "public"] = "records"
 
     def __post_init__(self) -> None:
         for name in ("hidden", "depth", "latent", "critic_steps", "fakes", "micro_batch"):

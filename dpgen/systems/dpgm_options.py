@@ -184,8 +184,9 @@ class DPGMConfig(GaussianOptions):
     Arguments:
         component: of each cluster: a network, "vae" or "rbm", or "gaussian", fitted in closed form by `GaussianOptions`.
         k: number of clusters; None: the number of labels with clusters="labels", 1 with "none", else 10.
-        clusters: "labels", "kmeans" (DP kernel k-means; labels become columns of the record), "none" (one model), or
-            "auto": labels if there are any, else k-means.
+        clusters: "labels", "kmeans" (DP kernel k-means), "none" (one model), or "auto": labels if there are any, else
+            k-means. With "kmeans" and "none" labels become columns of the record; with component="gaussian", whose k-means
+            is its own, they are left out, and samples have none.
         hidden: hidden units.
         latent: latent dimension (vae).
         depth: hidden layers each way (vae).
@@ -236,6 +237,8 @@ class DPGMConfig(GaussianOptions):
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"lr must be positive and finite, got {self.lr}")
+        if self.warm_start is not None and self.component == "gaussian":
+            raise ValueError(f"warm_start is {str(self.warm_start)!r}; component='gaussian' has no networks that could use it")
 
     def resolved(self, *, n_classes: int) -> "DPGMConfig":
         """The configuration with `k` and `clusters` decided for records of `n_classes` labels.

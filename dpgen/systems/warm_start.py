@@ -1,22 +1,32 @@
 """Warm start: component networks learn from samples of a released model, for free, before they see private records."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from dpgen.nets import ModelBank
+from dpgen.files import write_atomically
+from dpgen.nets import ModelBank, VAEBank
 from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.release import RecordModel, Samples, load_model
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.runtime import Runtime
+from dpgen.statement import rounded_up
+from dpgen.systems.dpgm_options import DPGMPlan
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
 """What the ledger calls the cost of the release."""
 
+FINGERPRINT = "warm_start.sha256"
+"""File of a run directory with the checksum of the release that the run began from."""
+
+_REMEDY = "give the release that the run began from, or another run_dir"
+_SHRINK = 0.1
 _SAMPLES = 60_000
 _BATCH = 512
 _RATE = 2e-3
@@ -35,7 +45,16 @@ def released_start(path: Path) -> RecordModel:
     return model
 
 
-def with_prior(plan: DPGMPlan, config: DPGMConfig, start: RecordModel) -> DPGMPlan:
+class StartOptions(Protocol):
+    """What a configuration says about its start."""
+
+    @property
+    def warm_start(self) -> Path | None: ...
+    @property
+    def warm_start_origin(self) -> str: ...
+
+
+def with_prior(plan: DPGMPlan, config: StartOptions, start: RecordModel) -> DPGMPlan:
     """The plan with what `start` cost in it, unless it was fitted to public records: both fits are of the same people.
 
     Raises:
@@ -52,13 +71,80 @@ def with_prior(plan: DPGMPlan, config: DPGMConfig, start: RecordModel) -> DPGMPl
     return replace(plan, prior_multiplier=multiplier)
 
 
-def charge_prior(plan: DPGMPlan, ledger: Ledger) -> None:
-    """Charge what the release cost, once for a run that may be resumed; another release in its place is charged, too."""
+def charge_prior(plan: DPGMPlan, ledger: Ledger, start: RecordModel) -> None:
+    """Charge what the release cost, once for a run that may be resumed.
+
+    Raises:
+        ValueError: another release was charged in its place.
+    """
     if plan.prior_multiplier is None:
         return
-    event = gaussian_event(plan.prior_multiplier)
-    if all((entry.note, entry.event) != (NOTE, event) for entry in ledger.entries()):
-        ledger.charge(event, note=NOTE)
+    note, event = f"{NOTE} (sha256 {start.sha256})", gaussian_event(plan.prior_multiplier)
+    charged = [(entry.note, entry.event) for entry in ledger.entries() if entry.note.startswith(NOTE)]
+    if not charged:
+        ledger.charge(event, note=note)
+    elif charged != [(note, event)]:
+        raise ValueError(f"warm_start has changed: the ledger holds {charged[0][0]!r}, now it is {note!r}: {_REMEDY}")
+
+
+def begin(plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime) -> tuple[RecordModel, DPGMPlan]:
+    """The start of a run and the plan with its cost, which is charged; a resumed run must have the same start.
+
+    Raises:
+        ValueError: no model of records, one whose cost is not known, or another one than the run began from.
+    """
+    assert config.warm_start is not None
+    start = released_start(config.warm_start)
+    plan = with_prior(plan, config, start)
+    if runtime.first:
+        _require_same(runtime.directory / FINGERPRINT, start, resumed=bool(ledger.entries()))
+    charge_prior(plan, ledger, start)
+    if config.warm_start_origin == "public" and start.statement.mechanisms:
+        warnings.warn(
+            f"warm_start_origin=public, but the statement of the release names {len(start.statement.mechanisms)} charged "
+            f"mechanisms (eps {rounded_up(start.statement.epsilon)}): if any of its records is private here, set "
+            "warm_start_origin=records, or this run's epsilon is too small",
+            stacklevel=2,
+        )
+    return start, plan
+
+
+def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
+    if not resumed or not path.exists():
+        write_atomically(path, start.sha256 + "\n")
+    elif (before := path.read_text().strip()) != start.sha256:
+        raise ValueError(f"warm_start has changed: the run began from sha256 {before}, now it is {start.sha256}: {_REMEDY}")
+
+
+def not_covered(config: StartOptions, start: RecordModel) -> tuple[str, ...]:
+    """What a statement says about a start that is not in its ledger."""
+    if config.warm_start_origin != "public":
+        return ()
+    own = start.statement
+    return (
+        f"the networks began from a released model (sha256 {start.sha256}) declared to be of public records: its records are "
+        f"covered by its own statement only (eps {rounded_up(own.epsilon)}, delta {own.delta:.3g}, "
+        f"{own.relation.replace('_', '-')}), which is not part of this epsilon",
+    )
+
+
+@torch.no_grad()
+def begin_at_marginals(bank: VAEBank, samples: Samples, *, categories: int, by_label: bool) -> None:
+    """Set output biases to the logits of the samples' frequencies and shrink the last weights: sparse bits are there at once.
+
+    From random weights a few hundred steps leave items of sparse sets near p = .2.
+    """
+    last = f"decoder.{bank.depth}"
+    bank.part(f"{last}.weight").mul_(_SHRINK)
+    for c in range(bank.k):
+        own = samples.labels == c if by_label and bank.k > 1 and samples.labels is not None else slice(None)
+        count, sums = len(samples.x[own]), samples.x[own].double().sum(0)
+        logits = ((sums + 0.01) / (count + 0.02)).logit()
+        if categories:
+            assert samples.labels is not None
+            sizes = torch.bincount(samples.labels[own], minlength=categories).double()
+            logits = torch.cat([logits, ((sizes + 0.5) / (count + 0.5 * categories)).log()])
+        bank.part(f"{last}.bias")[c] = logits.to(bank.theta)
 
 
 def pretrain(
@@ -77,11 +163,10 @@ def pretrain(
     Raises:
         ValueError: the samples have other columns than the networks, or no labels where these are needed.
     """
-    samples = start.sample(_SAMPLES, seed=int(torch.randint(2**31, (), generator=generator)))
     d = int(bank.architecture()["d"]) - categories
-    if samples.x.shape[1] != d:
-        raise ValueError(f"warm_start has records of {samples.x.shape[1]} features, these have {d}")
-    _require_labels(samples, bank.k if by_label else categories)
+    samples = start_samples(start, d=d, labels=bank.k if by_label else categories, generator=generator)
+    if isinstance(bank, VAEBank):
+        begin_at_marginals(bank, samples, categories=categories, by_label=by_label)
     device = bank.theta.device
     parameters = nn.Parameter(bank.theta.detach())
     optimizer = torch.optim.Adam([parameters], lr=_RATE)
@@ -102,6 +187,19 @@ def pretrain(
             parameters.grad = clipped_sums(gradients, weights, torch.empty_like(bank.theta))
         optimizer.param_groups[0]["lr"] = _RATE * (1.0 - step / steps)
         optimizer.step()
+
+
+def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.Generator) -> Samples:
+    """Samples of a released model to learn from.
+
+    Raises:
+        ValueError: they have not d columns, or none of the `labels` classes that are needed (0: none).
+    """
+    samples = start.sample(_SAMPLES, seed=int(torch.randint(2**31, (), generator=generator)))
+    if samples.x.shape[1] != d:
+        raise ValueError(f"warm_start has records of {samples.x.shape[1]} features, these have {d}")
+    _require_labels(samples, labels)
+    return samples
 
 
 def _require_labels(samples: Samples, wanted: int) -> None:

@@ -103,7 +103,7 @@ class IntervalLaplace(CellLaw):
         return table
 
     def _ratio(self, cells: Tensor) -> Tensor:
-        size = self.lattice.per_axis**self.lattice.d
+        size = float(self.lattice.per_axis**self.lattice.d)  # 256 cells on 8 axes are more than an int64 holds
         if self._table is not None:
             return self._table[tuple(cells.unbind(1))] * size
         step = max(1, _CHUNK // len(self._cells))

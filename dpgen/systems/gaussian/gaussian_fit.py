@@ -1,7 +1,7 @@
 """The Gaussian component from records to release: location, axes, moments, clean-up, calibration."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,10 @@ from dpgen.systems.gaussian.component_moments import Components, release_compone
 from dpgen.systems.gaussian.fit_rule import Sizes
 from dpgen.systems.gaussian.gaussian_model import Calibration, GaussianMixtureModel, PostProcessing
 from dpgen.systems.gaussian.gaussian_task import BEFORE_COMPONENTS, Checked, PrivateRecords, Task, public_generator
+from dpgen.systems.gaussian.gram_sums import Encode, clipped
 from dpgen.systems.gaussian.marginal_calibration import fit_tilt, release_marginals, release_pairs
 from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.gaussian.record_stream import Batches, RecordStream
 from dpgen.systems.gaussian.size_tilt import SHARES, release_size_tilt
 from dpgen.systems.gaussian.spending import Spending
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
@@ -32,8 +34,10 @@ ASSUMPTIONS = (
     "options, shares and clip radii were chosen without looking at the private records, or are released values",
     "noise comes from AES-256-CTR under keys of the operating system, draws of the released model from another generator; "
     "an adversary sees what is released, not memory or run time",
-    "sums are floating point: noisy values are rounded to a grid, which removes the known attack on the low bits but "
-    "is no proof; integer noise is exact to 2^-128 in total variation, which delta leaves out",
+    "what a record adds lies on a grid and sums are exact (of at most 2^27 records), so no rounding depends on other records; "
+    "the result of one device serves all of a fit",
+    "noise on these sums is floating point: noisy values are rounded to a grid, which removes the known attack on the low "
+    "bits but is no proof; integer noise is exact to 2^-128 in total variation, which delta leaves out",
 )
 """What the statement of a Gaussian fit rests on."""
 
@@ -49,7 +53,6 @@ def fit(records: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", ledg
     """
     if plan.budget is None:
         raise ValueError("epsilon must be given with component='gaussian': its noise follows from the budget alone")
-    config.require_gaussian()
     resolved = config.resolved(n_classes=records.n_classes)
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"
     task = Task.of(records, config, clusters=resolved.clusters, k=config.k, seed=runtime.seed, device=device)
@@ -67,13 +70,14 @@ def fit_task(
     """
     if ledger.relation != relation:
         raise ValueError(f"the ledger's relation must be {relation!r}, for which the noise is set, got {ledger.relation!r}")
+    task.require_sound()
     source = source or SecureSource()
     if task.form == "sizes":
-        return _fit_sizes(_Run(task, Spending.within(budget, SHARES, relation), ledger, source))
+        return _fit_sizes(_Run(task, budget, Spending.within(budget, SHARES, relation), ledger, source))
     if task.form == "independent":
-        run = _Run(task, Spending.within(budget, {"marginals": 1.0}, relation), ledger, source)
+        run = _Run(task, budget, Spending.within(budget, {"marginals": 1.0}, relation), ledger, source)
         return _fit_independent(run, "independent marginals of every class")
-    return _fit_latent(_Run(task, task.spending(budget, relation), ledger, source))
+    return _fit_latent(_Run(task, budget, task.spending(budget, relation), ledger, source))
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class _Run:
     """A task with the means to pay for it."""
 
     task: Task
+    budget: Budget
     spending: Spending
     ledger: Ledger
     source: SecureSource
@@ -88,9 +93,13 @@ class _Run:
     def statement(self) -> PrivacyStatement:
         return PrivacyStatement.from_ledger(self.ledger, assumptions=ASSUMPTIONS)
 
+    def continued(self, done: Iterable[str], shares: Mapping[str, float]) -> "_Run":
+        """What follows the releases in `done` now that it is known: it shares all that is left."""
+        return replace(self, spending=self.spending.continued(self.budget, done, shares))
+
     @property
     def mu(self) -> float:
-        return 1.0 / self.spending.scale
+        return 1.0 / self.spending.whole
 
 
 def _fit_sizes(run: _Run) -> RecordModel:
@@ -102,7 +111,7 @@ def _fit_sizes(run: _Run) -> RecordModel:
         tilt.weights * tilt.count,
         statement=run.statement(),
         columns=task.columns,
-        noise_multiplier=run.spending.scale,
+        noise_multiplier=run.spending.whole,
         declared=("items are independent given the size of the set; rare items are shrunk towards their common prior",),
     )
 
@@ -123,7 +132,7 @@ def _fit_independent(run: _Run, *declared: str) -> RecordModel:
         statement=run.statement().extended(declared),
         n_classes=task.n_classes,
         columns=task.columns,
-        noise_multiplier=run.spending.scale,
+        noise_multiplier=run.spending.whole,
         declared=declared,
     )
 
@@ -137,21 +146,24 @@ def _fit_latent(run: _Run) -> RecordModel:
     if task.options.public_size is not None:
         location = replace(location, count=float(task.options.public_size))
     chosen = task.sizes(run.mu, location.count)
-    run = replace(run, spending=replace(run.spending, shares=ways[chosen.subclusters > 1]))
+    rest = {name: share for name, share in ways[chosen.subclusters > 1].items() if name != "mean"}
+    run = begun.continued(["mean"], rest)
     subspace = _subspace(run, location, chosen)
     if float(subspace.eigenvalues[0]) <= subspace.edge:
-        paid = sum(run.spending.shares.get(name, 0.0) for name in BEFORE_COMPONENTS)
-        rest = replace(run.spending, shares={"marginals": 1.0 - paid})
-        return _fit_independent(replace(run, spending=rest), _no_signal(run.mu, location, subspace))
+        done = [name for name in BEFORE_COMPONENTS if name in rest]
+        return _fit_independent(run.continued(done, {"marginals": 1.0}), _no_signal(run.mu, location, subspace))
     return _fit_components(run, location, subspace, chosen)
 
 
 def _no_signal(mu: float, location: Location, subspace: Subspace) -> str:
     share = subspace.edge / location.spread
+    if share < 1.0:
+        reason = f"a principal axis would have to carry {share:.0%} of the variance to stand out from the noise"
+    else:
+        reason = f"the noise of principal axes is {share:.3g} times the whole variance"
     return (
-        f"fallback to independent marginals: a principal axis would have to carry {share:.0%} of the variance to stand out "
-        f"from the noise at {location.count:.0f} noisy records; one that carries 10 % needs {share / 0.1:.1f} times the "
-        f"records or the mu = {mu:.3g} of this budget"
+        f"fallback to independent marginals: {reason} at {location.count:.0f} noisy records; an axis that carries 10 % needs "
+        f"{share / 0.1:.3g} times the records or the mu = {mu:.3g} of this budget"
     )
 
 
@@ -183,8 +195,11 @@ def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: S
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         return subspace.project(x), torch.zeros(len(x), dtype=torch.int64, device=x.device) if labels is None else labels
 
+    batches: Batches = task.codes
+    if chosen.subclusters > 1 and isinstance(task.values, RecordStream):
+        batches, encode = _coordinates(batches, encode), _as_they_are
     components = release_components(
-        task.codes,
+        batches,
         encode,
         k=task.groups,
         m=chosen.axes,
@@ -202,6 +217,20 @@ def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: S
     model = _calibrated(run, model, location)
     model.statement = run.statement().extended(_declared(components))
     return model
+
+
+def _coordinates(batches: Batches, encode: Encode) -> Batches:
+    """Clipped coordinates and classes of records that are in memory, for the six passes of sub-clusters.
+
+    They lie on the grid of `clipped`, which float32 holds exactly.
+    """
+    coded = (encode(x, labels) for x, labels in batches)
+    return [(clipped(u).float(), classes) for u, classes in coded]
+
+
+def _as_they_are(u: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+    assert classes is not None
+    return u, classes
 
 
 def _declared(components: Components) -> Sequence[str]:
@@ -232,7 +261,7 @@ def _model(run: _Run, subspace: Subspace, components: Components, residual: floa
         post=post,
         image_shape=task.image_shape,
         columns=task.columns,
-        noise_multiplier=run.spending.scale,
+        noise_multiplier=run.spending.whole,
         declared=_declared(components),
     )
 

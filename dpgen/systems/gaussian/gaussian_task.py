@@ -171,16 +171,9 @@ class Task:
         return self.d if self.codec is None else self.codec.code_size
 
     def sizes(self, mu: float, count: float) -> Sizes:
-        """Axes and Gaussians per class, from the options or by the rule.
-
-        Raises:
-            ValueError: more axes than features.
-        """
+        """Axes and Gaussians per class, from the options or by the rule."""
         ruled = sizes(mu, count, d=self.width, k=self.groups)
-        axes = self.options.axes or ruled.axes
-        if axes > self.width:
-            raise ValueError(f"axes must be at most {self.width}, the features of a record, got {axes}")
-        return Sizes(axes, self.options.subclusters or self.k or ruled.subclusters)
+        return Sizes(self.options.axes or ruled.axes, self.options.subclusters or self.k or ruled.subclusters)
 
     def shares(self, subclusters: int) -> dict[str, float]:
         """Shares of mu^2 of a latent fit with that many Gaussians per class.
@@ -208,17 +201,27 @@ class Task:
         return {several: self.shares(2 if several else 1) for several in (False, True) if not fixed or several == (fixed > 1)}
 
     def spending(self, budget: Budget, relation: Relation) -> Spending:
-        """Noise that keeps the budget whichever way a released size decides, falling back to marginals included.
+        """Noise of the first release, which keeps the budget whichever way the released size decides.
 
         Raises:
             ValueError: given shares that do not fit both ways (then the number of Gaussians must be given too), or a
                 budget that no noise reaches.
         """
-        ways = list(self.ways().values())
-        for way in list(ways):
-            first = {name: share for name, share in way.items() if name in BEFORE_COMPONENTS}
-            ways.append(first | {"marginals": 1.0 - sum(first.values())})
+        ways = self.ways().values()
         return max((Spending.within(budget, way, relation) for way in ways), key=lambda spending: spending.scale)
+
+    def require_sound(self) -> None:
+        """Refuse options that contradict each other or the width of the records, before anything is paid for.
+
+        Raises:
+            ValueError: naming the option, its value and what is allowed.
+        """
+        self.options.require_gaussian()
+        if self.form != "latent":
+            return
+        self.ways()
+        if self.options.axes is not None and self.options.axes > self.width:
+            raise ValueError(f"axes must be at most {self.width}, the features of a record, got {self.options.axes}")
 
 
 @dataclass(frozen=True)

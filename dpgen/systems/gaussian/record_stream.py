@@ -1,5 +1,6 @@
 """Private records as a stream of mini-batches that can be read several times: nothing else is held in memory."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ Batches = Iterable[tuple[Tensor, Tensor | None]]
 class RecordStream:
     """Records (n, d) in slices of at most `batch_size`, as float32 between 0 and 1.
 
-    Every private sum of this package is one pass over such a stream, so a fit needs memory for one slice and for its
-    sums only; any other re-readable iterable of (x, labels) serves as well.
+    Every private sum of this package is one pass over such a stream; with sub-clusters, clipped coordinates are kept
+    beside records that are in memory anyway. Any other re-readable iterable of (x, labels) serves as well; of that a fit
+    holds one slice and its sums only.
 
     Arguments:
         x: records (n, d), uint8 or floating point in [0, top].
@@ -47,7 +49,7 @@ class RecordStream:
         for start in range(0, len(self.x), self.batch_size):
             part = slice(start, start + self.batch_size)
             labels = None if self.labels is None else self.labels[part].to(self.device)
-            yield self.x[part].to(self.device).to(torch.float32) / self.top, labels
+            yield self.x[part].to(self.device).div(self.top).to(torch.float32), labels
 
 
 def checked(batches: Batches, d: int, n_classes: int) -> Iterator[tuple[Tensor, Tensor | None]]:
@@ -59,10 +61,12 @@ def checked(batches: Batches, d: int, n_classes: int) -> Iterator[tuple[Tensor, 
     for x, labels in batches:
         if x.ndim != 2 or x.shape[1] != d:
             raise ValueError(f"x must have shape (b, {d}), got {tuple(x.shape)}")
-        if x.numel() and not bool(torch.isfinite(x).all()):
-            raise ValueError("x must be finite, got NaN or infinite entries")
-        if x.numel() and not 0.0 <= float(x.min()) <= float(x.max()) <= 1.0:
-            raise ValueError(f"x must be in [0, 1], got [{float(x.min()):g}, {float(x.max()):g}]")
+        if x.numel():
+            low, high = (float(end) for end in x.aminmax())  # NaN if any entry is
+            if not math.isfinite(low) or not math.isfinite(high):
+                raise ValueError("x must be finite, got NaN or infinite entries")
+            if not 0.0 <= low <= high <= 1.0:
+                raise ValueError(f"x must be in [0, 1], got [{low:g}, {high:g}]")
         if n_classes:
             _require_labels(labels, len(x), n_classes)
         yield x, labels if n_classes else None

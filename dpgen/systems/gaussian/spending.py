@@ -6,7 +6,7 @@ Corollary 3.3). Under replace-one each release costs its own exact factor.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from dp_accounting import ComposedDpEvent
 
 from dpgen.privacy.calibration import calibrate_noise
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -48,6 +48,7 @@ _REPLACE_ONE = {
     "classes": math.sqrt(2.0),
     "clusters": 2.0 / math.sqrt(1.0 + BORDER**2),
     "components": math.sqrt(2.0),
+    "marginals": 2.0 / math.sqrt(1.0 + BORDER**2),
     "pairs": math.sqrt(2.0),
     "sizes": math.sqrt(2.0),
 }
@@ -74,9 +75,10 @@ class Spending:
     """Noise and events of the releases of one fit.
 
     Arguments:
-        scale: multiplier s of the one Gaussian that the whole fit is, under add/remove.
+        scale: multiplier s of the one Gaussian that the releases in `shares` are together, under add/remove.
         shares: share of 1 / s^2 of each release; they sum to 1.
         relation: of the ledger that is charged.
+        paid: name and multiplier of releases that have been made already.
 
     >>> spending = Spending.within(Budget(1.0, 1e-5), {"mean": 0.5, "components": 0.5})
     >>> round(1 / spending.scale, 3), round(spending.multiplier("mean") / spending.scale, 3)
@@ -86,17 +88,38 @@ class Spending:
     scale: float
     shares: Mapping[str, float]
     relation: "Relation" = "add_remove"
+    paid: tuple[tuple[str, float], ...] = ()
 
     @classmethod
-    def within(cls, budget: Budget, shares: Mapping[str, float], relation: "Relation" = "add_remove") -> "Spending":
-        """The least noise that keeps all releases within the budget.
+    def within(
+        cls,
+        budget: Budget,
+        shares: Mapping[str, float],
+        relation: "Relation" = "add_remove",
+        paid: tuple[tuple[str, float], ...] = (),
+    ) -> "Spending":
+        """The least noise that keeps all releases, those already paid for included, within the budget.
 
         Raises:
             ValueError: bad shares, or a budget that no noise in range reaches.
         """
         shares = require_shares(shares)
-        scale = calibrate_noise(lambda s: cls(s, shares, relation).total(), budget, relation=relation, high=1e6)
-        return cls(scale, shares, relation)
+        scale = calibrate_noise(lambda s: cls(s, shares, relation, paid).total(), budget, relation=relation, high=1e6)
+        return cls(scale, shares, relation, paid)
+
+    def continued(self, budget: Budget, done: Iterable[str], shares: Mapping[str, float]) -> "Spending":
+        """What is left of the budget after the releases in `done`, for those in `shares`; what will not be made costs nothing.
+
+        Raises:
+            ValueError: bad shares, or nothing is left.
+        """
+        paid = (*self.paid, *((name, self.multiplier(name)) for name in done))
+        return Spending.within(budget, shares, self.relation, paid)
+
+    @property
+    def whole(self) -> float:
+        """Multiplier of the one Gaussian that everything is, what was paid included, under add/remove."""
+        return effective_multiplier(self.scale, *(multiplier for _, multiplier in self.paid))
 
     def multiplier(self, name: str, rounds: int = 1) -> float:
         """Noise std / add-remove sensitivity of each of the `rounds` runs of a release."""
@@ -104,14 +127,17 @@ class Spending:
 
     def event(self, name: str, rounds: int = 1) -> "DpEvent":
         """What one of `rounds` runs of the release costs under the relation."""
-        multiplier = self.multiplier(name, rounds)
+        return self._event(name, self.multiplier(name, rounds))
+
+    def _event(self, name: str, multiplier: float) -> "DpEvent":
         if self.relation == "replace_one":  # the ledger doubles the sensitivity of every Gaussian
             multiplier *= 2.0 / _REPLACE_ONE.get(name, 2.0)
         return gaussian_event(multiplier)
 
     def total(self) -> "DpEvent":
         """Everything that the fit releases."""
-        return ComposedDpEvent([self.event(name) for name in self.shares])
+        paid = [self._event(name, multiplier) for name, multiplier in self.paid]
+        return ComposedDpEvent([*paid, *(self.event(name) for name in self.shares)])
 
     def charge(self, ledger: Ledger, name: str, rounds: int = 1) -> float:
         """Ask the ledger for one of `rounds` runs of a release; returns the noise multiplier it may run with.

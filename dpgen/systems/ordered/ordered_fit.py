@@ -51,7 +51,7 @@ def check(data: ColumnData, *, plan: OrderedPlan, config: OrderedConfig) -> None
         ValueError: naming the option, its value and what is allowed, in one line.
     """
     if config.published_noise and not plan.report_only:
-        raise ValueError("published_noise is True and report_only False; its noise costs more than epsilon: set report_only")
+        raise ValueError("published_noise is True and report_only False; set report_only: this noise ignores epsilon")
     n = len(next(iter(data.values.values())))
     if plan.public_n is not None and not size_l1(plan.relation) and plan.public_n != n:
         raise ValueError(f"public_n is {plan.public_n}; under replace_one the number of records is public and is {n}")
