@@ -3,7 +3,8 @@
 Accuracy on real test images of a convolutional network trained on synthetic ones, and relative errors of conjunctions of
 2 and 3 frequent pixels, MNIST and Fashion-MNIST at eps 1 and 10 (delta 1e-5, add/remove). Settings were chosen by hand on
 these data, which no budget covers. Published figures are for grey images and classifiers of their own: they say where the
-field stands, not who wins. One result is written after each run; `--only` takes parts of the names of runs, so that two processes can share the work.
+field stands, not who wins. One result is written after each run; `--only` takes parts of the names of runs, so that two
+processes can share the work.
 """
 
 import argparse

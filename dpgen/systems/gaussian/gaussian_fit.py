@@ -196,11 +196,12 @@ def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: S
         return subspace.project(x), torch.zeros(len(x), dtype=torch.int64, device=x.device) if labels is None else labels
 
     batches: Batches = task.codes
+    coordinates: Encode = encode
     if chosen.subclusters > 1 and isinstance(task.values, RecordStream):
-        batches, encode = _coordinates(batches, encode), _as_they_are
+        batches, coordinates = _coordinates(batches, encode), _as_they_are
     components = release_components(
         batches,
-        encode,
+        coordinates,
         k=task.groups,
         m=chosen.axes,
         subclusters=chosen.subclusters,
