@@ -111,6 +111,7 @@ def begin(plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime
 
 def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
     if not resumed or not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, start.sha256 + "\n")
     elif (before := path.read_text().strip()) != start.sha256:
         raise ValueError(f"warm_start has changed: the run began from sha256 {before}, now it is {start.sha256}: {_REMEDY}")
