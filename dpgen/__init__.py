@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     from dpgen.release import PrivateSampler as PrivateSampler
     from dpgen.release import PublicModel as PublicModel
     from dpgen.release import RecordModel as RecordModel
-    from dpgen.release import Samples as Samples
     from dpgen.report import epsilon_figure as epsilon_figure
     from dpgen.reproduce import REPRODUCTIONS as REPRODUCTIONS
     from dpgen.run import Outcome as Outcome
     from dpgen.run import run as run
     from dpgen.runtime import Runtime as Runtime
+    from dpgen.samples import RecordSamples as RecordSamples
+    from dpgen.samples import Samples as Samples
     from dpgen.statement import PrivacyStatement as PrivacyStatement
     from dpgen.sweep import Sweep as Sweep
     from dpgen.sweep import parse_sweep as parse_sweep
@@ -165,7 +166,8 @@ __all__ = export(
         "Runtime": "dpgen.runtime",
         "SIRSampler": "dpgen.systems.continuous.sir",
         "SYSTEMS": "dpgen.systems.registry",
-        "Samples": "dpgen.release",
+        "RecordSamples": "dpgen.samples",
+        "Samples": "dpgen.samples",
         "Sweep": "dpgen.sweep",
         "TiltedLaw": "dpgen.systems.continuous.laws",
         "UniformReference": "dpgen.systems.continuous.references",

@@ -1,80 +1,24 @@
-"""What leaves the private side: public models, private draws, synthetic records."""
+"""What leaves the private side: public models and private draws."""
 
-import hashlib
-import io
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, Protocol
+from typing import Any, ClassVar, Literal, NoReturn
 
-import numpy as np
 import pandas as pd
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from dpgen.files import write_atomically
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.statement import PrivacyStatement as PrivacyStatement
+from dpgen.samples import RecordSamples, Samples
+from dpgen.statement import PrivacyStatement
+from dpgen.tensor_files import TensorFiles, damaged, read_tensor_files
 
-FORMAT = 1
 Rounding = Literal["bernoulli", "threshold"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Samples:
-    """Synthetic records: x (n, d) uint8, the cluster (n,) that each came from, labels (n,) if the model has them."""
-
-    x: Tensor
-    cluster: Tensor
-    labels: Tensor | None = None
-    columns: tuple[str, ...] | None = None
-
-    def by_cluster(self) -> dict[str, Tensor]:
-        """The records of each cluster that has any."""
-        return {f"cluster {c}": self.x[self.cluster == c] for c in self.cluster.unique().tolist()}
-
-    def save(self, path: Path) -> None:
-        """Write .npz, .csv or .parquet, by the name's ending."""
-        writers = {".npz": self._npz, ".csv": self._csv, ".parquet": self._parquet}
-        if path.suffix not in writers:
-            raise ValueError(f"path must end in one of {', '.join(writers)}, got {path.name!r}")
-        write_atomically(path, writers[path.suffix]())
-
-    def _table(self) -> pd.DataFrame:
-        columns = self.columns or tuple(f"x{i}" for i in range(self.x.shape[1]))
-        table = pd.DataFrame(self.x.numpy(), columns=list(columns))
-        extra = {"cluster": self.cluster} | ({"label": self.labels} if self.labels is not None else {})
-        for name, value in extra.items():
-            table[f"{name}_" if name in columns else name] = value.numpy()  # a data column keeps its name
-        return table
-
-    def _csv(self) -> bytes:
-        return self._table().to_csv(index=False).encode()
-
-    def _parquet(self) -> bytes:
-        return self._table().to_parquet(index=False)
-
-    def _npz(self) -> bytes:
-        arrays = {"x": self.x.numpy(), "cluster": self.cluster.numpy()}
-        if self.labels is not None:
-            arrays["labels"] = self.labels.numpy()
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-        return buffer.getvalue()
-
-
-class Writable(Protocol):
-    """Synthetic records that can be written to a file."""
-
-    def save(self, path: Path) -> None:
-        """Write .npz, .csv or .parquet, by the name's ending."""
 
 
 class Release(ABC):
@@ -181,7 +125,7 @@ class PublicModel(Release):
             PublicModel._kinds[kind] = cls
 
     @abstractmethod
-    def sample(self, n: int, *, seed: int | None = None) -> "Writable":
+    def sample(self, n: int, *, seed: int | None = None) -> Samples:
         """n synthetic records, free of further privacy cost.
 
         Arguments:
@@ -208,32 +152,23 @@ class PublicModel(Release):
 
     def save(self, directory: Path) -> None:
         """Write the model and its statement; `model.json` comes last and holds the checksum of all of it."""
-        directory.mkdir(parents=True, exist_ok=True)
-        card, payload = self._files()
-        write_atomically(directory / "model.safetensors", payload)
-        write_atomically(directory / "model.json", json.dumps(card, indent=2))
+        self._files().write(directory, "model")
 
     @property
     def sha256(self) -> str:
         """The checksum that `model.json` holds, over tensors, description and statement."""
-        return str(self._files()[0]["sha256"])
+        return str(self._files().card["sha256"])
 
-    def _files(self) -> tuple[dict[str, Any], bytes]:
-        payload = save_tensors({name: value.cpu().contiguous() for name, value in self.tensors().items()})
-        card: dict[str, Any] = {
-            "format": FORMAT,
-            "kind": self.kind,
-            "description": self.description(),
-            "statement": asdict(self.statement),
-        }
-        return card | {"sha256": _checksum(card, payload)}, payload
+    def _files(self) -> TensorFiles:
+        content = {"description": self.description(), "statement": asdict(self.statement)}
+        return TensorFiles.of(self.kind, content, self.tensors())
 
 
 class RecordModel(PublicModel):
     """A released model of binary records."""
 
     @abstractmethod
-    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> Samples:
+    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         """n synthetic records, free of further privacy cost; `clusters`: draw from these components only."""
 
     @property
@@ -253,32 +188,12 @@ def load_model(directory: Path) -> PublicModel:
         FileNotFoundError: no `model.json` there.
         ValueError: unknown format or kind, or files that do not match their checksum.
     """
-    card_path = directory / "model.json"
-    if not card_path.is_file():
-        raise FileNotFoundError(f"{directory} holds no released model (model.json is missing)")
-    try:
-        card = json.loads(card_path.read_text())
-        payload = (directory / "model.safetensors").read_bytes()
-        kind, version, digest = card["kind"], card["format"], card.pop("sha256")
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise ValueError(f"{directory} holds a damaged model: {error!r}") from error
-    if version != FORMAT or kind not in list(PublicModel._kinds):
-        raise ValueError(
-            f"{card_path} has format {version!r} and kind {kind!r}; this version reads format {FORMAT} and the kinds "
-            f"{sorted(PublicModel._kinds)}"
-        )
-    if _checksum(card, payload) != digest:
-        raise ValueError(f"{directory} does not match the checksum in model.json: the model or its statement was cut or edited")
+    card, tensors = read_tensor_files(directory, "model", kinds=sorted(PublicModel._kinds))
     try:
         statement = PrivacyStatement.from_dict(card["statement"])
-        return PublicModel._kinds[kind].rebuild(card["description"], load_tensors(payload), statement)
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
-        raise ValueError(f"{directory} holds a damaged model: {error!r}") from error
-
-
-def _checksum(card: dict[str, Any], payload: bytes) -> str:
-    """SHA-256 of tensors and card: detects accidents and careless edits; it is no signature."""
-    return hashlib.sha256(json.dumps(card, sort_keys=True).encode() + payload).hexdigest()
+        return PublicModel._kinds[card["kind"]].rebuild(card["description"], tensors, statement)
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise damaged(directory, "model", error) from error
 
 
 def round_bits(mean: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:

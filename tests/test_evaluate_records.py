@@ -12,8 +12,8 @@ from torch import Tensor
 
 from dpgen.data import Records, load_digits
 from dpgen.evaluation import evaluate
-from dpgen.release import Samples
 from dpgen.report import Score
+from dpgen.samples import RecordSamples
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -22,10 +22,10 @@ def release(x: Tensor, labels: Tensor | None, *, clusters: Any = None, size: int
     """A release that hands out given records."""
     drawn: list[int] = []
 
-    def sample(n: int, *, seed: int) -> Samples:
+    def sample(n: int, *, seed: int) -> RecordSamples:
         drawn.append(n)
         rows = torch.arange(n) % len(x)
-        return Samples(x=x[rows], cluster=rows * 0, labels=labels[rows] if labels is not None else None)
+        return RecordSamples(x=x[rows], cluster=rows * 0, labels=labels[rows] if labels is not None else None)
 
     return SimpleNamespace(sample=sample, drawn=drawn, size=size or len(x), assign=lambda x: clusters)
 
@@ -43,7 +43,7 @@ def accuracy(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, ...]]:
     return calls
 
 
-def evaluated(model: Any, records: Records, *, seed: int) -> tuple[list[Score], Samples]:
+def evaluated(model: Any, records: Records, *, seed: int) -> tuple[list[Score], RecordSamples]:
     """Scores, and the samples that are kept."""
     evaluation = evaluate(model, records, seed=seed)
     writer: Any = evaluation.released["samples.npz"]

@@ -9,7 +9,8 @@ import torch
 
 from dpgen.data.toy import mixture_1d
 from dpgen.reproduce import husain
-from dpgen.reproduce.husain import PRIVACY, QUICK, Problem, reproduce_husain
+from dpgen.reproduce.husain import NOT_THE_SAME, PRIVACY, QUICK, SAMPLES, Problem, reproduce_husain
+from dpgen.reproduce.husain_samples import GANS
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -19,13 +20,16 @@ def test_the_smoke_version_writes_every_picture_and_the_table(tmp_path: Path) ->
     names = {path.name for path in tmp_path.iterdir()}
     domains = {"ring", "1-D_variance"}
     assert {f"figure{n}_{domain}.png" for n in (3, 4) for domain in domains} <= names
-    rest = {"figure1_ring.png", "figure6_random_1d.png", "figure7_random_1d.png", "figure8_random_2d.png", "results.csv"}
-    assert rest <= names
+    rings = {"figure1_ring.png", "figure1_samples.png", "figure8_random_2d.png"}
+    assert rings | {"figure6_random_1d.png", "figure7_random_1d.png", "results.csv"} <= names
     table = pd.read_csv(tmp_path / "results.csv")
     assert set(table["method"]) == set(PRIVACY)
     assert table["nll"].map(math.isfinite).all()
     assert table["coverage"].between(0, 1 + 1e-9).all()
-    assert len(table) == len(PRIVACY) * 4
+    densities = set(PRIVACY) - {*GANS, SAMPLES}
+    assert len(table) == len(densities) * 4 + len(GANS) + 1
+    assert (table["density"] == "exact").sum() == len(densities) * 4
+    assert NOT_THE_SAME in text
     assert all(f"({privacy})" in text for privacy in PRIVACY.values()), "the privacy model stands beside every row"
 
 
@@ -48,3 +52,12 @@ def test_means_and_deviations_of_repeats() -> None:
     rows = [{"method": "MBDE", "epsilon": 1.0, "nll": value} for value in (1.0, 2.0, 3.0)]
     [(x, mean, std)] = husain._lines(rows, "nll", PRIVACY).values()
     assert (x, mean, std) == ([1.0], [2.0], [1.0])
+
+
+def test_the_lines_of_a_domain_leave_out_what_has_another_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr(husain, "lines_figure", lambda panels, *_, **__: drawn.append(panels))
+    monkeypatch.setattr(husain, "_random_line", lambda *_: [])
+    monkeypatch.setattr(husain, "_random_plane", lambda *_: [])
+    reproduce_husain(tmp_path, quick=True)
+    assert not [label for panels in drawn for lines in panels.values() for label in lines if "DPGAN" in label]

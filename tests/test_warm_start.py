@@ -140,7 +140,7 @@ def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:
 
 
 def test_bad_starts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="holds no released model"):
+    with pytest.raises(FileNotFoundError, match="holds no model"):
         released_start(tmp_path)
     with pytest.raises(ValueError, match="cost is not that of one Gaussian"):
         with_prior(DPGMPlan(), DPGMConfig(), tiny.mixture())

@@ -16,7 +16,7 @@ from dpgen.cli import Job, parse_job
 from dpgen.data import Records
 from dpgen.data.records import split_records
 from dpgen.nets import VAEBank
-from dpgen.release import PrivacyStatement
+from dpgen.statement import PrivacyStatement
 from dpgen.systems import MixtureModel
 
 N, D, CLASSES = 80, 16, 2

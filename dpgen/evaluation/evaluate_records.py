@@ -17,8 +17,9 @@ from dpgen.metrics import (
     query_errors,
     train_on_synthetic_accuracy,
 )
-from dpgen.release import RecordModel, Samples
+from dpgen.release import RecordModel
 from dpgen.report import Score, samples_figure
+from dpgen.samples import RecordSamples
 
 MOST_SYNTHETIC = 60_000
 MOST_COMPARED = 10_000
@@ -63,7 +64,7 @@ def evaluate_records(release: RecordModel, records: Records, *, seed: int) -> Ev
     )
 
 
-def _label_scores(release: RecordModel, samples: Samples, records: Records, seed: int) -> list[Score]:
+def _label_scores(release: RecordModel, samples: RecordSamples, records: Records, seed: int) -> list[Score]:
     if records.labels is None or records.test_labels is None:
         return []
     scores, chance = [], chance_level(records.test_labels)
@@ -81,7 +82,7 @@ def _label_scores(release: RecordModel, samples: Samples, records: Records, seed
     return scores
 
 
-def _views(samples: Samples, records: Records) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+def _views(samples: RecordSamples, records: Records) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     """Synthetic, private and test records as a classifier sees them: bits, and grey values where all three have them."""
     name = "train on synthetic, test on real: accuracy"
     views = {name: (samples.x, records.x, records.test_x)}

@@ -17,7 +17,8 @@ from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.metrics.queries import query_errors
 from dpgen.reproduce import acs_clustering, acs_queries
-from dpgen.reproduce.acs_queries import Effort, fit_system, quiet_runtime, quiet_training
+from dpgen.reproduce.acs_queries import Effort, fit_system
+from dpgen.reproduce.quiet import quiet_runtime, quiet_training
 from dpgen.systems.budget import epoch_costs
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 

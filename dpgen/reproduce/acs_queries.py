@@ -1,11 +1,8 @@
 """Figure 5 of Acs et al. (2017): relative errors of counting queries on sets of items, DPGM beside what it is held against."""
 
-import logging
 import math
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.queries import independent_marginals, query_errors
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import RecordModel
+from dpgen.reproduce.quiet import quiet_runtime, quiet_training
 from dpgen.runtime import Runtime
 from dpgen.systems import dpgm
 from dpgen.systems.gaussian import ProductMixture
@@ -123,25 +121,6 @@ def _drawn(fit: "Fit", records: Records, epsilon: float, effort: Effort, seed: i
     with tempfile.TemporaryDirectory() as directory, quiet_training():
         model = fit(records, epsilon, effort, quiet_runtime(Path(directory), seed))
     return model.sample(records.n, seed=seed).x
-
-
-def quiet_runtime(directory: Path, seed: int) -> Runtime:
-    """A run on the CPU that shows nothing and is thrown away."""
-    return Runtime(run_dir=directory, seed=seed, accelerator="cpu", progress_bar=False, checkpoint_every=10**6)
-
-
-@contextmanager
-def quiet_training() -> Iterator[None]:
-    """Lightning's hints and warnings kept to itself."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
 
 
 # -- methods ---------------------------------------------------------------------------------------------------------

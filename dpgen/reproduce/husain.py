@@ -4,11 +4,7 @@ The published curves are no targets: the authors' code boosts logits that are no
 leaves the mollifier (supremum of log Q/Q0 3.45 at eps = 1, where 1/2 is allowed). Here every density is inside.
 """
 
-import logging
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +20,18 @@ from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, random_ga
 from dpgen.evaluation.density_figures import densities_figure, lines_figure
 from dpgen.files import write_atomically
 from dpgen.metrics.densities import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
+from dpgen.reproduce.husain_samples import (
+    DELTA,
+    GAN_EPSILONS,
+    GANS,
+    draws,
+    gan_samples,
+    histogram,
+    kernel_log_density,
+    modes_found,
+    samples_sheet,
+)
+from dpgen.reproduce.quiet import quiet_training
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous import bernstein, grid_response, interval_laplace
 from dpgen.systems.continuous.box import Box, mollified
@@ -37,6 +45,9 @@ from dpgen.systems.continuous.references import GaussianReference, Reference, Un
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 """The eight budgets of Figure 4 (2018), Figure 3 (2020)."""
 
+SAMPLES = "samples of P"
+"""As many points as a generator draws, from the target itself: what a kernel estimate makes of a perfect sampler."""
+
 PRIVACY = {
     "Q0 alone": "no data used",
     "MBDE": "integral eps a draw",
@@ -47,14 +58,22 @@ PRIVACY = {
     "grid response": "integral eps a draw",
     "interval Laplace": "integral eps a draw",
     "Bernstein": "central eps, add-remove",
+    **dict.fromkeys(GANS, f"central (eps, {DELTA:g}), add-remove"),
+    SAMPLES: "not private",
 }
 """What epsilon means for each method: integral privacy protects the whole data set, central privacy one record."""
+
+NOT_THE_SAME = (
+    "central eps is paid once and protects one record in all that is ever drawn; integral eps is paid for every draw and "
+    "protects the whole data set: rows of different privacy are not at the same price"
+)
 
 SHOWN = ("Bernstein", "MBDE", "SIR", "SIR, uniform Q0")
 """Methods whose densities are drawn."""
 
 _ALPHA = 0.05
 _REACH = 9.0
+_DRAWN = (0.25, 1.0, 5.0)
 
 Row = dict[str, Any]
 Curve = tuple[list[float], list[float], list[float]]
@@ -73,9 +92,25 @@ class Scale:
     nodes_1d: int = 4001
     nodes_2d: int = 201
     domains: tuple[str, ...] = ("ring", "1-D (variance)", "1-D (std)", "5 random 1-D")
+    gan_epsilons: tuple[float, ...] = GAN_EPSILONS
+    gan_steps: int = 2000
+    gan_repeats: int = 3
 
 
-QUICK = Scale((1.0,), 200, 3, 1, (2,), (1.0,), nodes_1d=801, nodes_2d=61, domains=("ring", "1-D (variance)"))
+QUICK = Scale(
+    (1.0,),
+    200,
+    3,
+    1,
+    (2,),
+    (1.0,),
+    nodes_1d=801,
+    nodes_2d=61,
+    domains=("ring", "1-D (variance)"),
+    gan_epsilons=(1.0,),
+    gan_steps=3,
+    gan_repeats=1,
+)
 """A smoke version of seconds."""
 
 
@@ -85,26 +120,42 @@ def reproduce_husain(out: Path, *, data_root: Path | None = None, quick: bool = 
     The papers print neither radius nor covariance of the ring (4 and 0.5 I here), nor which reading N(m, s) has (both
     here), nor how the Gaussians of the plane are placed (5 with means in [-4, 4]^2 and covariance 0.5 I here).
 
+    results.csv has a row for each method and budget: negative log-likelihood, mode coverage, modes (`modes_found`) and
+    whether its density is exact. A generator has samples only: its density is `kernel_log_density`.
+
     Args:
         out: directory of the pictures and the table.
         data_root: not needed.
-        quick: a version of seconds, to see that it works.
-        seed: of samples and training; the noise of the Bernstein mechanism is secure and not repeatable.
+        quick: a version of seconds, to see that it works. In full it takes about a quarter of an hour.
+        seed: of samples and training; the noise of Bernstein mechanism and DPGAN is secure and not repeatable.
 
     Returns:
-        Mean negative log-likelihood of each method at eps = 1, with its privacy model.
+        Mean negative log-likelihood of each method at eps = 1 with its privacy model, and what was drawn on the ring.
     """
     scale = QUICK if quick else Scale()
     steps = len(scale.domains) * len(scale.epsilons) + scale.repeats * (len(scale.modes) + 1) * len(scale.random_epsilons)
-    with _quiet_training(), tqdm(total=steps, desc="husain") as bar:
+    steps += len(GANS) * len(scale.gan_epsilons) * scale.gan_repeats
+    with quiet_training(), tqdm(total=steps, desc="husain") as bar:
         rows: list[Row] = []
         for part in (_fixed_domains, _random_line, _random_plane):
             rows += part(out, scale, seed, bar)
             write_atomically(out / "results.csv", pd.DataFrame(rows).to_csv(index=False))
-    table = pd.DataFrame(rows)
-    at_one = table[table["epsilon"] == 1.0].groupby(["domain", "method", "privacy"], sort=False)["nll"].mean()
-    lines = [f"{domain:<22} {method:<18} {nll:8.3f}  ({privacy})" for (domain, method, privacy), nll in at_one.items()]
-    return "\n".join(["negative log-likelihood in nats at eps = 1", *lines, f"pictures and results.csv in {out}"])
+    return f"{_summary(pd.DataFrame(rows))}\npictures and results.csv in {out}"
+
+
+def _summary(table: pd.DataFrame) -> str:
+    names = ["domain", "method", "privacy"]
+    at_one = table[table["epsilon"] == 1.0].groupby(names, sort=False)["nll"].mean()
+    lines = ["negative log-likelihood in nats at eps = 1 (DPGAN: of a kernel estimate)"]
+    lines += [f"{domain:<22} {method:<18} {nll:8.3f}  ({privacy})" for (domain, method, privacy), nll in at_one.items()]
+    ring = table[(table["domain"] == "ring") & table["method"].isin([*SHOWN, *GANS, SAMPLES])]
+    lines += [f"ring: modes found of {ring['m'].max()}, mode coverage, negative log-likelihood"]
+    for (method, epsilon), part in ring.groupby(["method", "epsilon"], sort=False):
+        modes, name = sorted(part["modes"]), f"{method}, eps {epsilon:g}"
+        found = f"{modes[0]}" if modes[0] == modes[-1] else f"{modes[0]} to {modes[-1]}"
+        figures = f"{found:<6} {part['coverage'].mean():.2f} {part['nll'].mean():8.3f}"
+        lines.append(f"  {name:<26} {figures}  ({part['privacy'].iloc[0]})")
+    return "\n".join([*lines, NOT_THE_SAME])
 
 
 class Problem:
@@ -153,7 +204,7 @@ class Problem:
         return found | {"Bernstein": self._bernstein(epsilon)}
 
     def rows(self, figure: str, densities: dict[str, Tensor], epsilon: float, **more: Any) -> list[Row]:
-        """Likelihood and coverage of each density."""
+        """Likelihood, coverage and number of modes of each density."""
         return [
             {
                 "figure": figure,
@@ -164,9 +215,18 @@ class Problem:
                 "privacy": PRIVACY[method],
                 "nll": negative_log_likelihood(self.log_p, log_q, self.rule),
                 "coverage": mode_coverage(self.log_p, log_q, self.rule),
+                "modes": modes_found(log_q, self.target, self.rule),
+                "density": "exact",
             }
             for method, log_q in densities.items()
         ]
+
+    def sample_row(self, method: str, x: Tensor, epsilon: float, repeat: int) -> Row:
+        """The same of samples (n, 2): modes by counting, the rest by a kernel estimate."""
+        log_q, width = kernel_log_density(x, self.log_p, self.rule)
+        [row] = self.rows("1", {method: log_q}, epsilon, m=self.target.k, repeat=repeat)
+        counted = modes_found(histogram(x, self.rule), self.target, self.rule)
+        return {**row, "modes": counted, "density": f"kernel estimate, width {width:g}"}
 
     def _trained(self, sampler: Any, epsilon: float, reference: Reference) -> Law:
         runtime = Runtime(progress_bar=False, accelerator="cpu", seed=self.seed)
@@ -199,18 +259,48 @@ def _fixed_domains(out: Path, scale: Scale, seed: int, bar: Any) -> list[Row]:
             shown |= {(method, epsilon): densities[method] for method in SHOWN}
             if epsilon == 1.0 and name == "ring":
                 _figure_1(out, problem, densities)
+            bar.set_postfix_str(f"{name}, eps {epsilon:g}")
             bar.update()
         slug = name.replace(" ", "_").replace("(", "").replace(")", "")
         _strip(out / f"figure3_{slug}.png", problem, shown, scale.epsilons)
         own = [row for row in rows if row["domain"] == name]
         panels = {measure: _lines(own, measure, PRIVACY) for measure in ("nll", "coverage")}
         lines_figure(panels, out / f"figure4_{slug}.png", xlabel="epsilon")
+        if name == "ring":
+            rows += _generators(out, problem, shown, seed, bar)
     return rows
 
 
 def _figure_1(out: Path, problem: Problem, densities: dict[str, Tensor]) -> None:
     shown = {"target": problem.log_p} | {f"{m}\n{PRIVACY[m]}"[:60]: densities[m] for m in SHOWN}
     densities_figure(shown, problem.rule, out / "figure1_ring.png")
+
+
+def _generators(out: Path, problem: Problem, shown: dict[tuple[str, float], Tensor], seed: int, bar: Any) -> list[Row]:
+    """DPGAN on the ring, and a picture of its samples below as many private draws, each of which would cost epsilon."""
+    scale, rule = problem.scale, problem.rule
+    truth = draws(problem.log_p, rule, scale.points, seed=seed)
+    rows, panels = [problem.sample_row(SAMPLES, truth, math.inf, 0)], {"target": truth}
+    for method in ("MBDE", "SIR", "SIR, uniform Q0", "Bernstein"):
+        for epsilon in _DRAWN if method == "MBDE" else (1.0,):
+            if (log_q := shown.get((method, epsilon))) is not None:
+                panels[_titled(method, epsilon)] = draws(log_q, rule, scale.points, seed=seed)
+    for method in GANS:
+        for epsilon in scale.gan_epsilons:
+            for repeat in range(scale.gan_repeats):
+                bar.set_postfix_str(f"ring, {method}, eps {epsilon:g}")
+                options = {"steps": scale.gan_steps, "n": scale.points, "seed": seed + repeat}
+                x = gan_samples(problem.points, method, epsilon, **options)
+                rows.append(problem.sample_row(method, x, epsilon, repeat))
+                panels.setdefault(_titled(method, epsilon), x)
+                bar.update()
+    title = f"{scale.points} points each, first run of each generator; integral eps is the price of every single point"
+    samples_sheet(panels, rule, out / "figure1_samples.png", per_row=7, title=title)
+    return rows
+
+
+def _titled(method: str, epsilon: float) -> str:
+    return f"{method}, eps {epsilon:g}\n{PRIVACY[method]}"
 
 
 def _strip(path: Path, problem: Problem, shown: dict[tuple[str, float], Tensor], epsilons: tuple[float, ...]) -> None:
@@ -275,17 +365,3 @@ def _lines(rows: list[Row], measure: str, methods: Any) -> dict[str, Curve]:
             label = f"{method} ({PRIVACY[method]})" if method in PRIVACY else method
             curves[label] = (list(values), means, [math.sqrt(s) for s in squares])
     return curves
-
-
-@contextmanager
-def _quiet_training() -> Iterator[None]:
-    """Hundreds of small trainings without Lightning's lines about hardware."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")
-            yield
-    finally:
-        logger.setLevel(level)

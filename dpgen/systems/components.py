@@ -9,11 +9,12 @@ from dpgen.runtime import Runtime
 from dpgen.systems import dpgm
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian import gaussian_fit
+from dpgen.systems.private_data import PrivateRecords
 from dpgen.systems.warm_start import begin, not_covered, pretrain
 
 
 def fit_networks(
-    records: dpgm.PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime
+    records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime
 ) -> RecordModel:
     """DP-SGD on networks, which start from samples of a released model if `config.warm_start` names one.
 
@@ -43,7 +44,7 @@ FITS: dict[str, Callable[..., RecordModel]] = {"vae": fit_networks, "rbm": fit_n
 """How each component of `DPGMConfig.component` is fitted."""
 
 
-def fit(records: dpgm.PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime) -> RecordModel:
+def fit(records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime) -> RecordModel:
     """Fit a mixture of the configured component and release it with its statement.
 
     Raises:

@@ -1,8 +1,7 @@
 """DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018)."""
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,11 +16,12 @@ from dpgen.privacy.sampling import PoissonLoader
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dpgan_options import DPGANConfig
-from dpgen.systems.dpgm import DPGM, PrivateRecords
+from dpgen.systems.dpgm import DPGM
 from dpgen.systems.dpgm_options import DPGMPlan
 from dpgen.systems.gan_models import GANModel, PointGANModel
 from dpgen.systems.gan_warm_start import pretrain_gan
 from dpgen.systems.partition import LabelPartition
+from dpgen.systems.private_data import PrivatePoints, PrivateRecords
 from dpgen.systems.warm_start import begin, not_covered
 
 
@@ -214,29 +214,6 @@ class DPGAN(DPGM):
         return generator, self.partition.class_counts, statement.extended((), private_logs=self._private_logs)
 
 
-class Scaling(Protocol):
-    """Public location and scale, (d,) each."""
-
-    @property
-    def location(self) -> Tensor: ...
-    @property
-    def scale(self) -> Tensor: ...
-
-
-@runtime_checkable
-class PrivatePoints(Protocol):
-    """What `fit` reads of points."""
-
-    @property
-    def x(self) -> Tensor: ...  # (n, d)
-    @property
-    def scaling(self) -> Scaling: ...
-    @property
-    def bounds(self) -> Tensor | None: ...
-    @property
-    def columns(self) -> Sequence[str]: ...
-
-
 def fit(
     data: PrivateRecords | PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, ledger: Ledger, runtime: Runtime
 ) -> GANModel | PointGANModel:
@@ -272,19 +249,18 @@ def fit(
 def _fit_points(data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, ledger: Ledger, runtime: Runtime) -> PointGANModel:
     if config.warm_start is not None:
         raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records has one")
-    scaling = data.scaling
     module = DPGAN(
         d=data.x.shape[1], plan=plan, config=config, bounded=False, seed=runtime.seed, private_logs=runtime.private_logs
     )
-    x = ((data.x - scaling.location) / scaling.scale).float()
+    x = ((data.x - data.location) / data.scale).float()
     spent = _train(module, PoissonLoader(x, sampling_rate=plan.sampling_rate), ledger, runtime, None)
     generator, _, statement = module.released_generator(spent)
     return PointGANModel(
         generator,
-        location=scaling.location,
-        scale=scaling.scale,
+        location=data.location,
+        scale=data.scale,
         bounds=data.bounds,
-        columns=data.columns,
+        columns=data.columns or tuple(f"x{i}" for i in range(len(data.scale))),
         statement=statement,
     )
 

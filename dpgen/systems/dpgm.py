@@ -1,9 +1,9 @@
 """DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017)."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from dp_accounting import DpEvent
@@ -19,13 +19,14 @@ from dpgen.privacy.noise_ahead import NoiseAhead
 from dpgen.privacy.noise_shares import to_device
 from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
-from dpgen.release import PrivacyStatement
 from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.budget import GENERAL_MOMENTS, general_moments
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.kmeans import DPKMeans
 from dpgen.systems.mixture import MixtureModel
 from dpgen.systems.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.private_data import PrivateRecords
 from dpgen.systems.private_sums import PrivateSums
 
 ASSUMPTIONS = (
@@ -337,23 +338,6 @@ class DPGM(PrivateSums):
             kmeans=self.partition.kmeans if isinstance(self.partition, KMeansPartition) else None,
             **shape,
         )
-
-
-class PrivateRecords(Protocol):
-    """What `fit` reads of a data set."""
-
-    @property
-    def x(self) -> Tensor: ...  # (n, d) in {0, 1}
-    @property
-    def labels(self) -> Tensor | None: ...  # (n,)
-    @property
-    def n_classes(self) -> int: ...
-    @property
-    def public_x(self) -> Tensor | None: ...
-    @property
-    def image_shape(self) -> tuple[int, int] | None: ...
-    @property
-    def columns(self) -> Sequence[str] | None: ...
 
 
 def fit(

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from dpgen.nets.gan import Generator
-from dpgen.release import PublicModel, RecordModel, Rounding, Samples, draw_components, round_bits
+from dpgen.release import PublicModel, RecordModel, Rounding, draw_components, round_bits
+from dpgen.samples import PointSamples, RecordSamples
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.continuous.bernstein import PointSamples
 
 _CHUNK = 10_000
 
@@ -72,12 +72,12 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
         seed: int | None = None,
         clusters: Sequence[int] | None = None,
         rounding: Rounding = "bernoulli",
-    ) -> Samples:
+    ) -> RecordSamples:
         public = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
         cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, public)
         labels = cluster if self.generator.categories else None
         x = round_bits(self.generate(n, labels, public), rounding, public)
-        return Samples(x=x, cluster=cluster, labels=None if labels is None else labels.clone(), columns=self.columns)
+        return RecordSamples(x=x, cluster=cluster, labels=None if labels is None else labels.clone(), columns=self.columns)
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | {"counts": self.counts}

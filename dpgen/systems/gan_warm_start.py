@@ -8,7 +8,8 @@ from torch.nn.functional import one_hot
 
 from dpgen.nets.gan import critic_loss
 from dpgen.privacy.clipping import clipped_sums
-from dpgen.release import RecordModel, Samples
+from dpgen.release import RecordModel
+from dpgen.samples import RecordSamples
 from dpgen.systems.warm_start import start_samples
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _critic_gradient(module: "DPGAN", x: Tensor, made: Tensor) -> Tensor:
     return sums[0] + sums[1]
 
 
-def _batch(samples: Samples, categories: int, generator: torch.Generator) -> Tensor:
+def _batch(samples: RecordSamples, categories: int, generator: torch.Generator) -> Tensor:
     chosen = torch.randint(len(samples.x), (_BATCH,), generator=generator)
     x = samples.x[chosen].float()
     if not categories or samples.labels is None:

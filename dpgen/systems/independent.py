@@ -1,10 +1,8 @@
 """Independent noisy marginals: the plain baseline that every model of binary records must beat."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,24 +15,12 @@ from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.private_data import PrivateRecords
 
 ASSUMPTIONS = (
     "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
     "integer noise is exact to 2^-128 in total variation, which delta leaves out",
 )
-
-
-class BinaryRecords(Protocol):
-    """What baselines on binary records read of a data set."""
-
-    @property
-    def x(self) -> Tensor: ...  # (n, d) in {0, 1}
-    @property
-    def labels(self) -> Tensor | None: ...  # (n,)
-    @property
-    def n_classes(self) -> int: ...
-    @property
-    def columns(self) -> Sequence[str] | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +112,7 @@ def noisy_marginals(
 
 
 def fit(
-    records: BinaryRecords, *, plan: MarginalsPlan, config: MarginalsConfig, ledger: Ledger, runtime: Runtime
+    records: PrivateRecords, *, plan: MarginalsPlan, config: MarginalsConfig, ledger: Ledger, runtime: Runtime
 ) -> ProductMixture:
     """Release noisy marginals, one row per class if there are labels.
 
@@ -146,7 +132,7 @@ def fit(
     return ProductMixture(probabilities, counts, statement=statement, n_classes=records.n_classes, columns=records.columns)
 
 
-def require_records(records: BinaryRecords, *, least: int = 1) -> None:
+def require_records(records: PrivateRecords, *, least: int = 1) -> None:
     """Raises ValueError unless x is a finite 0/1 matrix of `least` rows, with labels in range where there are classes."""
     x, labels = records.x, records.labels
     if x.ndim != 2 or len(x) < least:

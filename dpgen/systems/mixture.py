@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from dpgen.nets import BANKS, ModelBank
-from dpgen.release import PrivacyStatement, RecordModel, Rounding, Samples, draw_components, round_bits
+from dpgen.release import RecordModel, Rounding, draw_components, round_bits
+from dpgen.samples import RecordSamples
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.kmeans import DPKMeans, KMeansPlan
 
 
@@ -72,7 +74,7 @@ class MixtureModel(RecordModel, kind="mixture"):
         seed: int | None = None,
         clusters: Sequence[int] | None = None,
         rounding: Rounding = "bernoulli",
-    ) -> Samples:
+    ) -> RecordSamples:
         generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
         k = self.weights.numel()
         cluster = draw_components(self.weights, n, clusters, generator).sort().values
@@ -84,7 +86,7 @@ class MixtureModel(RecordModel, kind="mixture"):
         labels = self._labels(mean, cluster, generator)
         bits = self.bank_width - (self.n_classes if self.labelled_by == "columns" else 0)
         x = round_bits(mean[:, :bits], rounding, generator)
-        return Samples(x=x, cluster=cluster, labels=labels, columns=self.columns)
+        return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns)
 
     @property
     def bank_width(self) -> int:

@@ -20,11 +20,13 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.privacy.selection import exponential_mechanism
-from dpgen.release import RecordModel, Samples
+from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
+from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.product_mixture import ProductMixture
-from dpgen.systems.independent import BinaryRecords, require_records, truncated
+from dpgen.systems.independent import require_records, truncated
+from dpgen.systems.private_data import PrivateRecords
 
 MOST_CELLS = 2**16
 """Most combinations of bits and label that are kept one by one."""
@@ -156,7 +158,7 @@ class JointModel(RecordModel, kind="cells"):
     def size(self) -> int:
         return max(0, round(self.count))
 
-    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> Samples:
+    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         if n < 0:
             raise ValueError(f"n must be at least 0, got {n}")
         if clusters is not None and list(clusters) != [0]:
@@ -167,7 +169,7 @@ class JointModel(RecordModel, kind="cells"):
         cell = drawn.clamp_max(len(edges) - 1)
         labels = cell % self.n_classes if self.n_classes else None
         x = _bits(cell // max(self.n_classes, 1), self.d)
-        return Samples(x=x, cluster=torch.zeros(n, dtype=torch.int64), labels=labels, columns=self.columns)
+        return RecordSamples(x=x, cluster=torch.zeros(n, dtype=torch.int64), labels=labels, columns=self.columns)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"weights": self.weights}
@@ -232,7 +234,7 @@ def multiplicative_weights(
 
 
 def fit(
-    records: BinaryRecords, *, plan: MWEMPlan, config: MWEMConfig, ledger: Ledger, runtime: Runtime
+    records: PrivateRecords, *, plan: MWEMPlan, config: MWEMConfig, ledger: Ledger, runtime: Runtime
 ) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 
@@ -307,7 +309,7 @@ class _Weights:
 class _Items(_Weights):
     """One weight per column; a query sums a random set of columns."""
 
-    def __init__(self, records: BinaryRecords, config: MWEMConfig, public: PublicRandomness) -> None:
+    def __init__(self, records: PrivateRecords, config: MWEMConfig, public: PublicRandomness) -> None:
         x = truncated(records.x, config.max_items, public)
         d, generator = x.shape[1], public.spawn("queries").generator
         self.histogram = x.sum(0, dtype=torch.int64).numpy()
@@ -324,7 +326,7 @@ class _Items(_Weights):
 class _Cells(_Weights):
     """One weight per combination of bits and label; a query is one cell of a marginal of few columns."""
 
-    def __init__(self, records: BinaryRecords, config: MWEMConfig) -> None:
+    def __init__(self, records: PrivateRecords, config: MWEMConfig) -> None:
         d, k = records.x.shape[1], max(records.n_classes, 1)
         number = (records.x.long() << torch.arange(d - 1, -1, -1)).sum(1) * k
         cell = number + records.labels.long() if records.labels is not None and records.n_classes else number

@@ -14,8 +14,9 @@ from dpgen.nets import ModelBank, VAEBank
 from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.release import RecordModel, Samples, load_model
+from dpgen.release import RecordModel, load_model
 from dpgen.runtime import Runtime
+from dpgen.samples import RecordSamples
 from dpgen.statement import rounded_up
 from dpgen.systems.dpgm_options import DPGMPlan
 
@@ -130,7 +131,7 @@ def not_covered(config: StartOptions, start: RecordModel) -> tuple[str, ...]:
 
 
 @torch.no_grad()
-def begin_at_marginals(bank: VAEBank, samples: Samples, *, categories: int, by_label: bool) -> None:
+def begin_at_marginals(bank: VAEBank, samples: RecordSamples, *, categories: int, by_label: bool) -> None:
     """Set output biases to the logits of the samples' frequencies and shrink the last weights: sparse bits are there at once.
 
     From random weights a few hundred steps leave items of sparse sets near p = .2.
@@ -190,8 +191,8 @@ def pretrain(
         optimizer.step()
 
 
-def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.Generator) -> Samples:
-    """Samples of a released model to learn from.
+def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.Generator) -> RecordSamples:
+    """RecordSamples of a released model to learn from.
 
     Raises:
         ValueError: they have not d columns, or none of the `labels` classes that are needed (0: none).
@@ -203,14 +204,14 @@ def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.G
     return samples
 
 
-def _require_labels(samples: Samples, wanted: int) -> None:
+def _require_labels(samples: RecordSamples, wanted: int) -> None:
     if wanted and samples.labels is None:
         raise ValueError("warm_start has no labels, and these records' labels are used")
     if wanted and samples.labels is not None and int(samples.labels.max()) >= wanted:
         raise ValueError(f"warm_start has labels up to {int(samples.labels.max())}, these records have {wanted} classes")
 
 
-def _batch(samples: Samples, chosen: Tensor, categories: int, by_label: bool, k: int) -> tuple[Tensor, Tensor]:
+def _batch(samples: RecordSamples, chosen: Tensor, categories: int, by_label: bool, k: int) -> tuple[Tensor, Tensor]:
     """Records of a step sorted by network, and their networks."""
     labels = samples.labels[chosen] if samples.labels is not None else torch.zeros_like(chosen)
     cluster = labels if by_label and k > 1 else torch.arange(len(chosen)) % k

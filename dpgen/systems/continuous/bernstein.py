@@ -1,26 +1,24 @@
 """The Bernstein mechanism on a kernel density estimate (Alda and Rubinstein 2017): a released density, centrally private."""
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.files import write_atomically
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import PublicModel
 from dpgen.runtime import Runtime
+from dpgen.samples import PointSamples
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.continuous.cells import PointData, require_box
+from dpgen.systems.continuous.cells import require_box
 from dpgen.systems.continuous.draw_plan import RecordPlan, require_one_device
+from dpgen.systems.private_data import PrivatePoints
 
 _BITS = 24  # of a record's integer weight, over all axes: sums of 2^28 records stay exact in doubles
 _SCALES = (1e-6, 1e12)  # that integer noise has
@@ -165,27 +163,6 @@ def _to_simplex(values: Tensor) -> Tensor:
     return (values - excess[last]).clamp_min(0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PointSamples:
-    """Synthetic points (n, d) and the names of their columns."""
-
-    x: Tensor
-    columns: tuple[str, ...]
-
-    def save(self, path: Path) -> None:
-        """Write .npz, .csv or .parquet, by the name's ending."""
-        table = pd.DataFrame(self.x.numpy(), columns=list(self.columns))
-        if path.suffix == ".npz":
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, x=self.x.numpy())
-            write_atomically(path, buffer.getvalue())
-        elif path.suffix in (".csv", ".parquet"):
-            data = table.to_csv(index=False).encode() if path.suffix == ".csv" else table.to_parquet(index=False)
-            write_atomically(path, data)
-        else:
-            raise ValueError(f"path must end in one of .npz, .csv, .parquet, got {path.name!r}")
-
-
 class BernsteinModel(PublicModel, kind="bernstein"):
     r"""A density on a box: $q(u) = \sum_\nu w_\nu \prod_i (k + 1) b_{\nu_i, k}(u_i)$, a mixture of products of Betas.
 
@@ -250,7 +227,7 @@ def require_size(d: int, degree: int) -> None:
         raise ValueError(f"degree is {degree} in {d} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}")
 
 
-def fit(data: PointData, *, plan: RecordPlan, config: BernsteinConfig, ledger: Ledger, runtime: Runtime) -> BernsteinModel:
+def fit(data: PrivatePoints, *, plan: RecordPlan, config: BernsteinConfig, ledger: Ledger, runtime: Runtime) -> BernsteinModel:
     """Release a density by the Bernstein mechanism.
 
     Raises:

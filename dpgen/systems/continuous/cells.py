@@ -1,8 +1,7 @@
 """A public lattice of cells in a box, and private draws that pass a record's cell through a channel."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import pandas as pd
 import torch
@@ -13,24 +12,12 @@ from dpgen.privacy.noise import SecureSource
 from dpgen.release import Draws, PrivateSampler
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.continuous.references import UniformReference
+from dpgen.systems.private_data import PrivatePoints
 
 WORD = 2**52
 """Channels give every cell a whole number of this many equally likely words, so their law is exact."""
 
 _ASSUMPTIONS = ("the box, its cells and epsilon were chosen without looking at the data", "the secure source is sound")
-
-
-class PointData(Protocol):
-    """What a sampler asks of points."""
-
-    @property
-    def x(self) -> Tensor: ...
-
-    @property
-    def bounds(self) -> Tensor | None: ...
-
-    @property
-    def columns(self) -> Sequence[str] | None: ...
 
 
 MOST_CELLS = 2**24
@@ -141,7 +128,7 @@ def words(count: int, source: SecureSource) -> Tensor:
     return (source.uniform(count) * WORD).to(torch.int64)
 
 
-def require_box(data: PointData) -> Tensor:
+def require_box(data: PrivatePoints) -> Tensor:
     """The public bounds (d, 2) of data whose points lie inside.
 
     Raises:
@@ -155,7 +142,7 @@ def require_box(data: PointData) -> Tensor:
     return data.bounds
 
 
-def release_draws(law: CellLaw, data: PointData, *, draws: int, ledger: Ledger, note: str) -> Draws:
+def release_draws(law: CellLaw, data: PrivatePoints, *, draws: int, ledger: Ledger, note: str) -> Draws:
     """Charge and make the draws of a law, with their statement; the law stays with the release for evaluation."""
     points = CellSampler(law, ledger=ledger, note=note).sample(draws)
     columns = data.columns or [f"x{i}" for i in range(points.shape[1])]

@@ -15,13 +15,13 @@ from dpgen.systems.continuous.cells import (
     WORD,
     CellLaw,
     Lattice,
-    PointData,
     release_draws,
     require_box,
     require_cells,
     words,
 )
 from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
+from dpgen.systems.private_data import PrivatePoints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class GridResponse(CellLaw):
         return torch.where(word < self.own, number, (number + step) % self.size)
 
 
-def fit(data: PointData, *, plan: DrawPlan, config: GridResponseConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+def fit(data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Draws by randomised response on the grid of the public bounds."""
     require_one_device(runtime)
     law = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)

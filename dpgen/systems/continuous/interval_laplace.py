@@ -14,13 +14,13 @@ from dpgen.systems.continuous.cells import (
     WORD,
     CellLaw,
     Lattice,
-    PointData,
     release_draws,
     require_box,
     require_cells,
     words,
 )
 from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
+from dpgen.systems.private_data import PrivatePoints
 
 _CHUNK = 2**22
 _MOST_CELLS = 2048
@@ -122,7 +122,7 @@ class IntervalLaplace(CellLaw):
         return answer.reshape(cells.shape)
 
 
-def fit(data: PointData, *, plan: DrawPlan, config: IntervalLaplaceConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+def fit(data: PrivatePoints, *, plan: DrawPlan, config: IntervalLaplaceConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Draws by the Laplace mechanism on the public bounds."""
     require_one_device(runtime)
     law = IntervalLaplace(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import lightning as L
 import pandas as pd
@@ -12,8 +11,9 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from dpgen.privacy.ledger import Ledger
-from dpgen.release import Draws, PrivacyStatement, PrivateSampler
+from dpgen.release import Draws, PrivateSampler
 from dpgen.runtime import EpsilonBar, Runtime
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.continuous.box import Box
 from dpgen.systems.continuous.certificates import RoundCertificate, total_row
 from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
@@ -25,6 +25,7 @@ from dpgen.systems.continuous.pictures import write_density
 from dpgen.systems.continuous.references import GaussianReference, Reference, UniformReference
 from dpgen.systems.continuous.rejection import RejectionSampler, tries_for
 from dpgen.systems.continuous.sir import SIRSampler
+from dpgen.systems.private_data import PrivatePoints
 
 FEWEST_POINTS = 10
 _CERTIFIED_POINTS = 2**15
@@ -39,26 +40,7 @@ ASSUMPTIONS = (
 SYNTHETIC_LOGS = "the logs hold the density behind the draws (private/), which is not covered: the target is synthetic"
 
 
-class PointData(Protocol):
-    """What a fit asks of points: private x (n, d); everything else is public."""
-
-    @property
-    def x(self) -> Tensor: ...
-    @property
-    def test_x(self) -> Tensor: ...
-    @property
-    def bounds(self) -> Tensor | None: ...
-    @property
-    def columns(self) -> Sequence[str] | None: ...
-    @property
-    def location(self) -> Tensor: ...
-    @property
-    def scale(self) -> Tensor: ...
-    @property
-    def target(self) -> Any: ...
-
-
-def fit(data: PointData, *, plan: DrawPlan, config: MBDEConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
 
     Raises:
@@ -79,7 +61,7 @@ def fit(data: PointData, *, plan: DrawPlan, config: MBDEConfig, ledger: Ledger, 
     return Draws(pd.DataFrame(draws.numpy(), columns=columns), statement=statement, origin=law)
 
 
-def reference_for(data: PointData, config: MBDEConfig) -> Reference:
+def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
     """The public reference of the configuration, in the user's units."""
     if config.reference == "uniform":
         if data.bounds is None:
@@ -199,7 +181,7 @@ def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, ledger: Ledger)
     return MetropolisSampler(law, ledger=ledger, length=config.chain_length)
 
 
-def log_density(law: Law, data: PointData, runtime: Runtime) -> None:
+def log_density(law: Law, data: PrivatePoints, runtime: Runtime) -> None:
     """Density picture and likelihood to TensorBoard: only where private logs were asked for or the data are synthetic."""
     logger = _logger(runtime)
     write_density(logger, law, data.test_x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig
 from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN, noise_scale, private_prior
 from dpgen.systems.finite.sampler import FiniteSampler
 from dpgen.systems.finite.simplex import raised_atoms, zero_atoms
+from dpgen.systems.private_data import PrivateUsers
 
 SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
     sampler.kind: sampler
@@ -51,35 +52,7 @@ MOST_DRAWS = 2**25
 """Largest table of draws (draws times users) that is made: some gigabytes."""
 
 
-class UserDistributions(Protocol):
-    """What `fit` reads of its data."""
-
-    @property
-    def counts(self) -> Tensor:
-        """Events (u, n) >= 0 of u users over n public categories."""
-
-    @property
-    def user_names(self) -> tuple[str, ...]:
-        """u names."""
-
-    @property
-    def categories(self) -> tuple[str, ...]:
-        """n names."""
-
-    @property
-    def groups(self) -> tuple[str, ...] | None:
-        """The public group of each user, or None."""
-
-    @property
-    def prior(self) -> Tensor | None:
-        """Public prior (n,), or None: uniform, or to be measured on the users."""
-
-    @property
-    def prior_origin(self) -> str:
-        """Where the prior comes from, in words."""
-
-
-def fit(name: str, data: UserDistributions, *, plan: LocalPlan, config: LocalConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+def fit(name: str, data: PrivateUsers, *, plan: LocalPlan, config: LocalConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Private draws of all users with the sampler `name` of `SAMPLERS`; users without events are left out.
 
     Returns:
@@ -105,7 +78,7 @@ def fit(name: str, data: UserDistributions, *, plan: LocalPlan, config: LocalCon
     return Draws(_table(data, active, draws), statement=statement, origin=mechanism)
 
 
-def check(data: UserDistributions, *, plan: LocalPlan, config: LocalConfig) -> None:
+def check(data: PrivateUsers, *, plan: LocalPlan, config: LocalConfig) -> None:
     """Refuse data and options that no draw can be made with, before anything is opened or charged.
 
     Raises:
@@ -134,7 +107,7 @@ def check(data: UserDistributions, *, plan: LocalPlan, config: LocalConfig) -> N
         checked_density_bounds(config.density_bounds)
 
 
-def _check_counts(data: UserDistributions) -> None:
+def _check_counts(data: PrivateUsers) -> None:
     counts = data.counts.detach().to(torch.float64)
     shape = len(data.user_names), len(data.categories)
     if tuple(counts.shape) != shape:
@@ -147,13 +120,13 @@ def _check_counts(data: UserDistributions) -> None:
         raise ValueError(f"counts of all {counts.shape[0]} users are 0; at least one user must have events")
 
 
-def _prior(data: UserDistributions, p: Tensor, plan: LocalPlan, ledger: Ledger) -> tuple[Tensor | int, tuple[str, ...]]:
+def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, ledger: Ledger) -> tuple[Tensor | int, tuple[str, ...]]:
     if plan.prior_epsilon is not None:
         return private_prior(p, epsilon=plan.prior_epsilon, ledger=ledger), (ASSUMPTION,)
     return (len(data.categories) if data.prior is None else data.prior), ()
 
 
-def _about_prior(data: UserDistributions, mechanism: FiniteSampler, config: LocalConfig) -> tuple[str, ...]:
+def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: LocalConfig) -> tuple[str, ...]:
     origin = f"the prior is {data.prior_origin}"
     if not mechanism.raised:
         return (origin,)
@@ -168,7 +141,7 @@ def _composition(plan: LocalPlan) -> str:
     )
 
 
-def _table(data: UserDistributions, active: Tensor, draws: Tensor) -> pd.DataFrame:
+def _table(data: PrivateUsers, active: Tensor, draws: Tensor) -> pd.DataFrame:
     rows, k = active.cpu().numpy(), draws.shape[0]
     columns: dict[str, Any] = {"user": np.array(data.user_names, dtype=object)[rows].repeat(k)}
     if data.groups is not None:

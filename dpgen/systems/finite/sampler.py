@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from dpgen.divergences import Divergence, perspective
-from dpgen.files import write_atomically
 from dpgen.privacy.categorical import draw_categorical
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.systems.finite.box_projection import project_to_box
 from dpgen.systems.finite.simplex import PRIOR_FLOOR, checked_epsilon, distributions, public_prior, zero_atoms
+from dpgen.tensor_files import TensorFiles, damaged, read_tensor_files
 
 if TYPE_CHECKING:
     from dpgen.privacy.ledger import Ledger
     from dpgen.systems.finite.bound_sampler import BoundSampler
 
-FORMAT = 1
 MOST_EXPLICIT = 4096
 
 
@@ -122,14 +117,10 @@ class FiniteSampler(ABC):
 
     def save(self, directory: Path) -> None:
         """Write the mechanism, which is public; `mechanism.json` comes last and holds the checksum of all of it."""
-        directory.mkdir(parents=True, exist_ok=True)
         params = self.get_params()
-        payload = save_tensors({name: value.contiguous() for name, value in params.items() if isinstance(value, Tensor)})
-        options = {name: value for name, value in params.items() if not isinstance(value, Tensor)}
-        card: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "options": options}
-        card["sha256"] = _checksum(card, payload)
-        write_atomically(directory / "mechanism.safetensors", payload)
-        write_atomically(directory / "mechanism.json", json.dumps(card, indent=2))
+        tensors = {name: value for name, value in params.items() if isinstance(value, Tensor)}
+        options = {name: value for name, value in params.items() if name not in tensors}
+        TensorFiles.of(self.kind, {"options": options}, tensors).write(directory, "mechanism")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(epsilon={self.epsilon:g}, n={self.n})"
@@ -142,28 +133,12 @@ def load_mechanism(directory: Path) -> FiniteSampler:
         FileNotFoundError: no `mechanism.json` there.
         ValueError: unknown format or kind, or files that do not match their checksum.
     """
-    card_path = directory / "mechanism.json"
-    if not card_path.is_file():
-        raise FileNotFoundError(f"{directory} holds no mechanism (mechanism.json is missing)")
+    card, tensors = read_tensor_files(directory, "mechanism", kinds=sorted(FiniteSampler.kinds))
     try:
-        card = json.loads(card_path.read_text())
-        payload = (directory / "mechanism.safetensors").read_bytes()
-        digest, kind, version, options = card.pop("sha256"), card["kind"], card["format"], card["options"]
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise ValueError(f"{directory} holds a damaged mechanism: {error!r}") from error
-    if version != FORMAT or kind not in FiniteSampler.kinds:
-        raise ValueError(
-            f"{card_path} has format {version!r} and kind {kind!r}; this version reads format {FORMAT} and the kinds "
-            f"{sorted(FiniteSampler.kinds)}"
-        )
-    if _checksum(card, payload) != digest:
-        raise ValueError(f"{directory} does not match the checksum in mechanism.json: it was cut or edited")
-    params: dict[str, Any] = {**options, **load_tensors(payload)}
-    return FiniteSampler.kinds[kind](**params)
-
-
-def _checksum(card: dict[str, Any], payload: bytes) -> str:
-    return hashlib.sha256(json.dumps(card, sort_keys=True).encode() + payload).hexdigest()
+        params: dict[str, Any] = card["options"] | tensors
+        return FiniteSampler.kinds[card["kind"]](**params)
+    except (KeyError, TypeError) as error:
+        raise damaged(directory, "mechanism", error) from error
 
 
 class LinearSampler(FiniteSampler):

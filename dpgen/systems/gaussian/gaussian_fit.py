@@ -11,12 +11,13 @@ from torch import Tensor
 from dpgen.privacy.accountants import Relation
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.release import PrivacyStatement, RecordModel
+from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.component_moments import Components, release_components
 from dpgen.systems.gaussian.fit_rule import Sizes
 from dpgen.systems.gaussian.gaussian_model import Calibration, GaussianMixtureModel, PostProcessing
-from dpgen.systems.gaussian.gaussian_task import BEFORE_COMPONENTS, Checked, PrivateRecords, Task, public_generator
+from dpgen.systems.gaussian.gaussian_task import BEFORE_COMPONENTS, Checked, Task, public_generator
 from dpgen.systems.gaussian.gram_sums import Encode, clipped
 from dpgen.systems.gaussian.marginal_calibration import fit_tilt, release_marginals, release_pairs
 from dpgen.systems.gaussian.product_mixture import ProductMixture
@@ -25,6 +26,7 @@ from dpgen.systems.gaussian.size_tilt import SHARES, release_size_tilt
 from dpgen.systems.gaussian.spending import Spending
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
 from dpgen.systems.gaussian.warps import calibrated_thresholds
+from dpgen.systems.private_data import PrivateRecords
 
 if TYPE_CHECKING:
     from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.release import PrivacyStatement, RecordModel, Samples, draw_components
+from dpgen.release import RecordModel, draw_components
+from dpgen.samples import GreySamples, RecordSamples
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.bivariate import orthant, upper_tail
 from dpgen.systems.gaussian.codecs import CODECS, Codec
-from dpgen.systems.gaussian.grey_samples import GreySamples
 from dpgen.systems.gaussian.latent_mixture import LatentMixture
 from dpgen.systems.gaussian.marginal_calibration import tilted_choice
 from dpgen.systems.gaussian.subspace import Subspace
@@ -121,7 +122,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         seed: int | None = None,
         clusters: Sequence[int] | None = None,
         components: Sequence[int] | None = None,
-    ) -> Samples:
+    ) -> RecordSamples:
         """n synthetic records, free of further privacy cost.
 
         Arguments:
@@ -144,7 +145,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         cluster = classes if self.n_classes else component
         labels = classes.clone() if self.n_classes else None
         if not self.post.grey:
-            return Samples(x=bits, cluster=cluster, labels=labels, columns=self.columns)
+            return RecordSamples(x=bits, cluster=cluster, labels=labels, columns=self.columns)
         grey = torch.cat([g for _, g, _ in parts]) if parts else bits
         return GreySamples(x=bits, cluster=cluster, labels=labels, columns=self.columns, grey=grey)
 

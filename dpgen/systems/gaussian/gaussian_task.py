@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from dpgen.systems.gaussian.gaussian_options import GaussianOptions
 from dpgen.systems.gaussian.record_stream import Batches, RecordStream, checked
 from dpgen.systems.gaussian.spending import Spending, require_shares
 from dpgen.systems.gaussian.warps import Warp
+from dpgen.systems.private_data import PrivateRecords
 
 PAIR_FEATURES = 128
 """Tables of at most this many features have their pairs calibrated by default."""
@@ -24,21 +25,6 @@ BEFORE_COMPONENTS = ("mean", "radius", "subspace")
 
 _MOST_PAIRS = 256
 _WARP = 0.8  # on images of classes, where the option leaves it open
-
-
-class PrivateRecords(Protocol):
-    """What the fit reads of a data set; images may also have `grey` (n, d) uint8 and its public `grey_threshold`."""
-
-    @property
-    def x(self) -> Tensor: ...  # (n, d) in {0, 1}
-    @property
-    def labels(self) -> Tensor | None: ...  # (n,)
-    @property
-    def n_classes(self) -> int: ...
-    @property
-    def image_shape(self) -> tuple[int, int] | None: ...
-    @property
-    def columns(self) -> Sequence[str] | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.release import PrivacyStatement, RecordModel, Samples, draw_components
+from dpgen.release import RecordModel, draw_components
+from dpgen.samples import RecordSamples
+from dpgen.statement import PrivacyStatement
 
 _AT_ONCE = 4096
 
@@ -50,7 +52,7 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         positive = self.counts.clamp_min(0.0)
         return positive / positive.sum() if positive.sum() > 0 else torch.full_like(positive, 1.0 / len(positive))
 
-    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> Samples:
+    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
         component = draw_components(self.weights, n, clusters, generator)
         parts = [
@@ -59,7 +61,7 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         ]
         x = torch.cat(parts).to(torch.uint8)
         labels = component.clone() if self.n_classes else None
-        return Samples(x=x, cluster=component, labels=labels, columns=self.columns)
+        return RecordSamples(x=x, cluster=component, labels=labels, columns=self.columns)
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log-likelihood (n,) in nats of binary records (n, d); -inf where a marginal is exactly 0 or 1 against it."""

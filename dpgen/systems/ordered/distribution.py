@@ -1,9 +1,7 @@
 """What every ordered system releases: a piecewise polynomial CDF of each column, in the user's own units."""
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,9 @@ import torch
 from torch import Tensor
 
 from dpgen.discretized import DiscretizedColumn
-from dpgen.files import write_atomically
-from dpgen.release import PrivacyStatement, PublicModel
+from dpgen.release import PublicModel
+from dpgen.samples import ColumnSamples
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.knots import MonotoneCounts
 
 Integers = npt.NDArray[np.int64]
@@ -152,36 +151,6 @@ class PiecewiseCDF:
         return out
 
 
-@dataclass(frozen=True)
-class OrderedSamples:
-    """Synthetic values of each column, in the user's units."""
-
-    table: pd.DataFrame
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def save(self, path: Path) -> None:
-        """Write .csv, .parquet or .npz, by the name's ending."""
-        writers = {".csv": self._csv, ".parquet": self._parquet, ".npz": self._npz}
-        if path.suffix not in writers:
-            raise ValueError(f"path must end in one of {', '.join(writers)}, got {path.name!r}")
-        write_atomically(path, writers[path.suffix]())
-
-    def _csv(self) -> bytes:
-        return self.table.to_csv(index=False).encode()
-
-    def _parquet(self) -> bytes:
-        return self.table.to_parquet(index=False)
-
-    def _npz(self) -> bytes:
-        buffer = io.BytesIO()
-        columns = {name: column.to_numpy() for name, column in self.table.items()}
-        arrays = {str(name): column.astype(str) if column.dtype == object else column for name, column in columns.items()}
-        np.savez_compressed(buffer, **arrays)
-        return buffer.getvalue()
-
-
 class OrderedDistribution(PublicModel, kind="ordered"):
     """The released distributions of one or several columns; columns are independent in what is sampled.
 
@@ -252,12 +221,13 @@ class OrderedDistribution(PublicModel, kind="ordered"):
             raise ValueError("edges must be two or more increasing values")
         return np.diff(cdf.below(position))
 
-    def sample(self, n: int, *, seed: int | None = None) -> OrderedSamples:
+    def sample(self, n: int, *, seed: int | None = None) -> ColumnSamples:
         """n synthetic values of each column, free of further privacy cost."""
         if n < 0:
             raise ValueError(f"n is {n}; it must be >= 0")
         rng = np.random.default_rng(seed)
-        return OrderedSamples(pd.DataFrame({name: self.domains[name].decode(c.draw(n, rng)) for name, c in self.cdfs.items()}))
+        values = {name: self.domains[name].decode(cdf.draw(n, rng)) for name, cdf in self.cdfs.items()}
+        return ColumnSamples(values=pd.DataFrame(values))
 
     def tensors(self) -> dict[str, Tensor]:
         """Knots, values and shapes of every column."""

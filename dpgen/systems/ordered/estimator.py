@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.parallel import Relation
-from dpgen.release import PrivacyStatement
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.distribution import OrderedDistribution
 from dpgen.systems.ordered.knots import MonotoneCounts
 from dpgen.systems.ordered.public_limits import require_epsilon

@@ -1,24 +1,22 @@
 """Release the distributions of ordered columns under one ledger."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from tqdm.auto import tqdm
 
-from dpgen.discretized import DiscretizedColumn
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.release import PrivacyStatement
 from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.distribution import OrderedDistribution, PiecewiseCDF
 from dpgen.systems.ordered.estimator import OrderedEstimator, sorted_values
 from dpgen.systems.ordered.knots import MonotoneCounts
 from dpgen.systems.ordered.ordered_options import CLAMP_SHARE, OrderedConfig, OrderedPlan
 from dpgen.systems.ordered.piecewise import piecewise_polynomial
 from dpgen.systems.ordered.sensitivities import size_l1
+from dpgen.systems.private_data import PrivateColumns
 
 ASSUMPTIONS = (
     "one person is one record, a row with one value in every column",
@@ -31,18 +29,7 @@ ASSUMPTIONS = (
 """What the statement of a release of ordered columns rests on."""
 
 
-class ColumnData(Protocol):
-    """Private columns on public grids, as `dpgen.data.Columns` holds them."""
-
-    @property
-    def values(self) -> Mapping[str, npt.NDArray[np.int64]]: ...
-    @property
-    def domains(self) -> Mapping[str, DiscretizedColumn]: ...
-    @property
-    def clamped(self) -> Mapping[str, int] | None: ...
-
-
-def check(data: ColumnData, *, plan: OrderedPlan, config: OrderedConfig) -> None:
+def check(data: PrivateColumns, *, plan: OrderedPlan, config: OrderedConfig) -> None:
     """Refuse, before anything is charged, what these choices cannot do with these columns.
 
     Only what is public decides: the columns, their domains, and under replace-one the number of records.
@@ -62,7 +49,7 @@ def check(data: ColumnData, *, plan: OrderedPlan, config: OrderedConfig) -> None
             raise ValueError(f"column {name!r}: {error}") from error
 
 
-def _estimators(data: ColumnData, plan: OrderedPlan, config: OrderedConfig) -> Iterator[tuple[str, OrderedEstimator]]:
+def _estimators(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> Iterator[tuple[str, OrderedEstimator]]:
     size = plan.public_n if size_l1(plan.relation) else None
     kept = 1.0 if data.clamped is None else 1 - CLAMP_SHARE
     for name, (epsilon, delta) in zip(data.values, plan.shares(len(data.values))):
@@ -72,7 +59,9 @@ def _estimators(data: ColumnData, plan: OrderedPlan, config: OrderedConfig) -> I
             raise ValueError(f"column {name!r}: {error}") from error
 
 
-def fit(data: ColumnData, *, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, runtime: Runtime) -> OrderedDistribution:
+def fit(
+    data: PrivateColumns, *, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, runtime: Runtime
+) -> OrderedDistribution:
     """Release one distribution for each column, each with its share of the budget.
 
     Where values may have been clamped, 2 % of a column's epsilon release their noisy number.

@@ -1,0 +1,82 @@
+"""What generators draw on the ring: modes counted right, kernel estimates that favour them, a budget that is kept."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpgen.data.point_loaders import load_ring
+from dpgen.data.toy import gaussian_ring
+from dpgen.metrics.densities import Quadrature, negative_log_likelihood
+from dpgen.reproduce import husain_samples
+from dpgen.reproduce.husain_samples import (
+    DELTA,
+    GANS,
+    draws,
+    gan_samples,
+    histogram,
+    kernel_log_density,
+    modes_found,
+    samples_sheet,
+)
+
+RING = gaussian_ring()
+RULE = Quadrature(torch.tensor([[-9.0, 9.0], [-9.0, 9.0]]), 101)
+LOG_P = RULE.normalised(RING.log_prob(RULE.nodes))
+
+
+@pytest.mark.parametrize("found", [1, 3, 8])
+def test_modes_are_counted(found: int) -> None:
+    x = RING.means[:found].repeat_interleave(200, 0)
+    noise = torch.randn(len(x), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert modes_found(histogram(x + 0.5 * noise, RULE), RING, RULE) == found
+    assert modes_found(LOG_P, RING, RULE) == 8
+
+
+def test_the_standard_gaussian_finds_no_mode() -> None:
+    assert modes_found(RULE.normalised(-0.5 * RULE.nodes.square().sum(1)), RING, RULE) == 0
+
+
+def test_draws_have_the_density_they_come_from() -> None:
+    x = draws(LOG_P, RULE, 20_000, seed=0)
+    assert x.mean(0).abs().max() < 0.1
+    assert x.norm(dim=1).mean() == pytest.approx(float(RULE.integral(LOG_P.exp() * RULE.nodes.norm(dim=1))), abs=0.02)
+    assert histogram(x, RULE).exp().sub(LOG_P.exp()).abs().sum() * RULE.weight < 0.4
+
+
+def test_a_kernel_estimate_is_a_density_and_none_of_its_widths_is_nearer_to_the_target() -> None:
+    entropy = negative_log_likelihood(LOG_P, LOG_P, RULE)
+    log_q, width = kernel_log_density(draws(LOG_P, RULE, 5000, seed=1), LOG_P, RULE)
+    assert float(RULE.integral(log_q.exp())) == pytest.approx(1.0)
+    assert 0.2 <= width <= 0.5
+    assert entropy < negative_log_likelihood(LOG_P, log_q, RULE) < entropy + 0.05
+
+
+def test_a_collapsed_sample_has_a_finite_and_bad_likelihood() -> None:
+    log_q, width = kernel_log_density(RING.means[:1].repeat(100, 1), LOG_P, RULE)
+    assert width == max(husain_samples._WIDTHS)
+    assert 5.0 < negative_log_likelihood(LOG_P, log_q, RULE) < math.inf
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("method", list(GANS))
+def test_a_generator_keeps_its_budget(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = []
+    system = husain_samples.SYSTEMS["dpgan"]
+
+    def fit(*data: object, **options: object) -> object:
+        model = system.fit(*data, **options)
+        spent.append(model.statement)
+        return model
+
+    monkeypatch.setitem(husain_samples.SYSTEMS, "dpgan", system._replace(fit=fit))
+    x = gan_samples(load_ring(n_points=200), method, 2.0, steps=3, n=50, seed=0)
+    assert x.shape == (50, 2)
+    assert 1.5 < spent[0].epsilon <= 2.0
+    assert spent[0].delta == DELTA
+
+
+def test_the_sheet_is_written(tmp_path: Path) -> None:
+    panels = {name: draws(LOG_P, RULE, 20, seed=0) for name in ("a", "b", "c")}
+    assert samples_sheet(panels, RULE, tmp_path / "a.png", per_row=2, title="t").stat().st_size > 0

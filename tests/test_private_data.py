@@ -1,0 +1,36 @@
+"""The data sets of `dpgen.data` have what systems read of them."""
+
+from typing import Any
+
+import pytest
+
+from dpgen import data
+from dpgen.systems.private_data import PrivateColumns, PrivatePoints, PrivateRecords, PrivateUsers
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "records": (PrivateRecords, lambda: data.load_digits()),
+    "points": (PrivatePoints, lambda: data.LOADERS["points"]["ring"]()),
+    "columns": (PrivateColumns, lambda: data.LOADERS["columns"]["mixture"]()),
+    "users": (PrivateUsers, lambda: data.LOADERS["users"]["synthetic_users"]()),
+}
+
+
+def attributes(protocol: Any) -> list[str]:
+    return [name for name, value in vars(protocol).items() if isinstance(value, property)]
+
+
+def test_every_kind_of_data_has_a_protocol() -> None:
+    assert set(KINDS) == set(data.LOADERS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_systems_read_is_there(kind: str) -> None:
+    protocol, load = KINDS[kind]
+    loaded = load()
+    assert attributes(protocol)
+    assert [name for name in attributes(protocol) if not hasattr(loaded, name)] == []
+
+
+def test_points_are_told_from_records() -> None:
+    assert isinstance(KINDS["points"][1](), PrivatePoints)
+    assert not isinstance(KINDS["records"][1](), PrivatePoints)
