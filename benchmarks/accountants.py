@@ -7,11 +7,8 @@ A library is refined until it settles; where it fails or asks for too much memor
 """
 
 import argparse
-import importlib.metadata
 import json
 import math
-import os
-import platform
 import time
 import warnings
 from pathlib import Path
@@ -19,6 +16,7 @@ from pathlib import Path
 import dp_accounting as dpa
 import numpy as np
 from dp_accounting.pld import PLDAccountant
+from measuring import machine
 
 from dpgen.privacy.accountants import delta as delta_of
 from dpgen.privacy.accountants import epsilon
@@ -121,16 +119,6 @@ def published():
     }
 
 
-def machine():
-    names = ("dp-accounting", "opacus", "numpy", "scipy")
-    return {
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "load": os.getloadavg()[0],
-    } | {name: importlib.metadata.version(name) for name in names}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plans", type=int, default=40)
@@ -152,7 +140,9 @@ def main():
     for name, values in summary.items():
         print(f"{name}: " + ", ".join(f"{k} {v:.6g}" for k, v in values.items()))
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"machine": machine(), "summary": summary, "plans": rows}, indent=1) + "\n")
+    RESULTS.write_text(
+        json.dumps({"machine": machine("dp-accounting", "opacus", "scipy"), "summary": summary, "plans": rows}, indent=1) + "\n"
+    )
     print(f"written to {RESULTS}")
 
 

@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -23,8 +22,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import scipy
 import torch
+from measuring import machine
 from scipy.optimize import brentq
 from scipy.stats import norm
 from torch import Tensor
@@ -166,12 +165,7 @@ def main() -> int:
     report = {
         "what": "clustering accuracy, MNIST, 59,990 private records, 10 public, delta 1e-5, add/remove-one",
         "settings": {"k": K, "gamma": GAMMA, "n_features": D, "seeds": options.seeds},
-        "machine": {
-            "platform": platform.platform(),
-            "processor": platform.machine(),
-            "threads": torch.get_num_threads(),
-        },
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "scipy": scipy.__version__},
+        "machine": machine("scipy"),
         "seconds": round(time.perf_counter() - start, 1),
         "accuracy": table,
         "goals": checks,

@@ -8,7 +8,6 @@ processes can share the work.
 """
 
 import argparse
-import json
 import logging
 import statistics
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from noise import machine
+from measuring import add_data_root, machine, store
 
 from dpgen import Runtime, data, metrics, parse_job
 
@@ -79,7 +78,7 @@ def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int) ->
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data_root", required=True, help="directory with mnist/ and fashion_mnist/")
+    add_data_root(parser, "mnist/ and fashion_mnist/")
     parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of runs, such as 'fashion' or 'DPGAN'")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
@@ -96,17 +95,10 @@ def main() -> int:
                 if not any(part in key for part in options.only):
                     continue
                 runs = [one_run(records, name, dataset, epsilon, seed) for seed in range(options.seeds)]
-                write(options.out, key, runs, options.threads)
+                entry = {name: [run[name] for run in runs] for name in runs[0]} | {"threads": options.threads}
+                store(options.out, "runs", {key: entry}, machine=machine("lightning", "opacus"), published=PUBLISHED)
                 print(key, {k: round(statistics.mean(run[k] for run in runs), 4) for k in runs[0]}, flush=True)
     return 0
-
-
-def write(path: Path, key: str, runs: list[dict[str, float]], threads: int) -> None:
-    """Add one line to the results; the file is read again, for runs may share it."""
-    results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": {}}
-    results["runs"][key] = {name: [run[name] for run in runs] for name in runs[0]} | {"threads": threads}
-    results |= {"machine": machine(), "published": PUBLISHED}
-    path.write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from noise import interleaved, machine
+from measuring import interleaved, machine
 from torch import Tensor
 
 from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from noise import interleaved, machine
+from measuring import interleaved, machine
 from scipy.optimize import brentq
 from torch import Tensor
 

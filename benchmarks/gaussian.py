@@ -7,7 +7,6 @@ which no budget covers. DP-FETA .956 / .981 (MNIST, eps 1 / 10) and .817 / .873 
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from noise import machine
+from measuring import add_data_root, machine, store
 from torch import Tensor
 
 from dpgen import SYSTEMS, Budget, DPGMConfig, DPGMPlan, Runtime, data, metrics
@@ -99,7 +98,7 @@ def sets(records: Any, seed: int) -> dict[str, float]:
 def main() -> int:
     names = [*IMAGES, QUERIES, *SETS]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data_root", required=True, help="directory with mnist/, fashion_mnist/, retail/, gowalla/")
+    add_data_root(parser, "mnist/, fashion_mnist/, retail/, gowalla/")
     parser.add_argument("--only", nargs="+", choices=names, help="parts to run")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
@@ -117,9 +116,7 @@ def main() -> int:
             score = (lambda seed, r=records: conjunctions(r, seed)) if name == QUERIES else None
             runs = [score(s) if score else images(records, epsilon, config, s) for s in range(options.seeds)]
         table = {key: [run[key] for run in runs] for key in runs[0]}
-        results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"parts": {}}
-        results["machine"], results["parts"][name] = machine(), table
-        options.out.write_text(json.dumps(results, indent=2) + "\n")
+        store(options.out, "parts", {name: table}, machine=machine())
         print(name, flush=True)
         for key, values in table.items():
             print(f"    {key}: {statistics.mean(values):.4f} (spread {max(values) - min(values):.4f})", flush=True)

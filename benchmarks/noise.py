@@ -8,18 +8,12 @@ Writes benchmarks/results/noise.json.
 import argparse
 import json
 import math
-import os
-import platform
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import cryptography
-import numba
-import numpy as np
 import torch
+from measuring import interleaved, machine
 from scipy.special import ndtr
 
 from dpgen.privacy.noise import SecureSource, grid_step
@@ -27,17 +21,6 @@ from dpgen.privacy.noise import SecureSource, grid_step
 SIZE = 3_200_000
 GOAL = 1.0
 RESULTS = Path(__file__).parent / "results" / "noise.json"
-
-
-def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each job, taken in turns so that a busy machine slows all of them alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(repeats):
-        for name, job in jobs.items():
-            start = time.perf_counter()
-            job()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
 
 
 def speed(repeats: int) -> dict[str, float]:
@@ -80,28 +63,13 @@ def tails(draws: int) -> list[dict[str, float]]:
     return rows
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    modules = (torch, numba, np, cryptography)
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "threads_used": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "versions": {module.__name__: module.__version__ for module in modules},
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=41)
     parser.add_argument("--tail_draws", type=float, default=1e9)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    result = {"machine": machine(), "values": SIZE, "goal": GOAL, **speed(arguments.repeats)}
+    result = {"machine": machine("scipy"), "values": SIZE, "goal": GOAL, **speed(arguments.repeats)}
     result["tail_draws"], result["tails"] = arguments.tail_draws, tails(int(arguments.tail_draws))
     print(f"secure draw + add + round / torch normal_ + add: {result['ratio']:.2f} (goal <= {GOAL:.2f}), one thread")
     for name, value in result.items():

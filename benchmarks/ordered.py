@@ -8,6 +8,7 @@ Writes benchmarks/results/ordered.json. Epsilon 1, delta 1/n, replace-one, N = 1
 import argparse
 import json
 import math
+import os
 import statistics
 import time
 import tracemalloc
@@ -15,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from noise import interleaved, machine
+from measuring import interleaved, machine
 
-from dpgen.data.column_files import load_cms
+from dpgen.data.momenta import load_cms
 from dpgen.data.ordered_mixtures import REFERENCE_MIXTURES, OrderedMixture, reference_mixture
 from dpgen.evaluation.evaluate_columns import kolmogorov_error, total_variation
 from dpgen.privacy.ledger import Ledger
@@ -86,7 +87,7 @@ def cms_error(data_root: Path, repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_root", type=Path, default=None)
+    parser.add_argument("--data_root", type=Path, default=os.environ.get("DPGEN_DATA"))
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--most", type=float, default=1e6)
     options = parser.parse_args()

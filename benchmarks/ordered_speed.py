@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from noise import interleaved, machine
+from measuring import interleaved, machine
 
 from dpgen.data.ordered_mixtures import reference_mixture
 from dpgen.privacy.ledger import Budget, Ledger

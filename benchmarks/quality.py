@@ -6,7 +6,6 @@ hand on seed 0 of these very data, which the budget does not cover.
 """
 
 import argparse
-import json
 import logging
 import statistics
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from noise import machine
+from measuring import add_data_root, machine, store
 from torch import Tensor
 
 from dpgen import SYSTEMS, Budget, DPGMConfig, DPGMPlan, Runtime, data, metrics
@@ -71,7 +70,7 @@ def one_run(records: Any, config: dict[str, Any], plan: dict[str, Any], seed: in
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data_root", required=True, help="directory with mnist/")
+    add_data_root(parser, "mnist/")
     parser.add_argument("--only", nargs="+", choices=list(PRESETS), help="presets to run")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -88,10 +87,7 @@ def main() -> int:
         table = {key: [run[key] for run in runs] for key in runs[0]}
         baseline = private_marginals(records.x, plan["epsilon"], records.n)
         marginals = metrics.query_errors(records.test_x, baseline)
-        # Read again before writing: presets may run side by side in two processes.
-        results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"presets": {}}
-        results |= {"machine": machine(), "queries on real training data": real}
-        results["presets"][name] = {
+        entry = {
             "config": config,
             "plan": plan,
             "threads": options.threads,
@@ -99,7 +95,8 @@ def main() -> int:
             "independent marginals at this epsilon": marginals,
             "runs": table,
         }
-        options.out.write_text(json.dumps(results, indent=2) + "\n")
+        facts = {"machine": machine("lightning", "opacus"), "queries on real training data": real}
+        store(options.out, "presets", {name: entry}, **facts)
         mean, spread = statistics.mean(table["accuracy"]), max(table["accuracy"]) - min(table["accuracy"])
         print(f"{name}: train-on-synthetic accuracy {mean:.3f} (spread {spread:.3f}, reference {reference})", flush=True)
         for key in [key for key in table if key.startswith(("all", "cluster", "fit"))]:

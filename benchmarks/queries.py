@@ -12,7 +12,6 @@ Writes benchmarks/results/queries.json.
 
 import argparse
 import itertools
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from noise import machine
+from measuring import add_data_root, machine, store
 
 from dpgen.data.call_detail import TOWERS, CallDetail
 from dpgen.metrics.queries import SANITY, answers, random_queries
@@ -69,16 +68,9 @@ def nested(table: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def store(path: Path, part: dict[str, Any]) -> None:
-    """Add a part to the results; read again first, since parts may run side by side."""
-    results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"data": {}}
-    results["data"] |= part.pop("data", {})
-    path.write_text(json.dumps(results | part, indent=1) + "\n")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_root", type=Path, required=True, help="directory with retail/ and gowalla/")
+    add_data_root(parser, "retail/ and gowalla/")
     parser.add_argument("--only", nargs="+", choices=("retail", "gowalla", "call detail"), help="data sets to run")
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
     parser.add_argument("--stream_users", type=int, help="also fit a stream of so many simulated users, at eps 1")
@@ -99,11 +91,11 @@ def main() -> int:
             cells, lost = wins(table, method, LENGTHS)
             entry[f"length classes not won by {method}"] = lost
             print(f"{records.name}: {method} beats MWEM and DP marginals in {cells - len(lost)} of {cells} length-class cells")
-        store(options.out, about | {"data": {records.name: entry | {"errors": nested(table)}}})
+        store(options.out, "data", {records.name: entry | {"errors": nested(table)}}, **about)
         print(table.pivot_table(index=["query", "epsilon"], columns="method", values="error").round(3).to_string(), flush=True)
     if options.stream_users:
         found = streamed(options.stream_users, 1.0)
-        store(options.out, about | {"streamed": found})
+        store(options.out, "streamed", found, **about)
         print(f"streamed: {found}")
     return 0
 

@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 import torch.distributed as dist
-from noise import interleaved, machine
+from measuring import interleaved, machine
 from torch import Tensor
 
 from dpgen.data.sparse_rows import SparseRows, write_sparse_rows

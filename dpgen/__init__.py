@@ -20,28 +20,32 @@ if TYPE_CHECKING:
     from dpgen.callbacks import PrivacyAccountant as PrivacyAccountant
     from dpgen.callbacks import QuantileClipping as QuantileClipping
     from dpgen.callbacks.preemption import Preempted as Preempted
+    from dpgen.cli import Command as Command
     from dpgen.cli import Job as Job
+    from dpgen.cli import parse_command as parse_command
     from dpgen.cli import parse_job as parse_job
     from dpgen.cli import usage as usage
+    from dpgen.command import OneLineParser as OneLineParser
+    from dpgen.command import exit_code as exit_code
     from dpgen.comparison import Comparison as Comparison
     from dpgen.comparison import compare as compare
     from dpgen.discretized import DiscretizedColumn as DiscretizedColumn
     from dpgen.divergences import f_divergence as f_divergence
     from dpgen.dry_run import dry_run as dry_run
-    from dpgen.dry_run import split_dry_run as split_dry_run
     from dpgen.evaluation import Evaluation as Evaluation
     from dpgen.evaluation import evaluate as evaluate
+    from dpgen.figures import epsilon_figure as epsilon_figure
     from dpgen.privacy.ledger import Budget as Budget
     from dpgen.privacy.ledger import BudgetExceeded as BudgetExceeded
     from dpgen.privacy.ledger import Ledger as Ledger
     from dpgen.privacy.ledger import LedgerError as LedgerError
     from dpgen.privacy.ranks import RemoteFailure as RemoteFailure
     from dpgen.privacy.sampling import PoissonLoader as PoissonLoader
+    from dpgen.quiet import quiet_training as quiet_training
     from dpgen.release import Draws as Draws
     from dpgen.release import PrivateSampler as PrivateSampler
     from dpgen.release import PublicModel as PublicModel
     from dpgen.release import RecordModel as RecordModel
-    from dpgen.report import epsilon_figure as epsilon_figure
     from dpgen.reproduce import REPRODUCTIONS as REPRODUCTIONS
     from dpgen.run import Outcome as Outcome
     from dpgen.run import run as run
@@ -49,16 +53,17 @@ if TYPE_CHECKING:
     from dpgen.samples import RecordSamples as RecordSamples
     from dpgen.samples import Samples as Samples
     from dpgen.statement import PrivacyStatement as PrivacyStatement
+    from dpgen.statement import guarantee as guarantee
+    from dpgen.statement import rounded_up as rounded_up
     from dpgen.sweep import Sweep as Sweep
-    from dpgen.sweep import parse_sweep as parse_sweep
     from dpgen.sweep import run_sweep as run_sweep
     from dpgen.systems.budget import GENERAL_MOMENTS as GENERAL_MOMENTS
     from dpgen.systems.budget import EpochCost as EpochCost
     from dpgen.systems.budget import epoch_costs as epoch_costs
     from dpgen.systems.continuous.bernstein import BernsteinModel as BernsteinModel
+    from dpgen.systems.continuous.bernstein import BernsteinPlan as BernsteinPlan
     from dpgen.systems.continuous.box import Box as Box
     from dpgen.systems.continuous.draw_plan import DrawPlan as DrawPlan
-    from dpgen.systems.continuous.draw_plan import RecordPlan as RecordPlan
     from dpgen.systems.continuous.laws import ClippedLaw as ClippedLaw
     from dpgen.systems.continuous.laws import TiltedLaw as TiltedLaw
     from dpgen.systems.continuous.mbde import MBDE as MBDE
@@ -107,11 +112,13 @@ __all__ = export(
         "AuditOptions": "dpgen.auditing",
         "AutomaticClipping": "dpgen.callbacks",
         "BernsteinModel": "dpgen.systems.continuous.bernstein",
+        "BernsteinPlan": "dpgen.systems.continuous.bernstein",
         "BoundedClipping": "dpgen.callbacks",
         "Box": "dpgen.systems.continuous.box",
         "Budget": "dpgen.privacy.ledger",
         "BudgetExceeded": "dpgen.privacy.ledger",
         "ClippedLaw": "dpgen.systems.continuous.laws",
+        "Command": "dpgen.cli",
         "Comparison": "dpgen.comparison",
         "DPGM": "dpgen.systems.dpgm",
         "DPGMConfig": "dpgen.systems.dpgm_options",
@@ -140,6 +147,7 @@ __all__ = export(
         "MetropolisSampler": "dpgen.systems.continuous.metropolis",
         "MinimaxSampler": "dpgen.systems.finite.kernels",
         "MixtureModel": "dpgen.systems.mixture",
+        "OneLineParser": "dpgen.command",
         "OrderedConfig": "dpgen.systems.ordered.ordered_options",
         "OrderedDistribution": "dpgen.systems.ordered.distribution",
         "OrderedPlan": "dpgen.systems.ordered.ordered_options",
@@ -158,7 +166,6 @@ __all__ = export(
         "QuantileClipping": "dpgen.callbacks",
         "REPRODUCTIONS": "dpgen.reproduce",
         "RandomizedResponse": "dpgen.systems.finite.kernels",
-        "RecordPlan": "dpgen.systems.continuous.draw_plan",
         "RejectionSampler": "dpgen.systems.continuous.rejection",
         "RelativeMollifier": "dpgen.systems.finite.boxes",
         "RemoteFailure": "dpgen.privacy.ranks",
@@ -178,9 +185,11 @@ __all__ = export(
         "data": "dpgen.data",
         "dry_run": "dpgen.dry_run",
         "epoch_costs": "dpgen.systems.budget",
-        "epsilon_figure": "dpgen.report",
+        "epsilon_figure": "dpgen.figures",
         "evaluate": "dpgen.evaluation",
+        "exit_code": "dpgen.command",
         "f_divergence": "dpgen.divergences",
+        "guarantee": "dpgen.statement",
         "in_relative_mollifier": "dpgen.systems.finite.mollifiers",
         "is_mollifier": "dpgen.systems.finite.mollifiers",
         "load_mechanism": "dpgen.systems.finite.sampler",
@@ -189,11 +198,12 @@ __all__ = export(
         "metrics": "dpgen.metrics",
         "mollify_density": "dpgen.systems.finite.mollifiers",
         "parse_audit": "dpgen.auditing",
+        "parse_command": "dpgen.cli",
         "parse_job": "dpgen.cli",
-        "parse_sweep": "dpgen.sweep",
+        "quiet_training": "dpgen.quiet",
+        "rounded_up": "dpgen.statement",
         "run": "dpgen.run",
         "run_sweep": "dpgen.sweep",
-        "split_dry_run": "dpgen.dry_run",
         "usage": "dpgen.cli",
     },
 )

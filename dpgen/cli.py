@@ -1,35 +1,64 @@
 """From a command line and a YAML file to a job: four blocks, short option names, one-line errors."""
 
-import inspect
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 import yaml
-from jsonargparse import ArgumentError, ArgumentParser
 
 from dpgen.data import LOADERS, loaders
+from dpgen.option_table import option_table
+from dpgen.options import Sources, choose, full_name, split_options, typed
 from dpgen.runtime import Runtime
+from dpgen.sweep import Sweep, parse_sweep
 from dpgen.systems import SYSTEMS, System
+from dpgen.systems.plan import Plan
 
 BLOCKS = ("privacy", "model", "data", "runtime")
 DEFAULT_MODEL = "dpgm"
+SCRIPT_OPTIONS = {
+    "config": ("FILE.yaml", "settings by block, under everything that is given; without it configs/<model>_<data>.yaml"),
+    "dry_run": ("[NxD[xLABELS]]", "only say what would run, cost and need, for so many records, columns and labels"),
+    "sweep": ("VALUES", 'run every combination of "epsilon=1,3;seed=0,1", or of the lists in a YAML file'),
+    "sweep_jobs": ("N", "so many of them at a time (1)"),
+    "sweep_dir": ("DIR", "with a directory for each (runs/sweep)"),
+    "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),
+}
+"""Options that are no setting of a run: their values, and what they do."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a run needs, checked and typed; `settings` is its complete YAML form."""
+    """Everything that a run needs, checked and typed.
+
+    Arguments:
+        model: name of the system.
+        data: name of the loader.
+        plan: what may be spent.
+        config: of the system.
+        data_options: of the loader.
+        runtime: where and how to run.
+        settings: all of this in its YAML form.
+        base: the file of settings that the options were laid over, if any.
+    """
 
     model: str
     data: str
-    plan: Any
+    plan: Plan
     config: Any
     data_options: dict[str, Any]
     runtime: Runtime
     settings: dict[str, dict[str, Any]]
+    base: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.plan.require_use(self.config)
+        if self.runtime.processes > 1 and self.system.module(self.config) is None:
+            raise ValueError(
+                f"devices is {self.runtime.devices} and num_nodes is {self.runtime.num_nodes}; both must be 1 for this model: "
+                "several processes can share the sums of DP-SGD only"
+            )
 
     @property
     def system(self) -> System:
@@ -40,52 +69,64 @@ class Job:
         return loaders(self.system.kinds)[self.data](**self.data_options)
 
 
+class _Request(NamedTuple):
+    """A command line with the file under it: the options' owners and stored values by block, and what is given."""
+
+    names: dict[str, str]
+    sources: Sources
+    stored: dict[str, dict[str, Any]]
+    given: dict[str, str]
+    base: Path | None
+
+
 def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> Job:
     """Read a job from command-line arguments.
 
     `--model NAME` and `--data NAME` choose a system and a loader. Every other option is `--block.key value`, or `--key
     value` where one block alone has that key. `--config FILE` is a YAML file with the four blocks; without it
-    `config_root/<model>_<data>.yaml` is the base if it exists.
+    `config_root/<model>_<data>_<component>.yaml` or `config_root/<model>_<data>.yaml` is the base if it exists.
 
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
     """
+    names, sources, stored, given, base = _request(arguments, config_root)
+    also = {"model", "data", *SCRIPT_OPTIONS}
+    made, settings = typed(sources, {full_name(key, sources, also=also): value for key, value in given.items()}, stored)
+    for block, name in names.items():
+        settings[block] = {"name": name, **settings[block]}
+    return Job(
+        names["model"], names["data"], made["privacy"], made["model"], made["data"], made["runtime"], settings, base=base
+    )
+
+
+def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
     given = split_options(arguments)
-    path = Path(given.pop("config")) if "config" in given else None
-    blocks = _read_blocks(path) if path is not None else {}
+    base = Path(given.pop("config")) if "config" in given else None
+    blocks = _read_blocks(base) if base is not None else {}
     model = choose("model", given.pop("model", "") or blocks.get("model", {}).get("name") or DEFAULT_MODEL, list(SYSTEMS))
     known = loaders(SYSTEMS[model].kinds)
     data = choose("data", given.pop("data", "") or blocks.get("data", {}).get("name") or next(iter(known)), list(known))
+    if base is None and config_root is not None and (usual := _usual(config_root, f"{model}_{data}", given)).is_file():
+        base, blocks = usual, _read_blocks(usual)
     names = {"model": model, "data": data}
-    base = config_root / f"{names['model']}_{names['data']}.yaml" if config_root is not None else None
-    if path is None and base is not None and base.is_file():
-        blocks = _read_blocks(base)
     for block, name in names.items():
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
         blocks[block] = stored if stored.pop("name", name) == name else {}
-    sources: dict[str, Callable[..., Any]] = {
-        "privacy": SYSTEMS[model].plan,
-        "model": SYSTEMS[model].config,
-        "data": known[data],
-        "runtime": Runtime,
-    }
-    return _build(names, sources, blocks, given)
+    system = SYSTEMS[model]
+    sources: Sources = {"privacy": system.plan, "model": system.config, "data": known[data], "runtime": Runtime}
+    return _Request(names, sources, blocks, given, base and _from_here(base))
 
 
-def split_options(arguments: Sequence[str]) -> dict[str, str]:
-    """`--key value`, `--key=value` and `--flag` as a dictionary."""
-    given: dict[str, str] = {}
-    rest = list(arguments)
-    while rest:
-        token = rest.pop(0)
-        if not token.startswith("--") or token == "--":
-            raise ValueError(f"unexpected argument {token!r}: options are written --key value")
-        key, equals, value = token[2:].partition("=")
-        if not equals:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-        given[key.replace("-", "_")] = value
-    return given
+def _usual(root: Path, stem: str, given: dict[str, str]) -> Path:
+    """Settings of a model on a data set: those of the given component, where it has its own."""
+    own = root / f"{stem}_{given.get('component', given.get('model.component'))}.yaml"
+    return own if own.is_file() else root / f"{stem}.yaml"
+
+
+def _from_here(path: Path) -> Path:
+    """A path relative to the working directory, where it lies inside."""
+    return path.resolve().relative_to(Path.cwd()) if path.resolve().is_relative_to(Path.cwd()) else path
 
 
 def _read_blocks(path: Path) -> dict[str, dict[str, Any]]:
@@ -102,82 +143,64 @@ def _read_blocks(path: Path) -> dict[str, dict[str, Any]]:
     return blocks
 
 
-def choose(what: str, name: str, choices: Sequence[str]) -> str:
-    """`name`, if it is one of `choices`; else a ValueError that lists them and guesses what was meant."""
-    if name not in choices:
-        close = get_close_matches(str(name), choices, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"{what} must be one of {', '.join(choices)}, got {name!r}{hint}")
-    return name
+@dataclass(frozen=True)
+class Command:
+    """What a training command asks for.
+
+    Arguments:
+        job_arguments: of `parse_job`.
+        sweep: the runs to make, instead of one.
+        dry_run: the size after `--dry_run`, which may be empty; None without that option.
+        help: whether to say what is accepted, instead.
+    """
+
+    job_arguments: tuple[str, ...]
+    sweep: Sweep | None = None
+    dry_run: str | None = None
+    help: bool = False
 
 
-def _keys(source: Callable[..., Any]) -> list[str]:
-    return [name for name in inspect.signature(source).parameters if name != "self"]
+def parse_command(arguments: Sequence[str]) -> Command:
+    """Tell what a script does with a job from the job's own arguments.
+
+    >>> parse_command(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
+    Command(job_arguments=('--model=dpgm', '--k=3'), sweep=None, dry_run='60000x784x10', help=False)
+
+    Raises:
+        ValueError: in one line, what is wrong with the script's own options.
+    """
+    given = split_options([argument for argument in arguments if argument != "-h"])
+    own = {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}
+    rest = tuple(f"--{key}={value}" for key, value in given.items())
+    if "help" in own or "-h" in arguments:
+        return Command(rest, help=True)
+    size = own.pop("dry_run", None)
+    if size is not None and own:
+        raise ValueError(f"dry_run and {next(iter(own))} are both given: a dry run is of one run")
+    return Command(rest, parse_sweep(own, rest), "" if size == "true" else size)
 
 
-def _optional(source: Callable[..., Any], key: str) -> bool:
-    """Whether an option may be null."""
-    hints = get_type_hints(source.__init__ if inspect.isclass(source) else source)
-    return type(None) in get_args(hints.get(key)) or hints.get(key) is Any
+def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> str:
+    """What a training command accepts: in general, or the options of the model, the data or the file that it names.
+
+    Defaults are those that hold after the file that `parse_job` starts from.
+    """
+    if not {"model", "data", "config"} & set(split_options(arguments)):
+        return _overview()
+    names, sources, stored, _, base = _request(arguments, config_root)
+    chosen = " ".join(f"--{block} {name}" for block, name in names.items())
+    lines = [f"usage: train.py {chosen} [--key value ...]"]
+    if base is not None:
+        lines += ["", f"defaults as in {base}"]
+    titles = {"privacy": f"privacy of {names['model']}", "model": f"model {names['model']}", "data": f"data {names['data']}"}
+    return "\n".join([*lines, *option_table(titles | {"runtime": "runtime"}, sources, stored)])
 
 
-def full_name(key: str, sources: dict[str, Callable[..., Any]]) -> str:
-    """`block.key` of an option that may have been given without its block."""
-    block, dot, name = key.partition(".")
-    if dot:
-        return f"{choose('block', block, BLOCKS)}.{choose(f'option of {block}', name, _keys(sources[block]))}"
-    owners = [block for block, source in sources.items() if key in _keys(source)]
-    if not owners:
-        every = sorted({name for source in sources.values() for name in _keys(source)} | {"config", "model", "data"})
-        choose("option", key, every)
-    if len(owners) > 1:
-        raise ValueError(f"option {key!r} is ambiguous: write {' or '.join(f'--{owner}.{key}' for owner in owners)}")
-    return f"{owners[0]}.{key}"
-
-
-def _build(
-    names: dict[str, str],
-    sources: dict[str, Callable[..., Any]],
-    blocks: dict[str, dict[str, Any]],
-    given: dict[str, str],
-) -> Job:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--config", action="config")
-    for block, source in sources.items():
-        if inspect.isclass(source):
-            parser.add_class_arguments(source, block)
-        else:
-            parser.add_function_arguments(source, block)
-        for key, value in blocks.get(block, {}).items():
-            choose(f"option of {block}", key, _keys(source))
-            if value is None and not _optional(source, key):
-                raise ValueError(f"{block}.{key} is null; it needs a value")
-    options = [f"--{full_name(key, sources)}={value}" for key, value in given.items()]
-    try:
-        parsed = parser.parse_args(["--config", json.dumps({b: v for b, v in blocks.items() if v}), *options])
-        made = parser.instantiate(parsed)
-    except ArgumentError as error:
-        raise ValueError(" ".join(str(error).split())) from error
-    settings = {block: json.loads(json.dumps(parsed[block].as_dict(), default=str)) for block in sources}
-    for block, name in names.items():
-        settings[block] = {"name": name, **settings[block]}
-    return Job(names["model"], names["data"], made.privacy, made.model, vars(made.data), made.runtime, settings)
-
-
-def usage() -> str:
-    """What the command line accepts, for `--help`."""
-    lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]", ""]
+def _overview() -> str:
+    lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]"]
     for kind, named in LOADERS.items():
         systems = [name for name, system in SYSTEMS.items() if kind in system.kinds]
-        lines += [f"on {kind}:", f"  --model  {', '.join(systems)}", f"  --data   {', '.join(named)}"]
-    lines.append("")
-    groups: list[tuple[str, Callable[..., Any]]] = [(f"privacy of {name}", system.plan) for name, system in SYSTEMS.items()]
-    groups += [(f"model {name}", system.config) for name, system in SYSTEMS.items()]
-    groups += [(f"data {name} ({kind})", make) for kind, named in LOADERS.items() for name, make in named.items()]
-    groups.append(("runtime", Runtime))
-    for title, source in groups:
-        lines.append(f"{title}:")
-        for name, parameter in inspect.signature(source).parameters.items():
-            default = "required" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
-            lines.append(f"  --{name:<18} {default}")
-    return "\n".join(lines)
+        lines += ["", f"on {kind}:", f"  --model  {', '.join(systems)}", f"  --data   {', '.join(named)}"]
+    lines += ["", "of the script:"]
+    lines += [f"  {f'--{name} {value}':<28} {meaning}" for name, (value, meaning) in SCRIPT_OPTIONS.items()]
+    return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean"])

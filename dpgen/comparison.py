@@ -12,10 +12,10 @@ from tqdm.auto import tqdm
 
 from dpgen.cli import parse_job
 from dpgen.evaluation import evaluate
+from dpgen.evaluation.scores import Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.release import PublicModel
-from dpgen.report import Score
 from dpgen.statement import PrivacyStatement, rounded_up
 from dpgen.systems.registry import load_model
 
@@ -36,7 +36,7 @@ class Entry:
 class Comparison:
     """Scores of several releases on one data set.
 
-    Args:
+    Arguments:
         data: what they were compared on.
         entries: the runs, in the order given.
     """
@@ -134,7 +134,7 @@ class Comparison:
         self.picture(directory / "comparison.png")
 
 
-def compare(runs: Sequence[Path], *, seed: int = 0, progress: bool = True) -> Comparison:
+def compare(runs: Sequence[Path], *, seed: int = 0, progress_bar: bool = True) -> Comparison:
     """Evaluate the released models of several runs on the held-out data of the first.
 
     Raises:
@@ -151,7 +151,7 @@ def compare(runs: Sequence[Path], *, seed: int = 0, progress: bool = True) -> Co
     models = [_model(run) for run in runs]
     data = parse_job(["--config", str(runs[0] / "config.yaml"), "--accelerator=auto"]).load()
     entries = []
-    for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=not progress, leave=False):
+    for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=not progress_bar, leave=False):
         evaluation = evaluate(model, data, seed=seed)
         entries.append(Entry(f"{run.name} ({own['model']['name']})", model.statement, evaluation.scores))
     return Comparison(data.name, entries)

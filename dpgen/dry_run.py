@@ -3,7 +3,6 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,8 +10,9 @@ import torch
 from dpgen.callbacks import Clipping
 from dpgen.cli import Job
 from dpgen.privacy.sampling import Batch
-from dpgen.systems.dpgan import DPGAN
-from dpgen.systems.dpgm import DPGM
+from dpgen.statement import guarantee, rounded_up
+from dpgen.systems.dpgm_options import DPGMPlan
+from dpgen.systems.plan import Plan
 from dpgen.systems.private_sums import PrivateSums
 from dpgen.systems.warm_start import released_start, with_prior
 
@@ -20,22 +20,6 @@ SHAPES = {"digits": (1438, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist":
 """Public (records, columns, labels) of data sets that everybody knows."""
 
 _STEPS, _WARM_UP = 7, 2
-
-
-def split_dry_run(arguments: Sequence[str]) -> tuple[list[str], str] | None:
-    """The arguments of a training command without `--dry_run [SIZE]`, and the size; None if that is not among them.
-
-    >>> split_dry_run(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
-    (['--model', 'dpgm', '--k=3'], '60000x784x10')
-    """
-    for i, argument in enumerate(arguments):
-        name, equals, size = argument.partition("=")
-        if name in ("--dry_run", "--dry-run"):
-            rest = list(arguments[i + 1 :])
-            if not equals and rest and not rest[0].startswith("--"):
-                size = rest.pop(0)
-            return [*arguments[:i], *rest], size
-    return None
 
 
 def parse_shape(text: str, data: str) -> tuple[int, int, int] | None:
@@ -47,7 +31,7 @@ def parse_shape(text: str, data: str) -> tuple[int, int, int] | None:
     Raises:
         ValueError: another form.
     """
-    if text in ("", "true"):
+    if not text:
         return SHAPES.get(data)
     parts = text.lower().split("x")
     numbers = [int(part) for part in parts if part.isdecimal()]
@@ -66,6 +50,8 @@ def dry_run(job: Job, shape: str = "") -> str:
     """
     size = parse_shape(shape, job.data)
     lines = [f"{job.model} on {job.data}, dry run: no data is read, nothing is written"]
+    if job.base is not None:
+        lines.append(f"settings {job.base}")
     module = _module(job, size) if size is not None else None
     plan = _with_start(job) if module is None else module.plan
     lines += _block("privacy", plan)
@@ -85,32 +71,35 @@ def dry_run(job: Job, shape: str = "") -> str:
 
 
 def _block(title: str, values: Any) -> list[str]:
-    options = {f.name: getattr(values, f.name) for f in dataclasses.fields(values)}
+    options = {f.name: getattr(values, f.name) for f in dataclasses.fields(values) if f.init}
     return [title, *(f"  {name:<16} {f'{v:.6g}' if isinstance(v, float) else v}" for name, v in options.items())]
 
 
 def _budget(plan: Any) -> str:
     ledger = plan.open_ledger()
     if ledger.budget is None:
-        return f"none: eps is reported at delta {ledger.delta:g} ({ledger.relation})"
-    return f"eps {ledger.budget.epsilon:g} at delta {ledger.delta:g} ({ledger.relation})"
+        return f"none: epsilon is reported at delta {rounded_up(ledger.delta)}"
+    return guarantee(ledger.budget.epsilon, ledger.delta, ledger.relation, ledger.unit)
 
 
 def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
     """The module that would be trained, if the system trains one by DP-SGD on records."""
     _, d, labels = size
+    module = job.system.module(job.config)
+    if module is None:
+        return None
     plan = _with_start(job)
-    if job.model == "dpgm" and job.config.component != "gaussian":
-        return DPGM(d=d, plan=plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
-    if job.model == "dpgan":
-        return DPGAN(d=d, plan=plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
-    return None
+    assert isinstance(plan, DPGMPlan)
+    return module(d=d, plan=plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
 
 
-def _with_start(job: Job) -> Any:
+def _with_start(job: Job) -> Plan:
     """The plan with the cost of the release that a run would start from; that release is read, being public."""
     path = getattr(job.config, "warm_start", None)
-    return job.plan if path is None else with_prior(job.plan, job.config, released_start(path))
+    if path is None:
+        return job.plan
+    assert isinstance(job.plan, DPGMPlan)
+    return with_prior(job.plan, job.config, released_start(path))
 
 
 def _needs(module: PrivateSums, size: tuple[int, int, int], job: Job) -> list[str]:
@@ -136,7 +125,7 @@ def _seconds_per_step(module: PrivateSums, drawn: int, d: int, labels: int) -> f
     k = module.bank.k
     clipping: Clipping = module.config.clipping_callback(module.plan)
     clipping.begin(k)
-    module._policy = clipping
+    module.clip_by(clipping)
     generator = torch.Generator().manual_seed(0)
     x = (torch.rand(drawn, d, generator=generator) < 0.2).float()
     batch = Batch(x, torch.arange(drawn) % k, torch.arange(drawn) % max(labels, 1))

@@ -1,5 +1,6 @@
 """What leaves the private side: public models and private draws."""
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -165,35 +166,60 @@ class PublicModel(Release):
 
 
 class RecordModel(PublicModel):
-    """A released model of binary records."""
+    """A released model of binary records: a mixture, perhaps of one component."""
+
+    counts: Tensor
+    """Noisy number of records of each component (k,)."""
+    noise_multiplier: float = 0.0
+    """Of the one Gaussian mechanism that the whole fit is, under add/remove; 0: it is none."""
 
     @abstractmethod
     def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         """n synthetic records, free of further privacy cost; `clusters`: draw from these components only."""
 
     @property
-    @abstractmethod
     def size(self) -> int:
         """A released (noisy) estimate of how many records the model was trained on, at least 0."""
+        return round(float(self.counts.clamp_min(0.0).sum()))
+
+    @property
+    def weights(self) -> Tensor:
+        """Mixture weights (k,), summing to 1."""
+        positive = self.counts.clamp_min(0.0)
+        total = positive.sum()
+        return positive / total if total > 0 else torch.full_like(positive, 1.0 / len(positive))
 
     def assign(self, x: Tensor) -> Tensor | None:
         """Component (n,) of each record of x (n, d), where the model says; None where it does not."""
         return None
 
 
-def load_model(directory: Path) -> PublicModel:
-    """Load a released model from its directory.
+def read_model(directory: Path) -> PublicModel:
+    """A released model from its directory, or from that of its run; of the kinds whose modules have been imported.
 
     Raises:
         FileNotFoundError: no `model.json` there.
         ValueError: unknown format or kind, or files that do not match their checksum.
     """
+    nested = directory / "model"
+    directory = nested if nested.is_dir() else directory
     card, tensors = read_tensor_files(directory, "model", kinds=sorted(PublicModel._kinds))
     try:
         statement = PrivacyStatement.from_dict(card["statement"])
         return PublicModel._kinds[card["kind"]].rebuild(card["description"], tensors, statement)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise damaged(directory, "model", error) from error
+
+
+def sampling_generator(n: int, seed: int | None) -> torch.Generator:
+    """Public randomness for n samples: of a seed, or of one that the operating system gives.
+
+    Raises:
+        ValueError: n below 0.
+    """
+    if n < 0:
+        raise ValueError(f"n must be at least 0, got {n}")
+    return torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
 
 
 def round_bits(mean: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:
@@ -207,11 +233,9 @@ def draw_components(weights: Tensor, n: int, chosen: Sequence[int] | None, gener
     """Components (n,) drawn by weight, of those in `chosen` if given.
 
     Raises:
-        ValueError: n below 0, or a component that is not there.
+        ValueError: a component that is not there.
     """
     k = len(weights)
-    if n < 0:
-        raise ValueError(f"n must be at least 0, got {n}")
     allowed = list(range(k)) if chosen is None else list(chosen)
     if not allowed or not all(0 <= c < k for c in allowed):
         raise ValueError(f"clusters must be a non-empty list of numbers in [0, {k}), got {allowed}")

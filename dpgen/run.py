@@ -6,10 +6,11 @@ from pathlib import Path
 
 from dpgen.cli import Job
 from dpgen.evaluation import Evaluation, evaluator
+from dpgen.evaluation.scores import Score
 from dpgen.files import write_atomically
 from dpgen.release import Release
-from dpgen.report import Score, summary
 from dpgen.rundir import open_run
+from dpgen.summary import summary
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ def run(job: Job) -> Outcome:
         ValueError: bad data or options, or the directory belongs to a different or finished run.
         LedgerError: the ledger in the directory is damaged or in use.
     """
+    job.runtime.limit_threads()
     data = job.load()
     evaluate, not_covered = evaluator(data)
     with open_run(job) as (directory, runtime, ledger):
@@ -53,5 +55,6 @@ def run(job: Job) -> Outcome:
         directory=directory,
         scores=evaluation.scores,
         notes=release.statement.not_covered,
+        settings=job.base,
     )
     return Outcome(directory, release, evaluation.scores, text)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import lightning as L
 import torch
@@ -15,11 +15,14 @@ from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
+from tqdm.auto import tqdm
 
 from dpgen.callbacks.boards import Boards
 from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
 from dpgen.callbacks.preemption import Preempted, Preemption, requeue
 from dpgen.privacy.ranks import RemoteFailure, launched_rank
+
+T = TypeVar("T")
 
 RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
@@ -120,13 +123,37 @@ class Runtime:
         """The one checkpoint file of the run."""
         return self.directory / "last.ckpt"
 
+    def limit_threads(self) -> None:
+        """Let PyTorch use as many threads as `threads` says."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+
     def trainer(self, *, max_steps: int, callbacks: Sequence[Callback]) -> L.Trainer:
         """A Lightning trainer that logs into the run directory and checkpoints through a checksum."""
         own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), Boards()]
-        if self.progress_bar:
-            own.append(EpsilonBar(refresh_rate=10))
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
+        return self._trainer(
+            max_steps,
+            [*callbacks, *own],
+            loggers=[self.board(), *self.loggers],
+            plugins=[SealedCheckpointIO(), *self._environment()],
+        )
+
+    def private_trainer(self, *, max_steps: int) -> L.Trainer:
+        """A trainer of what is not released: no checkpoint, and no logs unless `private_logs` asks for them.
+
+        Raises:
+            ValueError: several processes, or a precision other than "32".
+        """
+        if self.processes > 1:
+            raise ValueError(f"devices is {self.devices} and num_nodes is {self.num_nodes}; both must be 1 for this system")
+        if self.precision != "32":
+            raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
+        return self._trainer(max_steps, [], loggers=[self.board(), *self.loggers] if self.private_logs else [], plugins=[])
+
+    def _trainer(
+        self, max_steps: int, callbacks: Sequence[Callback], *, loggers: Sequence[Logger], plugins: Sequence[Any]
+    ) -> L.Trainer:
+        self.limit_threads()
         return L.Trainer(
             accelerator=self.accelerator,
             devices=self.devices,
@@ -135,9 +162,9 @@ class Runtime:
             precision=self.precision,
             max_steps=max_steps,
             max_epochs=-1,
-            callbacks=[*callbacks, *own],
-            logger=[self._logger(), *self.loggers],
-            plugins=[SealedCheckpointIO(), *self._environment()],
+            callbacks=[*callbacks, *([EpsilonBar(refresh_rate=10)] if self.progress_bar else [])],
+            logger=list(loggers) or False,
+            plugins=list(plugins),
             enable_checkpointing=False,
             enable_progress_bar=self.progress_bar,
             enable_model_summary=False,
@@ -149,10 +176,15 @@ class Runtime:
         """DDP without its own exchange of buffers: every rank computes the same from released values."""
         return DDPStrategy(broadcast_buffers=False) if self.processes > 1 or self.strategy == "ddp" else "auto"
 
-    def _logger(self) -> Logger:
+    def board(self) -> Logger:
+        """The logger of the run directory."""
         if self.logger == "csv":
             return CSVLogger(self.directory, name=None, version="csv")
         return TensorBoardLogger(self.directory, name=None, version="tensorboard")
+
+    def progress(self, items: Sequence[T], name: str) -> Iterator[T]:
+        """The items, with a progress bar where one is wanted."""
+        return iter(tqdm(items, desc=name, disable=not self.progress_bar, leave=False))
 
     @property
     def logged(self) -> bool:
@@ -176,7 +208,7 @@ class Runtime:
         options = {f"{block}.{key}": value for block, values in settings.items() for key, value in values.items()}
         shown = {key: v if isinstance(v, int | float | str | bool) else str(v) for key, v in options.items()}
         final = {f"final/{name}": value for name, value in metrics.items()}
-        for logger in [self._logger(), *self.loggers]:
+        for logger in [self.board(), *self.loggers]:
             if isinstance(logger, TensorBoardLogger):
                 logger.log_hyperparams(shown, final)
             else:

@@ -11,14 +11,26 @@ from typing import Any
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import UnsupportedEvent
 
+RELATIONS = {"add_remove": "add or remove", "replace_one": "replace"}
+"""The neighbouring relations in words."""
 
-def rounded_up(epsilon: float) -> str:
-    """Four digits of an epsilon, never fewer than it is.
 
-    >>> rounded_up(2.99961), rounded_up(1.00001)
-    ('3', '1.001')
+def rounded_up(value: float) -> str:
+    """Four digits of an epsilon or a delta, never less than it is.
+
+    >>> rounded_up(2.99961), rounded_up(1.00001), rounded_up(3.16227766e-6)
+    ('3', '1.001', '3.163e-06')
     """
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(epsilon)))):g}"
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(value)))):g}"
+
+
+def guarantee(epsilon: float, delta: float, relation: str, unit: str = "one record") -> str:
+    """A guarantee in words.
+
+    >>> guarantee(2.99961, 1e-5, "add_remove")
+    'epsilon 3 at delta 1e-05 (add or remove one record)'
+    """
+    return f"epsilon {rounded_up(epsilon)} at delta {rounded_up(delta)} ({RELATIONS.get(relation, relation)} {unit})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +106,11 @@ class PrivacyStatement:
         lines = [
             "# Privacy statement",
             "",
-            f"This release is **(eps = {rounded_up(self.epsilon)}, delta = {self.delta:.3g})-differentially private** "
-            f"under the {self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
+            f"This release is **(epsilon = {rounded_up(self.epsilon)}, delta = {rounded_up(self.delta)})-differentially "
+            f"private** under the {self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
             f"Accountant: {self.accountant}.",
             "",
-            "| other readings of the same run | eps |",
+            "| other readings of the same run | epsilon |",
             "|---|---|",
             *(f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()),
             "",

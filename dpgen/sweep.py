@@ -4,7 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -16,8 +16,7 @@ from tqdm import tqdm
 
 from dpgen.files import write_atomically
 from dpgen.privacy.ledger import Ledger, LedgerError
-
-OPTIONS = ("sweep", "sweep_dir", "sweep_jobs")
+from dpgen.statement import guarantee, rounded_up
 
 
 @dataclass(frozen=True)
@@ -48,35 +47,27 @@ class Sweep:
             yield name, [*self.fixed, *(f"--{pair}" for pair in pairs), f"--run_dir={self.directory / name}"]
 
 
-def parse_sweep(arguments: Sequence[str]) -> Sweep | None:
-    """A sweep, if `--sweep` is among the arguments of a training command.
+def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | None:
+    """A sweep, if the options of a training command ask for one.
 
-    `--sweep FILE.yaml` holds a mapping of option names to lists of values; `--sweep "epsilon=1,3;seed=0,1"` says the same.
-    `--sweep_dir DIR` (default `runs/sweep`) and `--sweep_jobs N` (default 1) go with it; finished runs are left alone.
+    Arguments:
+        options: "sweep", a YAML file with a mapping of option names to lists of values, or the same as in
+            `epsilon=1,3;seed=0,1`; "sweep_dir" (default `runs/sweep`) and "sweep_jobs" (default 1) go with it.
+        fixed: arguments that all runs share.
 
     Raises:
         ValueError: in one line, what is wrong.
     """
-    own: dict[str, str] = {}
-    rest: list[str] = []
-    items = list(arguments)
-    while items:
-        item = items.pop(0)
-        key, equals, value = item.removeprefix("--").partition("=")
-        if item.startswith("--") and (key := key.replace("-", "_")) in OPTIONS:
-            own[key] = value if equals else items.pop(0) if items else ""
-        else:
-            rest.append(item)
-    if "sweep" not in own:
-        if own:
-            raise ValueError(f"--{next(iter(own))} needs --sweep")
+    if "sweep" not in options:
+        if options:
+            raise ValueError(f"--{next(iter(options))} needs --sweep")
         return None
-    jobs = own.get("sweep_jobs", "1")
+    jobs = options.get("sweep_jobs", "1")
     if not jobs.isdecimal() or int(jobs) < 1:
         raise ValueError(f"sweep_jobs must be a whole number >= 1, got {jobs!r}")
-    if any(item.startswith(("--run_dir", "--run-dir")) for item in rest):
+    if any(argument.startswith(("--run_dir=", "--runtime.run_dir=")) for argument in fixed):
         raise ValueError("run_dir must not be given with --sweep: every run has its own, inside of --sweep_dir")
-    return Sweep(_values(own["sweep"]), tuple(rest), Path(own.get("sweep_dir", "runs/sweep")), int(jobs))
+    return Sweep(_values(options["sweep"]), tuple(fixed), Path(options.get("sweep_dir", "runs/sweep")), int(jobs))
 
 
 def _values(text: str) -> dict[str, list[Any]]:
@@ -147,9 +138,14 @@ def _table(rows: list[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
-        cells = [row.get(column, "") for column in columns]
-        lines.append("| " + " | ".join(f"{c:.4g}" if isinstance(c, float) else str(c) for c in cells) + " |")
+        lines.append("| " + " | ".join(_cell(column, row.get(column, "")) for column in columns) + " |")
     return "\n".join(lines)
+
+
+def _cell(column: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return rounded_up(value) if column in ("epsilon", "delta") else f"{value:.4g}"
 
 
 def _together(results: list[Result]) -> str:
@@ -161,15 +157,14 @@ def _together(results: list[Result]) -> str:
             continue
         try:
             with Ledger.open(path) as ledger:
-                total = total or Ledger(None, delta=ledger.delta, relation=ledger.relation)
-                if (ledger.delta, ledger.relation) != (total.delta, total.relation):
-                    return "the runs have different delta or relations: what they cost together is not worked out"
+                total = total or Ledger(None, delta=ledger.delta, relation=ledger.relation, unit=ledger.unit)
+                if (ledger.delta, ledger.relation, ledger.unit) != (total.delta, total.relation, total.unit):
+                    return "the runs differ in delta, relation or unit: what they cost together is not worked out"
                 for entry in ledger.entries():
                     total.charge(entry.event, entry.count, note=entry.note)
         except LedgerError as error:
             return f"what the runs cost together is not known: {error}"
     if total is None or not total.entries():
         return "nothing was spent"
-    return (
-        f"released together, the {len(results)} runs cost eps {total.epsilon():.4g} at delta {total.delta:g} ({total.relation})"
-    )
+    spent = guarantee(total.epsilon(), total.delta, total.relation, total.unit)
+    return f"released together, the {len(results)} runs cost {spent}"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dpgen.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
 
 
 class TensorFiles(NamedTuple):
@@ -62,6 +62,16 @@ def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> t
         return card, load_tensors(payload)
     except (SafetensorError, ValueError) as error:
         raise damaged(directory, name, error) from error
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors called `prefix.NAME`, by NAME.
+
+    >>> under("a", {"a.x": 1, "b.x": 2})
+    {'x': 1}
+    """
+    start = f"{prefix}."
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 
 def damaged(directory: Path, name: str, error: Exception) -> ValueError:

@@ -1,23 +1,21 @@
 """Try a system's claim: `python scripts/audit.py --model dpgm [--key value ...] [--out finding.json]`."""
 
 import sys
-import warnings
 
-from dpgen import BudgetExceeded, LedgerError, audit, audit_usage, parse_audit
+from dpgen import audit, audit_usage, exit_code, parse_audit, parse_command
+
+
+def try_claim(arguments: list[str]) -> str | int:
+    command = parse_command(arguments)
+    if command.help:
+        return audit_usage(command.job_arguments)
+    finding = audit(parse_audit(arguments))
+    print(finding.to_text())
+    return int(finding.violated)
 
 
 def main() -> int:
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        print(audit_usage())
-        return 0
-    warnings.filterwarnings("ignore", module="lightning")
-    try:
-        finding = audit(parse_audit(sys.argv[1:]))
-    except (ValueError, LedgerError, BudgetExceeded, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(finding.to_text())
-    return int(finding.violated)
+    return exit_code(lambda: try_claim(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Plan a run: what `scripts/train.py` with the same options would spend, epoch by epoch, or the noise that a budget asks for.
 
 python scripts/budget.py --sampling_rate 0.0017 --epochs 20 --sigma_sgd 1 --delta 1e-5
-python scripts/budget.py --sampling_rate 0.0017 --epochs 20 --epsilon 2 --delta 1e-5 --plot budget.png
+python scripts/budget.py --sampling_rate 0.0017 --epochs 20 --epsilon 2 --delta 1e-5 --out budget.png
 """
 
 import argparse
@@ -9,7 +9,7 @@ import dataclasses
 import math
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import dpgen
 
@@ -25,7 +25,6 @@ PLAN = {
     "sigma_count": "noise on cluster sizes",
     "sigma_sum": "noise on the sums of k-means",
     "partition_share": "share of epsilon that clustering alone would use",
-    "prior_multiplier": "noise multiplier of what a released warm start cost",
 }
 COLUMNS = {
     "tight": "add-remove",
@@ -35,34 +34,31 @@ COLUMNS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}\n")
-
-
-def parser() -> Parser:
-    result = Parser(
+def parser() -> dpgen.OneLineParser:
+    result = dpgen.OneLineParser(
         description="What a DPGM run would spend. Sigmas are noise std / sensitivity. Defaults are those of train.py --help; "
         "what a configuration file sets must be given.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
     length = result.add_mutually_exclusive_group()
-    for field in dataclasses.fields(dpgen.DPGMPlan):
+    for field in (field for field in dataclasses.fields(dpgen.DPGMPlan) if field.name in PLAN):
         kind = {"relation": str, "steps": int, "kmeans_rounds": int}.get(field.name, float)
         owner = length if field.name == "steps" else result
         default = "" if field.default is None else f" (default {field.default})"
         owner.add_argument(f"--{field.name}", type=kind, help=PLAN[field.name] + default)
     length.add_argument("--epochs", type=float, help="instead of steps: epochs of ceil(1 / sampling_rate) steps")
+    started = "noise multiplier of what a released warm start cost"
+    result.add_argument("--start_multiplier", type=float, default=None, help=started)
     result.add_argument("--clusters", choices=["labels", "kmeans", "none"], default="labels", help="(default labels)")
     result.add_argument("--schedule", choices=["joint", "published"], default="joint", help="(default joint)")
     result.add_argument("--k", type=int, default=None, help="clusters (default 10, or 1 with --clusters none)")
     result.add_argument("--n_features", type=int, default=200, help="random features of k-means (default 200)")
     result.add_argument("--adaptive", action="store_true", default=False, help="clip by DPNorm or quantiles")
     result.add_argument("--rows", type=int, default=20, help="rows of the table at most (default 20)")
-    result.add_argument("--plot", type=Path, default=None, help="write a picture of epsilon per epoch (.png, .pdf, .svg)")
+    result.add_argument(
+        "--out", type=Path, metavar="FILE", default=None, help="picture of epsilon per epoch: .png, .pdf or .svg"
+    )
     return result
 
 
@@ -76,6 +72,8 @@ def planned(options: dict[str, Any]) -> tuple[dpgen.DPGMPlan, dpgen.DPGMConfig]:
         clipping="dpnorm" if options["adaptive"] else "auto",
     ).resolved(n_classes=(options["k"] or 10) if options["clusters"] == "labels" else 0)
     plan = dpgen.DPGMPlan(**{name: options[name] for name in PLAN if name in options})
+    if options["start_multiplier"] is not None:
+        plan = plan.started(options["start_multiplier"])
     if "epochs" in options:
         if not 0 < options["epochs"] < math.inf:
             raise ValueError(f"epochs is {options['epochs']}; it must be a finite number > 0")
@@ -83,17 +81,12 @@ def planned(options: dict[str, Any]) -> tuple[dpgen.DPGMPlan, dpgen.DPGMConfig]:
     return config.calibrate(plan), config
 
 
-def up(epsilon: float) -> str:
-    """Four decimals, never less than the guarantee."""
-    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}" if math.isfinite(epsilon) else str(epsilon)
-
-
 def headline(plan: dpgen.DPGMPlan, config: dpgen.DPGMConfig, end: dpgen.EpochCost) -> str:
     spent = end.tight if plan.relation == "add_remove" else end.replace_one
     used = {"sigma_sgd": True, "sigma_norm": config.adaptive, "sigma_count": True, "sigma_sum": config.kmeans}
     sigmas = ", ".join(f"{name} {getattr(plan, name):.6g}" for name, shown in used.items() if shown)
     text = (
-        f"epsilon {up(spent)} at delta {plan.delta:g} ({plan.relation}, one record): "
+        f"{dpgen.guarantee(spent, plan.delta, plan.relation)}: "
         f"sampling rate {plan.sampling_rate:g}, {plan.steps} steps, {sigmas}"
     )
     if config.parts > 1:
@@ -104,28 +97,28 @@ def headline(plan: dpgen.DPGMPlan, config: dpgen.DPGMConfig, end: dpgen.EpochCos
 
 
 def table(costs: list[dpgen.EpochCost]) -> str:
+    up = dpgen.rounded_up
     lines = [f"{'epoch':>8} {'steps':>8} {'add-remove':>10} {'by RDP':>10} {'replace-one':>12} {'general moments *':>18}"]
     for cost in costs:
-        values = f"{up(cost.tight):>10} {up(cost.rdp):>10} {up(cost.replace_one):>12} {cost.general_moments:18.4f}"
+        values = f"{up(cost.tight):>10} {up(cost.rdp):>10} {up(cost.replace_one):>12} {cost.general_moments:18.4g}"
         lines.append(f"{cost.epoch:8.4g} {cost.steps:8d} {values}")
     return "\n".join([*lines, "* as published by Acs et al. 2017, not a guarantee"])
 
 
-def main(arguments: list[str] | None = None) -> int:
+def budget(arguments: list[str] | None) -> str:
     options = vars(parser().parse_args(arguments))
-    try:
-        plan, config = planned(options)
-        costs = dpgen.epoch_costs(plan, config, rows=options["rows"])
-        print(headline(plan, config, costs[-1]))
-        print(table(costs))
-        if options["plot"] is not None:
-            lines = {title: [getattr(cost, name) for cost in costs] for name, title in COLUMNS.items()}
-            dpgen.epsilon_figure([cost.epoch for cost in costs], lines, options["plot"], delta=plan.delta)
-            print(f"picture in {options['plot']}")
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    plan, config = planned(options)
+    costs = dpgen.epoch_costs(plan, config, rows=options["rows"])
+    lines = [headline(plan, config, costs[-1]), table(costs)]
+    if options["out"] is not None:
+        curves = {title: [getattr(cost, name) for cost in costs] for name, title in COLUMNS.items()}
+        dpgen.epsilon_figure([cost.epoch for cost in costs], curves, options["out"], delta=plan.delta)
+        lines.append(f"picture in {options['out']}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return dpgen.exit_code(lambda: budget(arguments))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 import tiny
 import torch
 
+from dpgen.quiet import quiet_training
 from dpgen.run import Outcome, run
 
 torch.set_num_threads(1)  # the tensors are tiny: a second thread would only wait
@@ -19,14 +20,14 @@ torch.set_num_threads(1)  # the tensors are tiny: a second thread would only wai
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    with tiny.quiet():
+    with quiet_training():
         yield
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """One finished run on tiny records, with the default budget."""
-    with tiny.quiet():
+    with quiet_training():
         return run(tiny.job(tmp_path_factory.mktemp("finished")))
 
 

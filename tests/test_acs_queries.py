@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from dpgen.data.records import split_records
+from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.reproduce import acs_queries
 from dpgen.reproduce.acs_queries import CONJUNCTIONS, EXACT, FITS, GAUSSIAN, HELD_OUT, LENGTHS, OURS, QUICK, RIVALS
-from dpgen.reproduce.quiet import quiet_runtime, quiet_training
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -36,7 +36,9 @@ def test_the_gaussian_component_is_no_training() -> None:
         (["--trainings=0"], "trainings must be at least 1"),
         (["--confidence=1"], "confidence must be in"),
         (["--seed=-1"], "seed must be at least 0"),
-        (["--loader=fast"], "loader"),
+        (["--loader=fast"], "loader must be one of poisson, shuffled, got 'fast'"),
+        (["--config=c.yaml"], "unknown option 'config'"),
+        (["--data=digits"], "option"),
         (["--model=marginals", "--noise=reused"], "only systems that DP-SGD trains"),
         (["--model=minimax", "--canaries=3"], "only systems that DP-SGD trains"),
     ],
@@ -51,3 +53,17 @@ def test_the_usage_names_every_system_and_option() -> None:
     text = audit_usage()
     for name in (*SYSTEMS, "--trainings", "--canaries", "--accounting", "--loader", "--noise", "--confidence", "--out"):
         assert name in text
+
+
+def test_the_usage_of_a_model_has_the_defaults_of_its_audit() -> None:
+    text = audit_usage(["--model=dpgm"])
+    assert f"--steps              {TRAINED['steps']} " in text
+    assert f"--sigma_sgd          {SIGMA} " in text
+    assert "--hidden" in text
+    assert f"--steps              {TRAINED_OFTEN['steps']} " in audit_usage(["--model=dpgm", "--canaries=1"])
+    assert "--degree             4 " in audit_usage(["--model=bernstein"])
+
+
+def test_quick_options_see_options_that_are_given_with_their_block() -> None:
+    assert parse_audit(["--privacy.epsilon=2"]).plan.sigma_sgd is None
+    assert parse_audit(["--privacy.steps=7"]).plan.steps == 7

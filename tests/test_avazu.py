@@ -117,11 +117,11 @@ def test_the_public_log_must_be_another_one_with_devices(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("a,b\n1,2\n", "cannot be read as an Avazu log: Usecols do not match columns"),
-        ("click,device_id,site_id,C18\n2,d,s,2\n", "click is '2' in row 1: it must be 0 or 1"),
+        ("a,b\n1,2\n", "has no column 'device_id': its columns are a, b"),
+        ("click,device_id,site_id,C18\n2,d,s,2\n", "has the click '2' in row 1: it must be 0 or 1"),
         ("click,device_id,site_id,C18\n0,d,s,2\n", "holds no click of a known device"),
         ("click,device_id,site_id,C18\n", "holds no click of a known device"),
-        ("", "cannot be read"),
+        ("", "is empty"),
     ],
 )
 def test_malformed_logs_are_refused(tmp_path: Path, content: str, said: str) -> None:

@@ -11,14 +11,15 @@ import pandas as pd
 import pytest
 import torch
 
+from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.release import load_model
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous import bernstein
 from dpgen.systems.continuous.bernstein import (
     BernsteinConfig,
     BernsteinModel,
+    BernsteinPlan,
     basis,
     fit,
     kernel_mass,
@@ -27,7 +28,7 @@ from dpgen.systems.continuous.bernstein import (
     record_weights,
     to_weights,
 )
-from dpgen.systems.continuous.draw_plan import RecordPlan
+from dpgen.systems.registry import load_model
 
 SMALL = BernsteinConfig(degree=4, bandwidth=0.2, floor=0.0)
 
@@ -38,11 +39,33 @@ def data(x: torch.Tensor, bounds: torch.Tensor | None = None) -> SimpleNamespace
 
 
 def released(x: torch.Tensor, config: BernsteinConfig, **plan: Any) -> BernsteinModel:
-    made = RecordPlan(**plan)
+    made = BernsteinPlan(**plan)
     return fit(data(x), plan=made, config=config, ledger=made.open_ledger(), runtime=Runtime())
 
 
 # -- the certificate -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group", "unit"), [(1, "one record"), (5, "one group of up to 5 records")])
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_release_is_one_pure_event(relation: Any, group: int, unit: str) -> None:
+    ledger = BernsteinPlan(epsilon=0.5, relation=relation, group_size=group).open_ledger()
+    ledger.charge(pure_event(0.5), 1, note="density")
+    assert (ledger.epsilon(), ledger.relation, ledger.unit) == (0.5, relation, unit)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"epsilon": -1.0}, r"epsilon is -1\.0; it must be a finite number > 0"),
+        ({"relation": "swap"}, "relation is 'swap'; choose one of add_remove, replace_one"),
+        ({"group_size": 0}, "group_size is 0; it must be a whole number >= 1"),
+        ({"group_size": True}, "group_size is True"),
+    ],
+)
+def test_bad_plans_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        BernsteinPlan(**options)
 
 
 @pytest.mark.parametrize("degree", [1, 4, 20, 100])
@@ -95,7 +118,7 @@ def exact_loss(monkeypatch: pytest.MonkeyPatch, *, relation: Any, d: int, group_
     monkeypatch.setattr(bernstein, "SecureSource", Spy)
     grid = torch.tensor(list(itertools.product([0.0, 0.13, 0.25, 0.5, 0.77, 1.0], repeat=d)), dtype=torch.float64)
     base = torch.full((3, d), 0.4, dtype=torch.float64)
-    config, plan = SMALL, RecordPlan(epsilon=0.7, relation=relation, group_size=group_size)
+    config, plan = SMALL, BernsteinPlan(epsilon=0.7, relation=relation, group_size=group_size)
     noisy_sums(base, config=config, epsilon=0.7, ledger=plan.open_ledger(), group_size=group_size)
 
     def sums(*extra: torch.Tensor) -> torch.Tensor:
@@ -138,7 +161,7 @@ def test_a_twin_that_forgets_the_relation_is_rejected(monkeypatch: pytest.Monkey
 
 
 def test_the_noise_is_there_and_has_its_size() -> None:
-    ledger = RecordPlan(epsilon=1.0).open_ledger()
+    ledger = BernsteinPlan(epsilon=1.0).open_ledger()
     y = torch.rand(50, 1, dtype=torch.float64)
     config = BernsteinConfig(degree=3000, bandwidth=0.1)
     noise = noisy_sums(y, config=config, epsilon=1.0, ledger=ledger) - lattice_sums(y, degree=3000, bandwidth=0.1)[0]
@@ -149,7 +172,7 @@ def test_the_noise_is_there_and_has_its_size() -> None:
 def test_a_refused_charge_draws_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     Spy.scales = []
     monkeypatch.setattr(bernstein, "SecureSource", Spy)
-    ledger = RecordPlan(epsilon=0.5).open_ledger()
+    ledger = BernsteinPlan(epsilon=0.5).open_ledger()
     with pytest.raises(BudgetExceeded, match=r"budget epsilon 0\.5"):
         noisy_sums(torch.rand(5, 1), config=SMALL, epsilon=1.0, ledger=ledger)
     assert Spy.scales == []
@@ -263,7 +286,7 @@ def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
 
 def test_the_box_of_the_data_is_the_box_of_the_model() -> None:
     box = torch.tensor([[-10.0, 10.0]], dtype=torch.float64)
-    plan = RecordPlan(epsilon=5.0)
+    plan = BernsteinPlan(epsilon=5.0)
     x = 20 * two_humps() - 10
     model = fit(data(x, box), plan=plan, config=BernsteinConfig(), ledger=plan.open_ledger(), runtime=Runtime())
     drawn = model.sample(2000, seed=0).x
@@ -298,13 +321,21 @@ def test_the_ledger_decides_what_a_neighbour_is() -> None:
 
     for relation in ("add_remove", "replace_one"):
         ledger = Ledger(Budget(1.0, 0.0), relation=relation)  # type: ignore[arg-type]
-        model = fit(data(two_humps()), plan=RecordPlan(), config=SMALL, ledger=ledger, runtime=Runtime())
+        model = fit(data(two_humps()), plan=BernsteinPlan(), config=SMALL, ledger=ledger, runtime=Runtime())
         assert (model.statement.relation, model.statement.epsilon) == (relation, 1.0)
+        assert model.statement.assumptions[0].startswith("one person is one record;")
+
+
+def test_a_person_may_be_several_records() -> None:
+    plan = BernsteinPlan(group_size=3)
+    model = fit(data(two_humps()), plan=plan, config=SMALL, ledger=plan.open_ledger(), runtime=Runtime())
+    assert model.statement.unit == "one group of up to 3 records"
+    assert model.statement.assumptions[0] == "one person is at most 3 records"
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e20])
 def test_an_epsilon_that_the_noise_cannot_serve_is_not_charged(epsilon: float) -> None:
-    plan = RecordPlan(epsilon=epsilon)
+    plan = BernsteinPlan(epsilon=epsilon)
     ledger = plan.open_ledger()
     with pytest.raises(ValueError, match=r"epsilon is 1e.*it must be in \[1.68e-05, 1.68e\+13\]"):
         fit(data(torch.rand(20, 1)), plan=plan, config=SMALL, ledger=ledger, runtime=Runtime())
@@ -315,9 +346,3 @@ def test_the_narrowest_kernel_and_the_most_columns_are_served() -> None:
     assert kernel_mass(1, 1e-6) == pytest.approx(1)
     model = released(torch.rand(20, 8, dtype=torch.float64), BernsteinConfig(degree=1))
     assert model.weights.shape == (2,) * 8
-
-
-def test_several_devices_are_refused() -> None:
-    plan = RecordPlan()
-    with pytest.raises(ValueError, match="devices is 2"):
-        fit(data(two_humps()), plan=plan, config=SMALL, ledger=plan.open_ledger(), runtime=Runtime(devices=2))

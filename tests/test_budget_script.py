@@ -63,6 +63,14 @@ def test_the_noise_is_what_training_gets(budget: ModuleType, arguments: list[str
     assert plan.sigma_sgd is not None
 
 
+def test_a_warm_start_takes_its_part_of_the_budget(budget: ModuleType) -> None:
+    common = ["--sampling_rate", "0.2", "--epsilon", "2", "--steps", "20"]
+    cold, _ = budget.planned(vars(budget.parser().parse_args(common)))
+    warm, config = budget.planned(vars(budget.parser().parse_args([*common, "--start_multiplier", "4"])))
+    assert warm == config.calibrate(DPGMPlan(sampling_rate=0.2, epsilon=2.0, steps=20).started(4.0))
+    assert warm.sigma_sgd > cold.sigma_sgd
+
+
 def test_defaults_are_those_of_training(budget: ModuleType) -> None:
     plan, config = budget.planned(vars(budget.parser().parse_args(["--sigma_sgd", "1", "--sigma_count", "9"])))
     assert plan == DPGMPlan(sigma_sgd=1.0, sigma_count=9.0)
@@ -75,11 +83,11 @@ def test_given_noise_beyond_the_budget_is_said(budget: ModuleType, capsys: pytes
     assert "training would end early, before epsilon 1 is exceeded" in capsys.readouterr().out
 
 
-def test_kmeans_turns_and_plot(budget: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    picture = tmp_path / "eps.png"
+def test_kmeans_turns_and_a_picture(budget: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "epsilon.png"
     sigmas = ["--sigma_count", "200", "--sigma_sum", "40", "--sigma_norm", "10", "--sigma_sgd", "1"]
     options = ["--clusters", "kmeans", "--kmeans_rounds", "5", "--adaptive", "--schedule", "published", "--k", "3"]
-    assert budget.main([*COMMON, *sigmas, *options, "--epochs", "4", "--rows", "2", "--plot", str(picture)]) == 0
+    assert budget.main([*COMMON, *sigmas, *options, "--epochs", "4", "--rows", "2", "--out", str(picture)]) == 0
     out = capsys.readouterr().out
     assert "for 3 clusters of equal size" in out
     assert "sigma_norm 10, sigma_count 200, sigma_sum 40" in out
@@ -95,13 +103,13 @@ def test_kmeans_turns_and_plot(budget: ModuleType, capsys: pytest.CaptureFixture
         (["--epochs", "nan", "--sigma_sgd", "1"], "epochs is nan; it must be a finite number > 0"),
         (["--epsilon", "-1"], "epsilon is -1.0; it must be a finite number > 0"),
         (["--epsilon", "1", "--adaptive", "--sigma_norm", "0.1"], "reaches no less than"),
-        (["--relation", "both"], "relation must be one of 'add_remove', 'replace_one', got 'both'"),
+        (["--relation", "both"], "relation is 'both'; choose one of add_remove, replace_one"),
         (["--k", "3", "--clusters", "none"], "k must be 1 with clusters='none', got 3"),
         (["--k", "0"], "k must be at least 1, got 0"),
         (["--clusters", "kmeans", "--n_features", "0"], "n_features is 0; it must be a whole number >= 1"),
         (["--steps", "10", "--sigma_sgd", "1", "--rows", "0"], "rows is 0; it must be >= 1"),
-        (["--steps", "10", "--sigma_sgd", "1", "--plot", "x.bmpp"], "its suffix must be one of"),
-        (["--steps", "10", "--sigma_sgd", "1", "--plot", "/proc/nowhere/x.png"], "No such file"),
+        (["--steps", "10", "--sigma_sgd", "1", "--out", "x.bmpp"], "its suffix must be one of"),
+        (["--steps", "10", "--sigma_sgd", "1", "--out", "/proc/nowhere/x.png"], "No such file"),
     ],
 )
 def test_bad_values_are_one_line(
@@ -134,4 +142,4 @@ def test_help_names_every_option(budget: ModuleType, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit, match="0"):
         budget.main(["--help"])
     text = capsys.readouterr().out
-    assert all(f"--{name} " in text for name in [*budget.PLAN, "epochs", "clusters", "schedule", "k", "n_features", "plot"])
+    assert all(f"--{name} " in text for name in [*budget.PLAN, "epochs", "clusters", "schedule", "k", "n_features", "out"])

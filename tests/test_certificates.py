@@ -7,18 +7,20 @@ import torch
 
 from dpgen.systems.continuous.box import Box
 from dpgen.systems.continuous.certificates import (
-    LOG2,
     NOTE,
     MollificationGap,
     RoundCertificate,
     chord_bound,
     corrected_drop,
     gamma_function,
+    plug_in_row,
     published_drop,
     published_gain,
     total_row,
 )
-from dpgen.systems.continuous.mbde_options import step_sizes
+from dpgen.systems.continuous.laws import ClippedLaw
+from dpgen.systems.continuous.mbde_options import LOG2, step_sizes
+from dpgen.systems.continuous.references import GaussianReference
 
 
 def two_values(theta: float, gamma_p: float, gamma_q: float, c_star: float = LOG2) -> float:
@@ -100,6 +102,17 @@ def test_estimates_of_a_round() -> None:
     total = total_row([row, row], Box.of(1.0))
     assert total["drop"] == 2 * row.drop
     assert total["ceiling"] == pytest.approx(0.5)
+
+
+def test_a_plug_in_mollification_gains_what_the_gaussians_say() -> None:
+    """log(P / Q0) of two Gaussians one apart is x - 1/2, inside the box nearly everywhere: the gain is KL(P, Q0) = 1/2."""
+    law = ClippedLaw(lambda x: x[:, 0] - 0.5, GaussianReference.standard(1), box=Box.of(20.0), epsilon=20.0)
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(200_000, 1, generator=generator, dtype=torch.float64)
+    row = plug_in_row(law, y + 1, y)
+    assert row["drop"] == pytest.approx(0.5, abs=0.02)
+    assert row["ceiling"] == pytest.approx(10, abs=1e-6)
+    assert row["note"] == NOTE
 
 
 @pytest.mark.parametrize(("gamma_q", "regime"), [(-0.1, "none"), (0.2, "low"), (1 / 3, "high")])

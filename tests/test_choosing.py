@@ -8,7 +8,7 @@ import pytest
 from fixed_source import FixedKeySource
 from small_domains import chi_square, dyadic, hockey_stick, interval_cells, models, neighbours
 
-from dpgen.systems.ordered.choosing import ChoosingPlan, ChoosingSelection
+from dpgen.systems.ordered.choosing import ChoosingConstants, ChoosingSelection
 from dpgen.systems.ordered.dyadic_cells import levels
 from dpgen.systems.ordered.knots import MonotoneCounts
 from dpgen.systems.ordered.sensitivities import scores_moved
@@ -17,14 +17,16 @@ RELATIONS = ["add_remove", "replace_one"]
 GUARANTEES = [(0.5, 0.3), (2.0, 0.1), (6.0, 0.02), (12.0, 0.01), (25.0, 1e-4)]
 
 
-def enumerated(histograms: np.ndarray, model: MonotoneCounts, plan: ChoosingPlan, *, tested: bool = True) -> np.ndarray:
+def enumerated(
+    histograms: np.ndarray, model: MonotoneCounts, constants: ChoosingConstants, *, tested: bool = True
+) -> np.ndarray:
     """Chances (m, k + 1) of every dyadic interval, and of stopping."""
     counts, public = interval_cells(histograms, model)
     scores = np.abs(counts - public)
-    gap = plan.threshold - np.maximum(scores.max(axis=1), plan.least)
-    tail = np.exp(-plan.test_rate * np.abs(gap)) / 2
+    gap = constants.threshold - np.maximum(scores.max(axis=1), constants.least)
+    tail = np.exp(-constants.test_rate * np.abs(gap)) / 2
     passes = np.where(gap >= 0, tail, 1 - tail) if tested else np.ones(len(scores))
-    weights = np.where(scores >= plan.least, np.exp(plan.draw_rate * scores / 2), 0.0)
+    weights = np.where(scores >= constants.least, np.exp(constants.draw_rate * scores / 2), 0.0)
     some = weights.sum(axis=1) > 0
     passes = np.where(some, passes, 0.0)
     drawn = passes[:, None] * weights / np.where(some, weights.sum(axis=1), 1.0)[:, None]
@@ -39,10 +41,10 @@ def test_no_pair_of_neighbours_exceeds_epsilon_and_delta(N: int, relation: str) 
         histograms, first, second = neighbours(N, 4, relation, size)
         for model in models(N, float(size or 3)):
             for epsilon, delta in GUARANTEES:
-                plan = ChoosingPlan.of(epsilon, delta, moved=scores_moved(levels(N), relation), size=4.0)
-                chances = enumerated(histograms, model, plan)
+                constants = ChoosingConstants.of(epsilon, delta, moved=scores_moved(levels(N), relation), size=4.0)
+                chances = enumerated(histograms, model, constants)
                 assert hockey_stick(chances[first], chances[second], epsilon) <= delta
-                untested = enumerated(histograms, model, plan, tested=False)
+                untested = enumerated(histograms, model, constants, tested=False)
                 broken = max(broken, hockey_stick(untested[first], untested[second], epsilon) - delta)
     assert broken > 0.1  # without the noisy test the same check fails
 
@@ -51,15 +53,15 @@ def test_no_pair_of_neighbours_exceeds_epsilon_and_delta(N: int, relation: str) 
 def test_a_threshold_near_tau_is_caught(relation: str) -> None:
     """Scores up to 60 records, thresholds in their range: the bound is not idle."""
     moved, excess = scores_moved(4, relation), 0.0
-    plan = ChoosingPlan.of(2.0, 1e-3, moved=moved, size=60.0)
-    low = ChoosingPlan(plan.test_rate, plan.draw_rate, plan.least + 1, plan.least, plan.least)
+    constants = ChoosingConstants.of(2.0, 1e-3, moved=moved, size=60.0)
+    low = ChoosingConstants(constants.test_rate, constants.draw_rate, constants.least + 1, constants.least, constants.least)
     model = MonotoneCounts(np.array([0, 8]), np.array([0.0, 1.0]))
     for n in range(1, 60):
         first = np.zeros((2, 8), np.int64)
         first[:, 2] = n
         first[1, 2 if relation == "add_remove" else 7] += 1
         first[1, 2] -= 0 if relation == "add_remove" else 1
-        for used, limit in ((plan, 1e-3), (low, math.inf)):
+        for used, limit in ((constants, 1e-3), (low, math.inf)):
             chances = enumerated(first, model, used)
             found = max(hockey_stick(chances[[0, 1]], chances[[1, 0]], 2.0), 0.0)
             assert found <= limit
@@ -71,11 +73,11 @@ def test_a_threshold_near_tau_is_caught(relation: str) -> None:
 def test_draws_agree_with_enumeration(tested: bool) -> None:
     rng = np.random.default_rng(0)
     values = np.sort(rng.choice(13, 12, p=rng.dirichlet(np.full(13, 0.4))))
-    plan = ChoosingPlan(0.5, 0.4, 7.0, 1.0, 3.0)
+    constants = ChoosingConstants(0.5, 0.4, 7.0, 1.0, 3.0)
     for model in models(13, 14.0):
-        selection, source = ChoosingSelection(values, N=13, plan=plan, tested=tested), FixedKeySource(3)
+        selection, source = ChoosingSelection(values, N=13, constants=constants, tested=tested), FixedKeySource(3)
         draws = [selection.draw(source, model) for _ in range(1500)]
-        chances = enumerated(np.bincount(values, minlength=13)[None], model, plan, tested=tested)[0]
+        chances = enumerated(np.bincount(values, minlength=13)[None], model, constants, tested=tested)[0]
         found: dict[tuple[int, int] | None, float] = {None: float(chances[-1])}
         for ends, chance in zip(map(tuple, dyadic(13).tolist()), chances.tolist()):
             found[ends] = found.get(ends, 0.0) + chance
@@ -86,33 +88,33 @@ def test_draws_agree_with_enumeration(tested: bool) -> None:
 
 def test_nothing_above_least_is_a_stop() -> None:
     model = MonotoneCounts(np.array([0, 4]), np.array([0.0, 4.0]))
-    selection = ChoosingSelection(np.arange(4), N=4, plan=ChoosingPlan(1.0, 1.0, -50.0, 1.0, 0.0))
+    selection = ChoosingSelection(np.arange(4), N=4, constants=ChoosingConstants(1.0, 1.0, -50.0, 1.0, 0.0))
     assert selection.draw(FixedKeySource(0), model) is None
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [*GUARANTEES, (1e-3, 1e-9)])
 def test_plan_spends_exactly_its_guarantee(epsilon: float, delta: float) -> None:
-    plan = ChoosingPlan.of(epsilon, delta, moved=120, size=1e7)
-    spent = plan.guarantee(120)
+    constants = ChoosingConstants.of(epsilon, delta, moved=120, size=1e7)
+    spent = constants.guarantee(120)
     assert spent[0] == pytest.approx(epsilon)
     assert delta * 0.9 <= spent[1] <= delta * (1 + 1e-6)
-    assert plan.least == 200.0
+    assert constants.least == 200.0
 
 
 @pytest.mark.parametrize("size", [1.0, 40_000.0, 1e7])
 def test_a_plan_for_another_size_is_the_plan_of_that_size(size: float) -> None:
-    moved = ChoosingPlan.of(0.3, 1e-7, moved=120, size=1e6).for_size(size)
-    made = ChoosingPlan.of(0.3, 1e-7, moved=120, size=size)
+    moved = ChoosingConstants.of(0.3, 1e-7, moved=120, size=1e6).for_size(size)
+    made = ChoosingConstants.of(0.3, 1e-7, moved=120, size=size)
     assert dataclasses.astuple(moved) == pytest.approx(dataclasses.astuple(made))
     assert moved.guarantee(120) == pytest.approx((0.3, 1e-7))
 
 
 def test_a_tiny_delta_beside_a_large_epsilon_still_has_a_plan() -> None:
-    plan = ChoosingPlan.of(1000.0, 1e-300, moved=120, size=1e4)
-    assert 0 < plan.least < plan.certain < plan.threshold < 20
+    constants = ChoosingConstants.of(1000.0, 1e-300, moved=120, size=1e4)
+    assert 0 < constants.least < constants.certain < constants.threshold < 20
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.1), (1.0, 0.0), (1.0, 0.5), (math.inf, 0.1)])
 def test_bad_plans_are_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(ValueError, match="choosing needs epsilon > 0"):
-        ChoosingPlan.of(epsilon, delta, moved=4, size=10.0)
+        ChoosingConstants.of(epsilon, delta, moved=4, size=10.0)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dpgen.data import column_files
-from dpgen.data.column_files import load_cms, load_column_csv, load_column_npy, load_column_parquet, load_higgs
+from dpgen.data.column_files import load_columns_csv, load_columns_npy, load_columns_parquet
 
 INDICES = np.random.default_rng(0).integers(0, 10**18, 500)
 FINE = {"low": 0, "high": "1e9", "resolution": "1e-9"}
@@ -23,54 +23,52 @@ def csv(tmp_path: Path) -> str:
 
 
 def test_18_digits_survive_in_chunks(csv: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = load_column_csv(path=csv, column="x", **FINE)  # type: ignore[arg-type]
+    whole = load_columns_csv(path=csv, columns="x", **FINE)  # type: ignore[arg-type]
     monkeypatch.setattr(column_files, "CHUNK", 64)
-    parts = load_column_csv(path=csv, column="x", **FINE)  # type: ignore[arg-type]
+    parts = load_columns_csv(path=csv, columns="x", **FINE)  # type: ignore[arg-type]
     assert whole.values["x"].tolist() == parts.values["x"].tolist() == INDICES.tolist()
 
 
 def test_several_kinds_of_columns(csv: str) -> None:
-    data = load_column_csv(
-        path=csv, column=["k", "day"], low=[0, "2024-01-01"], high=[499, "2024-01-31"], resolution=[1, 86400]
-    )
+    data = load_columns_csv(path=csv, columns="k,day", low=[0, "2024-01-01"], high=[499, "2024-01-31"], resolution=[1, 86400])
     assert data.values["k"].tolist() == list(range(500))
     assert data.values["day"].tolist() == [i % 31 for i in range(500)]
-    grades = load_column_csv(path=csv, column="grade", categories=["low", "high"])
+    grades = load_columns_csv(path=csv, columns="grade", categories=["low", "high"])
     assert grades.values["grade"].tolist() == [i % 2 for i in range(500)]
 
 
 def test_parquet_and_npy_agree_with_csv(csv: str, tmp_path: Path) -> None:
     table = pd.read_csv(csv)
     table.to_parquet(tmp_path / "t.parquet")
-    parquet = load_column_parquet(path=str(tmp_path / "t.parquet"), column="k", low=0, high=499)
+    parquet = load_columns_parquet(path=str(tmp_path / "t.parquet"), columns="k", low=0, high=499)
     np.save(tmp_path / "t.npy", table.k.to_numpy())
-    npy = load_column_npy(path=str(tmp_path / "t.npy"), column="k", low=0, high=499)
+    npy = load_columns_npy(path=str(tmp_path / "t.npy"), columns="k", low=0, high=499)
     assert parquet.values["k"].tolist() == npy.values["k"].tolist() == list(range(500))
     np.save(tmp_path / "two.npy", np.array([[1.5, 2.0], [0.5, 3.0]]))
-    two = load_column_npy(path=str(tmp_path / "two.npy"), column=["a", "b"], low=0, high=4, resolution=0.5)
+    two = load_columns_npy(path=str(tmp_path / "two.npy"), columns=["a", "b"], low=0, high=4, resolution=0.5)
     assert two.values["a"].tolist() == [3, 1]
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"path": "absent.csv", "column": "x", **FINE}, "no such file"),
-        ({"column": "y", **FINE}, "column is 'y': .* has the columns x, day, grade, k"),
-        ({"column": "x"}, "both must be given, as public bounds"),
-        ({"column": "x", "low": 0, "high": "1e9"}, "is no whole number: give the public resolution"),
-        ({"column": "k", "low": 0, "high": 10}, r"value 11 in row 12 is outside \[0, 10\]"),
-        ({"column": "grade", "low": 0, "high": 10}, "value 'low' in row 1 is not a finite number"),
-        ({"column": "grade", "categories": ["low"]}, "N = 1 values"),
-        ({"column": "grade", "categories": ["low", "mid"]}, "none of the 2 public categories"),
-        ({"column": "k", "low": [0, 1], "high": 10}, "low has 2 entries for 1 columns"),
-        ({"column": [], "low": 0, "high": 10}, "name one or more"),
-        ({"column": "k", "low": 0, "high": 2**62}, r"N must be in \[2, 2\^62\]"),
-        ({"column": "k", "low": 0, "high": 0}, "N = 1 values"),
+        ({"path": "absent.csv", "columns": "x", **FINE}, "no such file"),
+        ({"columns": "y", **FINE}, "has no column 'y': its columns are x, day, grade, k"),
+        ({"columns": "x"}, "both must be given, as public bounds"),
+        ({"columns": "x", "low": 0, "high": "1e9"}, "is no whole number: give the public resolution"),
+        ({"columns": "k", "low": 0, "high": 10}, r"value 11 in row 12 is outside \[0, 10\]"),
+        ({"columns": "grade", "low": 0, "high": 10}, "value 'low' in row 1 is not a finite number"),
+        ({"columns": "grade", "categories": ["low"]}, "N = 1 values"),
+        ({"columns": "grade", "categories": ["low", "mid"]}, "none of the 2 public categories"),
+        ({"columns": "k", "low": [0, 1], "high": 10}, "low has 2 entries for 1 columns"),
+        ({"columns": [], "low": 0, "high": 10}, "name one or more"),
+        ({"columns": "k", "low": 0, "high": 2**62}, r"N must be in \[2, 2\^62\]"),
+        ({"columns": "k", "low": 0, "high": 0}, "N = 1 values"),
     ],
 )
 def test_bad_options(csv: str, options: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        load_column_csv(**{"path": csv, **options})
+        load_columns_csv(**{"path": csv, **options})
 
 
 @pytest.mark.parametrize(
@@ -86,27 +84,19 @@ def test_bad_options(csv: str, options: dict, said: str) -> None:
 def test_bad_files(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=said):
-        load_column_csv(path=str(tmp_path / "t.csv"), column="x", low=0, high=10)
+        load_columns_csv(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
 
 
 def test_bad_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "nan.npy", np.array([1.0, np.nan]))
     with pytest.raises(ValueError, match="value nan in row 2 is not finite"):
-        load_column_npy(path=str(tmp_path / "nan.npy"), low=0, high=4)
+        load_columns_npy(path=str(tmp_path / "nan.npy"), low=0, high=4)
     np.save(tmp_path / "wide.npy", np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="column names 1 columns"):
-        load_column_npy(path=str(tmp_path / "wide.npy"), low=0, high=4)
+    with pytest.raises(ValueError, match=r"columns has 1 names: .* has 2 columns"):
+        load_columns_npy(path=str(tmp_path / "wide.npy"), low=0, high=4)
     np.save(tmp_path / "text.npy", np.array(["a", "b"]))
-    with pytest.raises(ValueError, match="one array of numbers or dates"):
-        load_column_npy(path=str(tmp_path / "text.npy"), low=0, high=4)
+    with pytest.raises(ValueError, match="it must hold one array of numbers or dates"):
+        load_columns_npy(path=str(tmp_path / "text.npy"), low=0, high=4)
     (tmp_path / "no.parquet").write_text("nothing")
     with pytest.raises(ValueError, match="cannot be read as parquet"):
-        load_column_parquet(path=str(tmp_path / "no.parquet"), column="x", low=0, high=4)
-
-
-def test_the_particle_columns_are_read_from_a_data_root(tmp_path: Path) -> None:
-    for folder, name, column in [("cms_lepton_pt", "cms_lepton_pt", "pt"), ("higgs_11k", "higgs", "lepton_pT")]:
-        (tmp_path / folder).mkdir()
-        pd.DataFrame({column: [4.26219, 4.369669999999999, 0.5]}).to_csv(tmp_path / folder / f"{name}.csv.gz", index=False)
-    assert load_cms(data_root=str(tmp_path)).values["pt"].tolist() == [4262190000, 4369670000, 500000000]
-    assert load_higgs(data_root=str(tmp_path)).n == 3
+        load_columns_parquet(path=str(tmp_path / "no.parquet"), columns="x", low=0, high=4)

@@ -1,9 +1,9 @@
-"""Columns: what they check, chunks, whole numbers, the embedded mixture."""
+"""Columns: what they check, chunks, whole numbers."""
 
 import numpy as np
 import pytest
 
-from dpgen.data.columns import ColumnReader, Columns, assemble_columns, load_mixture, require_whole
+from dpgen.data.columns import ColumnReader, Columns, assemble_columns, require_whole
 from dpgen.discretized import DiscretizedColumn
 
 AGE = DiscretizedColumn(low="0", high="120")
@@ -56,17 +56,3 @@ def test_columns_are_equally_long() -> None:
         Columns("bad", {"a": np.array([1, 2]), "b": np.array([1, 2, 3])}, {"a": AGE, "b": AGE})
     with pytest.raises(ValueError, match="has 0 records"):
         assemble_columns("none", [ColumnReader("age", AGE, out_of_range="refuse", whole=True)])
-
-
-def test_the_embedded_mixture() -> None:
-    data = load_mixture(mixture="spikes", n_records=1000, data_seed=1)
-    assert data.values["x"].tolist() == load_mixture(mixture="spikes", n_records=1000, data_seed=1).values["x"].tolist()
-    assert data.truth is not None
-    assert data.domains["x"].size == 10**18
-    for options, said in [
-        ({"mixture": "x"}, "mixture is 'x'"),
-        ({"n_records": 1}, "n_records is 1"),
-        ({"size": 1}, "N = 1 values"),
-    ]:
-        with pytest.raises(ValueError, match=said):
-            load_mixture(**options)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import tiny
 
 from dpgen.cli import parse_job
 from dpgen.comparison import Comparison, Entry, compare
-from dpgen.report import Score
+from dpgen.evaluation.scores import Score
 from dpgen.run import run
 
 
@@ -75,7 +75,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_runs_on_the_same_data_are_compared(runs: list[Path]) -> None:
-    made = compare(runs, progress=False)
+    made = compare(runs, progress_bar=False)
     assert [e.name for e in made.entries] == ["marginals (marginals)", "mwem (mwem)"]
     assert made.data == "tiny"
     assert made.entries[0].scores

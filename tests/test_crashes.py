@@ -16,9 +16,9 @@ from dpgen.callbacks.checkpoint import SealedCheckpointIO
 from dpgen.files import write_atomically
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger
-from dpgen.release import load_model
 from dpgen.run import run
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.registry import load_model
 
 STEPS, EVERY = 30, 5
 NUMBERS = (f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2")

@@ -8,9 +8,9 @@ import pytest
 import tiny
 
 from dpgen.discretized import DiscretizedColumn
-from dpgen.release import load_model
 from dpgen.systems.ordered.distribution import OrderedDistribution, PiecewiseCDF
 from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.registry import load_model
 
 
 def curved() -> PiecewiseCDF:

@@ -20,12 +20,12 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
-from dpgen.release import load_model
 from dpgen.runtime import Runtime
 from dpgen.systems.dpgan import DPGAN, fit
 from dpgen.systems.dpgan_options import DPGANConfig
 from dpgen.systems.dpgm_options import DPGMPlan
 from dpgen.systems.gan_models import GANModel, PointGANModel
+from dpgen.systems.registry import load_model
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -86,7 +86,7 @@ class HalfNoise(DPGAN):
 def test_a_step_passes_the_audit_that_half_the_noise_fails(made: type[DPGAN], passes: bool) -> None:
     gan = module(made, config={"clipping": "auto"})  # whose steps move by the whole sensitivity
     with torch.no_grad():
-        found = delta_lower_bound(released(gan, True, 1000), released(gan, False, 1000), 1.0)
+        found = delta_lower_bound(released(gan, True, 4000), released(gan, False, 4000), 1.0)
     assert (found <= delta(gaussian_event(1.0), 1.0)) is passes
 
 
@@ -111,9 +111,9 @@ def test_the_generator_step_touches_no_record(monkeypatch: pytest.MonkeyPatch) -
     gan, inside, steps = module(n_classes=2), [False], []
     teach, original = gan._teach_generator, PoissonTable.__getitem__
 
-    def watched() -> None:
+    def watched(turn: int) -> None:
         inside[0] = True
-        teach()
+        teach(turn)
         inside[0] = False
         steps.append(gan.global_step)
 
@@ -127,6 +127,17 @@ def test_the_generator_step_touches_no_record(monkeypatch: pytest.MonkeyPatch) -
     trained(gan)
     assert steps == [2, 4, 6]
     assert all(not torch.equal(value, before[name]) for name, value in gan.generator.named_parameters())
+
+
+def test_generator_steps_and_diversity_are_free_and_both_rates_fall() -> None:
+    gan = module(n_classes=2, config={"generator_steps": 3, "diversity": 0.1, "generator_lr": 0.5, "momentum": 0.3})
+    ledger = trained(gan)
+    assert sum(entry.count for entry in ledger.entries() if entry.note == "training steps") == 6
+    states = gan._generator_optimizer.state_dict()
+    assert float(states["state"][0]["step"]) == 3 * 6 / 2
+    assert states["param_groups"][0]["lr"] < 0.5
+    optimizer = gan.optimizers()
+    assert optimizer.param_groups[0]["betas"] == (0.3, 0.999)  # type: ignore[union-attr]
 
 
 def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +200,9 @@ def test_records_and_points_release_their_models(tmp_path: Path) -> None:
     assert ledger.epsilon() <= model.statement.epsilon <= 2.0
     assert model.sample(5).labels is not None
     (tmp_path / "last.ckpt").unlink()
-    scaling = SimpleNamespace(location=torch.tensor([5.0, 0.0]), scale=torch.tensor([1.0, 2.0]))
-    points = SimpleNamespace(x=torch.randn(50, 2).double(), scaling=scaling, bounds=None, columns=("a", "b"))
+    scaling = {"location": torch.tensor([5.0, 0.0]), "scale": torch.tensor([1.0, 2.0])}
+    unread = {"target": None, "test_x": torch.zeros(1, 2)}
+    points = SimpleNamespace(x=torch.randn(50, 2).double(), bounds=None, columns=("a", "b"), **scaling, **unread)
     spare = spend.open_ledger()
     cloud = fit(points, plan=spend, config=options, ledger=spare, runtime=runtime)
     assert isinstance(cloud, PointGANModel)

@@ -20,6 +20,14 @@ def test_networks():
         DPGANConfig(network="cnn").critic(16, 2, None)
 
 
+def test_the_critic_may_be_smaller_than_the_generator():
+    config = DPGANConfig(hidden=8, depth=2, critic_hidden=3, critic_depth=1, coarse=2)
+    critic = config.critic(16, 2, (4, 4))
+    assert critic.shapes == {"0.weight": (3, 4), "0.bias": (3,), "1.weight": (2, 3), "1.bias": (2,)}
+    with pytest.raises(ValueError, match="pool is 2: it needs images"):
+        config.critic(16, 2, None)
+
+
 def test_weights_are_clipped_as_published_only_where_asked():
     assert DPGANConfig().weight_bound is None
     assert DPGANConfig(loss="wgan").weight_bound == 1.0
@@ -35,6 +43,11 @@ def test_weights_are_clipped_as_published_only_where_asked():
         ({"generator_lr": float("inf")}, "generator_lr must be positive and finite"),
         ({"weight_clip": -1.0}, "weight_clip must be positive"),
         ({"average": 1.0}, "average must be in"),
+        ({"momentum": -0.1}, "momentum must be in"),
+        ({"critic_hidden": 0}, "critic_hidden must be at least 1"),
+        ({"diversity": -1.0}, "diversity must be at least 0"),
+        ({"diversity": 1.0, "fakes": 1}, "fakes must be at least 2 with diversity 1"),
+        ({"coarse": 2, "network": "cnn"}, "coarse must be 1 with network='cnn'"),
     ],
 )
 def test_bad_options_are_refused(options, match):

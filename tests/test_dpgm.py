@@ -1,9 +1,6 @@
 """DPGM as a Lightning module: what a step releases, what is refused, and that resuming never under-reports."""
 
 import contextlib
-import logging
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +21,10 @@ from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.systems.dpgm import DPGM
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 D, K, N = 6, 2, 40
 TINY = {"hidden": 3, "latent": 1}
-
-
-@pytest.fixture(autouse=True)
-def _quiet_lightning() -> Iterator[None]:
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        yield
 
 
 def records() -> tuple[Tensor, Tensor]:

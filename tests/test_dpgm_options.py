@@ -1,6 +1,9 @@
 """Plans and configurations of DPGM: what a budget buys, what is refused, and that the plan's event is what is spent."""
 
 import math
+from dataclasses import fields, replace
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,9 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm_options import DPGANPlan, MixtureOptions, StartedPlan
+from dpgen.systems.gaussian.gaussian_options import GaussianOptions
+from dpgen.systems.network_options import NetworkOptions
 
 CALIBRATED = [
     {"features": None, "adaptive": False},
@@ -77,12 +83,41 @@ def test_a_step_at_another_rate() -> None:
         ({"steps": 0}, "steps and kmeans_rounds must be at least 1, got 0"),
         ({"kmeans_rounds": 0}, "at least 1, got 1000 and 0"),
         ({"partition_share": 1.0}, r"partition_share must be in \(0, 1\), got 1.0"),
-        ({"relation": "both"}, "one of 'add_remove', 'replace_one', got 'both'"),
+        ({"relation": "both"}, "relation is 'both'; choose one of add_remove, replace_one"),
+        ({"public_n": 0}, "public_n must be at least 1, got 0"),
     ],
 )
 def test_bad_plans_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         DPGMPlan(**options)
+
+
+def test_a_start_is_paid_from_the_budget_and_no_option() -> None:
+    plan = DPGMPlan(epsilon=2.0, steps=50)
+    started = plan.started(4.0)
+    how: dict[str, Any] = {"features": None, "adaptive": False}
+    cold, warm = plan.calibrated(**how), started.calibrated(**how)
+    assert cold.sigma_sgd is not None
+    assert warm.sigma_sgd is not None
+    assert warm.sigma_sgd > cold.sigma_sgd
+    assert isinstance(warm, StartedPlan)
+    assert warm.start_multiplier == 4.0, "a calibrated plan still covers it"
+    event = warm.event(kmeans=False, adaptive=False)
+    assert 1.98 < epsilon(event, 1e-5) <= 2.0
+    assert event.events[0] == gaussian_event(4.0)
+    assert event.events[1:] == replace(warm, start_multiplier=9.0).event(kmeans=False, adaptive=False).events[1:]
+    assert "start_multiplier" not in signature(DPGMPlan).parameters
+    with pytest.raises(ValueError, match="start_multiplier must be positive and finite, got 0"):
+        plan.started(0.0)
+
+
+def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
+    options = set(signature(DPGANPlan).parameters)
+    assert set(signature(DPGMPlan).parameters) - options == {"sigma_norm", "kmeans_rounds", "sigma_sum", "public_n"}
+    plan, usual = DPGANPlan(epsilon=2.0, steps=50), DPGMPlan(epsilon=2.0, steps=50)
+    how: dict[str, Any] = {"features": None, "adaptive": False}
+    assert plan.calibrated(**how).sigma_sgd == usual.calibrated(**how).sigma_sgd
+    assert plan.started(4.0) == usual.started(4.0)
 
 
 UNREACHABLE = [
@@ -153,6 +188,48 @@ def test_contradictions_are_refused(config: DPGMConfig, n_classes: int, match: s
 def test_bad_configurations_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         DPGMConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("component", "options", "match"),
+    [
+        ("vae", {"axes": 50}, "axes is 50, which only component 'gaussian' uses; component is 'vae'"),
+        ("rbm", {"shares": {"mean": 1.0}}, "shares is {'mean': 1.0}, which only component 'gaussian' uses; component is 'rbm'"),
+        ("gaussian", {"hidden": 3}, "hidden is 3, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
+        ("gaussian", {"gamma": 1.0}, "gamma is 1.0, which only component 'vae' or 'rbm' uses"),
+        ("gaussian", {"warm_start": Path("release")}, "warm_start is release, which only component 'vae' or 'rbm' uses"),
+    ],
+)
+def test_options_of_the_other_components_are_refused(component: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        DPGMConfig(component=component, **options)
+
+
+@pytest.mark.parametrize(
+    ("component", "options", "match"),
+    [
+        ("gaussian", {"steps": 7}, "steps is 7, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
+        ("gaussian", {"sigma_sgd": 4.0}, "sigma_sgd is 4.0, which only component 'vae' or 'rbm' uses"),
+        ("gaussian", {"kmeans_rounds": 9}, "kmeans_rounds is 9"),
+        ("vae", {"public_n": 9}, "public_n is 9, which only component 'gaussian' uses; component is 'vae'"),
+    ],
+)
+def test_numbers_that_the_component_ignores_are_refused(component: Any, options: dict[str, Any], match: str) -> None:
+    config = DPGMConfig(component=component, clusters="none", k=1)
+    with pytest.raises(ValueError, match=match):
+        DPGMPlan(**options).require_use(config)
+    DPGMPlan(epsilon=1.0, delta=1e-6, relation="replace_one").require_use(config)
+    if component == "vae":
+        with pytest.raises(ValueError, match=match):
+            config.calibrate(DPGMPlan(**options))
+
+
+def test_every_option_has_one_owner_and_the_component_comes_first() -> None:
+    owners = (MixtureOptions, NetworkOptions, GaussianOptions)
+    names = [field.name for owner in owners for field in fields(owner)]
+    assert len(names) == len(set(names))
+    assert names == list(signature(DPGMConfig).parameters)
+    assert names[0] == "component"
 
 
 @pytest.mark.parametrize("component", ["vae", "rbm"])

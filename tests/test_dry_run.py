@@ -18,12 +18,23 @@ def test_the_plan_and_the_needs_are_told(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     job = parse_job(["--data=npy", "--path=absent.npy", "--epsilon=2", *SMALL])
     text = dry_run(job, "1000x20x3")
-    assert "eps 2 at delta 1e-05 (add_remove)" in text
+    assert "epsilon 2 at delta 1e-05 (add or remove one record)" in text
     assert "3 x " in text, "one model per label"
     for fact in ("sigma_sgd", "1000 x 20", "MiB", "7 steps", "no data is read"):
         assert fact in text
     assert "sigma_sgd        None" not in text, "calibrated"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_that_it_starts_from_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("privacy: {steps: 3}")
+    assert f"settings {path}\n" in dry_run(parse_job(["--data=npy", "--path=absent.npy", f"--config={path}"]))
+
+
+def test_without_a_limit_the_delta_is_told() -> None:
+    text = dry_run(parse_job(["--epsilon=null", "--sigma_sgd=2", *SMALL]))
+    assert "none: epsilon is reported at delta 1e-05" in text
 
 
 def test_without_a_size_the_plan_is_told_alone() -> None:

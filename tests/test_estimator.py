@@ -7,7 +7,7 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.dyadic_tree import DyadicTree
-from dpgen.systems.ordered.estimator import OrderedEstimator, sorted_values
+from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, sorted_values
 from dpgen.systems.ordered.fixed_partition import FixedPartitionHistogram
 from dpgen.systems.ordered.laplace_histogram import LaplaceHistogram
 from dpgen.systems.ordered.partition_cdf import PartitionCDF
@@ -28,6 +28,8 @@ def test_it_spends_its_epsilon_and_finds_the_distribution(kind: type[OrderedEsti
     model = estimator(kind).fit(VALUES, N=300, ledger=ledger, source=SecureSource())
     assert 0.98 < ledger.epsilon() <= 1.0
     assert model.statement.epsilon == ledger.epsilon()
+    assert model.statement.assumptions[:-1] == ASSUMPTIONS
+    assert "the number of records" in model.statement.assumptions[-1]
     error = np.abs(model.cdf(np.arange(300)) - (np.arange(300) + 1) / 300).max()
     assert 0 < error < 0.08, "noise is there, and it is no more than that"
 

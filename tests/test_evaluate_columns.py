@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import tiny
 
-from dpgen.data.columns import Columns, load_mixture
-from dpgen.data.ordered_mixtures import reference_mixture
+from dpgen.data.columns import Columns
+from dpgen.data.ordered_mixtures import load_mixture, reference_mixture
 from dpgen.evaluation import evaluate
 from dpgen.evaluation.evaluate_columns import empirical_error, kolmogorov_error, total_variation
 from dpgen.systems.ordered.distribution import OrderedDistribution, PiecewiseCDF

@@ -9,18 +9,19 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.data.point_loaders import load_digits_pca, load_mixture_1d, load_ring
+from dpgen.data.digits_pca import load_digits_pca
 from dpgen.data.points import Points
+from dpgen.data.toy import load_mixture_1d, load_ring
 from dpgen.evaluation import evaluate_points as module
 from dpgen.evaluation.evaluate_points import NOT_COVERED, evaluate_points, kernel_density, privacy_model, write_certificates
+from dpgen.evaluation.scores import Score
 from dpgen.privacy.events import pure_event
 from dpgen.release import Draws, PublicModel
-from dpgen.report import Score
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.continuous.bernstein import BernsteinModel
+from dpgen.systems.continuous.bernstein import BernsteinModel, BernsteinPlan
 from dpgen.systems.continuous.box import Box
 from dpgen.systems.continuous.cells import Lattice
-from dpgen.systems.continuous.draw_plan import DrawPlan, RecordPlan
+from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.continuous.grid_response import GridResponse
 from dpgen.systems.continuous.references import GaussianReference
 
@@ -106,7 +107,7 @@ def test_an_unnormalised_ratio_is_normalised_in_every_dimension() -> None:
 
 def test_a_released_density_is_compared_with_the_uniform_one(tmp_path: Path) -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
-    statement = PrivacyStatement.from_ledger(RecordPlan().open_ledger())
+    statement = PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
     assert points.bounds is not None
     model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=points.bounds, columns=("x0",), statement=statement)
     evaluation = evaluate_points(model, points, seed=0)
@@ -123,7 +124,7 @@ class Sampled(PublicModel):
     """A released model that can only be sampled."""
 
     def __init__(self, d: int) -> None:
-        self.d, self.statement = d, PrivacyStatement.from_ledger(RecordPlan().open_ledger())
+        self.d, self.statement = d, PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
 
     def sample(self, n: int, *, seed: int | None = None) -> Any:
         generator = torch.Generator().manual_seed(seed or 0)
@@ -170,9 +171,9 @@ def test_privacy_models_are_told_apart() -> None:
     ledger = DrawPlan(epsilon=2.0, draws=4).open_ledger()
     ledger.charge(pure_event(0.5), 4, note="draws")
     integral = PrivacyStatement.from_ledger(ledger)
-    central = PrivacyStatement.from_ledger(RecordPlan(group_size=5, relation="replace_one").open_ledger())
-    assert privacy_model(integral) == "integral eps 2 for 4 draws"
-    assert privacy_model(central) == "central eps 0, one group of up to 5 records, replace-one"
+    central = PrivacyStatement.from_ledger(BernsteinPlan(group_size=5, relation="replace_one").open_ledger())
+    assert privacy_model(integral) == "integral epsilon 2 for 4 draws"
+    assert privacy_model(central) == "central epsilon 0, one group of up to 5 records, replace-one"
 
 
 def test_draws_without_an_origin_are_refused() -> None:
@@ -193,7 +194,7 @@ def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "densities_figure", lambda densities, *_, **options: shown.append((list(densities), options)))
     synthetic = load_mixture_1d(n_points=50, n_test=50)
     real = Points("real", synthetic.x, synthetic.test_x, bounds=synthetic.bounds)
-    statement = PrivacyStatement.from_ledger(RecordPlan().open_ledger())
+    statement = PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
     assert synthetic.bounds is not None
     model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=synthetic.bounds, columns=("x0",), statement=statement)
     for release, points, name, title in (

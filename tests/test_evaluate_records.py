@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpgen.data import Records, load_digits
 from dpgen.evaluation import evaluate
-from dpgen.report import Score
+from dpgen.evaluation.scores import Score
 from dpgen.samples import RecordSamples
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -1,5 +1,6 @@
 """The report on users' draws."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dpgen.release import Draws
 from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.finite.kernels import MinimaxSampler
-from dpgen.systems.finite.local_draws import ABSENT, FITS, SAMPLERS
+from dpgen.systems.finite.local_draws import ABSENT, SAMPLERS, fit
 from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan
 from dpgen.systems.registry import SYSTEMS, System
 
@@ -26,7 +27,7 @@ USERS = load_synthetic_users(n_categories=12, n_users=21)
 def fitted(tmp_path: Path, users: Users = USERS, name: str = "minimax", **plan: Any) -> Draws:
     spend = LocalPlan(**({"epsilon": 2.0} | plan))
     with spend.open_ledger() as ledger:
-        return FITS[name](users, plan=spend, config=LocalConfig(), ledger=ledger, runtime=Runtime(run_dir=str(tmp_path)))
+        return fit(name, users, plan=spend, config=LocalConfig(), ledger=ledger, runtime=Runtime(run_dir=str(tmp_path)))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,7 @@ def test_releases_that_do_not_fit_are_refused(release: Draws) -> None:
 
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setitem(SYSTEMS, "minimax", System(LocalPlan, LocalConfig, FITS["minimax"], ("users",)))
+    monkeypatch.setitem(SYSTEMS, "minimax", System(LocalPlan, LocalConfig, partial(fit, "minimax"), ("users",)))
     rows = [f"{i % 30},{'abc'[i // 7 % 3]},{i % 30 // 10},{i % 4}" for i in range(200)]
     (tmp_path / "clicks.csv").write_text("\n".join(["user_id,site,age,n", *rows, "99,a,1,0"]))
     command = (

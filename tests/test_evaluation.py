@@ -7,7 +7,7 @@ import pytest
 
 from dpgen.data import LOADERS
 from dpgen.evaluation import EVALUATORS, Evaluation, evaluate
-from dpgen.report import Score
+from dpgen.evaluation.scores import Score
 
 
 def test_files_and_scores_are_written(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.figures import new_figure, save_figure
+from dpgen.figures import epsilon_figure, new_figure, save_figure
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
@@ -29,3 +29,11 @@ def test_names_with_dollars_are_names(tmp_path: Path) -> None:
     axes.plot([0, 1], label="a_$_$")
     axes.legend()
     assert save_figure(figure, tmp_path / "f.png").exists()
+
+
+def test_epsilon_figure(tmp_path: Path) -> None:
+    lines = {"PLD": [0.5, 0.8], "as published": [0.3, 0.4]}
+    text = epsilon_figure([1, 2], lines, tmp_path / "a.svg", delta=1e-5).read_text()
+    assert all(f"<!-- {label} -->" in text for label in [*lines, "epoch", "epsilon (delta = 1e-05)"])
+    with pytest.raises(ValueError, match=r"epsilons\['PLD'\] has length 2, epochs has length 3"):
+        epsilon_figure([1, 2, 3], lines, tmp_path / "b.svg", delta=1e-5)

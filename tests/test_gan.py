@@ -4,12 +4,21 @@ import pytest
 import torch
 from torch.func import functional_call, grad, vmap
 
-from dpgen.nets.gan import ConvCritic, ConvCriticBank, CriticBank, Generator, critic_loss, with_parameters
+from dpgen.nets.gan import (
+    ConvCritic,
+    ConvCriticBank,
+    CriticBank,
+    Generator,
+    critic_loss,
+    paired,
+    sameness,
+    with_parameters,
+)
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 
 
-def critic(loss="nonsaturating"):
-    bank = CriticBank(6, hidden=5, depth=2, loss=loss)
+def critic(loss="nonsaturating", **options):
+    bank = CriticBank(**{"d": 6, "hidden": 5, "depth": 2} | options, loss=loss)
     with torch.no_grad():
         bank.initialize(torch.Generator().manual_seed(0))
         bank.theta.add_(0.1)  # biases too
@@ -21,24 +30,53 @@ def dense(bank, x, *, real):
     rows = []
     for record in x:
         theta = bank.theta.detach().clone().requires_grad_()
-        h = record[None]
+        h, code = record[None, : bank.d], record[bank.d :]
+        if bank.pool == 2:
+            a, b = (side // 2 for side in bank.image_shape)
+            h = h.reshape(a, 2, b, 2).mean((1, 3)).reshape(1, -1) * 2**0.5
         for i in range(bank.depth + 1):
-            h = torch.nn.functional.leaky_relu(h, 0.2) if i else h
+            h = 2**0.5 * torch.nn.functional.leaky_relu(h, 0.2) if i else h
             h = (h * h.shape[1] ** -0.5) @ bank.part(f"{i}.weight", theta)[0].T + bank.part(f"{i}.bias", theta)[0]
+        h = h[:, [int(code.argmax()) if len(code) else 0]]
         rows.append(torch.autograd.grad(critic_loss(h[:, 0], real=real, loss=bank.loss).sum(), theta)[0][0])
     return torch.stack(rows)
 
 
 @pytest.mark.parametrize("loss", ["nonsaturating", "wgan"])
 @pytest.mark.parametrize("real", [True, False])
-def test_factored_gradients_are_those_of_each_record(loss, real):
-    bank, x = critic(loss), torch.randn(7, 6, generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("options", [{}, {"categories": 3}, {"d": 24, "categories": 3, "image_shape": (4, 6), "pool": 2}])
+def test_factored_gradients_are_those_of_each_record(loss, real, options):
+    bank = critic(loss, **options)
+    x = torch.randn(7, bank.d, generator=torch.Generator().manual_seed(1))
+    if bank.categories:
+        x = torch.cat([x, torch.eye(3)[[0, 1, 2, 0, 1, 2, 0]]], 1)
     with torch.enable_grad():
         made = bank.gradients(x, [0, 7], torch.randn) if real else bank.fake_gradients(x)
     slow = dense(bank, x, real=real)
     torch.testing.assert_close(gradient_norms(made), slow.norm(dim=1), rtol=1e-4, atol=1e-6)
     weights = torch.linspace(0.1, 1.0, 7)
     torch.testing.assert_close(clipped_sums(made, weights, torch.empty(1, bank.p))[0], weights @ slow, rtol=1e-4, atol=1e-6)
+
+
+def test_the_label_selects_the_output_and_nothing_else_of_the_last_layer():
+    bank, x = critic(categories=2), torch.randn(1, 6)
+    with torch.enable_grad():
+        made = bank.gradients(torch.cat([x, torch.tensor([[0.0, 1.0]])], 1), [0, 1], torch.randn)
+    assert made.factors[-1].outputs[0, 0] == 0
+    assert made.factors[-1].outputs[0, 1] != 0
+    assert bank.architecture()["categories"] == 2
+
+
+def test_sameness_is_large_where_noise_makes_no_difference():
+    z = torch.tensor([[0.0], [0.0], [1.0], [2.0]])
+    assert float(sameness(0.5 * z, z)) == pytest.approx((1 / 0.501 + 2 / 1.001) / 2)
+    assert float(sameness(torch.ones(4, 3), z)) == pytest.approx(1500.0)
+
+
+def test_labels_are_paired_by_halves():
+    assert paired(torch.tensor([3, 1, 0, 2, 5])).tolist() == [3, 1, 3, 1, 5]
+    assert paired(torch.tensor([3])).tolist() == [3]
+    assert paired(None) is None
 
 
 def test_scores_are_differentiable_by_the_record():
@@ -74,6 +112,7 @@ def test_convolutional_gradients_are_those_of_each_record():
         {"d": 5},
         {"d": 5, "categories": 3, "output": "identity"},
         {"d": 32, "image_shape": (4, 8), "categories": 2, "hidden": 16},
+        {"d": 24, "image_shape": (4, 6), "categories": 2, "hidden": 16, "coarse": 2},
     ],
 )
 def test_generators_append_their_label_and_rebuild(options):
@@ -99,6 +138,8 @@ def test_generators_append_their_label_and_rebuild(options):
         (lambda: CriticBank(0), "must be at least 1"),
         (lambda: Generator(5, latent=0), "must be at least 1"),
         (lambda: Generator(6, image_shape=(2, 3)), "sides divisible by 4"),
+        (lambda: CriticBank(6, pool=2), "pool is 2: it needs images of 6 pixels"),
+        (lambda: Generator(6, image_shape=(2, 3), coarse=2), "coarse is 2: it needs images of 6 pixels with sides divisible"),
         (lambda: critic().sample(0, 1, torch.Generator()), "makes no samples"),
     ],
 )

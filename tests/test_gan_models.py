@@ -5,8 +5,8 @@ import tiny
 import torch
 
 from dpgen.nets.gan import Generator
-from dpgen.release import load_model
 from dpgen.systems.gan_models import GANModel, PointGANModel
+from dpgen.systems.registry import load_model
 
 
 def generator(d=5, *, categories=0, output="sigmoid"):

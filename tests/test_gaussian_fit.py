@@ -12,7 +12,7 @@ from dpgen.data import load_digits
 from dpgen.data.records import Records, split_records
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.release import RecordModel, load_model
+from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian.gaussian_fit import _coordinates, _no_signal, fit, fit_task
@@ -23,6 +23,7 @@ from dpgen.systems.gaussian.gram_sums import clipped
 from dpgen.systems.gaussian.product_mixture import ProductMixture
 from dpgen.systems.gaussian.record_stream import RecordStream
 from dpgen.systems.gaussian.subspace import Location, Subspace
+from dpgen.systems.registry import load_model
 
 
 def two_classes(n: int = 4000, d: int = 12) -> Records:
@@ -36,10 +37,9 @@ def two_classes(n: int = 4000, d: int = 12) -> Records:
     return split_records("two classes", x, labels=labels, n_classes=2)
 
 
-def fitted(
-    records: Any, *, epsilon: float = 5.0, ledger: Ledger | None = None, relation: str = "add_remove", **options: Any
-) -> RecordModel:
-    plan = DPGMPlan(epsilon=epsilon, relation=relation)  # type: ignore[arg-type]
+def fitted(records: Any, *, epsilon: float = 5.0, ledger: Ledger | None = None, **options: Any) -> RecordModel:
+    spend = {name: options.pop(name) for name in ("relation", "public_n") if name in options}
+    plan = DPGMPlan(epsilon=epsilon, **spend)
     runtime = Runtime(run_dir=Path("."), accelerator="cpu")
     config = DPGMConfig(component="gaussian", **options)
     return fit(records, plan=plan, config=config, ledger=ledger or plan.open_ledger(), runtime=runtime)
@@ -71,13 +71,20 @@ def test_the_ledger_holds_the_whole_budget_and_the_statement_says_so(options: di
 
 def test_samples_teach_a_classifier_and_noise_is_there() -> None:
     records = two_classes()
-    samples = fitted(records, epsilon=5.0, public_size=records.n).sample(3000, seed=0)
+    samples = fitted(records, epsilon=5.0, public_n=records.n).sample(3000, seed=0)
     assert samples.labels is not None
     means = torch.stack([samples.x[samples.labels == c].double().mean(0) for c in (0, 1)])
     real = torch.stack([records.x[records.labels == c].double().mean(0) for c in (0, 1)])
     assert float((means - real).abs().max()) < 0.12
     a, b = (fitted(records, epsilon=0.5).sample(4000, seed=0).x.double().mean(0) for _ in range(2))
     assert float((a - b).abs().max()) > 0.0, "too good: fits of the same records with the same seed never agree"
+
+
+@pytest.mark.parametrize("public_n", [None, 4000])
+def test_a_statement_says_whether_the_number_of_records_was_declared_public(public_n: int | None) -> None:
+    statement = fitted(two_classes(4000), public_n=public_n).statement
+    said = [text for text in statement.assumptions if "number of records" in text and "declared public" in text]
+    assert said == ([] if public_n is None else ["the number of records, 4000, was declared public"])
 
 
 def test_pairs_of_tables_are_right_after_calibration() -> None:
@@ -220,6 +227,8 @@ def test_constant_records_are_no_accident() -> None:
         ({"axes": 0}, "axes must be at least 1, got 0"),
         ({"whitening": 1.5}, r"whitening must be in \[0, 1\], got 1.5"),
         ({"codec": "shear"}, "codec='shear' needs images"),
+        ({"public_n": 0}, "public_n must be at least 1, got 0"),
+        ({"public_n": 9, "form": "sizes"}, "public_n is 9; only form='latent' uses it, and the form is 'sizes'"),
         ({"shares": {"mean": 1.0}}, r"shares has \['mean'\]; this fit releases"),
     ],
 )
@@ -238,9 +247,9 @@ def test_streams_are_refused_before_they_are_paid_for() -> None:
     assert not ledger.entries()
 
 
-def test_epsilon_is_needed() -> None:
+def test_noise_of_training_is_refused() -> None:
     plan = DPGMPlan(sigma_sgd=1.0)
-    with pytest.raises(ValueError, match="epsilon must be given with component='gaussian'"):
+    with pytest.raises(ValueError, match=r"sigma_sgd is 1\.0, which only component 'vae' or 'rbm' uses"):
         fit(
             two_classes(100),
             plan=plan,
@@ -259,7 +268,7 @@ def test_a_ledger_with_too_little_left_is_obeyed() -> None:
 def test_a_ledger_of_another_relation_is_refused(planned: str, held: str) -> None:
     """Replace-one events say less about added and removed records than the noise costs them."""
     ledger = Ledger(Budget(5.0, 1e-5), relation=held)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=f"relation must be '{planned}'.*got '{held}'"):
+    with pytest.raises(ValueError, match=f"relation must be the plan's '{planned}', got '{held}'"):
         fitted(two_classes(100), ledger=ledger, relation=planned)
     assert not ledger.entries()
 

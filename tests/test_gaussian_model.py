@@ -8,12 +8,12 @@ import pytest
 import tiny
 import torch
 
-from dpgen.release import load_model
 from dpgen.samples import GreySamples
 from dpgen.systems.gaussian.gaussian_model import Calibration, GaussianMixtureModel, PostProcessing
 from dpgen.systems.gaussian.latent_mixture import LatentMixture
 from dpgen.systems.gaussian.subspace import Subspace
 from dpgen.systems.gaussian.warps import Warp
+from dpgen.systems.registry import load_model
 
 D, M = 16, 3
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpgen.data.point_loaders import load_ring
-from dpgen.data.toy import gaussian_ring
+from dpgen.data.toy import gaussian_ring, load_ring
 from dpgen.metrics.densities import Quadrature, negative_log_likelihood
 from dpgen.reproduce import husain_samples
 from dpgen.reproduce.husain_samples import (
@@ -19,6 +18,7 @@ from dpgen.reproduce.husain_samples import (
     kernel_log_density,
     modes_found,
     samples_sheet,
+    valley,
 )
 
 RING = gaussian_ring()
@@ -36,6 +36,15 @@ def test_modes_are_counted(found: int) -> None:
 
 def test_the_standard_gaussian_finds_no_mode() -> None:
     assert modes_found(RULE.normalised(-0.5 * RULE.nodes.square().sum(1)), RING, RULE) == 0
+
+
+def test_a_ring_without_modes_has_no_valley() -> None:
+    radius = RULE.nodes.norm(dim=1)
+    ring = RULE.normalised(-((radius - 4) ** 2))
+    assert modes_found(ring, RING, RULE) == 8, "which is why the valley is measured"
+    assert valley(ring, RING, RULE) == pytest.approx(1.0, abs=0.1)
+    assert valley(LOG_P, RING, RULE) == pytest.approx(0.3, abs=0.05)
+    assert math.isnan(valley(histogram(torch.full((10, 2), 8.0), RULE), RING, RULE))
 
 
 def test_draws_have_the_density_they_come_from() -> None:

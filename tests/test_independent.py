@@ -9,7 +9,6 @@ import torch
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import GaussianMechanism
 from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.release import load_model
 from dpgen.runtime import Runtime
 from dpgen.systems.independent import (
     MarginalsConfig,
@@ -18,6 +17,7 @@ from dpgen.systems.independent import (
     noisy_marginals,
     truncated,
 )
+from dpgen.systems.registry import load_model
 
 D = 4
 
@@ -104,7 +104,7 @@ def test_under_a_small_budget_there_is_noise():
     [
         (lambda: MarginalsPlan(epsilon=0.0), "epsilon is 0.0"),
         (lambda: MarginalsPlan(delta=0.0), "delta is 0; it must lie in"),
-        (lambda: MarginalsConfig(max_items=0), "max_items must be at least 1"),
+        (lambda: MarginalsConfig(max_items=0), "max_items is 0; it must be a whole number >= 1"),
     ],
 )
 def test_bad_options_are_refused(make, match):

@@ -153,7 +153,7 @@ def test_bad_channels_are_refused(cells: int, epsilon: float, match: str) -> Non
 
 def test_too_few_bits_are_noticed() -> None:
     with pytest.raises(ValueError, match="52 bits cannot hold it"):
-        laplace_channel(2048, 1e-7)
+        laplace_channel(2048, 1e-8)
 
 
 @pytest.mark.parametrize("cells", [1, 2049])

@@ -6,7 +6,7 @@ import pytest
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.ordered.laplace_histogram import LaplaceHistogram, noise_scale, project_to_simplex
+from dpgen.systems.ordered.laplace_histogram import LaplaceHistogram, noise_scale
 
 
 def pmf(scale: float, reach: int = 200) -> np.ndarray:
@@ -57,20 +57,6 @@ def test_nothing_is_drawn_when_the_ledger_refuses(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(source, "discrete_laplace", lambda *_, **__: pytest.fail("drew before the ledger agreed"))
     with pytest.raises(BudgetExceeded, match=r"budget epsilon 0\.4"):
         LaplaceHistogram(epsilon=0.5).fit(np.array([0, 1]), N=5, ledger=Ledger(Budget(0.4, 1e-9)), source=source)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_projection_is_the_nearest_point(seed: int) -> None:
-    """Optimality: the projection minimises the distance to any other point of the simplex (variational inequality)."""
-    rng = np.random.default_rng(seed)
-    v, total = rng.normal(0, 3, 20), 5.0
-    p = project_to_simplex(v, total)
-    assert p.min() >= 0
-    assert p.sum() == pytest.approx(total)
-    for corner in np.eye(20) * total:
-        assert (v - p) @ (corner - p) <= 1e-9
-    with pytest.raises(ValueError, match="total is 0"):
-        project_to_simplex(v, 0.0)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])

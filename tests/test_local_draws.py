@@ -11,11 +11,11 @@ from finite_cases import dirichlet
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.finite.local_draws import ABSENT, FITS, MOST_DRAWS, SAMPLERS, check
-from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, PlainConfig
+from dpgen.systems.finite.local_draws import ABSENT, MOST_DRAWS, SAMPLERS, fit
+from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN
 
-CONFIGS: dict[str, LocalConfig] = {"randomized_response": PlainConfig(), "park": ParkConfig()}
+CONFIGS: dict[str, RandomizedResponseConfig] = {"randomized_response": RandomizedResponseConfig(), "park": ParkConfig()}
 
 
 def data(**changes: Any) -> SimpleNamespace:
@@ -36,7 +36,7 @@ def fitted(name: str, directory: Path, plan: LocalPlan | None = None, **changes:
     ledger = plan.open_ledger()
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
     config = CONFIGS.get(name, LocalConfig())
-    return FITS[name](data(**changes), plan=plan, config=config, ledger=ledger, runtime=runtime), ledger
+    return fit(name, data(**changes), plan=plan, config=config, ledger=ledger, runtime=runtime), ledger
 
 
 @pytest.mark.parametrize("name", list(SAMPLERS))
@@ -101,7 +101,7 @@ def test_bad_data_cost_nothing(changes: dict[str, Any], match: str, tmp_path: Pa
     ledger = LocalPlan().open_ledger()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     with pytest.raises(ValueError, match=match):
-        FITS["minimax"](data(**changes), plan=LocalPlan(), config=LocalConfig(), ledger=ledger, runtime=runtime)
+        fit("minimax", data(**changes), plan=LocalPlan(), config=LocalConfig(), ledger=ledger, runtime=runtime)
     assert ledger.entries() == []
 
 
@@ -109,7 +109,7 @@ def test_a_ledger_with_less_is_never_overdrawn(tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     ledger = LocalPlan(epsilon=1.0).open_ledger()
     with pytest.raises(BudgetExceeded, match="a draw of every user"):
-        FITS["park"](data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), ledger=ledger, runtime=runtime)
+        fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), ledger=ledger, runtime=runtime)
     assert ledger.entries() == []
 
 
@@ -148,7 +148,7 @@ def test_a_second_run_of_one_ledger_states_its_own_cost_and_the_whole_epsilon(tm
     ledger = LocalPlan(epsilon=4.0).open_ledger()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     for _ in range(2):
-        draws = FITS["park"](data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), ledger=ledger, runtime=runtime)
+        draws = fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), ledger=ledger, runtime=runtime)
     assert draws.statement.epsilon == pytest.approx(4.0)
     [text] = [text for text in draws.statement.assumptions if "however many users" in text]
     assert text.startswith("this run costs one user 1 x 2 = 2,")
@@ -182,15 +182,22 @@ def test_options_are_refused_before_anything_is_charged(
     plan: dict[str, Any], config: dict[str, Any], changes: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
     given, choices, spend = data(**changes), ParkConfig(**config), LocalPlan(**plan)
-    with pytest.raises(ValueError, match=match):
-        check(given, plan=spend, config=choices)
     ledger = spend.open_ledger()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     with pytest.raises(ValueError, match=match):
-        FITS["park"](given, plan=spend, config=choices, ledger=ledger, runtime=runtime)
+        fit("park", given, plan=spend, config=choices, ledger=ledger, runtime=runtime)
     assert ledger.entries() == []
 
 
-def test_a_check_of_good_options_passes() -> None:
-    check(data(), plan=LocalPlan(draws=MOST_DRAWS // 4), config=ParkConfig(density_bounds=(0.5, 2.0)))
-    check(data(**PRIVATE), plan=LocalPlan(prior_epsilon=0.5), config=LocalConfig())
+def test_the_largest_table_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("dpgen.systems.finite.local_draws.MOST_DRAWS", 8)
+    assert len(fitted("park", tmp_path, LocalPlan(draws=2))[0].table) == 6
+    with pytest.raises(ValueError, match="draws is 3 for 4 users; draws x users must be <= 8, so draws <= 2"):
+        fitted("park", tmp_path, LocalPlan(draws=3))
+
+
+def test_densities_with_public_bounds_are_drawn_for(tmp_path: Path) -> None:
+    plan, runtime = LocalPlan(), Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    config = ParkConfig(density_bounds=(0.5, 2.0))
+    draws = fit("park", data(), plan=plan, config=config, ledger=plan.open_ledger(), runtime=runtime)
+    assert draws.origin.density_bounds == (0.5, 2.0)

@@ -1,12 +1,13 @@
 """What local draws cost, and bad plans."""
 
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.finite.local_plan import USER, LocalConfig, LocalPlan, ParkConfig, PlainConfig
+from dpgen.systems.finite.local_plan import USER, LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 
 
 @pytest.mark.parametrize(("epsilon", "draws", "prior"), [(1.0, 1, None), (0.3, 3, None), (1.0, 7, 0.3), (1400.0, 2, None)])
@@ -46,7 +47,8 @@ def test_bad_plans(change: dict[str, float], match: str) -> None:
 
 def test_configs() -> None:
     assert LocalConfig().options() == {"floor": 1e-6}
-    assert PlainConfig().options() == {}
+    assert RandomizedResponseConfig().options() == {}
+    assert not fields(RandomizedResponseConfig)
     assert ParkConfig(density_bounds=(0.5, 2.0)).options() == {"floor": 1e-6, "density_bounds": (0.5, 2.0)}
     with pytest.raises(ValueError, match=r"prior_floor is 0.0; it must lie in \(0, 1\)"):
         LocalConfig(prior_floor=0.0)

@@ -168,14 +168,9 @@ def test_a_plan_without_epsilon_is_refused() -> None:
 
 
 def test_an_epsilon_that_rejection_cannot_serve_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mbde_fit, "private_trainer", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(Runtime, "private_trainer", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ValueError, match=r"tries would be .*use sampler='sir'"):
         run(ring(), MBDEConfig(sampler="rejection", steps_full=True, **SMALL), DrawPlan(epsilon=80.0))
-
-
-def test_several_devices_are_refused() -> None:
-    with pytest.raises(ValueError, match="devices is 2 and num_nodes is 1; both must be 1 here"):
-        run(ring(), MBDEConfig(**SMALL), devices=2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -6,7 +6,7 @@ import pytest
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.ordered.merr import MERR, ask, require_sorted
+from dpgen.systems.ordered.merr import MERR, ask
 from dpgen.systems.ordered.merr_budget import StepTerms, step_budget
 
 N = 10**18
@@ -183,7 +183,7 @@ def test_answers_are_prefix_counts_with_their_variances() -> None:
         ({"selection": "dyadic"}, "selection is 'dyadic'; choose one of"),
         ({"composition": "advanced"}, "composition is 'advanced'; choose one of"),
         ({"steps": 0}, "steps is 0"),
-        ({"steps": 10_001}, r"steps is 10001; it must be in \[1, 10000\]"),
+        ({"steps": 10_001}, r"steps is 10001; it must be a whole number in \[1, 10000\]"),
         ({"steps": "private", "published_noise": True}, "published_noise needs a fixed number"),
         ({"steps": 2.5}, r"steps is 2\.5"),
         ({"share": 1.0}, r"share is 1\.0"),
@@ -193,26 +193,6 @@ def test_answers_are_prefix_counts_with_their_variances() -> None:
 def test_bad_choices_are_refused(changes: dict, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         MERR(**({"epsilon": 1.0, "delta": 1e-6} | changes))
-
-
-@pytest.mark.parametrize(
-    ("values", "domain", "match"),
-    [
-        (np.array([1, 0]), 8, "must be sorted"),
-        (np.array([0, 8]), 8, r"lie in \[0, 8\)"),
-        (np.array([-1, 3]), 8, "must be sorted"),
-        (np.array([], np.int64), 8, "values are empty"),
-        (np.array([0.5]), 8, "vector of int64 or uint64"),
-        (np.array([[1]]), 8, "vector of int64 or uint64"),
-        (np.array([0]), 1, "N is 1"),
-        (np.array([0]), 2**62 + 1, r"in \[2, 2\^62\]"),
-    ],
-)
-def test_bad_values_are_refused(values: np.ndarray, domain: int, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        require_sorted(values, domain)
-    with pytest.raises(ValueError, match=match):
-        MERR(epsilon=1.0, delta=1e-6).fit_counts(values, N=domain, ledger=Ledger(None, delta=1e-6), source=SecureSource())
 
 
 def test_only_a_secure_source_is_taken() -> None:

@@ -6,8 +6,8 @@ import pytest
 import tiny
 import torch
 
-from dpgen.release import load_model
 from dpgen.systems import MixtureModel
+from dpgen.systems.registry import load_model
 
 
 def test_weights_are_positive_parts_and_sum_to_one() -> None:

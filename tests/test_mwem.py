@@ -11,10 +11,10 @@ import tiny
 import torch
 
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.release import load_model
 from dpgen.runtime import Runtime
 from dpgen.systems.gaussian.product_mixture import ProductMixture
 from dpgen.systems.mwem import JointModel, MWEMConfig, MWEMPlan, _Cells, _Items, fit, selection_weights
+from dpgen.systems.registry import load_model
 
 QUIET = Runtime(progress_bar=False)
 
@@ -138,7 +138,7 @@ def test_under_a_small_budget_there_is_noise():
     plan, counts = MWEMPlan(epsilon=0.01, delta=0.0, rounds=2), []
     data = SimpleNamespace(x=torch.zeros(200, 3, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
     for _ in range(3):
-        counts.append(fit(data, plan=plan, config=MWEMConfig(), ledger=plan.open_ledger(), runtime=QUIET).count)
+        counts.append(fit(data, plan=plan, config=MWEMConfig(), ledger=plan.open_ledger(), runtime=QUIET).counts.item())
     assert set(counts) != {200.0}
 
 
@@ -155,12 +155,12 @@ def test_replays_fit_what_was_measured():
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: MWEMPlan(rounds=0), "rounds must be at least 1"),
+        (lambda: MWEMPlan(rounds=0), "rounds is 0; it must be a whole number >= 1"),
         (lambda: MWEMPlan(total_share=1.0), "total_share must be in"),
         (lambda: MWEMPlan(epsilon=math.nan), "epsilon is nan"),
-        (lambda: MWEMConfig(max_items=0), "max_items must be at least 1"),
-        (lambda: MWEMConfig(replays=-1), "replays must be at least 0"),
-        (lambda: MWEMConfig(longest=0), "longest must be at least 1"),
+        (lambda: MWEMConfig(max_items=0), "max_items is 0; it must be a whole number >= 1"),
+        (lambda: MWEMConfig(replays=-1), "replays is -1; it must be a whole number >= 0"),
+        (lambda: MWEMConfig(longest=0), "longest is 0; it must be a whole number >= 1"),
     ],
 )
 def test_bad_options_are_refused(make, match):
@@ -176,7 +176,7 @@ def test_too_many_columns_for_cells():
 
 
 def test_samples_are_refused_in_one_line():
-    model = JointModel(torch.full((8,), 0.125), d=3, n_classes=0, count=10.0, statement=tiny.statement())
+    model = JointModel(torch.full((8,), 0.125), d=3, n_classes=0, counts=torch.tensor([10.0]), statement=tiny.statement())
     assert model.sample(0).x.shape == (0, 3)
     with pytest.raises(ValueError, match="n must be at least 0"):
         model.sample(-1)

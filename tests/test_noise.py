@@ -35,6 +35,7 @@ DRAWS: dict[str, Callable[[SecureSource], torch.Tensor]] = {
     "discrete_laplace": lambda source: source.discrete_laplace(64, scale=STD),
     "bernoulli_indices": lambda source: source.bernoulli_indices(1000, probability=0.1),
     "random_bytes": lambda source: torch.tensor(list(source.random_bytes(32))),
+    "words": lambda source: torch.from_numpy(source.words(8, bits=62).astype(np.int64)),
 }
 every_draw = pytest.mark.parametrize("draw", DRAWS.values(), ids=list(DRAWS))
 
@@ -146,6 +147,15 @@ def test_golden_draws() -> None:
     assert source.discrete_laplace(8, scale=20.0).tolist() == GOLDEN["discrete_laplace"]
     assert source.bernoulli_indices(200, probability=0.04).tolist() == GOLDEN["bernoulli_indices"]
     assert source.random_bytes(8).hex() == GOLDEN["random_bytes"]
+
+
+def test_words_are_the_highest_bits_of_the_bytes() -> None:
+    whole = np.frombuffer(FixedKeySource(7).random_bytes(48), np.uint64).reshape(2, 3)
+    assert FixedKeySource(7).words(2, 3).tolist() == whole.tolist()
+    assert FixedKeySource(7).words(2, 3, bits=62).tolist() == (whole >> np.uint64(2)).tolist()
+    assert set(FixedKeySource(7).words(64, bits=1).tolist()) == {0, 1}
+    with pytest.raises(ValueError, match=r"bits is 65; it must be in \[1, 64\]"):
+        SecureSource().words(1, bits=65)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from dpgen.cli import parse_job
-from dpgen.data.columns import Columns, load_mixture
+from dpgen.data.columns import Columns
+from dpgen.data.ordered_mixtures import load_mixture
 from dpgen.discretized import DiscretizedColumn
-from dpgen.release import load_model
 from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.ordered.distribution import OrderedDistribution
-from dpgen.systems.ordered.ordered_fit import check, fit
+from dpgen.systems.ordered.ordered_fit import fit
 from dpgen.systems.ordered.ordered_options import Method, OrderedConfig, OrderedPlan
+from dpgen.systems.registry import load_model
 
 QUIET = Runtime(progress_bar=False)
 
@@ -84,22 +85,29 @@ def test_published_noise_is_refused_with_a_budget_and_reported_without() -> None
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_charged(plan: dict, config: dict, said: str) -> None:
     some, public = OrderedPlan(**plan), OrderedConfig(**config)
-    with pytest.raises(ValueError, match=said):
-        check(columns(), plan=some, config=public)
-    ledger = some.open_ledger()
-    with pytest.raises(ValueError, match=said):
-        fit(columns({"a": 1, "b": 2}), plan=some, config=public, ledger=ledger, runtime=QUIET)
-    assert ledger.entries() == []
+    for data in (columns(), columns({"a": 1, "b": 2})):
+        ledger = some.open_ledger()
+        with pytest.raises(ValueError, match=said):
+            fit(data, plan=some, config=public, ledger=ledger, runtime=QUIET)
+        assert ledger.entries() == []
 
 
 def test_a_domain_too_large_for_a_histogram_is_refused_before_anything_is_charged() -> None:
-    plan, data = OrderedPlan(), load_mixture(n_records=100)
+    ledger = OrderedPlan().open_ledger()
     with pytest.raises(ValueError, match="column 'x': N is 1000000000000000000"):
-        check(data, plan=plan, config=OrderedConfig(method="laplace"))
+        fit(
+            load_mixture(n_records=100),
+            plan=OrderedPlan(),
+            config=OrderedConfig(method="laplace"),
+            ledger=ledger,
+            runtime=QUIET,
+        )
+    assert ledger.entries() == []
 
 
 def test_a_wrong_public_number_is_not_looked_at_where_it_is_private() -> None:
-    check(columns(), plan=OrderedPlan(relation="add_remove", public_n=50), config=OrderedConfig())
+    model = release(OrderedPlan(relation="add_remove", public_n=50), OrderedConfig())
+    assert "the number of records, 50, was declared public" in model.statement.assumptions
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -132,7 +140,7 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
             "--model=merr",
             "--data=csv",
             f"--path={tmp_path / 't.csv'}",
-            "--column=x",
+            "--columns=x",
             "--low=0",
             "--high=1e9",
             "--resolution=1e-9",

@@ -1,9 +1,9 @@
-"""Reference mixtures: exact CDFs against their own draws."""
+"""Reference mixtures: exact CDFs against their own draws, and the data set that needs no file."""
 
 import numpy as np
 import pytest
 
-from dpgen.data.ordered_mixtures import REFERENCE_MIXTURES, reference_mixture
+from dpgen.data.ordered_mixtures import REFERENCE_MIXTURES, load_mixture, reference_mixture
 
 
 @pytest.mark.parametrize("name", REFERENCE_MIXTURES)
@@ -27,3 +27,17 @@ def test_low_digits_are_drawn_too() -> None:
 def test_unknown_names() -> None:
     with pytest.raises(ValueError, match="mixture is 'cauchy'; it must be one of gaussians"):
         reference_mixture("cauchy")  # type: ignore[arg-type]
+
+
+def test_a_mixture_as_data() -> None:
+    data = load_mixture(mixture="spikes", n_records=1000, data_seed=1)
+    assert data.values["x"].tolist() == load_mixture(mixture="spikes", n_records=1000, data_seed=1).values["x"].tolist()
+    assert data.truth is not None
+    assert data.domains["x"].size == 10**18
+    for options, said in [
+        ({"mixture": "x"}, "mixture is 'x'"),
+        ({"n_records": 1}, "n_records is 1"),
+        ({"size": 1}, "N = 1 values"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            load_mixture(**options)  # type: ignore[arg-type]

@@ -54,10 +54,10 @@ def test_bad_plans(options: dict, said: str) -> None:
     [
         ({"method": "sketch"}, "method is 'sketch'; choose one of partition, points"),
         ({"steps": 0}, "steps is 0"),
-        ({"steps": 10_001}, r"steps is 10001; it must be in \[1, 10000\]"),
+        ({"steps": 10_001}, r"steps is 10001; it must be a whole number in \[1, 10000\]"),
         ({"cells": 0, "method": "fixed"}, "cells is 0"),
-        ({"depth": 30, "method": "tree"}, r"depth is 30; it must be in \[1, 22\]"),
-        ({"levels": 99, "method": "quantiles"}, r"levels is 99; it must be in \[1, 16\]"),
+        ({"depth": 30, "method": "tree"}, r"depth is 30; it must be a whole number in \[1, 22\]"),
+        ({"levels": 99, "method": "quantiles"}, r"levels is 99; it must be a whole number in \[1, 16\]"),
         ({"published_noise": True}, "published_noise is of the methods points, exponential, choosing"),
         ({"published_noise": True, "method": "points", "steps": "private"}, "steps is 'private'"),
         ({"steps": "many"}, "steps is 'many'"),

@@ -1,19 +1,16 @@
 """The recommended estimator: what it charges, and an error close to that of the empirical CDF (from both sides)."""
 
-import math
-
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
 
 from dpgen.data.ordered_mixtures import REFERENCE_MIXTURES, reference_mixture
 from dpgen.evaluation.evaluate_columns import empirical_error, kolmogorov_error
-from dpgen.privacy.accountants import delta as delta_of
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.distribution import PiecewiseCDF
-from dpgen.systems.ordered.partition_cdf import PartitionCDF, gaussian_beside, relation_gaussian
+from dpgen.systems.ordered.partition_cdf import PartitionCDF
 from dpgen.systems.ordered.prefix_sums import prefix_sensitivity
 
 N = 10**18
@@ -65,17 +62,6 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_charged(relation: Relation
     # the ledger doubles the sensitivity under replace-one: what it assumes must be what the mechanism has
     assumed = (2 if relation == "replace_one" else 1) / event.noise_multiplier
     assert prefix_sensitivity(m, relation) / std == pytest.approx(assumed)
-
-
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_the_gaussian_is_calibrated_for_its_own_relation(relation: Relation) -> None:
-    """delta of a Gaussian whose means are 1 / multiplier apart, in closed form (Balle and Wang 2018)."""
-    multiplier = gaussian_beside((), 1.0, 1e-6, relation)
-    mu = 1 / multiplier
-    phi = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))  # noqa: E731
-    exact = phi(mu / 2 - 1 / mu) - math.e * phi(-mu / 2 - 1 / mu)
-    assert exact == pytest.approx(1e-6, rel=2e-3)
-    assert delta_of(relation_gaussian(multiplier, relation), 1.0, relation=relation) == pytest.approx(exact, rel=1e-3)
 
 
 def test_one_leaf_and_ties_are_fine() -> None:

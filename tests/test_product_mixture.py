@@ -7,8 +7,9 @@ import pytest
 import tiny
 import torch
 
-from dpgen.release import draw_components, load_model
+from dpgen.release import draw_components
 from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.registry import load_model
 
 P = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.3, 1.0]])
 
@@ -62,6 +63,6 @@ def test_bad_questions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"x must have shape \(n, 3\), got \(1, 2\)"):
         mixture().log_prob(torch.zeros(1, 2))
     with pytest.raises(ValueError, match="n must be at least 0, got -1"):
-        draw_components(torch.ones(2), -1, None, torch.Generator())
+        mixture().sample(-1)
     with pytest.raises(ValueError, match=r"numbers in \[0, 2\), got \[2\]"):
         draw_components(torch.ones(2), 1, [2], torch.Generator())

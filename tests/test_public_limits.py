@@ -23,5 +23,5 @@ def test_other_epsilons_are_refused(epsilon: float) -> None:
 
 @pytest.mark.parametrize("value", [0, 10_001, True, 2.5, "3"])
 def test_other_numbers_are_refused(value: int) -> None:
-    with pytest.raises(ValueError, match=rf"steps is {value!r}; it must be in \[1, 10000\]"):
+    with pytest.raises(ValueError, match=rf"steps is {value!r}; it must be a whole number in \[1, 10000\]"):
         require_whole("steps", value, STEPS)

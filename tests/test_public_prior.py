@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.data.event_table import event_frame
+from dpgen.data.event_files import event_frame
 from dpgen.data.public_prior import aligned_prior, chosen_prior, prior_from_file, public_average
 
 

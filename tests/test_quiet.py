@@ -6,21 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.reproduce.quiet import quiet_runtime, quiet_training
+from dpgen.quiet import quiet_runtime, quiet_training
 
 
 def fails() -> None:
     with quiet_training():
-        assert logging.getLogger("lightning.pytorch").level == logging.ERROR
+        assert logging.getLogger("lightning.pytorch").level == logging.WARNING
         warnings.warn_explicit("few workers", UserWarning, "a.py", 1, module="lightning.data")
         raise RuntimeError("inside")
 
 
 def test_the_logger_is_quiet_inside_and_as_before_outside_even_after_an_error() -> None:
-    level = logging.getLogger("lightning.pytorch").level
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
     with pytest.raises(RuntimeError, match="inside"):
         fails()
-    assert logging.getLogger("lightning.pytorch").level == level
+    assert [logger.level for logger in loggers] == levels
 
 
 def test_warnings_of_others_are_heard() -> None:

@@ -16,7 +16,8 @@ import torch
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.release import Draws, PrivateSampler, PublicModel, load_model, round_bits
+from dpgen.release import Draws, PrivateSampler, PublicModel, round_bits
+from dpgen.systems.registry import load_model
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
@@ -83,11 +84,11 @@ def test_a_damaged_card_is_refused(saved: Path, text: str) -> None:
 
 def test_unknown_kinds_and_formats_list_what_can_be_read(saved: Path) -> None:
     edit(saved, kind="diffusion")
-    said = r"format 1 and kind 'diffusion'; this version reads format 1 and the kinds .*'mixture'"
+    said = r"format 2 and kind 'diffusion'; this version reads format 2 and the kinds .*'mixture'"
     with pytest.raises(ValueError, match=said):
         load_model(saved)
-    edit(saved, kind=["mixture"], format=2)
-    with pytest.raises(ValueError, match="has format 2 and kind"):
+    edit(saved, kind=["mixture"], format=9)
+    with pytest.raises(ValueError, match="has format 9 and kind"):
         load_model(saved)
 
 

@@ -17,9 +17,9 @@ from dpgen.callbacks.checkpoint import SealedCheckpointIO
 from dpgen.cli import parse_job
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger, LedgerError
-from dpgen.release import load_model
 from dpgen.run import Outcome, run
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.registry import load_model
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,22 @@ def test_a_signal_saves_and_the_next_run_goes_on(
 
 class Done:
     returncode = 0
+
+
+def test_what_is_not_released_leaves_no_logs_unless_asked(tmp_path: Path) -> None:
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, logger="csv")
+    assert runtime.private_trainer(max_steps=3).loggers == []
+    logged = replace(runtime, private_logs=True).private_trainer(max_steps=3)
+    assert [type(logger) for logger in logged.loggers] == [CSVLogger]
+    for options, match in (
+        ({"devices": 2}, "devices is 2 and num_nodes is 1; both must be 1"),
+        ({"precision": "bf16-mixed"}, "precision is 'bf16-mixed'; it must be '32'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            replace(runtime, **options).private_trainer(max_steps=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_progress_goes_through_all_items(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(Runtime(progress_bar=shown).progress([3, 1, 2], "rounds")) == [3, 1, 2]
+    assert ("rounds" in capsys.readouterr().err) == shown

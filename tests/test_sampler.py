@@ -1,5 +1,7 @@
 """The common interface: every sampler keeps its contract, is saved as a public object, and refuses bad users."""
 
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
@@ -7,9 +9,11 @@ import torch
 from finite_cases import EXCESS, dirichlet, ldp_excess, sampler, users
 from torch import Tensor
 
-from dpgen.systems.finite.boxes import ParkSampler
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.systems.finite.boxes import ParkSampler, RelativeMollifier
 from dpgen.systems.finite.kernels import MechanismSampler, MinimaxSampler
 from dpgen.systems.finite.local_draws import SAMPLERS
+from dpgen.systems.finite.local_plan import LocalPlan
 from dpgen.systems.finite.sampler import FiniteSampler, load_mechanism
 
 Q = dirichlet(6, seed=0)
@@ -99,7 +103,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     good = card.read_text()
     for bad, match in (
         (good.replace("1.5", "0.5"), "does not match the checksum"),
-        (good.replace('"minimax"', '"maximin"'), "kind 'maximin'; this version reads format 1 and the kinds"),
+        (good.replace('"minimax"', '"maximin"'), "kind 'maximin'; this version reads format 2 and the kinds"),
         (good[:20], "damaged mechanism"),
         ("[]", "damaged mechanism"),
     ):
@@ -110,3 +114,50 @@ def test_damaged_files(tmp_path: Path) -> None:
     (tmp_path / "mechanism.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match="checksum"):
         load_mechanism(tmp_path)
+
+
+# -- bound to users: every draw is paid for and nothing can be saved or seen --------------------------------------------
+
+USERS = dirichlet(5, seed=1, rows=4)
+BOUND = RelativeMollifier(0.5, 5)
+
+
+def test_each_draw_is_charged_once_for_all_users() -> None:
+    ledger = LocalPlan(epsilon=1.5, draws=3).open_ledger()
+    sampler = BOUND.bind(USERS, ledger)
+    assert sampler.sample(2).shape == (2, 4)
+    assert ledger.epsilon() == pytest.approx(1.0, abs=1e-9)
+    sampler.sample()
+    assert ledger.epsilon() == pytest.approx(1.5, abs=1e-9)
+    with pytest.raises(BudgetExceeded, match="mollifier sampler, one draw"):
+        sampler.sample()
+    assert [(e.note, e.count) for e in ledger.entries()] == [("mollifier sampler, one draw", 3)]
+
+
+def test_one_user() -> None:
+    ledger = LocalPlan(epsilon=0.5).open_ledger()
+    assert BOUND.bind(USERS[0], ledger).sample().shape == (1,)
+
+
+def test_nothing_shows_the_distribution() -> None:
+    sampler = BOUND.bind(USERS, LocalPlan(epsilon=0.5).open_ledger())
+    for refuse in (pickle.dumps, copy.copy, copy.deepcopy, lambda s: s.state_dict(), lambda s: s.save("x")):
+        with pytest.raises(TypeError, match="cannot be saved"):
+            refuse(sampler)
+    assert "tensor" not in repr(sampler)
+    assert [name for name in dir(sampler) if not name.startswith("_")] == [
+        "epsilon",
+        "mechanism",
+        "sample",
+        "save",
+        "state_dict",
+    ]
+
+
+def test_bad_ledgers_and_users() -> None:
+    with pytest.raises(ValueError, match="relation 'add_remove'; a local sampler needs 'replace_one'"):
+        BOUND.bind(USERS, Ledger(Budget(1.0, 1e-5)))
+    ledger = LocalPlan().open_ledger()
+    with pytest.raises(ValueError, match="P has an entry"):
+        BOUND.bind(torch.tensor([1.5, -0.5, 0, 0, 0]), ledger)
+    assert ledger.entries() == []

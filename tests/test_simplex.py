@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpgen.systems.finite.kernels import MinimaxSampler, RandomizedResponse
-from dpgen.systems.finite.simplex import checked_epsilon, distributions, public_prior, zero_atoms
+from dpgen.systems.finite.simplex import distributions, public_prior, require_epsilon, zero_atoms
 
 NAN, INF = float("nan"), float("inf")
 
@@ -14,12 +14,12 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize("epsilon", [0, -1.0, 700.1, NAN, INF, True, "1"])
 def test_bad_epsilon(epsilon: float) -> None:
     with pytest.raises(ValueError, match=r"it must be a number in \(0, 700\]"):
-        checked_epsilon(epsilon)
+        require_epsilon(epsilon)
 
 
 def test_extreme_epsilon() -> None:
-    assert checked_epsilon(700) == 700.0
-    assert checked_epsilon(1e-9) == 1e-9
+    assert require_epsilon(700) == 700.0
+    assert require_epsilon(1e-9) == 1e-9
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ def ledger(epsilon: float = 1e6) -> Ledger:
 class Scripted(SecureSource):
     """Gives the words it is told."""
 
-    def __init__(self, words: list[int]) -> None:
+    def __init__(self, script: list[int]) -> None:
         super().__init__()
-        self.words = words
+        self.script = script
 
     def random_bytes(self, count: int) -> bytes:
-        used, self.words = self.words[: count // 8], self.words[count // 8 :]
+        used, self.script = self.script[: count // 8], self.script[count // 8 :]
         return np.array(used, np.uint64).tobytes()
 
 

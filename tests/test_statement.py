@@ -41,7 +41,7 @@ def test_json_round_trip(made: PrivacyStatement) -> None:
 def test_markdown_has_every_fact() -> None:
     made = tiny.statement()
     text = made.to_markdown()
-    facts = ["(eps = 1.25, delta = 1e-05)", "add-remove relation", "one record", "replace-one | 2.5", "| 3 |"]
+    facts = ["(epsilon = 1.25, delta = 1e-05)", "add-remove relation", "one record", "replace-one | 2.5", "| 3 |"]
     for fact in ("`Gaussian(2.0)`", *facts, *made.assumptions, *made.not_covered):
         assert fact in text
 
@@ -65,7 +65,7 @@ def test_a_pure_local_ledger_has_a_statement() -> None:
     made = PrivacyStatement.from_ledger(book)
     assert (made.epsilon, made.delta, made.relation) == (2.0, 0.0, "replace_one")
     assert made.also == {}
-    assert "(eps = 2, delta = 0)" in made.to_markdown()
+    assert "(epsilon = 2, delta = 0)" in made.to_markdown()
 
 
 def test_a_reading_that_nothing_proves_is_left_out() -> None:

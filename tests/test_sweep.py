@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from dpgen.cli import parse_job
+from dpgen.cli import parse_command, parse_job
 from dpgen.run import run
 from dpgen.sweep import Sweep, parse_sweep, run_sweep
 
@@ -14,7 +14,8 @@ TRAIN = Path(__file__).parent.parent / "scripts" / "train.py"
 
 
 def test_without_the_option_there_is_no_sweep() -> None:
-    assert parse_sweep(["--model", "dpgm", "--steps=3"]) is None
+    assert parse_sweep({}, ["--model=dpgm"]) is None
+    assert parse_command(["--model", "dpgm", "--steps=3"]).sweep is None
 
 
 @pytest.mark.parametrize("form", ["text", "file"])
@@ -22,7 +23,9 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text("epsilon: [1, 3]\nseed: [0, 1, 2]\n")
     what = "epsilon=1,3;seed=0,1,2" if form == "text" else str(path)
-    sweep = parse_sweep(["--model", "dpgm", "--sweep", what, "--steps=3", f"--sweep_dir={tmp_path}", "--sweep_jobs", "2"])
+    sweep = parse_command(
+        ["--model", "dpgm", "--sweep", what, "--steps=3", f"--sweep-dir={tmp_path}", "--sweep_jobs", "2"]
+    ).sweep
     assert sweep is not None
     assert sweep.jobs == 2
     runs = dict(sweep.runs())
@@ -41,12 +44,13 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
         (["--sweep", "absent.yaml"], "sweep file 'absent.yaml' does not exist"),
         (["--sweep=seed=1", "--sweep_jobs=0"], "sweep_jobs must be a whole number >= 1, got '0'"),
         (["--sweep=seed=1", "--run_dir", "x"], "run_dir must not be given with --sweep"),
+        (["--sweep=seed=1", "--runtime.run-dir=x"], "run_dir must not be given with --sweep"),
         (["--sweep_jobs=2"], "--sweep_jobs needs --sweep"),
     ],
 )
 def test_what_is_refused(arguments: list[str], match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        parse_sweep(arguments)
+        parse_command(arguments)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -61,7 +65,7 @@ def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> No
     assert [row["run"] for row in rows] == ["epsilon=1", "epsilon=2"]
     assert [row["exit"] for row in rows] == [0, 0]
     single = [row["epsilon"] for row in rows]
-    together = float(text.split("cost eps ")[1].split()[0])
+    together = float(text.split("cost epsilon ")[1].split()[0])
     assert max(single) < together <= sum(single) * 1.01
     assert (tmp_path / "sweep" / "SWEEP.md").read_text() == text + "\n"
 

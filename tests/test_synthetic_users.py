@@ -18,7 +18,7 @@ def test_the_two_regimes() -> None:
 
 
 def test_the_same_seed_gives_the_same_users() -> None:
-    first, second, other = (load_synthetic_users(users_seed=seed) for seed in (0, 0, 1))
+    first, second, other = (load_synthetic_users(data_seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.counts, second.counts)
     assert not torch.equal(first.counts, other.counts)
 

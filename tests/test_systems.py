@@ -17,10 +17,11 @@ import torch
 from dpgen.data import load_mixture, load_ring, load_synthetic_users
 from dpgen.evaluation import evaluate
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.quiet import quiet_training
 from dpgen.release import Draws, PublicModel, RecordModel, Release
 from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS
-from dpgen.systems.finite.local_draws import FITS
+from dpgen.systems.finite.local_draws import SAMPLERS
 from dpgen.systems.registry import load_model
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -55,7 +56,7 @@ ROWS = {
     "grid_response": Row({"draws": 3}),
     "interval_laplace": Row({"draws": 3}, {"cells": 16}),
     "merr": Row({"delta": 1e-6}),
-    **{name: Row({"draws": 2}) for name in FITS},
+    **{name: Row({"draws": 2}) for name in SAMPLERS},
 }
 
 ON_RECORDS = [name for name, system in SYSTEMS.items() if system.kinds[0] == "records"]
@@ -86,7 +87,7 @@ class Fitted:
 
 @pytest.fixture(scope="module", params=list(SYSTEMS))
 def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    with tiny.quiet():
+    with quiet_training():
         return Fitted(request.param, tmp_path_factory.mktemp(request.param))
 
 

@@ -19,7 +19,7 @@ def written(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read(written: Path) -> None:
     card, tensors = read_tensor_files(written, "thing", kinds=["thing"])
-    assert card == {"format": 1, "kind": "thing", "colour": "red"}
+    assert card == {"format": 2, "kind": "thing", "colour": "red"}
     assert all(torch.equal(tensors[name], value) for name, value in TENSORS.items())
     assert sorted(path.name for path in written.iterdir()) == ["thing.json", "thing.safetensors"]
 
@@ -43,12 +43,12 @@ def test_the_checksum_covers_card_and_tensors() -> None:
         ("", "holds a damaged thing"),
         ("[1]", "holds a damaged thing"),
         ('{"kind": "thing"}', "holds a damaged thing"),
-        ('{"kind": "thing", "format": 2, "sha256": ""}', r"has format 2 and kind 'thing'; this version reads format 1"),
+        ('{"kind": "thing", "format": 9, "sha256": ""}', r"has format 9 and kind 'thing'; this version reads format 2"),
         (
-            '{"kind": "other", "format": 1, "sha256": ""}',
-            r"kind 'other'; this version reads format 1 and the kinds \['thing'\]",
+            '{"kind": "other", "format": 2, "sha256": ""}',
+            r"kind 'other'; this version reads format 2 and the kinds \['thing'\]",
         ),
-        ('{"kind": "thing", "format": 1, "sha256": ""}', r"does not match the checksum in thing\.json: it was cut or edited"),
+        ('{"kind": "thing", "format": 2, "sha256": ""}', r"does not match the checksum in thing\.json: it was cut or edited"),
     ],
 )
 def test_bad_cards(written: Path, content: str, match: str) -> None:

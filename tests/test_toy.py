@@ -1,11 +1,20 @@
 """Toy targets: their densities integrate to 1 and describe their samples."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
-from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, random_gaussians
+from dpgen.data.toy import (
+    GaussianMixture,
+    gaussian_ring,
+    load_mixture_1d,
+    load_random_gaussians,
+    load_ring,
+    mixture_1d,
+    random_gaussians,
+)
 
 TARGETS = {
     "ring": gaussian_ring(),
@@ -70,3 +79,13 @@ def test_seeds_and_readings() -> None:
 def test_bad_arguments_are_refused(make, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@pytest.mark.parametrize("load", [load_ring, load_mixture_1d, load_random_gaussians])
+def test_synthetic_points_know_their_density(load: Any) -> None:
+    points = load(n_points=50, n_test=20)
+    assert (points.n, len(points.test_x)) == (50, 20)
+    assert points.target.log_prob(points.x).shape == (50,)
+    assert points.scale.tolist() == [1.0] * points.d
+    assert not set(map(tuple, points.x.tolist())) & set(map(tuple, points.test_x.tolist()))
+    assert torch.equal(points.x, load(n_points=50, n_test=20).x)

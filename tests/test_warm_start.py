@@ -1,6 +1,5 @@
 """Networks that start from a release: free, charged once, and better than before."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ def test_a_release_of_public_records_costs_nothing_and_the_statement_says_so(tmp
 
 
 def test_a_resumed_run_pays_for_the_release_once() -> None:
-    ledger, plan = Ledger(Budget(6.0, 1e-5)), DPGMPlan(epsilon=6.0, prior_multiplier=2.0)
+    ledger, plan = Ledger(Budget(6.0, 1e-5)), DPGMPlan(epsilon=6.0).started(2.0)
     charge_prior(plan, ledger, release())
     charge_prior(plan, ledger, release())
     assert sum(entry.count for entry in ledger.entries()) == 1
@@ -88,14 +87,14 @@ def test_a_resumed_run_pays_for_the_release_once() -> None:
 @pytest.mark.parametrize("changes", [{"noise_multiplier": 1.0}, {"declared": ["another fit"]}])
 def test_a_resumed_run_refuses_another_release_in_the_same_place(changes: dict[str, Any], tmp_path: Path) -> None:
     """The directory is an option, what lies in it may have changed while the run was interrupted."""
-    path, plan = tmp_path / "ledger.jsonl", DPGMPlan(epsilon=9.0, prior_multiplier=2.0)
+    path, plan = tmp_path / "ledger.jsonl", DPGMPlan(epsilon=9.0).started(2.0)
     with Ledger(Budget(9.0, 1e-5), path=path) as ledger:
         charge_prior(plan, ledger, release())
     other = release(**changes)
     with Ledger.open(path) as ledger:
         before = ledger.epsilon()
         with pytest.raises(ValueError, match="warm_start has changed: the ledger holds"):
-            charge_prior(replace(plan, prior_multiplier=other.noise_multiplier), ledger, other)
+            charge_prior(plan.started(other.noise_multiplier), ledger, other)
         assert ledger.epsilon() == before
 
 
@@ -137,6 +136,13 @@ def test_sparse_items_are_there_after_a_few_steps() -> None:
 def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="budget epsilon 1 at delta 1e-05"):
         fit(tmp_path, epsilon=1.0)
+
+
+def test_options_that_do_nothing_are_refused_before_the_start_is_paid(tmp_path: Path) -> None:
+    config, ledger = DPGMConfig(warm_start=tmp_path / "release"), Ledger(Budget(9.0, 1e-5))
+    with pytest.raises(ValueError, match="public_n is 80, which only component 'gaussian' uses"):
+        begin(DPGMPlan(epsilon=9.0, public_n=80), config, ledger, Runtime(run_dir=tmp_path))
+    assert not ledger.entries()
 
 
 def test_bad_starts_are_refused(tmp_path: Path) -> None:

@@ -1,9 +1,5 @@
 """A data set of 80 records and the smallest runs on it, for tests of everything around training."""
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import lightning as L
@@ -100,15 +96,3 @@ def trainer(*callbacks: Callback, steps: int = 4) -> L.Trainer:
         use_distributed_sampler=False,
         callbacks=list(callbacks),
     )
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without Lightning's advice."""
-    logger = logging.getLogger("lightning.pytorch")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        yield
-    logger.setLevel(before)

@@ -1,14 +1,13 @@
 """From a command line to an audit: a system, its privacy and model options, and how to try them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
-from jsonargparse import ArgumentError, ArgumentParser
-
-from dpgen.cli import DEFAULT_MODEL, choose, full_name, split_options
+from dpgen.cli import DEFAULT_MODEL
+from dpgen.option_table import option_table
+from dpgen.options import Sources, choose, full_name, keys, split_options, typed
 from dpgen.systems import SYSTEMS
 from dpgen.systems.dpgm_options import DPGMPlan
 
@@ -35,6 +34,9 @@ QUICK: dict[str, dict[str, str]] = {
     "interval_laplace": {"cells": "16"},
 }
 """Options of small fits, taken where the command line gives no others."""
+
+
+EXIT_CODES = "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,26 +104,20 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
     """
     given = split_options(arguments)
     model = choose("model", given.pop("model", DEFAULT_MODEL), list(SYSTEMS))
-    sources: dict[str, Callable[..., Any]] = {
-        "privacy": SYSTEMS[model].plan,
-        "model": SYSTEMS[model].config,
-        "audit": AuditOptions,
-    }
-    for key, value in _quick(model, given).items():
-        given.setdefault(key, value)
-    parser = ArgumentParser(exit_on_error=False)
-    for block, source in sources.items():
-        parser.add_class_arguments(source, block)
-    try:
-        made = parser.instantiate(parser.parse_args([f"--{full_name(key, sources)}={value}" for key, value in given.items()]))
-    except ArgumentError as error:
-        raise ValueError(" ".join(str(error).split())) from error
-    job = AuditJob(model, made.privacy, made.model, made.audit)
+    sources = _sources(model)
+    named = {full_name(key, sources, also={"model"}): value for key, value in given.items()}
+    quick = _quick(model, {name.partition(".")[2]: value for name, value in named.items()})
+    made = typed(sources, {full_name(key, sources): value for key, value in quick.items()} | named).made
+    job = AuditJob(model, made["privacy"], made["model"], made["audit"])
     _require_meaning(job)
     return job
 
 
-def _quick(model: str, given: dict[str, str]) -> dict[str, str]:
+def _sources(model: str) -> Sources:
+    return {"privacy": SYSTEMS[model].plan, "model": SYSTEMS[model].config, "audit": AuditOptions}
+
+
+def _quick(model: str, given: Mapping[str, str]) -> dict[str, str]:
     quick = QUICK.get(model, {})
     if quick is not TRAINED:
         return quick
@@ -133,7 +129,8 @@ def _quick(model: str, given: dict[str, str]) -> dict[str, str]:
 
 
 def _require_meaning(job: AuditJob) -> None:
-    """Refuse options that the audit of this system would ignore."""
+    """Refuse options that this system, or its audit, would ignore."""
+    job.plan.require_use(job.config)
     options = job.options
     changed = [
         name
@@ -144,13 +141,20 @@ def _require_meaning(job: AuditJob) -> None:
         raise ValueError(f"{changed[0]} is {getattr(options, changed[0])!r}: only systems that DP-SGD trains have that choice")
 
 
-def audit_usage() -> str:
-    """What the command line accepts, for `--help`."""
-    lines = ["usage: audit.py [--model NAME] [--key value ...]", "", f"  --model {', '.join(SYSTEMS)}", "", "audit:"]
-    lines += [f"  --{name:<14} {option.default!r}" for name, option in signature(AuditOptions).parameters.items()]
-    lines += ["", "and the privacy and model options of the system, as train.py --help lists them", ""]
-    lines += ["smaller fits than there, unless options say otherwise:"]
-    special = {"dpgm --canaries 1": TRAINED_OFTEN, "dpgm --schedule published": TRAINED_IN_TURNS}
-    for name, quick in {**QUICK, **special}.items():
-        lines.append(f"  {name}: {' '.join(f'--{key} {value}' for key, value in quick.items())}")
-    return "\n".join([*lines, "", "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"])
+def audit_usage(arguments: Sequence[str] = ()) -> str:
+    """What the command line accepts: in general, or the options of the model that it names.
+
+    Defaults are those of an audit, whose fits are smaller than others.
+    """
+    given = split_options(arguments)
+    if "model" not in given:
+        lines = ["usage: audit.py [--model NAME] [--key value ...]", "", f"  --model {', '.join(SYSTEMS)}"]
+        lines += option_table({"audit": "audit"}, {"audit": AuditOptions})
+        return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean", "", EXIT_CODES])
+    model = choose("model", given["model"], list(SYSTEMS))
+    sources, quick = _sources(model), _quick(model, given)
+    defaults = {block: {key: value for key, value in quick.items() if key in keys(source)} for block, source in sources.items()}
+    titles = {"privacy": f"privacy of {model}", "model": f"model {model}", "audit": "audit"}
+    return "\n".join(
+        [f"usage: audit.py --model {model} [--key value ...]", *option_table(titles, sources, defaults), "", EXIT_CODES]
+    )

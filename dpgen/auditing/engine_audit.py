@@ -1,9 +1,5 @@
 """White-box audit of private training: the real engine on a worst-case problem, against an adversary who sees every sum."""
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -14,6 +10,7 @@ from torch import Tensor
 from dpgen.auditing.canaries import CanaryBank, Seen, ShuffledLoader, WatchedDPGM, public_batches
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.privacy.sampling import PoissonLoader
+from dpgen.quiet import quiet_training
 from dpgen.systems.budget import general_moments
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 
@@ -106,7 +103,7 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
     )
     ids = torch.cat([torch.arange(len(others)), len(others) + here])
     accountant = PrivacyAccountant(module.plan.open_ledger(), every=_EVERY)
-    with quietly():
+    with quiet_training():
         trainer = L.Trainer(
             max_steps=module.plan.steps,
             max_epochs=-1,
@@ -163,17 +160,3 @@ def _known_steps(audit: EngineAudit, steps: list[int]) -> Tensor:
         for epoch in {step // batches for step in steps}
     }
     return torch.stack([orders[step // batches] == step % batches for step in steps])
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Without Lightning's advice, which would come once for each of many trainings."""
-    logger = logging.getLogger("lightning.pytorch")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")
-            yield
-    finally:
-        logger.setLevel(before)

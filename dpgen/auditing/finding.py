@@ -58,10 +58,10 @@ class Finding:
         return [
             ("audited", self.audited),
             ("neighbours", f"{self.neighbours} ({self.relation}, {self.unit})"),
-            ("claimed", f"epsilon {rounded_up(self.claimed)} at delta {self.delta:g}, by {self.claimed_by}"),
+            ("claimed", f"epsilon {rounded_up(self.claimed)} at delta {rounded_up(self.delta)}, by {self.claimed_by}"),
             (
                 "lower bound",
-                f"epsilon {self.lower_bound:.4f} at delta {self.delta:g}, with confidence {self.confidence:.10g}",
+                f"epsilon {self.lower_bound:.4f} at delta {rounded_up(self.delta)}, with confidence {self.confidence:.10g}",
             ),
             ("evidence", f"{self.method}: {self.trainings} trainings, {self.trials} trials, by the {self.attack}"),
             ("time", f"{self.seconds:.1f} s"),

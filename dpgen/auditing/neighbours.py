@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.auditing.engine_audit import quietly
 from dpgen.data import Columns, Points, Records, Users
 from dpgen.discretized import DiscretizedColumn
+from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.release import Draws, PublicModel, RecordModel, Release
-from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS
 from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.ordered.distribution import OrderedDistribution
@@ -211,7 +210,7 @@ def fit_once(audit: BlackBoxAudit, data: Any) -> Trials:
     if audit.by_draw:
         price = audit.trials
         plan = replace(plan, epsilon=plan.per_draw * price, draws=price)
-    with TemporaryDirectory() as directory, quietly():
-        runtime = Runtime(run_dir=Path(directory), seed=audit.seed, accelerator="cpu", progress_bar=False)
+    with TemporaryDirectory() as directory, quiet_training():
+        runtime = quiet_runtime(Path(directory), audit.seed)
         release = SYSTEMS[audit.model].fit(data, plan=plan, config=audit.config, ledger=plan.open_ledger(), runtime=runtime)
     return Trials(statistics(release), release.statement.epsilon / price)

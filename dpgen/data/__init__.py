@@ -5,24 +5,20 @@ from typing import Any
 
 from dpgen.data.avazu import load_avazu
 from dpgen.data.call_detail import load_call_detail
-from dpgen.data.column_files import load_cms, load_column_csv, load_column_npy, load_column_parquet, load_higgs
-from dpgen.data.columns import Columns, load_mixture
+from dpgen.data.column_files import load_columns_csv, load_columns_npy, load_columns_parquet
+from dpgen.data.columns import Columns
+from dpgen.data.digits_pca import load_digits_pca
 from dpgen.data.images import load_digits, load_fashion_mnist, load_mnist
+from dpgen.data.momenta import load_cms, load_higgs
 from dpgen.data.movielens import load_movielens
-from dpgen.data.point_loaders import (
-    load_digits_pca,
-    load_mixture_1d,
-    load_points_csv,
-    load_points_npy,
-    load_points_parquet,
-    load_random_gaussians,
-    load_ring,
-)
+from dpgen.data.ordered_mixtures import load_mixture
+from dpgen.data.point_files import load_points_csv, load_points_npy, load_points_parquet
 from dpgen.data.points import Points, PublicScaling
+from dpgen.data.record_files import load_records_csv, load_records_npy, load_records_parquet
 from dpgen.data.records import Records
 from dpgen.data.sets import load_sets
 from dpgen.data.synthetic_users import load_synthetic_users
-from dpgen.data.tabular import load_csv, load_npy, load_parquet
+from dpgen.data.toy import load_mixture_1d, load_random_gaussians, load_ring
 from dpgen.data.user_events import load_events
 from dpgen.data.users import Users
 
@@ -33,9 +29,9 @@ LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
         "fashion_mnist": load_fashion_mnist,
         "sets": load_sets,
         "call_detail": load_call_detail,
-        "csv": load_csv,
-        "parquet": load_parquet,
-        "npy": load_npy,
+        "csv": load_records_csv,
+        "parquet": load_records_parquet,
+        "npy": load_records_npy,
     },
     "users": {
         "synthetic_users": load_synthetic_users,
@@ -45,9 +41,9 @@ LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "columns": {
         "mixture": load_mixture,
-        "csv": load_column_csv,
-        "parquet": load_column_parquet,
-        "npy": load_column_npy,
+        "csv": load_columns_csv,
+        "parquet": load_columns_parquet,
+        "npy": load_columns_npy,
         "cms": load_cms,
         "higgs": load_higgs,
     },
@@ -82,10 +78,9 @@ __all__ = [
     "load_avazu",
     "load_call_detail",
     "load_cms",
-    "load_column_csv",
-    "load_column_npy",
-    "load_column_parquet",
-    "load_csv",
+    "load_columns_csv",
+    "load_columns_npy",
+    "load_columns_parquet",
     "load_digits",
     "load_digits_pca",
     "load_events",
@@ -95,12 +90,13 @@ __all__ = [
     "load_mixture_1d",
     "load_mnist",
     "load_movielens",
-    "load_npy",
-    "load_parquet",
     "load_points_csv",
     "load_points_npy",
     "load_points_parquet",
     "load_random_gaussians",
+    "load_records_csv",
+    "load_records_npy",
+    "load_records_parquet",
     "load_ring",
     "load_sets",
     "load_synthetic_users",

@@ -1,13 +1,12 @@
 """Avazu click logs in their own format: which sites each device clicked on."""
 
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 
-from dpgen.data.event_table import event_frame
+from dpgen.data.event_files import event_frame
 from dpgen.data.public_prior import PriorName, chosen_prior, prior_from_file
+from dpgen.data.table_files import csv_chunks
 from dpgen.data.user_events import Known, read_categories, users_from_events
 from dpgen.data.users import Users, natural_order
 
@@ -40,7 +39,7 @@ def load_avazu(
     ``top_sites`` most clicked ones of this very log, which epsilon does not cover, as ``notes`` say. Rows without a
     device id (`NO_DEVICE`) are left out.
 
-    Args:
+    Arguments:
         path: csv file, plain or .gz, with the columns device_id, site_id, click and ``attribute``.
         attribute: C1 or C14 ... C21.
         value: keep the clicks where the attribute has this value (the paper's subcategory); all of them without.
@@ -82,16 +81,9 @@ def read_clicks(path: str, attribute: str) -> pd.DataFrame:
     """
     if attribute not in ATTRIBUTES:
         raise ValueError(f"attribute is {attribute!r}: it must be one of {', '.join(ATTRIBUTES)}")
-    if not Path(path).is_file():
-        raise ValueError(f"path is {path!r}: there is no such file")
     wanted = ["device_id", "site_id", "click", attribute]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            with pd.read_csv(path, usecols=wanted, dtype=str, keep_default_na=False, chunksize=CHUNK) as reader:
-                parts = [_clicked(part) for part in reader]
-    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
-        raise ValueError(f"{path} cannot be read as an Avazu log: {' '.join(str(error).split())[:200]}") from error
+    chunks = csv_chunks(path, wanted, rows=CHUNK, what="an Avazu log", dtype=str, keep_default_na=False)
+    parts = [_clicked(part, path) for part in chunks]
     clicks = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=wanted)
     if clicks.empty:
         raise ValueError(f"{path} holds no click of a known device")
@@ -135,11 +127,11 @@ def users_of_clicks(name: str, clicks: pd.DataFrame, known: Known, *, top_sites:
     return users_from_events(name, kept, known, source=name, everyone=clicks, notes=notes)
 
 
-def _clicked(part: pd.DataFrame) -> pd.DataFrame:
+def _clicked(part: pd.DataFrame, path: str) -> pd.DataFrame:
     wrong = ~part["click"].isin(["0", "1"]).to_numpy()
     if wrong.any():
         row = part.index[int(wrong.argmax())] + 1
-        raise ValueError(f"click is {part['click'].loc[row - 1]!r} in row {row}: it must be 0 or 1")
+        raise ValueError(f"{path} has the click {part['click'].loc[row - 1]!r} in row {row}: it must be 0 or 1")
     return part[(part["click"] == "1") & (part["device_id"] != NO_DEVICE)]
 
 

@@ -28,7 +28,7 @@ _TRIES = 40
 class Visits(NamedTuple):
     """Sets of towers of consecutive users: user i has ``towers[offsets[i]:offsets[i + 1]]``, distinct.
 
-    Args:
+    Arguments:
         offsets: int64, shape (users + 1,).
         towers: int64 in [0, 1303), shape (offsets[-1],).
     """
@@ -53,7 +53,7 @@ class CallDetail:
     city; the user's towers are the first distinct ones. So sets are heavy-tailed, and near towers go together. The first
     users of a longer stream are those of a shorter one.
 
-    Args:
+    Arguments:
         n_users: number of users, in [1, 4427486].
         seed: public seed; simulated people have nothing to hide.
 
@@ -126,16 +126,16 @@ class CallDetail:
 def load_call_detail(
     *,
     n_users: int = 20_000,
-    users_seed: int = 0,
+    data_seed: int = 0,
     test_fraction: float = 0.2,
     split_seed: int = 0,
     public_records: int = 0,
 ) -> Records:
     """The first users of a simulated city as records in memory, one column per tower; needs no file.
 
-    Args:
+    Arguments:
         n_users: number of users, training and test part together.
-        users_seed: public seed of the city and of its users.
+        data_seed: public seed of the city and of its users.
         test_fraction: share of records kept for evaluation, in (0, 1).
         split_seed: public seed of the split and of the choice of public records.
         public_records: number of training records to declare public.
@@ -145,7 +145,7 @@ def load_call_detail(
     """
     if n_users * TOWERS > MAX_CELLS:
         raise ValueError(f"n_users is {n_users}: at most {MAX_CELLS // TOWERS} fit into a table; read CallDetail in chunks")
-    x = torch.cat([visits.dense() for visits in CallDetail(n_users, users_seed)])
+    x = torch.cat([visits.dense() for visits in CallDetail(n_users, data_seed)])
     records = split_records(
         "call detail",
         x,

@@ -1,14 +1,13 @@
-"""Columns from csv, parquet and npy files in chunks, and two columns of particle physics."""
+"""Columns of ordered values from csv, parquet and npy files, in chunks."""
 
-import warnings
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dpgen.data.columns import ColumnReader, Columns, OutOfRange, assemble_columns, existing_file
+from dpgen.data.columns import ColumnReader, Columns, OutOfRange, assemble_columns
+from dpgen.data.table_files import column_names, csv_chunks, name_of, parquet_chunks, read_npy
 from dpgen.discretized import DiscretizedColumn
 
 CHUNK = 2**20
@@ -38,7 +37,7 @@ def column_readers(
         [10, 100]
     """
     if not names or len(set(names)) != len(names):
-        raise ValueError(f"column is {list(names)}: name one or more different columns")
+        raise ValueError(f"columns is {list(names)}: name one or more different columns")
     if categories is not None:
         grid = DiscretizedColumn(kind="category", categories=tuple(categories))
         return [ColumnReader(name, grid, out_of_range=out_of_range, whole=False) for name in names]
@@ -75,21 +74,10 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _names(column: list[str] | str) -> list[str]:
-    return [column] if isinstance(column, str) else [str(name) for name in column]
-
-
-def _require_columns(path: str, names: Sequence[str], present: Sequence[str]) -> None:
-    for name in names:
-        if name not in present:
-            choices = ", ".join(list(present)[:20]) + (", ..." if len(present) > 20 else "")
-            raise ValueError(f"column is {name!r}: {path} has the columns {choices}")
-
-
-def load_column_csv(
+def load_columns_csv(
     *,
     path: str,
-    column: list[str] | str,
+    columns: list[str] | str,
     low: Bound = None,
     high: Bound = None,
     resolution: Bound = None,
@@ -100,9 +88,9 @@ def load_column_csv(
 
     Values on a grid finer than float64 are read as text, so that 18 digits survive.
 
-    Args:
+    Arguments:
         path: file to read.
-        column: name of a column, or a list of names.
+        columns: names of the columns to use, a list or "x,y".
         low: public lower bound, a number or an ISO date; or one for each column.
         high: public upper bound, likewise.
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
@@ -110,25 +98,77 @@ def load_column_csv(
         out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
 
     Raises:
-        ValueError: a missing file or column, a value that is missing, unreadable or outside the bounds, bad bounds.
+        ValueError: a missing file or column, a malformed row, a value that is missing, unreadable or outside the bounds, bad
+            bounds.
     """
     readers = column_readers(
-        _names(column), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
+        column_names(columns), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
     )
-    names = [reader.name for reader in readers]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            _require_columns(path, names, pd.read_csv(existing_file(path), nrows=0).columns)
-            text = {r.name: str for r in readers if r.domain.kind != "number" or r.domain.decimals}
-            chunks = pd.read_csv(path, usecols=names, dtype=text, chunksize=CHUNK, low_memory=False, keep_default_na=True)
-            with chunks:
-                for chunk in chunks:
-                    for reader in readers:
-                        reader.add(_missing_refused(chunk[reader.name]))
-    except (OSError, EOFError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        raise ValueError(f"{path} cannot be read as csv: {' '.join(str(error).split())[:200]}") from error
-    return assemble_columns(Path(path).name.split(".")[0], readers)
+    text = {r.name: str for r in readers if r.domain.kind != "number" or r.domain.decimals}
+    return _collected(csv_chunks(path, [reader.name for reader in readers], rows=CHUNK, dtype=text), path, readers)
+
+
+def load_columns_parquet(
+    *,
+    path: str,
+    columns: list[str] | str,
+    low: Bound = None,
+    high: Bound = None,
+    resolution: Bound = None,
+    categories: list[str] | None = None,
+    out_of_range: OutOfRange = "refuse",
+) -> Columns:
+    """Columns of a parquet file, read in batches; errors as in `load_columns_csv`.
+
+    Arguments:
+        path: file to read.
+        columns: names of the columns to use, a list or "x,y".
+        low: public lower bound, a number or an ISO date; or one for each column.
+        high: public upper bound, likewise.
+        resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
+        categories: all names in their order, for categorical columns; bounds are not used then.
+        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
+    """
+    readers = column_readers(
+        column_names(columns), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
+    )
+    return _collected(parquet_chunks(path, [reader.name for reader in readers], rows=CHUNK), path, readers)
+
+
+def load_columns_npy(
+    *,
+    path: str,
+    columns: list[str] | str = "x",
+    low: Bound = None,
+    high: Bound = None,
+    resolution: Bound = None,
+    out_of_range: OutOfRange = "refuse",
+) -> Columns:
+    """An npy file with an array (n,) or (n, columns), mapped into memory, in chunks; errors as in `load_columns_csv`.
+
+    Arguments:
+        path: file to read.
+        columns: names that the columns of the array get, in order, a list or "x,y".
+        low: public lower bound, a number or an ISO date; or one for each column.
+        high: public upper bound, likewise.
+        resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
+        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
+    """
+    readers = column_readers(column_names(columns), low=low, high=high, resolution=resolution, out_of_range=out_of_range)
+    table = read_npy(path, kinds="iufM", vectors=True)
+    if table.shape[1] != len(readers):
+        raise ValueError(f"columns has {len(readers)} names: {path} has {table.shape[1]} columns")
+    for start in range(0, len(table), CHUNK):
+        for j, reader in enumerate(readers):
+            reader.add(np.asarray(table[start : start + CHUNK, j]))
+    return assemble_columns(name_of(path), readers)
+
+
+def _collected(chunks: Iterable[pd.DataFrame], path: str, readers: Sequence[ColumnReader]) -> Columns:
+    for chunk in chunks:
+        for reader in readers:
+            reader.add(_missing_refused(chunk[reader.name]))
+    return assemble_columns(name_of(path), readers)
 
 
 def _missing_refused(values: pd.Series) -> Any:
@@ -137,79 +177,3 @@ def _missing_refused(values: pd.Series) -> Any:
         row = values.index[int(missing.argmax())] + 1
         raise ValueError(f"column {values.name!r} has no value in row {row}: remove missing values first")
     return values.to_numpy()
-
-
-def load_column_parquet(
-    *,
-    path: str,
-    column: list[str] | str,
-    low: Bound = None,
-    high: Bound = None,
-    resolution: Bound = None,
-    categories: list[str] | None = None,
-    out_of_range: OutOfRange = "refuse",
-) -> Columns:
-    """Columns of a parquet file, read in batches; arguments and errors as in `load_column_csv`."""
-    import pyarrow
-    import pyarrow.parquet
-
-    readers = column_readers(
-        _names(column), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
-    )
-    names = [reader.name for reader in readers]
-    try:
-        with pyarrow.parquet.ParquetFile(existing_file(path)) as file:
-            _require_columns(path, names, file.schema_arrow.names)
-            for batch in file.iter_batches(batch_size=CHUNK, columns=names):
-                for reader in readers:
-                    reader.add(_missing_refused(batch.column(reader.name).to_pandas().rename(reader.name)))
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ValueError(f"{path} cannot be read as parquet: {' '.join(str(error).split())[:200]}") from error
-    return assemble_columns(Path(path).name.split(".")[0], readers)
-
-
-def load_column_npy(
-    *,
-    path: str,
-    column: list[str] | str = "x",
-    low: Bound = None,
-    high: Bound = None,
-    resolution: Bound = None,
-    out_of_range: OutOfRange = "refuse",
-) -> Columns:
-    """An npy file with an array (n,) or (n, columns), mapped into memory and encoded in chunks.
-
-    `column` names the columns of the array in order; other arguments and errors as in `load_column_csv`.
-    """
-    readers = column_readers(_names(column), low=low, high=high, resolution=resolution, out_of_range=out_of_range)
-    try:
-        array = np.load(existing_file(path), mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as npy: {' '.join(str(error).split())[:200]}") from error
-    if not isinstance(array, np.ndarray) or array.ndim not in (1, 2) or array.dtype.kind not in "iufM":
-        raise ValueError(f"{path} must hold one array of numbers or dates, (n,) or (n, columns)")
-    table = array if array.ndim == 2 else array[:, None]
-    if table.shape[1] != len(readers):
-        raise ValueError(f"column names {len(readers)} columns: {path} has {table.shape[1]}")
-    for start in range(0, len(table), CHUNK):
-        for j, reader in enumerate(readers):
-            reader.add(np.asarray(table[start : start + CHUNK, j]))
-    return assemble_columns(Path(path).name.split(".")[0], readers)
-
-
-def load_cms(*, data_root: str, high: float = 1e9, resolution: float = 1e-9) -> Columns:
-    """138,556 transverse momenta of leptons that CMS recorded, in GeV, on a grid of 10^18 values.
-
-    Public file `cms_lepton_pt/cms_lepton_pt.csv.gz` (CMS open data, CC BY 4.0).
-    """
-    path = str(Path(data_root) / "cms_lepton_pt" / "cms_lepton_pt.csv.gz")
-    return load_column_csv(path=path, column="pt", low=0.0, high=high, resolution=resolution)
-
-
-def load_higgs(*, data_root: str, high: float = 1e9, resolution: float = 1e-9) -> Columns:
-    """10,984 simulated lepton momenta of the UCI HIGGS set, whose 11 million Diakonikolas et al. 2015 used.
-
-    Public file `higgs_11k/higgs.csv.gz`; the grid has 10^18 values.
-    """
-    path = str(Path(data_root) / "higgs_11k" / "higgs.csv.gz")
-    return load_column_csv(path=path, column="lepton_pT", low=0.0, high=high, resolution=resolution)

@@ -1,26 +1,29 @@
-"""Columns of ordered values on public grids, and where they come from: files in chunks, or known mixtures."""
+"""Columns of ordered values on public grids, and how raw values become their indices, in chunks."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dpgen.data.ordered_mixtures import MixtureName, OrderedMixture, reference_mixture
 from dpgen.discretized import DiscretizedColumn
 
 Integers = npt.NDArray[np.int64]
 OutOfRange = Literal["refuse", "clamp"]
-SYNTHETIC_SIZE = 10**18
+
+
+class KnownLaw(Protocol):
+    """A distribution on [0, N) whose distribution function is known exactly."""
+
+    def below(self, positions: npt.ArrayLike, N: int) -> npt.NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True, repr=False)
 class Columns:
     """Private columns as integers on public grids; every column has one value per record.
 
-    Args:
+    Arguments:
         name: of the data set.
         values: grid indices (n,) int64 of each column.
         domains: the grid of each column.
@@ -35,7 +38,7 @@ class Columns:
     name: str
     values: Mapping[str, Integers]
     domains: Mapping[str, DiscretizedColumn]
-    truth: Mapping[str, OrderedMixture] | None = None
+    truth: Mapping[str, KnownLaw] | None = None
     clamped: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
 
@@ -63,7 +66,7 @@ class Columns:
 class ColumnReader:
     """Collects chunks of raw values as grid indices, so that only 8 bytes a value stay in memory.
 
-    Args:
+    Arguments:
         name: of the column, for errors.
         domain: its public grid.
         out_of_range: whether values outside the bounds are refused or clamped.
@@ -143,44 +146,3 @@ def assemble_columns(
         clamped=clamped,
         notes=(bounds, *extra, *notes),
     )
-
-
-def load_mixture(
-    *, mixture: MixtureName = "gaussians", n_records: int = 100_000, size: int = SYNTHETIC_SIZE, data_seed: int = 0
-) -> Columns:
-    """Draws of a known mixture on [0, 10^18), the default that needs no file; every error against the truth is exact.
-
-    Args:
-        mixture: "gaussians", "betas", "gammas", "spikes" or "mixed".
-        n_records: number of draws.
-        size: N, number of values of the domain.
-        data_seed: of the draws.
-
-    Raises:
-        ValueError: unknown mixture, fewer than two records, or N out of range.
-
-    Example:
-        >>> load_mixture(n_records=100)
-        Columns('gaussians': 100 records of x on 1000000000000000000 values)
-    """
-    known, domain = reference_mixture(mixture), DiscretizedColumn.integers(size)
-    if n_records < 2:
-        raise ValueError(f"n_records is {n_records}: at least 2 are needed")
-    x = known.draw(n_records, size, np.random.default_rng(data_seed))
-    return Columns(
-        name=mixture, values={"x": x}, domains={"x": domain}, truth={"x": known}, notes=("the records are synthetic",)
-    )
-
-
-def existing_file(path: str | Path) -> Path:
-    """The path of a file that is there and not empty.
-
-    Raises:
-        ValueError: it is not.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"path is {str(path)!r}: there is no such file")
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path} is empty")
-    return path

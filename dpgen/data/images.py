@@ -1,6 +1,5 @@
 """Handwritten digits and clothes as binary images: scikit-learn's digits, MNIST, Fashion-MNIST."""
 
-import os
 import struct
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.data.records import Records, read_bytes, split_records
+from dpgen.data.records import Records, split_records
+from dpgen.data.table_files import data_folder, one_line, read_bytes
 
 DIGITS_THRESHOLD = 7
 """Grey values 0..16 of the 8 x 8 digits above this become 1."""
@@ -33,7 +33,7 @@ def load_digits(*, test_fraction: float = 0.2, split_seed: int = 0, public_recor
 
     Needs no file. The split into private and test part is public and does not look at the records.
 
-    Args:
+    Arguments:
         test_fraction: share of records kept for evaluation, in (0, 1).
         split_seed: public seed of the split and of the choice of public records.
         public_records: number of training records to declare public.
@@ -66,7 +66,7 @@ def load_mnist(
     At this threshold a record has 103.69 ones on average and at most 312; the 102.44 and 311.69 of Table I in
     Acs et al. (2017) are grey values divided by 255.
 
-    Args:
+    Arguments:
         data_root: folder with the four idx files (plain or .gz), directly, in ``mnist/`` or in ``MNIST/raw/``;
             without it the environment variable DPGEN_DATA counts.
         download: let torchvision fetch missing files into ``data_root``.
@@ -84,8 +84,12 @@ def load_fashion_mnist(
 ) -> Records:
     """Fashion-MNIST: 60,000 private and 10,000 test pictures of clothes, 28 x 28, 1 where the grey value is above 127.
 
-    The threshold is that of `load_mnist`, as are the arguments; the folders are ``fashion_mnist/`` and
-    ``FashionMNIST/raw/``.
+    Arguments:
+        data_root: folder with the four idx files (plain or .gz), directly, in ``fashion_mnist/`` or in ``FashionMNIST/raw/``;
+            without it the environment variable DPGEN_DATA counts.
+        download: let torchvision fetch missing files into ``data_root``.
+        public_records: number of training records to declare public.
+        split_seed: public seed of the choice of public records.
 
     Raises:
         ValueError: if a file is missing, cut or not an idx file.
@@ -117,7 +121,7 @@ def read_idx(path: Path | str) -> Tensor:
 
 
 def _load_idx(name: str, class_names: tuple[str, ...], data_root: str | None, download: bool) -> Records:
-    root = _root(name, data_root)
+    root = data_folder(f"{name}/", data_root)
     if download and not _folders_with_files(name, root):
         _download(name, root)
     folders = _folders_with_files(name, root)
@@ -157,13 +161,6 @@ def _read_part(folder: Path, images_name: str, labels_name: str) -> tuple[Tensor
     return images, labels.to(torch.int64)
 
 
-def _root(name: str, data_root: str | None) -> Path:
-    root = data_root or os.environ.get("DPGEN_DATA")
-    if not root:
-        raise ValueError(f"data_root is not set and neither is DPGEN_DATA: one of them must name the folder with {name}/")
-    return Path(root)
-
-
 def _folders(name: str, root: Path) -> list[Path]:
     torchvision_name = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}[name]
     return [root / name, root / torchvision_name / "raw", root]
@@ -192,4 +189,4 @@ def _download(name: str, root: Path) -> None:
     try:
         source(root=str(root), download=True)
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"{name} could not be downloaded into {root}: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{name} could not be downloaded into {root}: {one_line(error)}") from error

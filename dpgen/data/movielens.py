@@ -2,16 +2,15 @@
 
 import csv
 import io
-import os
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from dpgen.data.event_table import event_frame
+from dpgen.data.event_files import event_frame
 from dpgen.data.public_prior import PriorName, chosen_prior, prior_from_file
-from dpgen.data.records import read_bytes
+from dpgen.data.table_files import data_folder, read_bytes, unreadable
 from dpgen.data.user_events import Known, users_from_events
 from dpgen.data.users import Users
 
@@ -42,7 +41,7 @@ def load_movielens(
     ``prior=public`` the users of the other version (of the same age group) are taken to be public and their average is
     the prior: for 1M that is the paper's choice.
 
-    Args:
+    Arguments:
         data_root: folder with ``ml-100k/`` (u.data, u.item, u.user) and ``ml-1m/`` (ratings.dat, movies.dat, users.dat),
             each file plain or .gz; without it the environment variable DPGEN_DATA counts.
         version: which of them is private.
@@ -53,7 +52,7 @@ def load_movielens(
     Raises:
         ValueError: if a file is missing or malformed, or an option out of range.
     """
-    root = _root(data_root)
+    root = data_folder("ml-1m/", data_root)
     if age_group is not None and age_group not in AGE_GROUPS:
         raise ValueError(f"age_group is {age_group!r}: it must be one of {', '.join(AGE_GROUPS)}")
     other: Version = "100k" if version == "1m" else "1m"
@@ -146,23 +145,18 @@ def _table(path: Path, separator: str, columns: dict[int, str], *, width: int) -
     if not found.is_file():
         raise ValueError(f"{path} is missing, plain and .gz")
     text = read_bytes(found).decode("latin-1")
+    if "\0" in text:
+        raise ValueError(f"{path} cannot be read as a table: it holds zero bytes")
     if separator == "::":  # pandas is fast with separators of one character only, and no title holds a tab
         text, separator = text.replace("::", "\t"), "\t"
     options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_values": [""]}
     try:
         table = pd.read_csv(io.StringIO(text), sep=separator, quoting=csv.QUOTE_NONE, header=None, **options)
     except ValueError as error:
-        raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        raise unreadable(path, "a table", error) from error
     if table.shape[1] != width:
         raise ValueError(f"{path} has {table.shape[1]} fields in a line: it must have {width}")
     missing = table[[*columns, width - 1]].isna().any(axis=1).to_numpy()
     if missing.any():
         raise ValueError(f"{path} lacks a field in line {int(missing.argmax()) + 1}: it must have {width}")
     return table[list(columns)].rename(columns=columns)
-
-
-def _root(data_root: str | None) -> Path:
-    root = data_root or os.environ.get("DPGEN_DATA")
-    if not root:
-        raise ValueError("data_root is not set and neither is DPGEN_DATA: one of them must name the folder with ml-1m/")
-    return Path(root)

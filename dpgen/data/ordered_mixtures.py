@@ -1,4 +1,4 @@
-"""Known distributions on [0, 1) scaled to [0, N): five reference mixtures with exact CDFs."""
+"""Known distributions on [0, 1) scaled to [0, N): five reference mixtures with exact CDFs, and draws of them."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -7,9 +7,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from dpgen.data.columns import Columns
+from dpgen.discretized import DiscretizedColumn
+
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 MixtureName = Literal["gaussians", "betas", "gammas", "spikes", "mixed"]
+SYNTHETIC_SIZE = 10**18
 
 
 @dataclass(frozen=True)
@@ -81,3 +85,30 @@ def reference_mixture(name: MixtureName) -> OrderedMixture:
 
 
 REFERENCE_MIXTURES: tuple[MixtureName, ...] = get_args(MixtureName)
+
+
+def load_mixture(
+    *, mixture: MixtureName = "gaussians", n_records: int = 100_000, size: int = SYNTHETIC_SIZE, data_seed: int = 0
+) -> Columns:
+    """Draws of a known mixture on [0, 10^18), the default that needs no file; every error against the truth is exact.
+
+    Arguments:
+        mixture: "gaussians", "betas", "gammas", "spikes" or "mixed".
+        n_records: number of draws.
+        size: N, number of values of the domain.
+        data_seed: of the draws.
+
+    Raises:
+        ValueError: unknown mixture, fewer than two records, or N out of range.
+
+    Example:
+        >>> load_mixture(n_records=100)
+        Columns('gaussians': 100 records of x on 1000000000000000000 values)
+    """
+    known, domain = reference_mixture(mixture), DiscretizedColumn.integers(size)
+    if n_records < 2:
+        raise ValueError(f"n_records is {n_records}: at least 2 are needed")
+    x = known.draw(n_records, size, np.random.default_rng(data_seed))
+    return Columns(
+        name=mixture, values={"x": x}, domains={"x": domain}, truth={"x": known}, notes=("the records are synthetic",)
+    )

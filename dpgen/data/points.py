@@ -1,6 +1,5 @@
 """Points in a public box: private continuous records, with the public facts that a sampler may use."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -8,8 +7,13 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from dpgen.data.split import public_split
+
 OutOfRange = Literal["clamp", "refuse"]
 FEWEST = 10
+CLAMPED = "points outside the public bounds were moved to them"
+"""Note of data whose points were clamped."""
+
 _SHARE_OF_WIDTH = 0.25
 
 
@@ -25,7 +29,7 @@ class Target(Protocol):
 class PublicScaling:
     """Where a public reference puts its mass: x is about `location` give or take `scale`, coordinate by coordinate.
 
-    Args:
+    Arguments:
         location: shape (d,).
         scale: shape (d,), > 0.
         origin: where the two come from, as a phrase for the privacy statement; private records are no such place.
@@ -70,12 +74,12 @@ class Points:
     Bounds, scaling and the names of the columns are public: they were stated by somebody, never read off the records.
     The representation shows sizes only.
 
-    Args:
+    Arguments:
         name: what the data are called in reports.
         x: private points (n, d), float64, n >= 10, finite, inside the bounds, no coordinate constant.
         test_x: points for evaluation (n_test, d); they are not protected.
         bounds: public box (d, 2), or None for all of R^d.
-        columns: d names; None: x0, x1, ...
+        columns: d names; none: x0, x1, ...
         target: the exact density of synthetic points, if they are.
         scaling: public; None: from the bounds, or the standard Gaussian without them.
         notes: sentences for the privacy statement.
@@ -92,7 +96,7 @@ class Points:
     x: Tensor
     test_x: Tensor
     bounds: Tensor | None = None
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] = ()
     target: Target | None = None
     scaling: PublicScaling | None = None
     notes: tuple[str, ...] = ()
@@ -105,7 +109,7 @@ class Points:
             raise ValueError(f"x has {len(x)} points: at least {FEWEST} are needed")
         if test_x.shape[1] != self.d:
             raise ValueError(f"test_x has {test_x.shape[1]} columns, x has {self.d}: they must agree")
-        columns = tuple(f"x{i}" for i in range(self.d)) if self.columns is None else tuple(self.columns)
+        columns = tuple(f"x{i}" for i in range(self.d)) if not self.columns else tuple(self.columns)
         if len(set(columns)) != self.d:
             raise ValueError(f"columns is {columns}: it must have {self.d} different names")
         object.__setattr__(self, "columns", columns)
@@ -222,17 +226,13 @@ def split_points(
     split_seed: int = 0,
     notes: tuple[str, ...] = (),
 ) -> Points:
-    """Split points (n, d) at random, by a public seed, into a private and a test part.
+    """Splits points (n, d) at random, as `public_split`, into a private and a test part.
 
     Raises:
         ValueError: test_fraction outside (0, 1), or `Points` refuses.
     """
-    if not (0 < test_fraction < 1 and math.isfinite(test_fraction)):
-        raise ValueError(f"test_fraction is {test_fraction}: it must be in (0, 1)")
     x = require_points(x)
-    n_test = min(max(round(test_fraction * len(x)), 1), max(len(x) - 1, 1))
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(split_seed))
-    test, train = order[:n_test].sort().values, order[n_test:].sort().values
+    train, test = public_split(len(x), test_fraction, split_seed, stream="points")
     if len(train) < FEWEST:
         raise ValueError(f"{name} has {len(x)} points, {len(train)} of them to protect: at least {FEWEST} are needed")
     return Points(
@@ -240,7 +240,7 @@ def split_points(
         x=x[train],
         test_x=x[test],
         bounds=bounds,
-        columns=columns,
+        columns=columns or (),
         scaling=scaling,
         notes=(*notes, "the test points are not protected: evaluation on them adds no noise"),
     )

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.event_table import EventColumns, count_events, read_events
+from dpgen.data.event_files import EventColumns, count_events, read_events
 from dpgen.data.users import checked_prior, normalised
 
 PriorName = Literal["uniform", "file", "public", "private"]

@@ -1,12 +1,11 @@
 """Binary records with a private training part, a test part and, if wished, a public part."""
 
-import gzip
-import zlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from dpgen.data.split import public_order, public_split
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -17,7 +16,7 @@ class Records:
     ``public_x`` and ``public_labels`` were set aside and declared public. ``notes`` are the facts about the data
     that a privacy statement has to repeat. The representation shows sizes only, never values.
 
-    Args:
+    Arguments:
         name: what the data are called in reports.
         x: private records, uint8 in {0, 1}, shape (n, d).
         test_x: records for evaluation, uint8 in {0, 1}, shape (n_test, d).
@@ -126,7 +125,7 @@ class Records:
             return self
         if self.public_x is not None:
             raise ValueError(f"public_records is {public_records}, but {len(self.public_x)} records are public already")
-        order = _permutation(self.n, seed=seed, stream=1)
+        order = public_order(self.n, seed, stream="public")
         public, private = order[:public_records].sort().values, order[public_records:].sort().values
         return replace(
             self,
@@ -158,8 +157,7 @@ def require_binary(x: Tensor, *, name: str = "x", columns: list[str] | None = No
     if len(wrong):
         row, column = wrong[0].tolist()
         raise ValueError(
-            f"{name} has {x[row, column]:g} in row {row + 1}, {_column(column, columns)}: "
-            "only 0 and 1 are supported (mixed tables come later)"
+            f"{name} has {x[row, column]:g} in row {row + 1}, {_column(column, columns)}: only 0 and 1 are supported"
         )
     raise ValueError(f"{name} has dtype {x.dtype}: it must be torch.uint8")
 
@@ -177,9 +175,7 @@ def split_records(
     class_names: tuple[str, ...] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Records:
-    """Splits ``x`` (n, d) at random, by a public seed and without looking at the records, into private and test part.
-
-    The test part has round(test_fraction * n) records, at least 1 and at most n - 1.
+    """Splits ``x`` (n, d) at random, as `public_split`, into private and test part.
 
     Raises:
         ValueError: if ``test_fraction`` is outside (0, 1), there are fewer than two records, or `Records` refuses.
@@ -188,15 +184,11 @@ def split_records(
         >>> split_records("tiny", torch.eye(10, dtype=torch.uint8))
         Records('tiny': 8 private, 2 test, 0 public records of 10 binary features, no labels)
     """
-    if not 0 < test_fraction < 1:
-        raise ValueError(f"test_fraction is {test_fraction}: it must be in (0, 1)")
     if labels is not None and len(labels) != len(x):
         raise ValueError(f"labels has length {len(labels)}, x has {len(x)} records: they must agree")
     if len(x) < 2:
         raise ValueError(f"{name} has {len(x)} records: at least 2 are needed, one to train and one to test")
-    n_test = min(max(round(test_fraction * len(x)), 1), len(x) - 1)
-    order = _permutation(len(x), seed=split_seed, stream=0)
-    test, train = order[:n_test].sort().values, order[n_test:].sort().values
+    train, test = public_split(len(x), test_fraction, split_seed, stream="records")
     return Records(
         name=name,
         x=x[train],
@@ -209,31 +201,6 @@ def split_records(
         class_names=class_names,
         notes=(*notes, "the test records are not protected: evaluation on them adds no noise"),
     )
-
-
-def read_bytes(path: Path | str) -> bytes:
-    """Content of a file, decompressed when it starts with the gzip signature.
-
-    Raises:
-        ValueError: if the file is missing, empty, or its compressed stream is cut or damaged.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"path is {str(path)!r}: there is no such file")
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"{path} is a damaged gzip file: {error}") from error
-    if not content:
-        raise ValueError(f"{path} is empty")
-    return content
-
-
-def _permutation(n: int, *, seed: int, stream: int) -> Tensor:
-    # Two streams of one seed: the split and the choice of public records must not be the same shuffle.
-    return torch.randperm(n, generator=torch.Generator().manual_seed(2 * seed + stream))
 
 
 def _require_labels(labels: Tensor, *, n: int, n_classes: int, name: str) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.data.records import Records, read_bytes, split_records
+from dpgen.data.records import Records, split_records
+from dpgen.data.table_files import name_of, read_bytes
 
 MAX_CELLS = 4 * 2**30
 """Largest table (records x items, one byte each) that is built."""
@@ -28,7 +29,7 @@ def load_sets(
     are read from the records themselves - all of them, or the ``top_items`` most frequent - and ``notes`` say that
     epsilon does not cover this choice. An empty line is a record without items, except at the end of the file.
 
-    Args:
+    Arguments:
         path: file of records.
         top_items: number of most frequent items to keep (ties: the smaller id).
         items_path: file of item ids, separated by blanks or lines, that are public.
@@ -46,7 +47,7 @@ def load_sets(
             f"{path} has {len(baskets)} records x {len(items)} items: at most {MAX_CELLS} cells fit; lower top_items"
         )
     records = split_records(
-        Path(path).name.split(".")[0],
+        name_of(path),
         indicator_matrix(baskets, items),
         test_fraction=test_fraction,
         split_seed=split_seed,

@@ -8,17 +8,17 @@ from dpgen.data.users import Users
 PEAKED, NEAR = "peaked", "near the prior"
 
 
-def load_synthetic_users(*, n_categories: int = 100, n_users: int = 200, users_seed: int = 0) -> Users:
+def load_synthetic_users(*, n_categories: int = 100, n_users: int = 200, data_seed: int = 0) -> Users:
     r"""Users in the two regimes that decide which sampler is better, and the public prior, all drawn by a public seed.
 
     The prior is `random_prior`. Half of the users are `PEAKED`: :math:`P = (p, \frac{1-p}{n-1}, \ldots)` with p on a
     grid from 1/n to 1 (Zamanlooy et al. 2025, section 5.2). The other half is `NEAR` the prior: :math:`P_j \propto q_j
     e^{z_j}` with normal z of std 0.3. The two groups carry these names.
 
-    Args:
+    Arguments:
         n_categories: n >= 2.
         n_users: u >= 2.
-        users_seed: public seed; synthetic users have nothing to hide.
+        data_seed: public seed; synthetic users have nothing to hide.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -30,7 +30,7 @@ def load_synthetic_users(*, n_categories: int = 100, n_users: int = 200, users_s
     for name, value in (("n_categories", n_categories), ("n_users", n_users)):
         if value < 2:
             raise ValueError(f"{name} is {value}: it must be >= 2")
-    generator = torch.Generator().manual_seed(users_seed)
+    generator = torch.Generator().manual_seed(data_seed)
     prior = random_prior(n_categories, generator)
     peaks = torch.linspace(1 / n_categories, 1, n_users - n_users // 2, dtype=torch.float64)
     tilts = 0.3 * torch.randn(n_users // 2, n_categories, generator=generator, dtype=torch.float64)

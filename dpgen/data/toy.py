@@ -7,14 +7,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from dpgen.data.points import Points, PublicScaling
+
 Reading = Literal["variance", "std"]
+_GAUSSIAN_REACH = 4.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixture:
     r"""Mixture of isotropic Gaussians, $p(x) = \sum_j w_j N(x; \mu_j, v_j I)$, in float64.
 
-    Args:
+    Arguments:
         means: $\mu$, shape (k, d).
         variances: $v$, shape (k,), > 0.
         weights: $w$, shape (k,), >= 0 with sum 1; None: equal.
@@ -108,7 +111,7 @@ def gaussian_ring(modes: int = 8, *, radius: float = 4.0, variance: float = 0.5)
 def mixture_1d(reading: Reading = "variance") -> GaussianMixture:
     """(N(0.3, .01) + N(0.5, .1) + N(0.7, .1)) / 3 of Husain et al. 2018, section 5.
 
-    Args:
+    Arguments:
         reading: what the second argument means; the papers do not say.
     """
     if reading not in ("variance", "std"):
@@ -132,3 +135,93 @@ def random_gaussians(
     generator = torch.Generator().manual_seed(seed)
     means = low + (high - low) * torch.rand(k, d, generator=generator, dtype=torch.float64)
     return GaussianMixture(means, torch.full((k,), variance))
+
+
+def load_ring(
+    *,
+    n_points: int = 10_000,
+    n_test: int = 2_000,
+    modes: int = 8,
+    radius: float = 4.0,
+    variance: float = 0.5,
+    data_seed: int = 0,
+) -> Points:
+    """Gaussians on a circle (Husain et al. 2018, section 5), the default that needs no file; bounds are 6 stds around.
+
+    Arguments:
+        n_points: private points to draw.
+        n_test: points for evaluation.
+        modes: number of Gaussians.
+        radius: of the circle.
+        variance: of every coordinate of a Gaussian.
+        data_seed: of the draw.
+
+    Example:
+        >>> load_ring(n_points=100)
+        Points('ring': 100 private and 2000 test points in 2 dimensions, in a public box)
+    """
+    return synthetic_points("ring", gaussian_ring(modes, radius=radius, variance=variance), n_points, n_test, data_seed)
+
+
+def load_mixture_1d(
+    *, n_points: int = 10_000, n_test: int = 2_000, reading: Reading = "variance", data_seed: int = 0
+) -> Points:
+    """The three Gaussians on a line of Husain et al. 2018, section 5, in either reading of N(m, s).
+
+    Arguments:
+        n_points: private points to draw.
+        n_test: points for evaluation.
+        reading: whether s is the variance or the standard deviation.
+        data_seed: of the draw.
+    """
+    return synthetic_points(f"mixture_1d ({reading})", mixture_1d(reading), n_points, n_test, data_seed)
+
+
+def load_random_gaussians(
+    *,
+    n_points: int = 10_000,
+    n_test: int = 2_000,
+    k: int = 5,
+    d: int = 1,
+    variance: float = 0.01,
+    low: float = 0.0,
+    high: float = 1.0,
+    data_seed: int = 0,
+) -> Points:
+    """k Gaussians with means uniform in [low, high]^d (Husain et al. 2018, section 5).
+
+    Arguments:
+        n_points: private points to draw.
+        n_test: points for evaluation.
+        k: number of Gaussians.
+        d: dimension.
+        variance: of every coordinate of a Gaussian.
+        low: least coordinate of a mean.
+        high: largest coordinate of a mean.
+        data_seed: of the means and of the draw.
+    """
+    target = random_gaussians(k, d=d, variance=variance, low=low, high=high, seed=data_seed)
+    return synthetic_points(f"{k} random Gaussians", target, n_points, n_test, data_seed)
+
+
+def synthetic_points(name: str, target: GaussianMixture, n: int, n_test: int, seed: int) -> Points:
+    """Points of a known target with the standard Gaussian as public scaling.
+
+    The bounds hold 6 standard deviations of the target and 4 of the standard Gaussian.
+
+    Raises:
+        ValueError: n below 10 or n_test below 1.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x, test_x = target.sample(n, generator=generator), target.sample(n_test, generator=generator)
+    bounds = target.box()
+    bounds = torch.stack([bounds[:, 0].clamp_max(-_GAUSSIAN_REACH), bounds[:, 1].clamp_min(_GAUSSIAN_REACH)], dim=1)
+    return Points(
+        name=name,
+        x=x.clamp(bounds[:, 0], bounds[:, 1]),
+        test_x=test_x.clamp(bounds[:, 0], bounds[:, 1]),
+        bounds=bounds,
+        target=target,
+        scaling=PublicScaling.standard(target.d),
+        notes=("the points are synthetic and their bounds come from the known target",),
+    )

@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from dpgen.data.event_table import EventColumns, count_events, read_events
+from dpgen.data.event_files import EventColumns, count_events, read_events
 from dpgen.data.public_prior import PriorName, aligned_prior, chosen_prior, prior_from_file, public_average
+from dpgen.data.table_files import existing_file, name_of
 from dpgen.data.users import PRIVATE, UNIFORM, Users, natural_order
 
 
@@ -34,7 +35,7 @@ def load_events(
     ``public_path`` (same columns as ``path``; of the same group with ``only_group``). It is never computed from ``path``:
     ``prior=private`` asks the system to measure it there with noise, and to charge for it.
 
-    Args:
+    Arguments:
         path: private events.
         user: column of the user's id, read as text.
         category: column of the category.
@@ -60,7 +61,7 @@ def load_events(
         source=prior_path or public_path or "",
         categories=None if categories_path is None else read_categories(categories_path),
     )
-    users = users_from_events(Path(path).name.split(".")[0], read_events(path, columns), known, source=path)
+    users = users_from_events(name_of(path), read_events(path, columns), known, source=path)
     return users if only_group is None else users.of_group(only_group)
 
 
@@ -107,7 +108,7 @@ def users_from_events(
 ) -> Users:
     """`Users` from a table of `event_frame` and what is known about them.
 
-    Args:
+    Arguments:
         name: what the data are called in reports.
         events: private events.
         known: categories and prior.
@@ -141,10 +142,8 @@ def read_categories(path: str) -> tuple[str, ...]:
     Raises:
         ValueError: if the file is missing or not UTF-8 text, or names fewer than two categories or one twice.
     """
-    if not Path(path).is_file():
-        raise ValueError(f"categories_path is {path!r}: there is no such file")
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = existing_file(path, option="categories_path").read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
     names = tuple(line.strip() for line in lines if line.strip())

@@ -27,7 +27,7 @@ class Users:
     Private is each user's whole row; the names of users and categories, the groups and the prior are public. The
     representation shows sizes only.
 
-    Args:
+    Arguments:
         name: what the data are called in reports.
         counts: float64 >= 0 with a positive sum in every row, shape (u, n), n >= 2: events, clicks, sums of ratings.
         user_names: u different names.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.densities import Quadrature
-from dpgen.report import _figure, _save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ def densities_figure(
 ) -> Path:
     """Log densities (m,) at the nodes of a rule, by name: one set of axes in 1-D, a panel each in 2-D.
 
-    Args:
+    Arguments:
         densities: in the order to be shown.
         rule: where they were evaluated.
         path: file to write.
@@ -45,7 +45,7 @@ def densities_figure(
     if len(rule.bounds) == 1:
         return _curves(densities, rule, path, points, title)
     rows, columns = math.ceil(len(densities) / per_row), min(len(densities), per_row)
-    figure = _figure(1.9 * columns, 2.1 * rows + (0.3 if title else 0.0))
+    figure = new_figure(1.9 * columns, 2.1 * rows + (0.3 if title else 0.0))
     if title:
         figure.suptitle(title, fontsize=8)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -57,7 +57,7 @@ def densities_figure(
     if points is not None:
         last = panels[len(densities) - 1]
         last.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=6, color="tab:red", linewidths=0)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def show_density(axes: "Axes", log_density: Tensor, rule: Quadrature) -> None:
@@ -69,7 +69,7 @@ def show_density(axes: "Axes", log_density: Tensor, rule: Quadrature) -> None:
 
 
 def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, points: Tensor | None, title: str) -> Path:
-    figure = _figure(6.0, 3.8)
+    figure = new_figure(6.0, 3.8)
     axes = figure.add_subplot()
     axes.set_title(title, fontsize=8)
     nodes, shown = rule.axes[0], torch.zeros(rule.per_axis, dtype=torch.bool)
@@ -81,7 +81,7 @@ def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, point
         axes.plot(points[:, 0].numpy(), torch.zeros(len(points)).numpy(), "|", color="tab:red", markersize=12, label="draws")
     axes.set(xlim=(float(nodes[shown].min()), float(nodes[shown].max())), ylim=(0, None), ylabel="density")
     axes.legend(frameon=False, fontsize=7)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def lines_figure(
@@ -96,7 +96,9 @@ def lines_figure(
     """
     if not panels:
         raise ValueError("panels is empty: there is nothing to show")
-    figure = _figure(3.6 * len(panels), 3.2)
+    from matplotlib.ticker import LogLocator
+
+    figure = new_figure(3.6 * len(panels), 3.2)
     for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items()):
         for name, (x, mean, std) in lines.items():
             finite = [i for i, value in enumerate(mean) if math.isfinite(value)]
@@ -105,5 +107,8 @@ def lines_figure(
             low, high = ([mean[i] + sign * std[i] for i in finite] for sign in (-1, 1))
             axes.fill_between(along, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
         axes.set(title=title, xlabel=xlabel, xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
         axes.legend(frameon=False, fontsize=6)
-    return _save(figure, path)
+    return save_figure(figure, path)

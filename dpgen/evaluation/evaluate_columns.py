@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.data.columns import Columns
-from dpgen.data.ordered_mixtures import OrderedMixture
+from dpgen.data.columns import Columns, KnownLaw
 from dpgen.evaluation.evaluation import Evaluation
+from dpgen.evaluation.scores import Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
-from dpgen.report import Score
 from dpgen.systems.ordered.distribution import OrderedDistribution, PiecewiseCDF
 
 Integers = npt.NDArray[np.int64]
@@ -33,7 +32,7 @@ def empirical_below(values: Integers, positions: Integers) -> Reals:
     return np.searchsorted(values, positions) / len(values)
 
 
-def kolmogorov_error(released: PiecewiseCDF, values: Integers, truth: OrderedMixture | None = None) -> float:
+def kolmogorov_error(released: PiecewiseCDF, values: Integers, truth: KnownLaw | None = None) -> float:
     r"""Largest :math:`|F(p) - G(p)|` over integer positions, G the truth, or the empirical CDF of sorted values (n,).
 
     Looked for at the knots, at an even grid, and at (at most a million of) the records and the positions after them.
@@ -47,7 +46,7 @@ def kolmogorov_error(released: PiecewiseCDF, values: Integers, truth: OrderedMix
     return float(np.abs(released.below(positions) - target).max())
 
 
-def empirical_error(values: Integers, truth: OrderedMixture, N: int) -> float:
+def empirical_error(values: Integers, truth: KnownLaw, N: int) -> float:
     """The same for the empirical CDF of sorted values against the truth: what no privacy costs."""
     ends = np.concatenate(
         [
@@ -58,7 +57,7 @@ def empirical_error(values: Integers, truth: OrderedMixture, N: int) -> float:
     return float(np.abs(ends).max())
 
 
-def total_variation(released: PiecewiseCDF, truth: OrderedMixture, *, cells: int = 2**16) -> float:
+def total_variation(released: PiecewiseCDF, truth: KnownLaw, *, cells: int = 2**16) -> float:
     """Total variation distance of the masses of equal cells; finer structure is not seen."""
     edges = _even(released.size, cells)
     return float(0.5 * np.abs(np.diff(released.below(edges)) - np.diff(truth.below(edges, released.size))).sum())
@@ -96,7 +95,7 @@ def evaluate_columns(release: OrderedDistribution, data: Columns, *, seed: int) 
     )
 
 
-def _column_scores(name: str, cdf: PiecewiseCDF, values: Integers, truth: OrderedMixture | None) -> list[Score]:
+def _column_scores(name: str, cdf: PiecewiseCDF, values: Integers, truth: KnownLaw | None) -> list[Score]:
     uniform = PiecewiseCDF(np.array([0, cdf.size]), np.array([0.0, 1.0]))
     goal = "the truth" if truth is not None else "the private records"
     real = None if truth is None else empirical_error(values, truth, cdf.size)

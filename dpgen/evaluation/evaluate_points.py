@@ -12,6 +12,7 @@ from torch import Tensor
 from dpgen.data.points import Points
 from dpgen.evaluation.density_figures import densities_figure
 from dpgen.evaluation.evaluation import Evaluation
+from dpgen.evaluation.scores import Score
 from dpgen.files import write_atomically
 from dpgen.metrics.densities import (
     Quadrature,
@@ -21,7 +22,6 @@ from dpgen.metrics.densities import (
     optimal_mollification,
 )
 from dpgen.release import Draws, PublicModel, Release
-from dpgen.report import Score
 from dpgen.statement import PrivacyStatement, rounded_up
 
 NOT_COVERED = (
@@ -47,12 +47,12 @@ def privacy_model(statement: PrivacyStatement) -> str:
     Example:
         >>> from dpgen.privacy.ledger import Budget, Ledger
         >>> privacy_model(PrivacyStatement.from_ledger(Ledger(Budget(1.0, 0.0), unit="one record")))
-        'central eps 0, one record, add-remove'
+        'central epsilon 0, one record, add-remove'
     """
     epsilon = rounded_up(statement.epsilon)
     if "whole data set" in statement.unit:
-        return f"integral eps {epsilon} for {sum(m['count'] for m in statement.mechanisms)} draws"
-    return f"central eps {epsilon}, {statement.unit}, {statement.relation.replace('_', '-')}"
+        return f"integral epsilon {epsilon} for {sum(m['count'] for m in statement.mechanisms)} draws"
+    return f"central epsilon {epsilon}, {statement.unit}, {statement.relation.replace('_', '-')}"
 
 
 def evaluate_points(release: Release, points: Points, *, seed: int) -> Evaluation:

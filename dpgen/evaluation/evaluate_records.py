@@ -7,6 +7,8 @@ from torch import Tensor
 
 from dpgen.data import Records
 from dpgen.evaluation.evaluation import Evaluation
+from dpgen.evaluation.record_figures import samples_figure
+from dpgen.evaluation.scores import Score
 from dpgen.metrics import (
     chance_level,
     classifier_two_sample_test,
@@ -18,7 +20,6 @@ from dpgen.metrics import (
     train_on_synthetic_accuracy,
 )
 from dpgen.release import RecordModel
-from dpgen.report import Score, samples_figure
 from dpgen.samples import RecordSamples
 
 MOST_SYNTHETIC = 60_000

@@ -11,9 +11,10 @@ from torch import Tensor
 from dpgen.data.users import Users, normalised
 from dpgen.divergences import f_divergence
 from dpgen.evaluation.evaluation import Evaluation
+from dpgen.evaluation.scores import Score, markdown_table
+from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.release import Draws
-from dpgen.report import Score, _figure, _save
 from dpgen.statement import rounded_up
 from dpgen.systems.finite.local_draws import SAMPLERS
 from dpgen.systems.finite.sampler import FiniteSampler
@@ -61,12 +62,12 @@ def evaluate_users(release: Draws, users: Users, *, seed: int) -> Evaluation:
     distances = {name: distances_of(sampler, users) for name, sampler in samplers.items()}
     table, groups = sampler_table(samplers, distances), group_table(distances, users)
     files: dict[str, Any] = {
-        "samplers.csv": lambda path: _write_csv(table, path),
+        "samplers.csv": lambda path: write_atomically(path, table.to_csv(index=False)),
         "samplers.png": lambda path: samplers_figure(distances, mechanism, path),
         "USERS.md": lambda path: write_atomically(path, users_markdown(release, users, table, groups)),
     }
     if groups is not None:
-        files["groups.csv"] = lambda path: _write_csv(groups, path)
+        files["groups.csv"] = lambda path: write_atomically(path, groups.to_csv(index=False))
         files["groups.png"] = lambda path: groups_figure(groups, list(users.group_names), path)
     return Evaluation(scores=_scores(mechanism, distances, release, users, seed), pictures=files)
 
@@ -160,14 +161,14 @@ def users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: pd
         f"{users.u} users, {users.n} categories, prior: {users.prior_origin}. Total variation of P (what a user holds) and Q "
         "(what the user's draw follows), in [0, 1], lower is better. These figures look at private distributions.",
         "",
-        *_markdown(table),
+        markdown_table(list(table.columns), table.to_numpy().tolist()),
         "",
     ]
     if users.skipped:
         count = _counted(users.skipped, "user")
         lines += [f"{count} without events, or with too few, left out: this number is private.", ""]
     if groups is not None:
-        lines += ["## Groups", "", *_markdown(groups), ""]
+        lines += ["## Groups", "", markdown_table(list(groups.columns), groups.to_numpy().tolist()), ""]
     return "\n".join([*lines, *_composition(release)])
 
 
@@ -209,22 +210,9 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _markdown(table: pd.DataFrame) -> list[str]:
-    rows = [[_cell(value) for value in row] for row in table.to_numpy()]
-    return [f"| {' | '.join(cells)} |" for cells in [list(table.columns), ["---"] * table.shape[1], *rows]]
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", r"\|")
-
-
-def _write_csv(table: pd.DataFrame, path: Path) -> None:
-    write_atomically(path, table.to_csv(index=False))
-
-
 def samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, path: Path) -> Path:
     """Share of the users below each total variation, and the boxes of the same figures, a sampler each."""
-    figure = _figure(9.0, 3.6)
+    figure = new_figure(9.0, 3.6)
     curves, boxes = figure.subplots(1, 2)
     for name, values in distances.items():
         ordered = values.sort().values.numpy()
@@ -236,13 +224,13 @@ def samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, path
     boxes.set_yticks(range(1, len(distances) + 1), labels=list(distances), fontsize=7)
     boxes.invert_yaxis()
     boxes.set(xlabel="total variation (whiskers: best and worst user)")
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def groups_figure(groups: pd.DataFrame, names: Sequence[str], path: Path) -> Path:
     """Mean (bars) and worst user (dots) of each group, a sampler each."""
     shown, samplers = list(names)[:MOST_GROUPS], list(dict.fromkeys(groups["sampler"]))
-    figure = _figure(max(5.0, 0.9 * len(shown) + 2), 3.6)
+    figure = new_figure(max(5.0, 0.9 * len(shown) + 2), 3.6)
     axes: Axes = figure.add_subplot()
     width = 0.8 / len(samplers)
     for i, sampler in enumerate(samplers):
@@ -253,4 +241,4 @@ def groups_figure(groups: pd.DataFrame, names: Sequence[str], path: Path) -> Pat
     axes.set_xticks(range(len(shown)), labels=shown, rotation=30 if len(shown) > 4 else 0, fontsize=7)
     axes.set(ylabel="total variation: mean (bar), worst user (dot)", ylim=(0, 1.02))
     axes.legend(frameon=False, fontsize=7)
-    return _save(figure, path)
+    return save_figure(figure, path)

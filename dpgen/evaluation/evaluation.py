@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dpgen.evaluation.scores import Score, metrics_json, metrics_markdown
 from dpgen.files import write_atomically
-from dpgen.report import Score, metrics_json, metrics_markdown
 
 Writer = Callable[[Path], object]
 
@@ -14,7 +14,7 @@ Writer = Callable[[Path], object]
 class Evaluation:
     """How good a release is.
 
-    Args:
+    Arguments:
         scores: figures of merit; some may look at private data, which the evaluator's `NOT_COVERED` says.
         released: files that the guarantee covers, by name.
         pictures: files that it does not cover, by name.

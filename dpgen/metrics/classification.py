@@ -35,7 +35,7 @@ def train_on_synthetic_accuracy(
     Given synthetic records it is the usual utility measure of a release; given real ones, its reference. The result
     depends on ``seed`` only, and the global random state is left as it was.
 
-    Args:
+    Arguments:
         train_x: training records, shape (n, d), finite values.
         train_y: their classes, integers >= 0, shape (n,).
         test_x: test records, shape (n_test, d).

@@ -14,7 +14,7 @@ def clustering_accuracy(labels: Tensor, clusters: Tensor) -> float:
     ACC = max_u |{i : labels_i = u(clusters_i)}| / n over injective u (Acs et al. 2017, section IV), found by the
     Hungarian algorithm on the contingency table. With more clusters than classes the surplus clusters count as wrong.
 
-    Args:
+    Arguments:
         labels: classes, int64 >= 0, shape (n,).
         clusters: assignments, int64 >= 0, shape (n,).
 

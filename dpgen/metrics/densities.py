@@ -14,7 +14,7 @@ _BISECTIONS = 200
 class Quadrature:
     """Midpoint rule on a box: exact far below 1e-6 for smooth densities whose scale is above the spacing.
 
-    Args:
+    Arguments:
         bounds: box, shape (d, 2) with d of 1 or 2.
         per_axis: nodes on each axis, at least 2.
 
@@ -72,7 +72,7 @@ class Quadrature:
 def negative_log_likelihood(log_p: Tensor, log_q: Tensor, rule: Quadrature) -> float:
     r"""$-\int p \log q$ in nats (Husain et al. 2018, section 5); infinite where q is 0 on more than 1e-6 of P.
 
-    Args:
+    Arguments:
         log_p: log density of the target at the nodes (m,).
         log_q: log density of the model at the nodes (m,); both are taken as they are: normalise them first.
         rule: where they were evaluated.
@@ -106,7 +106,7 @@ def mode_coverage(log_p: Tensor, log_q: Tensor, rule: Quadrature, *, level: floa
 def dense_threshold(log_q: Tensor, log_mass: Tensor, *, level: float = 0.95) -> float:
     r"""log t for the largest t with $Q(q \ge t) \ge$ level.
 
-    Args:
+    Arguments:
         log_q: log density at nodes (m,).
         log_mass: log mass that Q has at each node (m,), up to a constant; for equal cells log_q itself.
         level: in (0, 1).
@@ -132,7 +132,7 @@ def optimal_mollification(log_p: Tensor, log_q0: Tensor, rule: Quadrature, *, lo
 
     Lagrange: where no bound holds, p/q is constant. C is found by bisection, so that q integrates to 1.
 
-    Args:
+    Arguments:
         log_p: log density of the target at the nodes (m,).
         log_q0: log density of the public reference at the nodes (m,), normalised.
         rule: where both were evaluated.

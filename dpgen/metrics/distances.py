@@ -18,7 +18,7 @@ _ROUNDING = 1e-6
 def distribution_divergence(p: Tensor, q: Tensor, divergence: Divergence = "tv") -> Tensor:
     r"""$D_f(P \| Q) = \sum_j Q_j f(P_j / Q_j)$ of distributions, which may be infinite.
 
-    Args:
+    Arguments:
         p: distributions (n,) or (b, n); rows must be >= 0 and sum to 1 within 1e-6.
         q: the same, broadcast against p.
         divergence: "tv", "kl", "reverse_kl", "chi2", "hellinger" (squared), "js" (nats), or a convex f with f(1) = 0.
@@ -60,7 +60,7 @@ def kolmogorov_distance(real: Tensor, synthetic: Tensor) -> float:
 def kolmogorov_distance_to(x: Tensor, cdf: CDF) -> float:
     r"""$\sup_t |F_n(t) - F(t)|$ of the empirical distribution function of a sample and a continuous one.
 
-    Args:
+    Arguments:
         x: sample (n,).
         cdf: continuous distribution function F on float64 tensors (n,).
 

@@ -31,7 +31,7 @@ def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
     The two papers use k = 3 and k = 5. Distances are Euclidean: give features where pixels mean little. Squares that differ
     by less than 1e-12 of the squared norms (of real samples about their mean) count as equal, so that ties are inside.
 
-    Args:
+    Arguments:
         real: samples or features, (n, d), n > k.
         synthetic: the same, (m, d), m > k.
         k: neighbours, at least 1.

@@ -24,7 +24,7 @@ class FrechetResult(NamedTuple):
 def gaussian_frechet_distance(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor]) -> float:
     r"""Squared Wasserstein-2 distance of Gaussians, $|\mu - \nu|^2 + \mathrm{tr}(S + T - 2 (S^{1/2} T S^{1/2})^{1/2})$.
 
-    Args:
+    Arguments:
         real: mean (k,) and covariance (k, k), symmetric and positive semidefinite, which may be singular.
         synthetic: the same of the other.
 
@@ -52,7 +52,7 @@ def frechet_distance(real: Tensor, synthetic: Tensor, features: ImageFeatures | 
 
     It shrinks with more samples: compare distances from equal numbers only.
 
-    Args:
+    Arguments:
         real: samples (n, d), n >= 2.
         synthetic: samples (m, d), m >= 2.
         features: such as `PCAFeatures`, `LeNetFeatures`, `InceptionFeatures`; None: the samples themselves.

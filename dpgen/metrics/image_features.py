@@ -28,7 +28,7 @@ class ImageFeatures(ABC):
 class PCAFeatures(ImageFeatures):
     """Coordinates on the first k principal components of public records.
 
-    Args:
+    Arguments:
         x: public records, such as the test part, (n, d), n >= 2.
         k: components, in [1, min(n - 1, d)].
         origin: what the records are, for the description.
@@ -60,7 +60,7 @@ class PCAFeatures(ImageFeatures):
 class LeNetFeatures(ImageFeatures):
     """The last hidden layer (128 units) of the small convolutional classifier, trained on public records.
 
-    Args:
+    Arguments:
         x: public records, such as the test part, (n, height * width).
         y: their classes (n,).
         image_shape: (height, width), both at least 4.
@@ -96,7 +96,7 @@ class InceptionFeatures(ImageFeatures):
 
     Published FID figures use another port of the network's weights: they are near these distances, not equal.
 
-    Args:
+    Arguments:
         image_shape: (height, width) of grey images.
         white: value of a white pixel: 1 for bits, 255 for grey values.
         weights: file of torchvision's weights; by default `INCEPTION_WEIGHTS` in torch's hub folder.

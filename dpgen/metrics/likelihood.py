@@ -14,7 +14,7 @@ from dpgen.metrics.sample_pair import SamplePair
 def mean_negative_log_likelihood(log_prob: Tensor) -> float:
     r"""$-\frac1n \sum_i \log q(x_i)$ in nats, infinite where the model excludes a record.
 
-    Args:
+    Arguments:
         log_prob: log density or log probability of n records under the model, (n,).
 
     Raises:
@@ -32,7 +32,7 @@ def sampled_mode_coverage(log_real: Tensor, log_synthetic: Tensor, *, level: flo
 
     The estimate from samples of `mode_coverage`, where no quadrature is possible.
 
-    Args:
+    Arguments:
         log_real: the model's log density at real records, (n,); -inf where it excludes them.
         log_synthetic: the model's log density at samples of its own, (m,).
         level: in (0, 1).

@@ -17,7 +17,7 @@ def marginal_errors(real: Tensor, synthetic: Tensor, k: int = 2, *, n_sets: int 
 
     Their mean is the average variation distance of Zhang et al. (2014), section 6.1.
 
-    Args:
+    Arguments:
         real: categories as integers >= 0, (n, d).
         synthetic: the same, (m, d).
         k: columns of a marginal, in [1, d].
@@ -68,7 +68,7 @@ def correlation_errors(real: Tensor, synthetic: Tensor) -> Tensor:
     A column that is constant in the real data correlates with nothing, and its pairs are left out. A column that is
     constant in the synthetic data alone has correlation 0 there.
 
-    Args:
+    Arguments:
         real: numbers or bits, (n, d).
         synthetic: the same, (m, d).
 

@@ -24,7 +24,7 @@ def random_queries(
     A query of class i = 1..classes has a length uniform in [1, floor(i * max_length / classes)] and that many distinct
     items, uniform over the d items.
 
-    Args:
+    Arguments:
         d: number of items.
         max_length: largest number of items of a record, max |x|_1, in [1, d].
         generator: public randomness.
@@ -100,7 +100,7 @@ def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any
     query of more than a few items is answered 0 by any data, so that the errors say nothing (`conjunctions` are where
     "all" is informative).
 
-    Args:
+    Arguments:
         x: records, uint8 in {0, 1}, shape (n, d).
         queries: item indices of each query, int64 in [0, d).
         predicate: "any" or "all".
@@ -141,7 +141,7 @@ def relative_errors(
 ) -> Tensor:
     """Relative error of each query, |Q(synthetic) - Q(real)| / max(Q(real), sanity), all as shares of their records.
 
-    Args:
+    Arguments:
         real: reference records, shape (n, d).
         synthetic: released records, shape (m, d); m may differ from n.
         queries: item indices of each query.

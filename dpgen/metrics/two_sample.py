@@ -13,7 +13,7 @@ from dpgen.metrics.sample_pair import SamplePair
 class TwoSampleTest(NamedTuple):
     """Outcome of a classifier two-sample test.
 
-    Args:
+    Arguments:
         accuracy: share of the tested records that the classifier assigns to the right sample.
         chance: accuracy without any difference between the samples; exactly 1/2, for both have as many tested records.
         p_value: probability of this accuracy or a higher one if both samples come from one distribution.
@@ -41,7 +41,7 @@ def classifier_two_sample_test(
     exact (Fisher's test of the answers against the truth), for records of one distribution can change places. A record
     that is in both samples, or twice in one, counts as evidence: copies of training records are what it also finds.
 
-    Args:
+    Arguments:
         real: records, (n, d), n >= 4.
         synthetic: records, (m, d), m >= 4.
         kind: of classifier, see `train_on_synthetic_accuracy`; trees see interactions of features, "logistic" none.

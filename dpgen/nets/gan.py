@@ -1,6 +1,6 @@
 """Critics and generators of adversarial networks: the critic sees private records, the generator never does."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any, Literal
@@ -8,13 +8,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import leaky_relu, softplus
+from torch.nn.functional import avg_pool2d, interpolate, leaky_relu, softplus
 
 from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape
 from dpgen.nets.generic import GenericBank
 
 Loss = Literal["nonsaturating", "wgan"]
 SLOPE = 0.2
+_GAIN = 2.0**0.5
+_SHARPNESS = 2.0
 
 
 def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
@@ -26,27 +28,68 @@ def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
     return signed if loss == "wgan" else softplus(signed)
 
 
+def sameness(x: Tensor, z: Tensor) -> Tensor:
+    r"""How alike records x (2m, d) are for noises z (2m, latent): mean of :math:`|z_i - z_{i+m}| / |x_i - x_{i+m}|`, i < m.
+
+    A generator that ignores its noise, one picture per class, makes it large. Distances are mean absolute differences.
+
+    Source: Mao et al. 2019, equation 2, turned over as in their published code.
+    """
+    m = len(x) // 2
+    apart, drawn = ((v[:m] - v[m : 2 * m]).abs().mean(1) for v in (x, z))
+    return (drawn / (apart + 1e-3)).mean()
+
+
+def paired(labels: Tensor | None) -> Tensor | None:
+    """Labels (n,) whose second half is the first again, so that `sameness` compares records of one label."""
+    if labels is None or len(labels) < 2:
+        return labels
+    half = labels[: len(labels) // 2]
+    return torch.cat([half, half, labels[2 * len(half) :]])
+
+
 class CriticBank(ModelBank):
-    r"""One critic :math:`D: R^d \to R` with `depth` hidden layers, its gradients per record in factored form.
+    r"""One critic :math:`D(x, y) = v_y \cdot \phi(x) + b_y` with `depth` hidden layers, gradients per record in factored form.
+
+    The label selects one of the last layer's outputs: as 10 of 794 inputs it would hardly be seen.
 
     Arguments:
-        d: columns of a record, appended one-hot label included.
+        d: columns of a record, label not counted.
+        categories: number of labels, 0 without; a record's one-hot label follows its columns.
         hidden: units per hidden layer.
         depth: hidden layers.
         loss: "nonsaturating" or "wgan".
+        image_shape: (height, width) of images, needed with `pool`.
+        pool: the critic sees the means of pool x pool pixels, and has as many fewer parameters that noise is added to.
+
+    Source: Miyato and Koyama 2018 (labels by projection).
     """
 
-    def __init__(self, d: int, *, hidden: int = 256, depth: int = 2, loss: Loss = "nonsaturating") -> None:
-        if min(d, hidden, depth) < 1:
-            raise ValueError(f"d, hidden and depth must be at least 1, got {d}, {hidden} and {depth}")
-        self.d, self.hidden, self.depth, self.loss = d, hidden, depth, loss
+    def __init__(
+        self,
+        d: int,
+        *,
+        categories: int = 0,
+        hidden: int = 256,
+        depth: int = 2,
+        loss: Loss = "nonsaturating",
+        image_shape: tuple[int, int] | None = None,
+        pool: int = 1,
+    ) -> None:
+        if min(d, hidden, depth, pool) < 1:
+            raise ValueError(f"d, hidden, depth and pool must be at least 1, got {d}, {hidden}, {depth} and {pool}")
+        if pool > 1:
+            _require_blocks(image_shape, d, pool, name="pool")
+        self.d, self.categories, self.hidden, self.depth, self.loss = d, categories, hidden, depth, loss
+        self.image_shape, self.pool = image_shape, pool
         shapes: dict[str, tuple[int, ...]] = {}
-        for i, (a, b) in enumerate(pairwise([d, *[hidden] * depth, 1])):
+        for i, (a, b) in enumerate(pairwise([d // pool**2, *[hidden] * depth, max(categories, 1)])):
             shapes |= {f"{i}.weight": (b, a), f"{i}.bias": (b,)}
         super().__init__(1, shapes)
 
     def architecture(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("d", "hidden", "depth", "loss")}
+        names = ("d", "categories", "hidden", "depth", "loss", "image_shape", "pool")
+        return {name: getattr(self, name) for name in names}
 
     def initialize(self, generator: torch.Generator) -> None:
         """Standard normal weights (the maps divide by the square root of their fan-in), zero biases."""
@@ -64,24 +107,42 @@ class CriticBank(ModelBank):
 
     def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
         tape = Tape(self, bounds)
-        for i in range(self.depth + 1):
-            x = leaky_relu(x, SLOPE) if i else x
-            x = tape.affine(str(i), x * x.shape[1] ** -0.5)
-        return tape.gradients(critic_loss(x[:, 0], real=real, loss=self.loss))
+        return tape.gradients(critic_loss(self._scores(x, tape.affine), real=real, loss=self.loss))
 
     def score(self, x: Tensor) -> Tensor:
-        """D(x), (m,), differentiable by x (m, d)."""
+        """D(x), (m,), differentiable by x (m, d + categories)."""
+
+        def affine(name: str, a: Tensor) -> Tensor:
+            return nn.functional.linear(a, self.part(f"{name}.weight")[0], self.part(f"{name}.bias")[0])
+
+        return self._scores(x, affine)
+
+    def _scores(self, x: Tensor, affine: Callable[[str, Tensor], Tensor]) -> Tensor:
+        x, code = x[:, : self.d], x[:, self.d :]
+        if self.pool > 1:
+            assert self.image_shape is not None
+            x = avg_pool2d(x.unflatten(1, (1, *self.image_shape)), self.pool).flatten(1) * self.pool**0.5
         for i in range(self.depth + 1):
-            x = leaky_relu(x, SLOPE) if i else x
-            x = nn.functional.linear(x * x.shape[1] ** -0.5, self.part(f"{i}.weight")[0], self.part(f"{i}.bias")[0])
-        return x[:, 0]
+            x = _GAIN * leaky_relu(x, SLOPE) if i else x
+            x = affine(str(i), x * x.shape[1] ** -0.5)
+        return _of_label(x, code)
 
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         raise ValueError("a critic makes no samples: ask the generator")
 
 
+def _of_label(outputs: Tensor, code: Tensor) -> Tensor:
+    """The output (b,) of `outputs` (b, max(categories, 1)) that the one-hot label `code` (b, categories) selects."""
+    return (outputs * code).sum(1) if code.shape[1] else outputs[:, 0]
+
+
+def _require_blocks(image_shape: tuple[int, int] | None, d: int, side: int, *, name: str) -> None:
+    if image_shape is None or prod(image_shape) != d or any(length % side for length in image_shape):
+        raise ValueError(f"{name} is {side}: it needs images of {d} pixels with sides divisible by it, got {image_shape}")
+
+
 class ConvCritic(nn.Module):
-    """Two strided convolutions on the pixels, with the one-hot label, if any, as constant planes."""
+    """Two strided convolutions on the pixels and one output per label, of which a record's own counts."""
 
     latent = 1
 
@@ -89,19 +150,16 @@ class ConvCritic(nn.Module):
         super().__init__()
         self.image_shape, self.categories, self.kind = image_shape, categories, loss
         height, breadth = ((side + 3) // 4 for side in image_shape)
-        self.first = nn.Conv2d(1 + categories, width, 5, stride=2, padding=2)
+        self.first = nn.Conv2d(1, width, 5, stride=2, padding=2)
         self.second = nn.Conv2d(width, 2 * width, 5, stride=2, padding=2)
-        self.last = nn.Linear(2 * width * height * breadth, 1)
+        self.last = nn.Linear(2 * width * height * breadth, max(categories, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """D(x), (b,), of x (b, height * width + categories)."""
         pixels = prod(self.image_shape)
         planes = x[:, :pixels].unflatten(1, (1, *self.image_shape))
-        if self.categories:
-            labels = x[:, pixels:, None, None].expand(-1, -1, *self.image_shape)
-            planes = torch.cat([planes, labels], 1)
         hidden = leaky_relu(self.second(leaky_relu(self.first(planes), SLOPE)), SLOPE)
-        return self.last(hidden.flatten(1))[:, 0]
+        return _of_label(self.last(hidden.flatten(1)), x[:, pixels:])
 
     def loss(self, x: Tensor, z: Tensor) -> Tensor:
         """Loss of private records."""
@@ -136,8 +194,11 @@ class Generator(nn.Module):
         categories: number of labels, 0 without.
         hidden: units per hidden layer (mlp), or channels times 8 (cnn).
         depth: hidden layers (mlp).
-        image_shape: (height, width), both divisible by 4: two transposed convolutions in place of the hidden layers.
+        image_shape: (height, width): with `coarse` 1, both divisible by 4, two transposed convolutions in place of the
+            hidden layers.
         output: "sigmoid" or "identity".
+        coarse: above 1, the hidden layers make an image (mlp) whose sides are this much shorter, which is interpolated:
+            smooth strokes need not be learned.
     """
 
     def __init__(
@@ -150,20 +211,24 @@ class Generator(nn.Module):
         depth: int = 2,
         image_shape: tuple[int, int] | None = None,
         output: Literal["sigmoid", "identity"] = "sigmoid",
+        coarse: int = 1,
     ) -> None:
         super().__init__()
-        if min(d, latent, hidden, depth) < 1 or categories < 0:
-            raise ValueError(f"d, latent, hidden, depth must be at least 1, got {d}, {latent}, {hidden}, {depth}")
+        if min(d, latent, hidden, depth, coarse) < 1 or categories < 0:
+            sizes = f"{d}, {latent}, {hidden}, {depth} and {coarse}"
+            raise ValueError(f"d, latent, hidden, depth and coarse must be at least 1, got {sizes}")
+        if coarse > 1:
+            _require_blocks(image_shape, d, coarse, name="coarse")
         self.d, self.latent, self.categories, self.hidden, self.depth = d, latent, categories, hidden, depth
-        self.image_shape, self.output = image_shape, output
-        self.layers = self._convolutions(image_shape) if image_shape is not None else self._mlp()
+        self.image_shape, self.output, self.coarse = image_shape, output, coarse
+        self.layers = self._mlp() if image_shape is None or coarse > 1 else self._convolutions(image_shape)
 
     def _mlp(self) -> nn.Sequential:
         widths = [self.latent + self.categories, *[self.hidden] * self.depth]
         layers: list[nn.Module] = []
         for a, b in pairwise(widths):
             layers += [nn.Linear(a, b), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(widths[-1], self.d))
+        return nn.Sequential(*layers, nn.Linear(widths[-1], self.d // self.coarse**2))
 
     def _convolutions(self, image_shape: tuple[int, int]) -> nn.Sequential:
         if prod(image_shape) != self.d or any(side % 4 for side in image_shape):
@@ -181,11 +246,14 @@ class Generator(nn.Module):
 
     def architecture(self) -> dict[str, Any]:
         """Keyword arguments that rebuild this generator."""
-        names = ("d", "latent", "categories", "hidden", "depth", "image_shape", "output")
+        names = ("d", "latent", "categories", "hidden", "depth", "image_shape", "output", "coarse")
         return {name: getattr(self, name) for name in names}
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Every parameter from public randomness: weights uniform within +-sqrt(3 / fan-in), zero biases."""
+        """Every parameter from public randomness: weights uniform within +-sqrt(3 / fan-in), zero biases.
+
+        Weights of the one-hot label are sqrt(latent) times as large: it shall count as much as all the noise together.
+        """
         for name, value in self.named_parameters():
             if name.endswith("weight"):
                 fan_in = value[0].numel() if value.ndim == 2 else value.shape[0] * value[0, 0].numel() // 4
@@ -193,6 +261,8 @@ class Generator(nn.Module):
                 value.copy_((2 * draws - 1) * (3 / fan_in) ** 0.5)
             else:
                 value.zero_()
+        first = next(layer for layer in self.layers if isinstance(layer, nn.Linear))
+        first.weight[:, self.latent :] *= self.latent**0.5
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """Records (m, d), followed by the one-hot labels (m, categories) if there are any."""
@@ -204,6 +274,11 @@ class Generator(nn.Module):
 
     def _record(self, z: Tensor) -> Tensor:
         x: Tensor = self.layers(z)
+        if self.coarse > 1:
+            assert self.image_shape is not None
+            height, width = (side // self.coarse for side in self.image_shape)
+            fine = interpolate(x.view(-1, 1, height, width), size=self.image_shape, mode="bilinear")
+            x = _SHARPNESS * fine.flatten(1)
         return x.sigmoid() if self.output == "sigmoid" else x
 
 

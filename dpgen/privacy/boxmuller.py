@@ -110,7 +110,7 @@ def add_block_normals(
 def add_normal(stream: Keystream, values: Reals, *, noise_std: float, grid: float) -> bool:
     r"""Add $N(0, \sigma^2)$ to every value and round the sum to multiples of the grid, in place.
 
-    Args:
+    Arguments:
         stream: key stream of this draw.
         values: `(n,)`, contiguous, float32 or float64.
         noise_std: in data units; rounded up where the type of the values cannot hold it.

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dpgen.privacy.discrete import Words
 from dpgen.privacy.noise import SecureSource
 
 Weights = npt.NDArray[np.float64]
@@ -92,9 +93,9 @@ def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fractio
     return low
 
 
-def uniform_words(source: SecureSource, count: int) -> tuple[npt.NDArray[np.uint64], Tensor]:
+def uniform_words(source: SecureSource, count: int) -> tuple[Words, Tensor]:
     """The first 64 digits of `count` uniform reals, and the same as doubles, each at most $2^{-53}$ below the real."""
-    words = np.frombuffer(source.random_bytes(8 * count), np.uint64)
+    words = source.words(count)
     return words, torch.from_numpy((words >> np.uint64(11)) * 2.0**-53)
 
 

@@ -166,7 +166,7 @@ def zcdp_alphas(rho: float, orders: np.ndarray) -> np.ndarray:
 def mixed_delta(parts: Parts, epsilon: float, gaussian_delta: Callable[[float], float]) -> float:
     """Delta of pure and Gaussian pieces together: the Gaussians' hockey stick averaged over the pure losses.
 
-    Args:
+    Arguments:
         gaussian_delta: hockey stick of the Gaussian pieces at any real epsilon; must never be below the truth.
     """
     found = parts.losses()

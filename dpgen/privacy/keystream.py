@@ -55,7 +55,7 @@ class Keystream:
     Forward secrecy: whoever reads the memory later finds no key that produced earlier noise. Not for sharing
     between threads; every draw builds its own.
 
-    Args:
+    Arguments:
         fresh_key: returns a new 32-byte key at each call.
 
     Example:

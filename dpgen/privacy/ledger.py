@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
+from dpgen.privacy.limits import require_positive, require_whole
 from dpgen.privacy.parallel import Loads, Mechanism, Relation, rdp_bound, worst
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.epsilon, int | float) and 0 < self.epsilon < math.inf):
-            raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number > 0")
+        require_positive("epsilon", self.epsilon)
         if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
             raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
 
@@ -152,7 +152,7 @@ class Ledger:
             self._declare(mechanism)
             self._charged.append(self._charged[-1])
         else:
-            mechanism, count = self._declared[line["charge"]], _count(line["count"])
+            mechanism, count = self._declared[line["charge"]], require_whole("count", line["count"])
             self._book(mechanism, count)
             self._charged.append(self._charged[-1] + count)
 
@@ -214,7 +214,7 @@ class Ledger:
             ValueError: a bad count, note or event.
         """
         if count.__class__ is not int or count < 1:
-            count = _count(count)
+            count = require_whole("count", count)
         mechanism = self._find(event, note, group)
         try:
             self._ask_and_record(mechanism, count)
@@ -379,12 +379,6 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _count(count: Any) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(f"count is {count!r}; it must be a whole number >= 1")
-    return count
 
 
 def _largest(fits: Callable[[int], bool], *, exact: bool = False, most: int = 10**9) -> int:

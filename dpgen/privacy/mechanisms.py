@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpgen.privacy.limits import require_positive, require_whole
+
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from torch import Tensor
@@ -21,18 +23,6 @@ if TYPE_CHECKING:
 
 class UnsupportedEvent(ValueError):
     """An event that this accountant cannot bound."""
-
-
-def _positive(name: str, value: float) -> float:
-    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value!r}; it must be a finite number > 0")
-    return float(value)
-
-
-def _whole(name: str, value: int, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number >= {least}")
-    return int(value)
 
 
 def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
@@ -46,8 +36,8 @@ def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
     """
     from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 
-    event = GaussianDpEvent(_positive("noise_multiplier", noise_multiplier))
-    return event if _whole("count", count) == 1 else SelfComposedDpEvent(event, int(count))
+    event = GaussianDpEvent(require_positive("noise_multiplier", noise_multiplier))
+    return event if require_whole("count", count) == 1 else SelfComposedDpEvent(event, int(count))
 
 
 def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> DpEvent:
@@ -66,7 +56,7 @@ def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> 
 
     if not 0 < sampling_rate <= 1:
         raise ValueError(f"sampling_rate is {sampling_rate!r}; it must lie in (0, 1]")
-    event = GaussianDpEvent(_positive("noise_multiplier", noise_multiplier))
+    event = GaussianDpEvent(require_positive("noise_multiplier", noise_multiplier))
     return event if sampling_rate == 1 else PoissonSampledDpEvent(float(sampling_rate), event)
 
 
@@ -86,7 +76,7 @@ def effective_multiplier(*noise_multipliers: float) -> float:
         raise ValueError("noise_multipliers is empty; give at least one")
     precision = 0.0
     for value in noise_multipliers:
-        precision += 0.0 if value == math.inf else _positive("noise_multiplier", value) ** -2
+        precision += 0.0 if value == math.inf else require_positive("noise_multiplier", value) ** -2
     return math.inf if precision == 0 else precision**-0.5
 
 
@@ -105,8 +95,8 @@ class GaussianMechanism:
     sensitivity: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("noise_multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
+        require_positive("noise_multiplier", self.noise_multiplier)
+        require_positive("sensitivity", self.sensitivity)
 
     @property
     def noise_std(self) -> float:
@@ -150,7 +140,7 @@ def walk(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
     import dp_accounting as dpa
 
     if isinstance(event, dpa.SelfComposedDpEvent):
-        yield from walk(event.event, count * _whole("count", event.count, least=0))
+        yield from walk(event.event, count * require_whole("count", event.count, 0))
     elif isinstance(event, dpa.ComposedDpEvent):
         for part in event.events:
             yield from walk(part, count)

@@ -188,7 +188,7 @@ def general_moments_epsilon(
     = sigma_sgd = 0.7`, q = 0.0017, 11,780 steps, delta 1e-5 it states 7.22 where no guarantee below 8.53 holds. The
     guarantee dpgen uses is `effective_multiplier`.
 
-    Args:
+    Arguments:
         sigma_norm: noise multiplier of DPNorm's histogram, None when there is none.
         sigma_kmeans: of the sums (and of the counts unless `sigma_count` is given), None without k-means.
 

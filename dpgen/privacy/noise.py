@@ -83,6 +83,17 @@ class SecureSource:
         """Return `count` uniform bytes."""
         return self._stream().words(_size((count,)), np.uint8).tobytes()
 
+    def words(self, *shape: int, bits: int = 64) -> discrete.Words:
+        """Draw uint64 whole numbers, uniform in [0, 2^bits).
+
+        Raises:
+            ValueError: bits outside [1, 64].
+        """
+        if not 1 <= bits <= 64:
+            raise ValueError(f"bits is {bits!r}; it must be in [1, 64]")
+        words = np.frombuffer(self.random_bytes(8 * _size(shape)), np.uint64)
+        return (words >> np.uint64(64 - bits)).reshape(shape)
+
     def uniform(self, *shape: int) -> Tensor:
         """Draw float64 uniforms strictly inside (0, 1): $(w + 1/2) 2^{-52}$ with 52 random bits w."""
         words = self._stream().words(_size(shape), np.uint64)
@@ -127,7 +138,7 @@ class SecureSource:
         Draw, addition and rounding are one pass over contiguous CPU memory; elsewhere the noise is drawn on the CPU
         and copied.
 
-        Args:
+        Arguments:
             values: any shape, float32 or float64; overwritten.
             noise_std: in the units of the values, in [1e-20, 1e20].
 
@@ -202,7 +213,7 @@ class SecureSource:
 class PublicRandomness:
     """Seeded randomness for what is public: initial weights, features, splits. Mechanisms refuse it.
 
-    Args:
+    Arguments:
         seed: any integer; streams of different seeds and names are independent.
 
     Example:

@@ -17,10 +17,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from dpgen.privacy.discrete import Integers
 from dpgen.privacy.noise import SecureSource, require_secure
 
 Sizes = npt.NDArray[np.uint64]
-Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 LogWeight = Callable[[int, int], Fraction | None]
 

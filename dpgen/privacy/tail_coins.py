@@ -3,9 +3,8 @@
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-Words = npt.NDArray[np.uint64]
+from dpgen.privacy.discrete import Words
 
 COIN_BITS = 128
 _GUARD_BITS = 64

@@ -25,6 +25,7 @@ DELTA, K, ROUNDS = 1e-5, 10, 20
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0)
 PAPER_BOUND = "standard, C = sqrt(m), as the paper"
 TIGHT_BOUND = "standard, C = .36 sqrt(m)"
+REPAIRED = f"{TIGHT_BOUND}, repaired"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ METHODS: dict[str, Method] = {
     "kernel, d = 200, repaired": Method(200, repair=True),
     PAPER_BOUND: Method(None),
     TIGHT_BOUND: Method(None, bound=10 / 28),
-    f"{TIGHT_BOUND}, repaired": Method(None, bound=10 / 28, repair=True),
+    REPAIRED: Method(None, bound=10 / 28, repair=True),
 }
 """As published unless it says otherwise; C is 28 and 10 on images of 28 x 28 pixels."""
 
@@ -110,7 +111,9 @@ def clustering_figure(table: pd.DataFrame, path: Path) -> Path:
         line = means.loc[name]
         style = "-" if method.features else "--"
         axes.plot(line.index, line.to_numpy(), style, marker="o", markersize=3, label=name)
-    axes.set(xscale="log", xlabel=f"eps (delta {DELTA:g}, {ROUNDS} rounds)", ylabel="clustering accuracy", ylim=(0, None))
+    seeds = table["seed"].nunique()
+    axes.set(xscale="log", xlabel=f"eps (delta {DELTA:g}, {ROUNDS} rounds)", ylim=(0, None))
+    axes.set_ylabel("clustering accuracy" + (f", mean of {seeds} runs" if seeds > 1 else ", one run"))
     axes.set_xticks(sorted(table["epsilon"].unique()))
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter("{x:g}")
@@ -119,17 +122,18 @@ def clustering_figure(table: pd.DataFrame, path: Path) -> Path:
 
 
 def clustering_verdict(table: pd.DataFrame) -> str:
-    """The best kernel method beside the paper's baseline, and beside the baseline with a bound that fits."""
+    """The best kernel method beside the paper's baseline, and beside the baseline with a bound that fits, as is or repaired."""
     means = table.groupby(["method", "epsilon"])["accuracy"].mean().unstack("method")
     kernels = means[[name for name, method in METHODS.items() if method.features and not method.repair]]
     cells = [
         f"{epsilon:g}: {kernels.loc[epsilon].max():.2f} ({kernels.loc[epsilon].idxmax()}) against "
-        f"{means.loc[epsilon, PAPER_BOUND]:.2f} as the paper and {means.loc[epsilon, TIGHT_BOUND]:.2f} with C = .36 sqrt(m)"
+        f"{means.loc[epsilon, PAPER_BOUND]:.2f} as the paper and {means.loc[epsilon, TIGHT_BOUND]:.2f} with C = .36 sqrt(m), "
+        f"{means.loc[epsilon, REPAIRED]:.2f} with that and repaired centres"
         for epsilon in means.index
     ]
     return (
         "figure4: kernel k-means against standard DP k-means, by eps - "
         + "; ".join(cells)
         + ". C = sqrt(m), which cuts nothing, makes the baseline's noise 2.8 times larger than a bound of typical length "
-        "does: part of the paper's gap is this bound."
+        "does: part of the paper's gap is this bound. Repair costs nothing, and the paper has it for neither side."
     )

@@ -18,10 +18,11 @@ from dpgen.data.sets import load_sets
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.queries import independent_marginals, query_errors
 from dpgen.privacy.noise import PublicRandomness
+from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.release import RecordModel
-from dpgen.reproduce.quiet import quiet_runtime, quiet_training
 from dpgen.runtime import Runtime
 from dpgen.systems import dpgm
+from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian import ProductMixture
 from dpgen.systems.registry import SYSTEMS
 from dpgen.systems.warm_start import charge_prior, pretrain, with_prior
@@ -77,7 +78,7 @@ def set_data(data_root: Path | None, *, seed: int, n_users: int = 20_000) -> Ite
     for name, file in FILES.items():
         if data_root is not None and (data_root / file).is_file():
             yield replace(load_sets(path=str(data_root / file), top_items=TOWERS), name=name)
-    yield load_call_detail(n_users=n_users, users_seed=seed)
+    yield load_call_detail(n_users=n_users, data_seed=seed)
 
 
 def compare(
@@ -152,9 +153,8 @@ def _warm(records: Records, epsilon: float, effort: Effort, runtime: Runtime) ->
     """One network per cluster that begins at the marginals of a Gaussian release, whose cost is part of epsilon."""
     start = _gaussian(records, _START_SHARE * epsilon, effort, runtime)
     assert isinstance(start, ProductMixture)
-    system = SYSTEMS["dpgm"]
-    config = system.config(clusters="none", hidden=effort.hidden, lr=0.005, **FIXED)
-    plan = system.plan(epsilon=epsilon, delta=DELTA, sampling_rate=_rate(records), steps=effort.steps)
+    config = DPGMConfig(clusters="none", hidden=effort.hidden, lr=0.005, **FIXED)
+    plan = DPGMPlan(epsilon=epsilon, delta=DELTA, sampling_rate=_rate(records), steps=effort.steps)
     plan = with_prior(plan, config, start)
     ledger = plan.open_ledger()
     charge_prior(plan, ledger, start)
@@ -203,6 +203,8 @@ FITS: dict[str, Fit] = {
 
 def queries_figure(table: pd.DataFrame, path: Path) -> Path:
     """Mean relative error against epsilon, a panel for each kind of query of one data set, on a log scale."""
+    from matplotlib.ticker import LogLocator
+
     kinds = list(dict.fromkeys(table["query"]))
     figure = new_figure(12.0, 5.6)
     panels = figure.subplots(2, 4, sharex=True).flatten()
@@ -219,6 +221,10 @@ def queries_figure(table: pd.DataFrame, path: Path) -> Path:
         axes.set_xticks(sorted(rows.loc[rows["epsilon"] < math.inf, "epsilon"].unique()))
         axes.set_xticks([], minor=True)
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_formatter("")
+        axes.tick_params(axis="y", labelsize=6)
     for axes in panels[len(kinds) :]:
         axes.set_axis_off()
     for axes in panels[4:]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from tqdm.auto import tqdm
 
-from dpgen.data.column_files import load_cms, load_higgs
+from dpgen.data.momenta import load_cms, load_higgs
 from dpgen.data.ordered_mixtures import OrderedMixture, reference_mixture
 from dpgen.evaluation.evaluate_columns import empirical_error, kolmogorov_error
 from dpgen.figures import new_figure, save_figure

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dpgen.data.point_loaders import synthetic_points
 from dpgen.data.points import Points
-from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, random_gaussians
+from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, random_gaussians, synthetic_points
 from dpgen.evaluation.density_figures import densities_figure, lines_figure
 from dpgen.files import write_atomically
 from dpgen.metrics.densities import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
+from dpgen.quiet import quiet_training
 from dpgen.reproduce.husain_samples import (
     DELTA,
     GAN_EPSILONS,
@@ -30,13 +30,13 @@ from dpgen.reproduce.husain_samples import (
     kernel_log_density,
     modes_found,
     samples_sheet,
+    valley,
 )
-from dpgen.reproduce.quiet import quiet_training
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous import bernstein, grid_response, interval_laplace
 from dpgen.systems.continuous.box import Box, mollified
 from dpgen.systems.continuous.cells import Lattice
-from dpgen.systems.continuous.draw_plan import DrawPlan, RecordPlan
+from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.continuous.laws import Law, evaluated
 from dpgen.systems.continuous.mbde_fit import train
 from dpgen.systems.continuous.mbde_options import MBDEConfig
@@ -68,12 +68,16 @@ NOT_THE_SAME = (
     "protects the whole data set: rows of different privacy are not at the same price"
 )
 
+MEASURES = {"nll": "negative log-likelihood, nats", "coverage": "mode coverage (uniform: 1)"}
+"""What is drawn against epsilon; a density that is spread over everything covers all modes."""
+
 SHOWN = ("Bernstein", "MBDE", "SIR", "SIR, uniform Q0")
 """Methods whose densities are drawn."""
 
 _ALPHA = 0.05
 _REACH = 9.0
 _DRAWN = (0.25, 1.0, 5.0)
+_SHADES = "every panel has shades of its own"
 
 Row = dict[str, Any]
 Curve = tuple[list[float], list[float], list[float]]
@@ -120,13 +124,14 @@ def reproduce_husain(out: Path, *, data_root: Path | None = None, quick: bool = 
     The papers print neither radius nor covariance of the ring (4 and 0.5 I here), nor which reading N(m, s) has (both
     here), nor how the Gaussians of the plane are placed (5 with means in [-4, 4]^2 and covariance 0.5 I here).
 
-    results.csv has a row for each method and budget: negative log-likelihood, mode coverage, modes (`modes_found`) and
-    whether its density is exact. A generator has samples only: its density is `kernel_log_density`.
+    results.csv has a row for each method and budget: negative log-likelihood, mode coverage, `modes_found`, the `valley`
+    between them and whether its density is exact. A generator has samples only: its density is `kernel_log_density`.
 
-    Args:
+    Arguments:
         out: directory of the pictures and the table.
         data_root: not needed.
-        quick: a version of seconds, to see that it works. In full it takes about a quarter of an hour.
+        quick: a version of seconds, to see that it works. In full it takes about half an hour on one core, most
+            of it the 40 random targets on the line; results.csv grows part by part.
         seed: of samples and training; the noise of Bernstein mechanism and DPGAN is secure and not repeatable.
 
     Returns:
@@ -135,7 +140,7 @@ def reproduce_husain(out: Path, *, data_root: Path | None = None, quick: bool = 
     scale = QUICK if quick else Scale()
     steps = len(scale.domains) * len(scale.epsilons) + scale.repeats * (len(scale.modes) + 1) * len(scale.random_epsilons)
     steps += len(GANS) * len(scale.gan_epsilons) * scale.gan_repeats
-    with quiet_training(), tqdm(total=steps, desc="husain") as bar:
+    with quiet_training(), tqdm(total=steps, desc=f"husain{'' if quick else ' (half an hour)'}") as bar:
         rows: list[Row] = []
         for part in (_fixed_domains, _random_line, _random_plane):
             rows += part(out, scale, seed, bar)
@@ -149,11 +154,12 @@ def _summary(table: pd.DataFrame) -> str:
     lines = ["negative log-likelihood in nats at eps = 1 (DPGAN: of a kernel estimate)"]
     lines += [f"{domain:<22} {method:<18} {nll:8.3f}  ({privacy})" for (domain, method, privacy), nll in at_one.items()]
     ring = table[(table["domain"] == "ring") & table["method"].isin([*SHOWN, *GANS, SAMPLES])]
-    lines += [f"ring: modes found of {ring['m'].max()}, mode coverage, negative log-likelihood"]
+    lines += [f"ring: modes found of {ring['m'].max()}, density between them / at them, coverage, negative log-likelihood"]
     for (method, epsilon), part in ring.groupby(["method", "epsilon"], sort=False):
-        modes, name = sorted(part["modes"]), f"{method}, eps {epsilon:g}"
+        modes, name = sorted(part["modes_found"]), f"{method}, eps {epsilon:g}"
         found = f"{modes[0]}" if modes[0] == modes[-1] else f"{modes[0]} to {modes[-1]}"
-        figures = f"{found:<6} {part['coverage'].mean():.2f} {part['nll'].mean():8.3f}"
+        valley_shown = f"{part['valley'].mean():.2f}" if modes[0] else "-"  # between what modes, else
+        figures = f"{found:<6} {valley_shown:>4} {part['coverage'].mean():5.2f} {part['nll'].mean():8.3f}"
         lines.append(f"  {name:<26} {figures}  ({part['privacy'].iloc[0]})")
     return "\n".join([*lines, NOT_THE_SAME])
 
@@ -204,7 +210,7 @@ class Problem:
         return found | {"Bernstein": self._bernstein(epsilon)}
 
     def rows(self, figure: str, densities: dict[str, Tensor], epsilon: float, **more: Any) -> list[Row]:
-        """Likelihood, coverage and number of modes of each density."""
+        """Likelihood, coverage, number of modes of each density, and the valley between them."""
         return [
             {
                 "figure": figure,
@@ -215,18 +221,20 @@ class Problem:
                 "privacy": PRIVACY[method],
                 "nll": negative_log_likelihood(self.log_p, log_q, self.rule),
                 "coverage": mode_coverage(self.log_p, log_q, self.rule),
-                "modes": modes_found(log_q, self.target, self.rule),
+                "modes_found": modes_found(log_q, self.target, self.rule),
+                "valley": valley(log_q, self.target, self.rule),
                 "density": "exact",
             }
             for method, log_q in densities.items()
         ]
 
     def sample_row(self, method: str, x: Tensor, epsilon: float, repeat: int) -> Row:
-        """The same of samples (n, 2): modes by counting, the rest by a kernel estimate."""
+        """The same of samples (n, 2): modes and the valley between them by counting, the rest by a kernel estimate."""
         log_q, width = kernel_log_density(x, self.log_p, self.rule)
         [row] = self.rows("1", {method: log_q}, epsilon, m=self.target.k, repeat=repeat)
-        counted = modes_found(histogram(x, self.rule), self.target, self.rule)
-        return {**row, "modes": counted, "density": f"kernel estimate, width {width:g}"}
+        counts = histogram(x, self.rule)
+        counted = {measure.__name__: measure(counts, self.target, self.rule) for measure in (modes_found, valley)}
+        return {**row, **counted, "density": f"kernel estimate, width {width:g}"}
 
     def _trained(self, sampler: Any, epsilon: float, reference: Reference) -> Law:
         runtime = Runtime(progress_bar=False, accelerator="cpu", seed=self.seed)
@@ -234,7 +242,7 @@ class Problem:
         return train(self.points.x, reference, plan=DrawPlan(epsilon=epsilon), config=config, runtime=runtime)
 
     def _bernstein(self, epsilon: float) -> Tensor:
-        plan = RecordPlan(epsilon=epsilon)
+        plan = bernstein.BernsteinPlan(epsilon=epsilon)
         config = bernstein.BernsteinConfig(degree=400, bandwidth=0.01) if self.target.d == 1 else bernstein.BernsteinConfig()
         model = bernstein.fit(self.points, plan=plan, config=config, ledger=plan.open_ledger(), runtime=Runtime())
         return self.rule.normalised(model.log_prob(self.rule.nodes))
@@ -264,7 +272,7 @@ def _fixed_domains(out: Path, scale: Scale, seed: int, bar: Any) -> list[Row]:
         slug = name.replace(" ", "_").replace("(", "").replace(")", "")
         _strip(out / f"figure3_{slug}.png", problem, shown, scale.epsilons)
         own = [row for row in rows if row["domain"] == name]
-        panels = {measure: _lines(own, measure, PRIVACY) for measure in ("nll", "coverage")}
+        panels = {title: _lines(own, measure, PRIVACY) for measure, title in MEASURES.items()}
         lines_figure(panels, out / f"figure4_{slug}.png", xlabel="epsilon")
         if name == "ring":
             rows += _generators(out, problem, shown, seed, bar)
@@ -273,7 +281,7 @@ def _fixed_domains(out: Path, scale: Scale, seed: int, bar: Any) -> list[Row]:
 
 def _figure_1(out: Path, problem: Problem, densities: dict[str, Tensor]) -> None:
     shown = {"target": problem.log_p} | {f"{m}\n{PRIVACY[m]}"[:60]: densities[m] for m in SHOWN}
-    densities_figure(shown, problem.rule, out / "figure1_ring.png")
+    densities_figure(shown, problem.rule, out / "figure1_ring.png", title=f"eps 1; {_SHADES}")
 
 
 def _generators(out: Path, problem: Problem, shown: dict[tuple[str, float], Tensor], seed: int, bar: Any) -> list[Row]:
@@ -304,11 +312,13 @@ def _titled(method: str, epsilon: float) -> str:
 
 
 def _strip(path: Path, problem: Problem, shown: dict[tuple[str, float], Tensor], epsilons: tuple[float, ...]) -> None:
-    """A row of panels for each method in the plane; in one dimension the target and the densities of one method."""
+    """A row of panels for each method in the plane, the target first; in one dimension curves at eps 1 and the largest."""
     if problem.target.d == 2:
         methods = list(dict.fromkeys(method for method, _ in shown))
-        panels = {f"{m}, eps {e:g}": shown[m, e] for m in methods for e in epsilons}
-        densities_figure(panels, problem.rule, path, per_row=len(epsilons))
+        panels: dict[str, Tensor] = {}
+        for m in methods:
+            panels |= {f"target, beside {m}": problem.log_p} | {f"{m}, eps {e:g}": shown[m, e] for e in epsilons}
+        densities_figure(panels, problem.rule, path, per_row=len(epsilons) + 1, title=_SHADES)
         return
     panels = {"target": problem.log_p} | {f"{m}, eps {e:g}": q for (m, e), q in shown.items() if e in (1.0, epsilons[-1])}
     densities_figure(panels, problem.rule, path)
@@ -321,13 +331,15 @@ def _random_line(out: Path, scale: Scale, seed: int, bar: Any) -> list[Row]:
         for repeat in range(scale.repeats):
             problem = Problem("random 1-D", random_gaussians(m, seed=seed + 1000 * repeat + m), scale, seed + repeat)
             for epsilon in scale.random_epsilons:
+                bar.set_postfix_str(f"random 1-D, m = {m}, eps {epsilon:g}")
                 rows += problem.rows("7", problem.densities(epsilon), epsilon, m=m, repeat=repeat)
                 bar.update()
     for measure, figure in (("nll", 7), ("coverage", 6)):
         panels = {}
         for method in SHOWN:
             own = [{**row, "method": f"m = {row['m']}"} for row in rows if row["method"] == method]
-            panels[f"{method}: {measure}"] = _lines(own, measure, [f"m = {m}" for m in scale.modes])
+            title = f"{method} ({PRIVACY[method]}): {measure}"
+            panels[title] = _lines(own, measure, [f"m = {m}" for m in scale.modes])
         lines_figure(panels, out / f"figure{figure}_random_1d.png", xlabel="epsilon")
     return rows
 
@@ -340,13 +352,14 @@ def _random_plane(out: Path, scale: Scale, seed: int, bar: Any) -> list[Row]:
         problem = Problem("random 2-D", target, scale, seed + repeat)
         shown: dict[tuple[str, float], Tensor] = {}
         for epsilon in scale.random_epsilons:
+            bar.set_postfix_str(f"random 2-D, eps {epsilon:g}")
             densities = problem.densities(epsilon)
             rows += problem.rows("8", densities, epsilon, m=5, repeat=repeat)
             shown |= {(method, epsilon): densities[method] for method in SHOWN}
             bar.update()
         if repeat == 0:
             _strip(out / "figure8_random_2d.png", problem, shown, scale.random_epsilons)
-    panels = {measure: _lines(rows, measure, PRIVACY) for measure in ("nll", "coverage")}
+    panels = {title: _lines(rows, measure, PRIVACY) for measure, title in MEASURES.items()}
     lines_figure(panels, out / "figure8_random_2d_metrics.png", xlabel="epsilon")
     return rows
 

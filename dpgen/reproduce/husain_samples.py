@@ -13,7 +13,7 @@ from dpgen.data.points import Points
 from dpgen.data.toy import GaussianMixture
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.densities import Quadrature, negative_log_likelihood
-from dpgen.reproduce.quiet import quiet_runtime
+from dpgen.quiet import quiet_runtime
 from dpgen.systems.registry import SYSTEMS
 
 DELTA = 1e-5
@@ -55,6 +55,21 @@ def modes_found(log_q: Tensor, target: GaussianMixture, rule: Quadrature) -> int
         near = (rule.nodes - mean).square().sum(1) <= 4 * variance
         found += bool(rule.integral(log_q.exp() * near) >= 0.5 * rule.integral(log_p.exp() * near))
     return found
+
+
+def valley(log_q: Tensor, target: GaussianMixture, rule: Quadrature) -> float:
+    """Density half-way between neighbouring means of the target, in units of that at the means; nan where q is 0 there.
+
+    A blurred ring finds every mode and has 1 here: modes are apart only below it. Both densities are means over discs of
+    one standard deviation of the target.
+    """
+    distance = torch.cdist(target.means, target.means).fill_diagonal_(math.inf)
+    between = 0.5 * (target.means + target.means[distance.argmin(1)])
+    q, totals = log_q.exp(), []
+    for centres in (between, target.means):
+        near = torch.stack([(rule.nodes - c).square().sum(1) <= v for c, v in zip(centres, target.variances)])
+        totals.append(float((q * near).sum()))
+    return totals[0] / totals[1] if totals[1] else math.nan
 
 
 def histogram(x: Tensor, rule: Quadrature) -> Tensor:

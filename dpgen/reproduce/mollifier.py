@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
-from dpgen.report import _figure, _save
 from dpgen.systems.finite.mollifiers import mollifier_epsilon, mollifier_ranges, mollify_density
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def reproduce_mollifier(out: Path, *, data_root: Path | None = None, quick: bool
         for place, value in zip(x.tolist(), curve.tolist())
     ]
     write_atomically(out / "mollifier.csv", pd.DataFrame(rows).to_csv(index=False))
-    figure = _figure(9.0, 3.6)
+    figure = new_figure(9.0, 3.6)
     left, right = figure.subplots(1, 2)
     _draw_members(left, x, members)
     _draw_scaling(right, x)
-    _save(figure, out / "mollifier.png")
+    save_figure(figure, out / "mollifier.png")
     found = [f"eps {e:g}: largest log-ratio on the curves {measured(curves):.4f}" for e, curves in members.items()]
     return "\n".join([*found, f"picture and table in {out}"])
 

@@ -18,8 +18,8 @@ from dpgen.data.synthetic_users import peaked_users, random_prior
 from dpgen.data.user_events import Known, users_from_events
 from dpgen.data.users import Users, natural_order
 from dpgen.divergences import f_divergence
+from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
-from dpgen.report import _figure, _save
 from dpgen.systems.finite.local_draws import SAMPLERS
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _gain(table: pd.DataFrame) -> str:
 
 def sweep_figure(table: pd.DataFrame, label: str, path: Path) -> Path:
     """TV and KL against what was swept, bands of one standard error."""
-    figure = _figure(9.0, 3.6)
+    figure = new_figure(9.0, 3.6)
     panels = figure.subplots(1, 2)
     for axes, (divergence, title) in zip(panels, {"tv": "total variation", "kl": "KL(P || Q)"}.items()):
         for sampler, rows in table[table["divergence"] == divergence].groupby("sampler", sort=False):
@@ -211,20 +211,20 @@ def sweep_figure(table: pd.DataFrame, label: str, path: Path) -> Path:
             axes.fill_between(rows["value"], low, high, alpha=0.25, color=line.get_color(), linewidth=0)
         axes.set(xlabel=label, ylabel=f"{title} of P and Q")
     panels[0].legend(frameon=False, fontsize=7)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def worst_figure(table: pd.DataFrame, label: str, path: Path) -> Path:
     """The worst user of each group, one panel for each epsilon."""
     epsilons, groups = sorted(table["epsilon"].unique()), list(dict.fromkeys(table["group"]))
-    figure = _figure(max(6.0, 0.5 * len(groups) + 2), 2.4 * len(epsilons))
+    figure = new_figure(max(6.0, 0.5 * len(groups) + 2), 2.4 * len(epsilons))
     for axes, epsilon in zip(figure.subplots(len(epsilons), 1, sharex=True, squeeze=False)[:, 0], epsilons):
         _bars(axes, table[table["epsilon"] == epsilon], groups)
         axes.set(ylabel="largest TV", ylim=(0, 1.02), title=f"eps {epsilon:g}")
     axes.set(xlabel=label)
     axes.set_xticks(range(len(groups)), labels=groups, fontsize=7)
     axes.legend(frameon=False, fontsize=6, ncols=3)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _bars(axes: "Axes", table: pd.DataFrame, groups: list[str]) -> None:

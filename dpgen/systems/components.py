@@ -44,6 +44,11 @@ FITS: dict[str, Callable[..., RecordModel]] = {"vae": fit_networks, "rbm": fit_n
 """How each component of `DPGMConfig.component` is fitted."""
 
 
+def module(config: DPGMConfig) -> type[dpgm.DPGM] | None:
+    """What is trained by DP-SGD: nothing, where the component has a closed form."""
+    return None if config.component == "gaussian" else dpgm.DPGM
+
+
 def fit(records: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime) -> RecordModel:
     """Fit a mixture of the configured component and release it with its statement.
 

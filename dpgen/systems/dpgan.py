@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dpgen.callbacks import Previews, PrivacyAccountant
 from dpgen.nets.bank import ModelBank
-from dpgen.nets.gan import Generator, critic_loss, with_parameters
+from dpgen.nets.gan import Generator, critic_loss, paired, sameness, with_parameters
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness, SecureSource
@@ -101,8 +101,9 @@ class DPGAN(DPGM):
             categories=n_classes,
             hidden=gan.hidden,
             depth=gan.depth,
-            image_shape=image_shape if gan.network == "cnn" else None,
+            image_shape=image_shape if gan.network == "cnn" or gan.coarse > 1 else None,
             output="sigmoid" if bounded else "identity",
+            coarse=gan.coarse,
         )
         with torch.no_grad():
             self.generator.initialize(self._public.spawn("generator").generator)
@@ -117,9 +118,12 @@ class DPGAN(DPGM):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
         self._generator_optimizer = torch.optim.Adam(
-            self.generator.parameters(), lr=self.gan.generator_lr, betas=(0.5, 0.9), fused=True
+            self.generator.parameters(), lr=self.gan.generator_lr, betas=(self.gan.momentum, 0.999), fused=True
         )
-        return super().configure_optimizers()
+        optimizer = super().configure_optimizers()
+        for settings in optimizer.param_groups:
+            settings["betas"] = (self.gan.momentum, 0.999)
+        return optimizer
 
     def on_train_start(self) -> None:
         super().on_train_start()
@@ -148,7 +152,8 @@ class DPGAN(DPGM):
         if bound is not None:
             self.bank.theta.clamp_(-bound, bound)
         if self.global_step % self.gan.critic_steps == 0:
-            self._teach_generator()
+            for turn in range(self.gan.generator_steps):
+                self._teach_generator(turn)
 
     def _fake_sums(self) -> Tensor:
         """Clipped sums (1, p) of generated records, in units of the clip bound like those of real ones."""
@@ -160,16 +165,25 @@ class DPGAN(DPGM):
         return clipped_sums(gradients, coefficients, torch.empty_like(self.bank.theta))
 
     @torch.enable_grad()
-    def _teach_generator(self) -> None:
+    def _teach_generator(self, turn: int) -> None:
         """One step of the generator: it reads the critic's released parameters and public noise, and no record."""
-        score = self.bank.score(self.generator(*self.fakes(self.gan.fakes, "generator")))  # type: ignore[operator]
-        loss = critic_loss(score, real=True, loss=self.gan.loss).mean()
+        z, labels = self.fakes(self.gan.fakes, f"generator {turn}")
+        loss = self.generator_loss(self.generator(z, paired(labels)), z)
+        for settings in self._generator_optimizer.param_groups:
+            settings["lr"] = self.gan.generator_lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
         parameters = list(self.generator.parameters())
         for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
             parameter.grad = gradient
         self._generator_optimizer.step()
         for name, value in self.generator.named_parameters():
             self._average[name].lerp_(value.detach(), 1.0 - self.gan.average)
+
+    def generator_loss(self, x: Tensor, z: Tensor) -> Tensor:
+        """Loss of the generator on its records x (m, d + categories), of `paired` labels, made of z (m, latent)."""
+        score = self.bank.score(x)  # type: ignore[operator]
+        loss = critic_loss(score, real=True, loss=self.gan.loss).mean()
+        weight = self.gan.diversity
+        return loss + weight * sameness(x[:, : self.generator.d], z) if weight else loss
 
     @torch.no_grad()
     def preview(self, per_cluster: int = 8) -> Tensor:
@@ -260,7 +274,7 @@ def _fit_points(data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, led
         location=data.location,
         scale=data.scale,
         bounds=data.bounds,
-        columns=data.columns or tuple(f"x{i}" for i in range(len(data.scale))),
+        columns=data.columns,
         statement=statement,
     )
 

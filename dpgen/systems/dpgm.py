@@ -21,6 +21,7 @@ from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
 from dpgen.systems.budget import GENERAL_MOMENTS, general_moments
 from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.kmeans import DPKMeans
@@ -30,12 +31,12 @@ from dpgen.systems.private_data import PrivateRecords
 from dpgen.systems.private_sums import PrivateSums
 
 ASSUMPTIONS = (
-    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
-    "options, network sizes, rates and the number of steps were chosen without looking at the private records",
-    "noise and sampling masks come from AES-256-CTR under keys of the operating system; an adversary sees what is "
-    "released, not memory, run time or the number of records in a draw",
-    "sums are floating point: noisy values are rounded to a grid, which removes the known attack on the low bits but "
-    "is no proof; integer noise is exact to 2^-128 in total variation, which delta leaves out",
+    ONE_RECORD,
+    CHOSEN_BLIND,
+    SECURE_NOISE,
+    "so do sampling masks, and nobody sees the number of records in a draw",
+    ROUNDED_FLOATS,
+    EXACT_INTEGERS,
 )
 """What the statement of a DPGM run rests on."""
 

@@ -1,19 +1,20 @@
 """The public choices of a DPGM run: what it may spend (the only numbers that reach the ledger), and the model."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import Field, dataclass, field, fields, replace
 from math import ceil
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.calibration import calibrate_noise
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
 from dpgen.systems.gaussian.gaussian_options import GaussianOptions
 from dpgen.systems.kmeans_plan import KMeansPlan
+from dpgen.systems.network_options import NetworkOptions
+from dpgen.systems.plan import Plan
 
 if TYPE_CHECKING:  # imported where they are made: planning needs neither torch nor Lightning
     from dpgen.callbacks import Clipping
@@ -21,9 +22,20 @@ if TYPE_CHECKING:  # imported where they are made: planning needs neither torch 
 
 DEFAULT_EPSILON = 3.0
 
+_OF_GAUSSIANS = ("epsilon", "delta", "relation", "public_n")
+
+
+def _require_defaults(options: object, ignored: "Iterable[Field[Any]]", component: str) -> None:
+    """Refuse options that the component ignores."""
+    users = "'vae' or 'rbm'" if component == "gaussian" else "'gaussian'"
+    for option in ignored:
+        value = getattr(options, option.name)
+        if value != option.default:
+            raise ValueError(f"{option.name} is {value}, which only component {users} uses; component is {component!r}")
+
 
 @dataclass(frozen=True, kw_only=True)
-class DPGMPlan:
+class DPGMPlan(Plan):
     r"""Public, data-independent numbers of a run; noise multipliers are std / add-remove sensitivity.
 
     Give `epsilon` and the noise follows (`calibrated`); or give the sigmas and the ledger reports epsilon. A step of
@@ -42,8 +54,7 @@ class DPGMPlan:
         sigma_count: noise on cluster sizes; None: from `partition_share`.
         sigma_sum: noise on sums of unit-norm features; None: from `partition_share`.
         partition_share: share of epsilon that clustering alone would use, in (0, 1).
-        prior_multiplier: noise multiplier of the one Gaussian that an earlier release of the same records cost, which the
-            budget covers too; a warm start sets it.
+        public_n: number of records, if it is declared public; used by component="gaussian" only, and None: a noisy number.
 
     Source: Acs et al. 2017, Algorithm 1, with the corrected joint schedule.
     """
@@ -59,15 +70,14 @@ class DPGMPlan:
     sigma_count: float | None = None
     sigma_sum: float | None = None
     partition_share: float = 0.1
-    prior_multiplier: float | None = None
+    public_n: int | None = None
+    gaussian: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.epsilon is None and self.sigma_sgd is None:
             object.__setattr__(self, "epsilon", DEFAULT_EPSILON)
-        Budget(self.epsilon if self.epsilon is not None else 1.0, self.delta)
-        if not self.delta:
-            raise ValueError("delta is 0; it must lie in (0, 1): Gaussian noise has no guarantee at delta 0")
-        for name in ("sigma_sgd", "sigma_norm", "sigma_count", "sigma_sum", "prior_multiplier"):
+        super().__post_init__()
+        for name in ("sigma_sgd", "sigma_norm", "sigma_count", "sigma_sum"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be positive and finite, got {value}")
@@ -75,25 +85,27 @@ class DPGMPlan:
             raise ValueError(f"sampling_rate must be in (0, 1], got {self.sampling_rate}")
         if min(self.steps, self.kmeans_rounds) < 1:
             raise ValueError(f"steps and kmeans_rounds must be at least 1, got {self.steps} and {self.kmeans_rounds}")
+        if self.public_n is not None and self.public_n < 1:
+            raise ValueError(f"public_n must be at least 1, got {self.public_n}")
         if not 0 < self.partition_share < 1:
             raise ValueError(f"partition_share must be in (0, 1), got {self.partition_share}")
-        if self.relation not in ("add_remove", "replace_one"):
-            raise ValueError(f"relation must be one of 'add_remove', 'replace_one', got {self.relation!r}")
+
+    def require_use(self, config: object) -> None:
+        """Refuse numbers that the component ignores: those of training with Gaussians, `public_n` with networks.
+
+        Raises:
+            ValueError: naming the number, its value and the components that use it.
+        """
+        if not isinstance(config, DPGMConfig):
+            return
+        closed = config.component == "gaussian"
+        ignored = [f for f in fields(DPGMPlan) if (f.name not in _OF_GAUSSIANS if closed else f.name == "public_n")]
+        _require_defaults(self, ignored, config.component)
 
     @property
     def steps_per_epoch(self) -> int:
         """`ceil(1 / sampling_rate)`, as the paper counts."""
         return ceil(1 / self.sampling_rate - 1e-9)
-
-    @property
-    def budget(self) -> Budget | None:
-        """The budget that the ledger enforces; None: report only."""
-        return None if self.epsilon is None else Budget(self.epsilon, self.delta)
-
-    def open_ledger(self, path: Path | None = None) -> Ledger:
-        """A new ledger that enforces the budget, or only reports at `delta`; kept in the file `path` if given."""
-        delta = self.delta if self.budget is None else None
-        return Ledger(self.budget, delta=delta, relation=self.relation, path=path)
 
     def kmeans_plan(self) -> KMeansPlan:
         """Rounds and noise of k-means."""
@@ -116,6 +128,16 @@ class DPGMPlan:
         sigma = effective_multiplier(self.sigma_sgd, self.sigma_norm) if adaptive else self.sigma_sgd
         return subsampled_gaussian_event(self.sampling_rate if rate is None else rate, sigma)
 
+    @property
+    def before(self) -> tuple[DpEvent, ...]:
+        """What the budget covers beside the run itself."""
+        return ()
+
+    def started(self, start_multiplier: float) -> "StartedPlan":
+        """The plan of a run that begins at a released model, which cost one Gaussian of this noise multiplier."""
+        values = {field.name: getattr(self, field.name) for field in fields(DPGMPlan)}
+        return StartedPlan(**values, start_multiplier=start_multiplier)
+
     def event(self, *, kmeans: bool, adaptive: bool, parts: int = 1) -> DpEvent:
         """The whole run; with the published schedule over `parts` equal clusters, as a record of one of them sees it.
 
@@ -124,8 +146,7 @@ class DPGMPlan:
         seen = 2 if parts > 1 and self.relation == "replace_one" else 1
         steps, rate = seen * ceil(self.steps / parts), min(1.0, self.sampling_rate * parts)
         step = self.step_event(adaptive=adaptive, rate=rate)
-        prior = [] if self.prior_multiplier is None else [gaussian_event(self.prior_multiplier)]
-        return ComposedDpEvent([*prior, self.partition_event(kmeans=kmeans), SelfComposedDpEvent(step, steps)])
+        return ComposedDpEvent([*self.before, self.partition_event(kmeans=kmeans), SelfComposedDpEvent(step, steps)])
 
     def calibrated(self, *, features: int | None, adaptive: bool, parts: int = 1) -> "DPGMPlan":
         """The plan with every sigma set: those not given are the smallest that keep the whole run within the budget.
@@ -178,67 +199,71 @@ class DPGMPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGMConfig(GaussianOptions):
-    """The model and its training; public choices, none of them private.
+class StartedPlan(DPGMPlan):
+    """A plan whose budget also covers the release that the networks begin from; a warm start makes it, no option does.
 
     Arguments:
-        component: of each cluster: a network, "vae" or "rbm", or "gaussian", fitted in closed form by `GaussianOptions`.
+        start_multiplier: noise multiplier of the one Gaussian that the release of the same records cost.
+    """
+
+    start_multiplier: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.start_multiplier < float("inf"):
+            raise ValueError(f"start_multiplier must be positive and finite, got {self.start_multiplier}")
+
+    @property
+    def before(self) -> tuple[DpEvent, ...]:
+        return (gaussian_event(self.start_multiplier),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGANPlan(DPGMPlan):
+    """The plan of one critic with a fixed way of clipping: no k-means and no norm histograms are to be paid for."""
+
+    sigma_norm: float = field(default=DPGMPlan.sigma_norm, init=False)
+    kmeans_rounds: int = field(default=DPGMPlan.kmeans_rounds, init=False)
+    sigma_sum: float | None = field(default=None, init=False)
+    public_n: int | None = field(default=None, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOptions:
+    """What every mixture has.
+
+    Arguments:
+        component: of each cluster: a network, "vae" or "rbm", or "gaussian", fitted in closed form.
         k: number of clusters; None: the number of labels with clusters="labels", 1 with "none", else 10.
         clusters: "labels", "kmeans" (DP kernel k-means), "none" (one model), or "auto": labels if there are any, else
             k-means. With "kmeans" and "none" labels become columns of the record; with component="gaussian", whose k-means
             is its own, they are left out, and samples have none.
-        hidden: hidden units.
-        latent: latent dimension (vae).
-        depth: hidden layers each way (vae).
-        label_weight: how often the log-likelihood of a label column counts (vae).
-        chains: persistent chains per model (rbm).
-        gibbs_steps: sweeps per step (rbm).
-        optimizer: "adam" or "sgd".
-        lr: learning rate of the first step.
-        lr_decay: "linear" (to zero at the last step, which averages the noise away) or "none".
-        schedule: "joint" (every model moves in every step) or "published" (one cluster per step, at its true cost).
-        clipping: "auto", "fixed", "dpnorm", "dpnorm_published" or "quantile".
-        clip_bound: bound of "fixed", first bound of "quantile", C_max of DPNorm.
-        micro_batch: most records whose activations are in memory at once; one Poisson draw is split, never several joined.
-        gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
-        n_features: random Fourier features of k-means.
-        init: initial centres of k-means: "random", "public" or "kmeans++" (the last two need public records).
-        warm_start: directory of a released model whose samples the networks learn from before private training (vae, rbm).
-        warm_start_steps: of that learning.
-        warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
     """
 
     component: Literal["vae", "rbm", "gaussian"] = "vae"
     k: int | None = None
     clusters: Literal["auto", "labels", "kmeans", "none"] = "auto"
-    hidden: int = 200
-    latent: int = 10
-    depth: int = 1
-    label_weight: float = 10.0
-    chains: int = 64
-    gibbs_steps: int = 1
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 0.1
-    lr_decay: Literal["linear", "none"] = "linear"
-    schedule: Literal["joint", "published"] = "joint"
-    clipping: Literal["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"] = "auto"
-    clip_bound: float = 10.0
-    micro_batch: int = 512
-    gamma: float = 0.01
-    n_features: int = 200
-    init: Literal["random", "public", "kmeans++"] = "random"
-    warm_start: Path | None = None
-    warm_start_steps: int = 2000
-    warm_start_origin: Literal["records", "public"] = "records"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGMConfig(GaussianOptions, NetworkOptions, MixtureOptions):
+    """The model and its training; public choices, none of them private.
+
+    What the component does not use, `NetworkOptions` or `GaussianOptions`, must be left at its defaults.
+
+    Raises:
+        ValueError: a number out of its range, or an option of the other components.
+    """
 
     def __post_init__(self) -> None:
-        for name in ("k", "micro_batch"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.lr < float("inf"):
-            raise ValueError(f"lr must be positive and finite, got {self.lr}")
-        if self.warm_start is not None and self.component == "gaussian":
-            raise ValueError(f"warm_start is {str(self.warm_start)!r}; component='gaussian' has no networks that could use it")
+        if self.k is not None and self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+        ignored = fields(NetworkOptions if self.component == "gaussian" else GaussianOptions)
+        _require_defaults(self, ignored, self.component)
+        if self.component == "gaussian":
+            self.require_gaussian()
+        else:
+            self.require_networks()
 
     def resolved(self, *, n_classes: int) -> "DPGMConfig":
         """The configuration with `k` and `clusters` decided for records of `n_classes` labels.
@@ -255,11 +280,6 @@ class DPGMConfig(GaussianOptions):
         return replace(self, k=forced or self.k or 10, clusters=clusters)
 
     @property
-    def adaptive(self) -> bool:
-        """Whether steps release a norm histogram."""
-        return self.clipping not in ("auto", "fixed")
-
-    @property
     def kmeans(self) -> bool:
         """Whether k-means finds the clusters; of a resolved configuration."""
         return self.clusters == "kmeans"
@@ -271,7 +291,8 @@ class DPGMConfig(GaussianOptions):
         return self.k if self.schedule == "published" else 1
 
     def calibrate(self, plan: DPGMPlan) -> DPGMPlan:
-        """`plan` with every sigma set for what this model releases; see `DPGMPlan.calibrated`."""
+        """`plan` with every sigma set for what this model releases; see `DPGMPlan.calibrated` and `DPGMPlan.require_use`."""
+        plan.require_use(self)
         features = self.n_features if self.kmeans else None
         return plan.calibrated(features=features, adaptive=self.adaptive, parts=self.parts)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from dpgen.nets.gan import critic_loss
+from dpgen.nets.gan import paired
 from dpgen.privacy.clipping import clipped_sums
 from dpgen.release import RecordModel
 from dpgen.samples import RecordSamples
@@ -40,14 +40,13 @@ def pretrain_gan(module: "DPGAN", start: RecordModel, *, steps: int, generator: 
     for _ in range(steps):
         z = torch.randn(_BATCH, module.gan.latent, generator=generator).to(critic.device)
         labels = torch.multinomial(frequencies, _BATCH, replacement=True, generator=generator).to(critic.device)
-        made: Tensor = module.generator(z, labels if module.n_classes else None)
+        made: Tensor = module.generator(z, paired(labels) if module.n_classes else None)
         critic.grad = _critic_gradient(module, _batch(samples, module.n_classes, generator).to(made), made.detach())
         critic_adam.step()
         if module.gan.weight_bound is not None:
             critic.data.clamp_(-module.gan.weight_bound, module.gan.weight_bound)
-        score = module.bank.score(made)  # type: ignore[operator]
         generator_adam.zero_grad()
-        critic_loss(score, real=True, loss=module.gan.loss).mean().backward()
+        module.generator_loss(made, z).backward()
         generator_adam.step()
     module.adopt_generator()
 

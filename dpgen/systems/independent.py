@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,21 +10,21 @@ from torch import Tensor
 from dpgen.privacy.accountants import Relation
 from dpgen.privacy.calibration import calibrate_noise
 from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
 from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.plan import Plan
 from dpgen.systems.private_data import PrivateRecords
 
-ASSUMPTIONS = (
-    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
-    "integer noise is exact to 2^-128 in total variation, which delta leaves out",
-)
+ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginalsPlan:
+class MarginalsPlan(Plan):
     """What noisy marginals may spend: one Gaussian release.
 
     Arguments:
@@ -36,15 +36,7 @@ class MarginalsPlan:
     epsilon: float = 1.0
     delta: float = 1e-5
     relation: Relation = "add_remove"
-
-    def __post_init__(self) -> None:
-        Budget(self.epsilon, self.delta)
-        if not self.delta:
-            raise ValueError("delta is 0; it must lie in (0, 1): Gaussian noise has no guarantee at delta 0")
-
-    def open_ledger(self, path: Path | None = None) -> Ledger:
-        """A new ledger that enforces the budget; kept in the file `path` if given."""
-        return Ledger(Budget(self.epsilon, self.delta), relation=self.relation, path=path)
+    gaussian: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +51,8 @@ class MarginalsConfig:
     max_items: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_items is not None and self.max_items < 1:
-            raise ValueError(f"max_items must be at least 1, got {self.max_items}")
+        if self.max_items is not None:
+            require_whole("max_items", self.max_items)
 
 
 def truncated(x: Tensor, max_items: int, public: PublicRandomness) -> Tensor:
@@ -112,24 +104,24 @@ def noisy_marginals(
 
 
 def fit(
-    records: PrivateRecords, *, plan: MarginalsPlan, config: MarginalsConfig, ledger: Ledger, runtime: Runtime
+    data: PrivateRecords, *, plan: MarginalsPlan, config: MarginalsConfig, ledger: Ledger, runtime: Runtime
 ) -> ProductMixture:
     """Release noisy marginals, one row per class if there are labels.
 
     Raises:
         ValueError: no records, values other than 0 and 1, labels out of range, or a budget too small for any noise.
     """
-    require_records(records)
-    k = max(records.n_classes, 1)
-    row = records.labels if records.n_classes else torch.zeros(len(records.x), dtype=torch.int64)
+    require_records(data)
+    k = max(data.n_classes, 1)
+    row = data.labels if data.n_classes else torch.zeros(len(data.x), dtype=torch.int64)
     assert row is not None
     sigma = calibrate_noise(gaussian_event, Budget(plan.epsilon, plan.delta), relation=plan.relation)
-    x = records.x if config.max_items is None else truncated(records.x, config.max_items, PublicRandomness(runtime.seed))
+    x = data.x if config.max_items is None else truncated(data.x, config.max_items, PublicRandomness(runtime.seed))
     probabilities, counts = noisy_marginals(
         x, row, k, ledger=ledger, noise_multiplier=sigma, source=SecureSource(), max_items=config.max_items
     )
     statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
-    return ProductMixture(probabilities, counts, statement=statement, n_classes=records.n_classes, columns=records.columns)
+    return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
 
 
 def require_records(records: PrivateRecords, *, least: int = 1) -> None:

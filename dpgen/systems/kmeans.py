@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from ..callbacks.dpnorm import DPNorm
-from ..nets.features import RandomFourierFeatures
-from ..privacy.mechanisms import GaussianMechanism, gaussian_event
-from ..privacy.noise import PublicRandomness, SecureSource, require_secure
-from .kmeans_plan import KMeansPlan, require_positive, require_whole
-from .lloyd import (
+from dpgen.callbacks.dpnorm import DPNorm
+from dpgen.nets.features import RandomFourierFeatures
+from dpgen.privacy.limits import require_positive, require_whole
+from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
+from dpgen.privacy.noise import PublicRandomness, SecureSource, require_secure
+from dpgen.systems.kmeans_plan import KMeansPlan
+from dpgen.systems.lloyd import (
     FeatureMap,
     FeatureSpace,
     cluster_totals,
@@ -29,7 +30,7 @@ from .lloyd import (
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from ..privacy.ledger import Ledger
+    from dpgen.privacy.ledger import Ledger
 
 __all__ = ["DPKMeans", "KMeansPlan"]
 

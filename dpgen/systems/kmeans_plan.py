@@ -6,22 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..privacy.mechanisms import effective_multiplier, gaussian_event
+from dpgen.privacy.limits import require_positive, require_whole
+from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-
-def require_positive(name: str, value: float) -> None:
-    """Refuse what is not a finite number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} is {value!r}; it must be a finite number > 0")
-
-
-def require_whole(name: str, value: int) -> None:
-    """Refuse what is not a whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} is {value!r}; it must be a whole number >= 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +27,7 @@ class KMeansPlan:
     Arguments:
         noise_count: sigma_n, std of the noise on counts.
         noise_sum: sigma_s, std of the noise on sums of features / norm bound C.
-        rounds: rounds T >= 1. At 60,000 records and 10 clusters 5 serve best at epsilon .1, 20 from .2 on.
+        rounds: rounds T >= 1. At 60,000 records and 10 clusters 5 serve best at epsilon .1, 20 from dpgen.systems.2 on.
         repair: shrink noisy centres and split crowded clusters (post-processing, see `update_centres`); False is the
             standard method.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..privacy.clipping import flat_coefficients
+from dpgen.privacy.clipping import flat_coefficients
 
 FeatureMap = Callable[[Tensor], Tensor]
 """Public map of records (n, m) to features (n, d), row by row."""

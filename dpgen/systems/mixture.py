@@ -1,6 +1,5 @@
 """The released mixture: noisy weights and k component models."""
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -9,10 +8,11 @@ import torch
 from torch import Tensor
 
 from dpgen.nets import BANKS, ModelBank
-from dpgen.release import RecordModel, Rounding, draw_components, round_bits
+from dpgen.release import RecordModel, Rounding, draw_components, round_bits, sampling_generator
 from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.kmeans import DPKMeans, KMeansPlan
+from dpgen.tensor_files import under
 
 
 class MixtureModel(RecordModel, kind="mixture"):
@@ -48,17 +48,6 @@ class MixtureModel(RecordModel, kind="mixture"):
         self.columns = tuple(columns) if columns is not None else None
         self.kmeans = kmeans
 
-    @property
-    def size(self) -> int:
-        return round(float(self.counts.clamp_min(0.0).sum()))
-
-    @property
-    def weights(self) -> Tensor:
-        """Mixture weights (k,), summing to 1."""
-        positive = self.counts.clamp_min(0.0)
-        total = positive.sum()
-        return positive / total if total > 0 else torch.full_like(positive, 1.0 / positive.numel())
-
     def assign(self, x: Tensor) -> Tensor | None:
         """Cluster (n,) of records (n, d) by the released k-means centres; None when clusters are labels."""
         return self.kmeans.predict(x) if self.kmeans is not None else None
@@ -75,7 +64,7 @@ class MixtureModel(RecordModel, kind="mixture"):
         clusters: Sequence[int] | None = None,
         rounding: Rounding = "bernoulli",
     ) -> RecordSamples:
-        generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
+        generator = sampling_generator(n, seed)
         k = self.weights.numel()
         cluster = draw_components(self.weights, n, clusters, generator).sort().values
         sizes = torch.bincount(cluster, minlength=k).tolist()
@@ -123,14 +112,10 @@ class MixtureModel(RecordModel, kind="mixture"):
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "MixtureModel":
         options = dict(description)
         bank = BANKS[options["component"]](**options.pop("architecture"))
-        bank.load_state_dict(_under("bank.", tensors))
+        bank.load_state_dict(under("bank", tensors))
         plan, shape, kmeans = options.pop("kmeans"), options.pop("image_shape"), None
         if plan is not None:
             kmeans = DPKMeans(bank.k, KMeansPlan(**plan))
-            kmeans.load_state_dict(_under("kmeans.", tensors))
+            kmeans.load_state_dict(under("kmeans", tensors))
         image_shape = tuple(shape) if shape else None
         return cls(bank, counts=tensors["counts"], statement=statement, image_shape=image_shape, kmeans=kmeans, **options)
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,45 +1,41 @@
 """MWEM: multiplicative weights with the exponential mechanism (Hardt, Ligett, McSherry 2012)."""
 
 import math
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 from torch import Tensor
-from tqdm.auto import trange
 
 from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.privacy.selection import exponential_mechanism
-from dpgen.release import RecordModel
+from dpgen.release import RecordModel, sampling_generator
 from dpgen.runtime import Runtime
 from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
 from dpgen.systems.gaussian.product_mixture import ProductMixture
 from dpgen.systems.independent import require_records, truncated
+from dpgen.systems.plan import Plan
 from dpgen.systems.private_data import PrivateRecords
 
 MOST_CELLS = 2**16
 """Most combinations of bits and label that are kept one by one."""
 
-ASSUMPTIONS = (
-    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
-    "queries, rounds and the largest number of items of a record were chosen without looking at the private records",
-    "integer noise and selections are exact to 2^-128 in total variation",
-)
+ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MWEMPlan:
+class MWEMPlan(Plan):
     r"""What MWEM may spend: noisy totals, then T rounds of one selection and one measurement of equal cost.
 
     With delta = 0 a round costs :math:`.95\,\epsilon / T` and the totals the rest, as in the paper; with delta > 0 the same
@@ -63,15 +59,10 @@ class MWEMPlan:
     total_share: float = 0.05
 
     def __post_init__(self) -> None:
-        Budget(self.epsilon, self.delta)
-        if self.rounds < 1:
-            raise ValueError(f"rounds must be at least 1, got {self.rounds}")
+        super().__post_init__()
+        require_whole("rounds", self.rounds)
         if not 0 < self.total_share < 1:
             raise ValueError(f"total_share must be in (0, 1), got {self.total_share}")
-
-    def open_ledger(self, path: Path | None = None) -> Ledger:
-        """A new ledger that enforces the budget; kept in the file `path` if given."""
-        return Ledger(Budget(self.epsilon, self.delta), relation=self.relation, path=path)
 
     @property
     def total_epsilon(self) -> float:
@@ -121,50 +112,42 @@ class MWEMConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_items", "queries", "ways"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.replays < 0:
-            raise ValueError(f"replays must be at least 0, got {self.replays}")
-        if self.longest is not None and self.longest < 1:
-            raise ValueError(f"longest must be at least 1, got {self.longest}")
+            require_whole(name, getattr(self, name))
+        require_whole("replays", self.replays, 0)
+        if self.longest is not None:
+            require_whole("longest", self.longest)
 
 
 class JointModel(RecordModel, kind="cells"):
     """A distribution over all combinations of d bits, the last `n_classes` of them none: labels are kept as a number.
 
     Arguments:
-        weights: probability of every cell, (2^d * max(n_classes, 1),), row-major with the label last.
+        cells: probability of every cell, (2^d * max(n_classes, 1),), row-major with the label last.
         d: number of bits.
         n_classes: number of labels, 0 without.
-        count: noisy number of records.
+        counts: noisy number of records, (1,).
         statement: what the model cost.
         columns: names of the d columns.
     """
 
     def __init__(
         self,
-        weights: Tensor,
+        cells: Tensor,
         *,
         d: int,
         n_classes: int,
-        count: float,
+        counts: Tensor,
         statement: PrivacyStatement,
         columns: Sequence[str] | None = None,
     ) -> None:
-        self.weights, self.d, self.n_classes, self.count, self.statement = weights, d, n_classes, count, statement
+        self.cells, self.d, self.n_classes, self.counts, self.statement = cells, d, n_classes, counts, statement
         self.columns = tuple(columns) if columns is not None else None
 
-    @property
-    def size(self) -> int:
-        return max(0, round(self.count))
-
     def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
-        if n < 0:
-            raise ValueError(f"n must be at least 0, got {n}")
         if clusters is not None and list(clusters) != [0]:
             raise ValueError(f"clusters must be [0], the only one, got {list(clusters)}")
-        generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
-        edges = self.weights.double().cumsum(0)
+        generator = sampling_generator(n, seed)
+        edges = self.cells.double().cumsum(0)
         drawn = torch.searchsorted(edges, torch.rand(n, generator=generator, dtype=torch.float64) * edges[-1], right=True)
         cell = drawn.clamp_max(len(edges) - 1)
         labels = cell % self.n_classes if self.n_classes else None
@@ -172,14 +155,14 @@ class JointModel(RecordModel, kind="cells"):
         return RecordSamples(x=x, cluster=torch.zeros(n, dtype=torch.int64), labels=labels, columns=self.columns)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"weights": self.weights}
+        return {"cells": self.cells, "counts": self.counts}
 
     def description(self) -> dict[str, Any]:
-        return {"d": self.d, "n_classes": self.n_classes, "count": self.count, "columns": self.columns}
+        return {"d": self.d, "n_classes": self.n_classes, "columns": self.columns}
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "JointModel":
-        return cls(tensors["weights"], statement=statement, **description)
+        return cls(tensors["cells"], counts=tensors["counts"], statement=statement, **description)
 
 
 def _bits(number: Tensor, d: int) -> Tensor:
@@ -207,7 +190,7 @@ def multiplicative_weights(
     sensitivity: int,
     ledger: Ledger,
     source: SecureSource,
-    progress: bool = False,
+    runtime: Runtime,
 ) -> None:
     r"""T rounds: draw the query that is answered worst, measure it, let the weights learn it.
 
@@ -221,7 +204,7 @@ def multiplicative_weights(
         sensitivity: Delta, the most that one record changes any query.
     """
     step, open_queries = plan.step_epsilon, np.ones(len(truth), bool)
-    for _ in trange(plan.rounds, desc="MWEM", disable=not progress, leave=False):
+    for _ in runtime.progress(range(plan.rounds), "MWEM"):
         chosen = np.flatnonzero(open_queries)
         weights = selection_weights(np.abs(np.rint(answer()[chosen]) - truth[chosen]), step, sensitivity)
         ledger.charge(pure_event(step), note="selection of a query")
@@ -234,7 +217,7 @@ def multiplicative_weights(
 
 
 def fit(
-    records: PrivateRecords, *, plan: MWEMPlan, config: MWEMConfig, ledger: Ledger, runtime: Runtime
+    data: PrivateRecords, *, plan: MWEMPlan, config: MWEMConfig, ledger: Ledger, runtime: Runtime
 ) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 
@@ -243,15 +226,15 @@ def fit(
     Raises:
         ValueError: bad records or labels, or too many columns for cells.
     """
-    require_records(records)
-    d, k = records.x.shape[1], max(records.n_classes, 1)
+    require_records(data)
+    d, k = data.x.shape[1], max(data.n_classes, 1)
     on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12 and k * 2**d <= MOST_CELLS)
     if on_cells and k * 2**d > MOST_CELLS:
         raise ValueError(f"domain='cells' allows {MOST_CELLS} combinations, {d} columns have {k * 2**d}; use domain='items'")
-    run = _Cells(records, config) if on_cells else _Items(records, config, PublicRandomness(runtime.seed))
+    run = _Cells(data, config) if on_cells else _Items(data, config, PublicRandomness(runtime.seed))
     source = SecureSource()
     totals = []
-    for value, most, note in ((len(records.x), 1, "number of records"), (int(run.histogram.sum()), run.sensitivity, "total")):
+    for value, most, note in ((len(data.x), 1, "number of records"), (int(run.histogram.sum()), run.sensitivity, "total")):
         ledger.charge(pure_event(plan.total_epsilon), note=f"noisy {note}")
         totals.append(max(1.0, value + float(source.discrete_laplace(1, scale=most / plan.total_epsilon))))
     run.start(totals[1])
@@ -264,18 +247,22 @@ def fit(
         sensitivity=run.sensitivity,
         ledger=ledger,
         source=source,
-        progress=runtime.progress_bar,
+        runtime=runtime,
     )
     statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
     if on_cells:
-        weights = torch.from_numpy(run.weights / run.weights.sum())
         return JointModel(
-            weights, d=d, n_classes=records.n_classes, count=totals[0], statement=statement, columns=records.columns
+            torch.from_numpy(run.weights / run.weights.sum()),
+            d=d,
+            n_classes=data.n_classes,
+            counts=torch.tensor([totals[0]], dtype=torch.float64),
+            statement=statement,
+            columns=data.columns,
         )
     # Labels take no part in sums over items: every class gets the same marginals and an equal share of the records.
     probabilities = torch.from_numpy(run.weights / totals[0]).clamp(0.0, 1.0).expand(k, d).contiguous()
     counts = torch.full((k,), totals[0] / k, dtype=torch.float64)
-    return ProductMixture(probabilities, counts, statement=statement, n_classes=records.n_classes, columns=records.columns)
+    return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
 
 
 class _Weights:

@@ -11,7 +11,7 @@ from dpgen.discretized import DiscretizedColumn
 
 
 class PrivateRecords(Protocol):
-    """Binary records; all but x and labels is public. Images may also have `grey` (n, d) uint8 and `grey_threshold`."""
+    """Binary records; all but x, labels and grey is public."""
 
     @property
     def x(self) -> Tensor: ...  # (n, d) in {0, 1}
@@ -25,6 +25,10 @@ class PrivateRecords(Protocol):
     def image_shape(self) -> tuple[int, int] | None: ...
     @property
     def columns(self) -> Sequence[str] | None: ...
+    @property
+    def grey(self) -> Tensor | None: ...  # (n, d) uint8 of images; x is 1 where they are above grey_threshold
+    @property
+    def grey_threshold(self) -> int: ...  # in [0, 254]
 
 
 @runtime_checkable
@@ -36,7 +40,7 @@ class PrivatePoints(Protocol):
     @property
     def bounds(self) -> Tensor | None: ...  # (d, 2)
     @property
-    def columns(self) -> Sequence[str] | None: ...
+    def columns(self) -> Sequence[str]: ...  # d names
     @property
     def location(self) -> Tensor: ...  # (d,)
     @property

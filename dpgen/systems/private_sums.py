@@ -55,6 +55,10 @@ class PrivateSums(L.LightningModule):
     _private_logs: bool
     _ahead: NoiseAhead | None = None
 
+    def clip_by(self, policy: Clipping) -> None:
+        """Let a policy that has begun decide how gradients are clipped."""
+        self._policy = policy
+
     def released_values(self) -> dict[str, float]:
         """Clip bounds, if there are any."""
         bounds = self._policy.scale()

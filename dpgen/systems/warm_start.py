@@ -1,7 +1,6 @@
 """Warm start: component networks learn from samples of a released model, for free, before they see private records."""
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,11 +13,11 @@ from dpgen.nets import ModelBank, VAEBank
 from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.release import RecordModel, load_model
+from dpgen.release import RecordModel, read_model
 from dpgen.runtime import Runtime
 from dpgen.samples import RecordSamples
 from dpgen.statement import rounded_up
-from dpgen.systems.dpgm_options import DPGMPlan
+from dpgen.systems.dpgm_options import DPGMPlan, StartedPlan
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
 """What the ledger calls the cost of the release."""
@@ -40,7 +39,7 @@ def released_start(path: Path) -> RecordModel:
         ValueError: it is no model of records.
         FileNotFoundError: there is none.
     """
-    model = load_model(path / "model" if (path / "model").is_dir() else path)
+    model = read_model(path)
     if not isinstance(model, RecordModel):
         raise ValueError(f"warm_start {str(path)!r} holds a {model.kind} model; it must be a model of binary records")
     return model
@@ -63,13 +62,13 @@ def with_prior(plan: DPGMPlan, config: StartOptions, start: RecordModel) -> DPGM
     """
     if config.warm_start_origin == "public":
         return plan
-    multiplier = getattr(start, "noise_multiplier", 0.0)
+    multiplier = start.noise_multiplier
     if not multiplier:
         raise ValueError(
             f"warm_start is a {start.kind} model, whose cost is not that of one Gaussian and cannot be composed tightly; "
             "start from a Gaussian component, or set warm_start_origin=public if it was fitted to public records"
         )
-    return replace(plan, prior_multiplier=multiplier)
+    return plan.started(multiplier)
 
 
 def charge_prior(plan: DPGMPlan, ledger: Ledger, start: RecordModel) -> None:
@@ -78,9 +77,9 @@ def charge_prior(plan: DPGMPlan, ledger: Ledger, start: RecordModel) -> None:
     Raises:
         ValueError: another release was charged in its place.
     """
-    if plan.prior_multiplier is None:
+    if not isinstance(plan, StartedPlan):
         return
-    note, event = f"{NOTE} (sha256 {start.sha256})", gaussian_event(plan.prior_multiplier)
+    note, event = f"{NOTE} (sha256 {start.sha256})", gaussian_event(plan.start_multiplier)
     charged = [(entry.note, entry.event) for entry in ledger.entries() if entry.note.startswith(NOTE)]
     if not charged:
         ledger.charge(event, note=note)
@@ -95,6 +94,7 @@ def begin(plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime
         ValueError: no model of records, one whose cost is not known, or another one than the run began from.
     """
     assert config.warm_start is not None
+    plan.require_use(config)
     start = released_start(config.warm_start)
     plan = with_prior(plan, config, start)
     if runtime.first:

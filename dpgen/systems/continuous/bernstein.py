@@ -11,14 +11,18 @@ from torch import Tensor
 
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.parallel import Relation
 from dpgen.release import PublicModel
 from dpgen.runtime import Runtime
 from dpgen.samples import PointSamples
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
 from dpgen.systems.continuous.cells import require_box
-from dpgen.systems.continuous.draw_plan import RecordPlan, require_one_device
+from dpgen.systems.plan import Plan
 from dpgen.systems.private_data import PrivatePoints
+from dpgen.systems.simplex_projection import project_to_simplex
 
 _BITS = 24  # of a record's integer weight, over all axes: sums of 2^28 records stay exact in doubles
 _SCALES = (1e-6, 1e12)  # that integer noise has
@@ -26,6 +30,32 @@ _BANDWIDTHS = (1e-6, 1.0)
 _MOST_DIMENSIONS = 8
 _MOST_COEFFICIENTS = 2**20
 _CHUNK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class BernsteinPlan(Plan):
+    """One release of a density under central privacy.
+
+    Arguments:
+        epsilon: in nats, pure.
+        relation: between neighbouring data sets.
+        group_size: how many records are protected together; the noise grows with it.
+
+    Raises:
+        ValueError: epsilon, relation or group_size out of range.
+    """
+
+    epsilon: float = 1.0
+    relation: Relation = "add_remove"
+    group_size: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole("group_size", self.group_size)
+
+    @property
+    def unit(self) -> str:
+        return "one record" if self.group_size == 1 else f"one group of up to {self.group_size} records"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +79,7 @@ class BernsteinConfig:
 
     def __post_init__(self) -> None:
         for name, most in (("degree", 2**14), ("iterations", 10)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number in [1, {most}]")
+            require_whole(name, getattr(self, name), 1, most)
         if not _BANDWIDTHS[0] <= self.bandwidth <= _BANDWIDTHS[1]:
             raise ValueError(f"bandwidth is {self.bandwidth!r}; it must be in [{_BANDWIDTHS[0]:g}, {_BANDWIDTHS[1]:g}]")
         if self.postprocess not in ("project", "shift"):
@@ -137,7 +165,7 @@ def to_weights(sums: Tensor, config: BernsteinConfig) -> Tensor:
     if config.postprocess == "shift":
         flat = flat - flat.min()
     elif float(flat.sum()) > 0:
-        flat = _to_simplex(flat / flat.sum())
+        flat = torch.from_numpy(project_to_simplex((flat / flat.sum()).numpy()))
     else:
         flat = torch.zeros_like(flat)
     total, uniform = flat.sum(), torch.full_like(flat, 1 / len(flat))
@@ -153,14 +181,6 @@ def _iterated(degree: int, iterations: int) -> Tensor:
     for _ in range(1, iterations):
         total = identity + residual @ total
     return total
-
-
-def _to_simplex(values: Tensor) -> Tensor:
-    """The nearest point of the probability simplex (Held, Wolfe and Crowder 1974)."""
-    falling = values.sort(descending=True).values
-    excess = (falling.cumsum(0) - 1) / torch.arange(1, len(values) + 1, dtype=values.dtype)
-    last = int((falling > excess).sum()) - 1
-    return (values - excess[last]).clamp_min(0)
 
 
 class BernsteinModel(PublicModel, kind="bernstein"):
@@ -227,22 +247,24 @@ def require_size(d: int, degree: int) -> None:
         raise ValueError(f"degree is {degree} in {d} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}")
 
 
-def fit(data: PrivatePoints, *, plan: RecordPlan, config: BernsteinConfig, ledger: Ledger, runtime: Runtime) -> BernsteinModel:
+def fit(
+    data: PrivatePoints, *, plan: BernsteinPlan, config: BernsteinConfig, ledger: Ledger, runtime: Runtime
+) -> BernsteinModel:
     """Release a density by the Bernstein mechanism.
 
     Raises:
         ValueError: no bounds, points outside them, too many columns or coefficients, or epsilon out of range.
     """
-    require_one_device(runtime)
     bounds = require_box(data)
     require_size(len(bounds), config.degree)
     low, high = bounds.unbind(1)
     unit = (data.x - low) / (high - low)
     sums = noisy_sums(unit, config=config, epsilon=plan.epsilon, ledger=ledger, group_size=plan.group_size)
-    assumptions = ("box, degree and bandwidth were chosen without looking at the data", "the secure source is sound")
+    person = ONE_RECORD if plan.group_size == 1 else f"one person is at most {plan.group_size} records"
+    assumptions = (person, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
     return BernsteinModel(
         to_weights(sums, config),
         bounds=bounds,
-        columns=data.columns or [f"x{i}" for i in range(len(bounds))],
+        columns=data.columns,
         statement=PrivacyStatement.from_ledger(ledger, assumptions=assumptions),
     )

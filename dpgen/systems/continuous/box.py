@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-EPSILONS = (1e-6, 100.0)
-"""Range of epsilon for which whole-number weights keep the guarantee and lose nothing."""
+from dpgen.systems.continuous.draw_plan import EPSILONS
 
 _SHRINK = 1e-9
 _BISECTIONS, _NEWTON_STEPS = 32, 6

@@ -8,30 +8,19 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import Draws, PrivateSampler
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, SECURE_NOISE
 from dpgen.systems.continuous.references import UniformReference
 from dpgen.systems.private_data import PrivatePoints
 
 WORD = 2**52
 """Channels give every cell a whole number of this many equally likely words, so their law is exact."""
 
-_ASSUMPTIONS = ("the box, its cells and epsilon were chosen without looking at the data", "the secure source is sound")
-
-
-MOST_CELLS = 2**24
-"""Cells of a lattice whose law is a table."""
-
-
-def require_cells(cells: int, most: int = MOST_CELLS) -> None:
-    """Cells on an axis.
-
-    Raises:
-        ValueError: no whole number in [2, most].
-    """
-    if isinstance(cells, bool) or not isinstance(cells, int) or not 2 <= cells <= most:
-        raise ValueError(f"cells is {cells!r}; it must be a whole number in [2, {most}]")
+CELLS = (2, 2**24)
+"""On an axis; and no lattice whose law is a table has more."""
 
 
 class Lattice:
@@ -42,7 +31,7 @@ class Lattice:
     """
 
     def __init__(self, bounds: Tensor, per_axis: int) -> None:
-        require_cells(per_axis)
+        require_whole("cells", per_axis, *CELLS)
         self.bounds, self.per_axis, self.reference = bounds.to(torch.float64), per_axis, UniformReference(bounds)
 
     @property
@@ -145,6 +134,5 @@ def require_box(data: PrivatePoints) -> Tensor:
 def release_draws(law: CellLaw, data: PrivatePoints, *, draws: int, ledger: Ledger, note: str) -> Draws:
     """Charge and make the draws of a law, with their statement; the law stays with the release for evaluation."""
     points = CellSampler(law, ledger=ledger, note=note).sample(draws)
-    columns = data.columns or [f"x{i}" for i in range(points.shape[1])]
-    table = pd.DataFrame(points.numpy(), columns=list(columns))
-    return Draws(table, statement=PrivacyStatement.from_ledger(ledger, assumptions=_ASSUMPTIONS), origin=law)
+    table = pd.DataFrame(points.numpy(), columns=list(data.columns))
+    return Draws(table, statement=PrivacyStatement.from_ledger(ledger, assumptions=(CHOSEN_BLIND, SECURE_NOISE)), origin=law)

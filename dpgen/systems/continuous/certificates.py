@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from dpgen.systems.continuous.box import Box, mollified
+from dpgen.systems.continuous.laws import Law
+from dpgen.systems.continuous.mbde_options import LOG2
 
 NOTE = "computed on private data, not for release"
-LOG2 = math.log(2)
 _HIGH = 1 / 3
 
 
@@ -142,6 +143,18 @@ def total_row(rows: list[RoundCertificate], box: Box) -> dict[str, Any]:
         "log_normaliser": sum(r.log_normaliser for r in rows),
         "note": NOTE,
     }
+
+
+def plug_in_row(law: Law, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """Estimated gain of a plug-in mollification over the reference, beside its ceiling.
+
+    Arguments:
+        x: points of P (n, d).
+        y: points of Q0 (m, d).
+    """
+    log_mean = float(torch.logsumexp(law.log_ratio(y), 0)) - math.log(len(y))
+    drop = float(law.log_ratio(x).mean()) - log_mean
+    return {"round": "all", "drop": drop, "ceiling": law.box.ceiling, "log_normaliser": log_mean, "note": NOTE}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous.cells import (
-    MOST_CELLS,
+    CELLS,
     WORD,
     CellLaw,
     Lattice,
     release_draws,
     require_box,
-    require_cells,
     words,
 )
-from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
+from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.private_data import PrivatePoints
 
 
@@ -35,7 +35,7 @@ class GridResponseConfig:
     cells: int = 10
 
     def __post_init__(self) -> None:
-        require_cells(self.cells)
+        require_whole("cells", self.cells, *CELLS)
 
 
 class GridResponse(CellLaw):
@@ -59,8 +59,8 @@ class GridResponse(CellLaw):
     def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
         super().__init__(x, lattice=lattice, epsilon=epsilon)
         self.size = lattice.per_axis**lattice.d
-        if self.size > MOST_CELLS:
-            raise ValueError(f"cells is {lattice.per_axis}; {lattice.per_axis}^{lattice.d} cells are above {MOST_CELLS}")
+        if self.size > CELLS[1]:
+            raise ValueError(f"cells is {lattice.per_axis}; {lattice.per_axis}^{lattice.d} cells are above {CELLS[1]}")
         if not 0 < epsilon <= 20:
             raise ValueError(f"epsilon is {epsilon!r} a draw; it must be in (0, 20]")
         self.other = math.ceil(WORD / (math.exp(epsilon) + self.size - 1)) + 1  # one word above all rounding
@@ -87,6 +87,5 @@ class GridResponse(CellLaw):
 
 def fit(data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Draws by randomised response on the grid of the public bounds."""
-    require_one_device(runtime)
     law = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
     return release_draws(law, data, draws=plan.draws, ledger=ledger, note="randomised response on a public grid")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
@@ -16,14 +17,13 @@ from dpgen.systems.continuous.cells import (
     Lattice,
     release_draws,
     require_box,
-    require_cells,
     words,
 )
-from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
+from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.private_data import PrivatePoints
 
 _CHUNK = 2**22
-_MOST_CELLS = 2048
+_CELLS = (2, 2048)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class IntervalLaplaceConfig:
     cells: int = 256
 
     def __post_init__(self) -> None:
-        require_cells(self.cells, _MOST_CELLS)
+        require_whole("cells", self.cells, *_CELLS)
 
 
 def laplace_channel(cells: int, epsilon: float) -> Tensor:
@@ -53,7 +53,7 @@ def laplace_channel(cells: int, epsilon: float) -> Tensor:
     >>> laplace_channel(3, 1.0).sum(1).tolist() == [WORD] * 3
     True
     """
-    require_cells(cells, _MOST_CELLS)
+    require_whole("cells", cells, *_CELLS)
     if not 0 < epsilon <= 12:
         raise ValueError(f"epsilon is {epsilon!r} a draw and coordinate; it must be in (0, 12]")
     place = torch.arange(cells, dtype=torch.float64)
@@ -124,6 +124,5 @@ class IntervalLaplace(CellLaw):
 
 def fit(data: PrivatePoints, *, plan: DrawPlan, config: IntervalLaplaceConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Draws by the Laplace mechanism on the public bounds."""
-    require_one_device(runtime)
     law = IntervalLaplace(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
     return release_draws(law, data, draws=plan.draws, ledger=ledger, note="Laplace mechanism on bounded intervals")

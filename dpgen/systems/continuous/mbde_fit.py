@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import lightning as L
 import pandas as pd
 import torch
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PrivateSampler
-from dpgen.runtime import EpsilonBar, Runtime
+from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, SECURE_NOISE
 from dpgen.systems.continuous.box import Box
-from dpgen.systems.continuous.certificates import RoundCertificate, total_row
-from dpgen.systems.continuous.draw_plan import DrawPlan, require_one_device
+from dpgen.systems.continuous.certificates import RoundCertificate, plug_in_row, total_row
+from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.continuous.laws import ClippedLaw, Law, TiltedLaw, evaluated
 from dpgen.systems.continuous.mbde import MBDE, Minibatches
 from dpgen.systems.continuous.mbde_options import MBDEConfig
@@ -32,8 +29,9 @@ _CERTIFIED_POINTS = 2**15
 
 ASSUMPTIONS = (
     "any data set may replace any other (integral privacy): with one person's data in it this is local privacy",
-    "the reference, its location, scale and bounds, and all options were chosen without looking at the private points",
-    "an adversary sees the draws, not memory, run time or how often the program was run",
+    CHOSEN_BLIND,
+    SECURE_NOISE,
+    "an adversary does not see how often the program was run",
 )
 """What the statement rests on."""
 
@@ -48,17 +46,15 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, ledger: Ledg
             sampler cannot serve; nothing was charged.
         BudgetExceeded: the ledger does not allow the draws.
     """
-    require_one_device(runtime)
     reference = reference_for(data, config)
     law = train(require_points(data.x, reference), reference, plan=plan, config=config, runtime=runtime)
     if runtime.private_logs or data.target is not None:
         log_density(law, data, runtime)
     draws = sampler_for(law, config, ledger).sample(plan.draws)
-    columns = list(data.columns) if data.columns is not None else [f"x{i}" for i in range(reference.d)]
     statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
     notes = (SYNTHETIC_LOGS,) if data.target is not None else ()
     statement = statement.extended(notes, private_logs=runtime.private_logs)
-    return Draws(pd.DataFrame(draws.numpy(), columns=columns), statement=statement, origin=law)
+    return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=law)
 
 
 def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
@@ -112,30 +108,10 @@ def train(
         tries_for(module.bound)  # refuses an epsilon before hours of training, not after
     batch = config.batch if config.training == "fast" else None
     loader = Minibatches(x, batch=batch, length=module.steps_per_round, seed=runtime.seed)
-    trainer = private_trainer(runtime, module.total_steps)
+    trainer = runtime.private_trainer(max_steps=module.total_steps)
     trainer.fit(module, loader)
     module.to(trainer.strategy.root_device).eval()  # evaluated where it was trained; what decides about draws is on the CPU
     return law_of(module, plan.per_draw, x)
-
-
-def private_trainer(runtime: Runtime, steps: int) -> L.Trainer:
-    """A trainer that writes nothing by default: weights and losses of a classifier of private points are not released."""
-    return L.Trainer(
-        accelerator=runtime.accelerator,
-        devices=1,
-        max_steps=steps,
-        max_epochs=-1,
-        callbacks=[EpsilonBar(refresh_rate=50)] if runtime.progress_bar else [],
-        logger=_logger(runtime) if runtime.private_logs else False,
-        enable_checkpointing=False,
-        enable_progress_bar=runtime.progress_bar,
-        enable_model_summary=False,
-        log_every_n_steps=10,
-    )
-
-
-def _logger(runtime: Runtime) -> TensorBoardLogger:
-    return TensorBoardLogger(runtime.directory, name=None, version="tensorboard")
 
 
 @torch.no_grad()
@@ -163,14 +139,6 @@ def law_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedLaw | TiltedLaw:
     return law
 
 
-def plug_in_row(law: Law, x: Tensor, y: Tensor) -> dict[str, Any]:
-    """Estimated gain of a plug-in mollification over the reference, beside its ceiling."""
-    log_mean = float(torch.logsumexp(law.log_ratio(y), 0)) - torch.tensor(float(len(y))).log().item()
-    drop = float(law.log_ratio(x).mean()) - log_mean
-    note = "computed on private data, not for release"
-    return {"round": "all", "drop": drop, "ceiling": law.box.ceiling, "log_normaliser": log_mean, "note": note}
-
-
 def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, ledger: Ledger) -> PrivateSampler:
     """The sampler of the configuration, bound to the law and the ledger."""
     if config.sampler == "sir":
@@ -183,6 +151,6 @@ def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, ledger: Ledger)
 
 def log_density(law: Law, data: PrivatePoints, runtime: Runtime) -> None:
     """Density picture and likelihood to TensorBoard: only where private logs were asked for or the data are synthetic."""
-    logger = _logger(runtime)
+    logger = runtime.board()
     write_density(logger, law, data.test_x)
     logger.finalize("success")

@@ -4,9 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from dpgen.privacy.limits import require_positive, require_whole
 from dpgen.systems.continuous.box import Box
-from dpgen.systems.continuous.rejection import require_tries
-from dpgen.systems.continuous.sir import require_codebook
+from dpgen.systems.continuous.rejection import MOST_TRIES
+from dpgen.systems.continuous.sir import CODEBOOKS
 
 LOG2 = math.log(2)
 SHARES = ("split", "scaled")
@@ -65,15 +66,14 @@ class MBDEConfig:
         if self.reference not in ("gaussian", "uniform"):
             raise ValueError(f"reference must be one of gaussian, uniform, got {self.reference!r}")
         for name in ("rounds", "steps", "batch", "chain_length"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if any(isinstance(width, bool) or not isinstance(width, int) or width < 1 for width in self.hidden):
-            raise ValueError(f"hidden must hold whole numbers of at least 1, got {self.hidden}")
-        require_codebook(self.codebook)
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name))
+        for width in self.hidden:
+            require_whole("a width in hidden", width)
+        require_whole("codebook", self.codebook, *CODEBOOKS)
         if self.tries is not None:
-            require_tries(self.tries)
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"lr must be positive and finite, got {self.lr}")
+            require_whole("tries", self.tries, 1, MOST_TRIES)
+        require_positive("lr", self.lr)
         if self.sampler == "sir" and (self.rounds not in (None, 1) or self.draws_by == "scaled" or self.steps_full):
             raise ValueError("sampler='sir' learns one classifier: rounds must be 1 or None, draws_by 'split', steps_full off")
         if self.alpha is not None:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import PrivateSampler
 from dpgen.systems.continuous.laws import TiltedLaw, evaluated
@@ -66,17 +67,13 @@ class ChainLattice:
         for axis, (first, last) in enumerate(zip(self.first.tolist(), self.last.tolist())):
             found, bits = torch.empty(0, dtype=torch.int64), max(1, (last - first).bit_length())
             while len(found) < k:
-                place, coin = _words(2, 16 * (k - len(found)), source)
+                place, coin = source.words(2, 16 * (k - len(found)))
                 index = first + torch.from_numpy((place >> np.uint64(64 - bits)).astype(np.int64))
                 weights = self.weights(index[:, None].expand(-1, len(self.first)))[:, axis]
                 accepted = torch.from_numpy((coin >> np.uint64(64 - WORD_BITS)).astype(np.int64)) < weights
                 found = torch.cat([found, index[accepted]])
             columns.append(found[:k])
         return torch.stack(columns, 1)
-
-
-def _words(rows: int, count: int, source: SecureSource) -> np.ndarray:
-    return np.frombuffer(source.random_bytes(8 * rows * count), np.uint64).reshape(rows, count)
 
 
 def accepted(old: Tensor, new: Tensor, source: SecureSource) -> Tensor:
@@ -89,7 +86,7 @@ def accepted(old: Tensor, new: Tensor, source: SecureSource) -> Tensor:
         new: whole weights (k, m), >= 0.
         source: gives the coins.
     """
-    words = _words(_COIN_BITS // 64, len(old), source)
+    words = source.words(_COIN_BITS // 64, len(old))
     log_coin = torch.from_numpy(np.log((words[0] + (words[1] + 0.5) * 2.0**-64) * 2.0**-64))
     gap = log_coin - (new.to(torch.float64).log().sum(1) - old.to(torch.float64).log().sum(1))
     result = gap < 0
@@ -150,8 +147,7 @@ class MetropolisSampler(PrivateSampler):
                 f"the reference is a {type(law.reference).__name__}; the Metropolis sampler needs one with a density and a "
                 "secure sampler, Gaussian or uniform: use sampler='sir' or 'rejection'"
             )
-        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-            raise ValueError(f"length is {length!r}; it must be a whole number >= 1")
+        require_whole("length", length)
         if not STEP_SIZES[0] <= step_size <= STEP_SIZES[1]:
             raise ValueError(f"step_size is {step_size!r}; it must be in [{STEP_SIZES[0]:g}, {STEP_SIZES[1]:g}]")
         super().__init__(epsilon=law.epsilon, ledger=ledger, note="single states of Metropolis chains")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch import Tensor
 
 from dpgen.systems.continuous.laws import Law
@@ -32,10 +32,10 @@ def density_picture(law: Law) -> Tensor | None:
     return picture[None]
 
 
-def write_density(logger: TensorBoardLogger, law: Law, test_x: Tensor, *, step: int = 0) -> None:
+def write_density(logger: Logger, law: Law, test_x: Tensor, *, step: int = 0) -> None:
     """Picture and mean negative log-likelihood (nats) at points of evaluation (n, d)."""
     picture = density_picture(law)
-    if picture is not None:
+    if picture is not None and isinstance(logger, TensorBoardLogger):
         logger.experiment.add_image("private/density", picture, step)
     nll = -(law.reference.log_prob(test_x) + law.log_ratio(test_x)).mean()
     logger.log_metrics({"private/nll": float(nll)}, step)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import PrivateSampler
 from dpgen.systems.continuous.laws import TiltedLaw, evaluated
@@ -49,17 +50,6 @@ def tries_for(bound: float, fallback: float = FALLBACK) -> int:
     return tries
 
 
-def require_tries(tries: int) -> int:
-    """Proposals R of a draw.
-
-    Raises:
-        ValueError: no whole number in [1, 2^20].
-    """
-    if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= MOST_TRIES:
-        raise ValueError(f"tries is {tries!r}; it must be a whole number in [1, {MOST_TRIES}]")
-    return tries
-
-
 def acceptance_words(tilt: Tensor, bound: float) -> Tensor:
     """Of 2^62 equally likely words, how many accept a proposal of tilt f: e^(f - B) in whole numbers, int64 like `tilt`.
 
@@ -78,14 +68,9 @@ def first_accepted(words: Tensor, source: SecureSource) -> Tensor:
         words: `acceptance_words` (k, r).
         source: gives the coins and the order.
     """
-    coins, order = _words(words, source), _words(words, source)
+    coins, order = (torch.from_numpy(source.words(*words.shape, bits=WORD_BITS).astype(np.int64)) for _ in range(2))
     accepted = (coins < words).scatter(1, order.argmax(1, keepdim=True), True)
     return torch.where(accepted, order, 2**63 - 1).argmin(1)
-
-
-def _words(like: Tensor, source: SecureSource) -> Tensor:
-    words = np.frombuffer(source.random_bytes(8 * like.numel()), np.uint64) >> np.uint64(64 - WORD_BITS)
-    return torch.from_numpy(words.astype(np.int64)).reshape(like.shape)
 
 
 class RejectionSampler(PrivateSampler):
@@ -106,7 +91,7 @@ class RejectionSampler(PrivateSampler):
     """
 
     def __init__(self, law: TiltedLaw, *, ledger: Ledger, tries: int | None = None) -> None:
-        self._tries = tries_for(law.bound) if tries is None else require_tries(tries)
+        self._tries = tries_for(law.bound) if tries is None else require_whole("tries", tries, 1, MOST_TRIES)
         super().__init__(epsilon=law.epsilon, ledger=ledger, note="rejection draws")
         self._law = law
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import PrivateSampler
 from dpgen.systems.continuous.box import Box, mollified
@@ -39,8 +40,7 @@ def whole_weights(log_ratio: Tensor, box: Box) -> Tensor:
         ValueError: m outside [2, 2^16].
     """
     m = log_ratio.shape[1]
-    if not CODEBOOKS[0] <= m <= CODEBOOKS[1]:
-        raise ValueError(f"codebook is {m!r}; it must be in [{CODEBOOKS[0]}, {CODEBOOKS[1]}]")
+    require_whole("codebook", m, *CODEBOOKS)
     unit = 2**TOTAL_BITS / m
     least, most = math.ceil(box.low * unit), math.floor(min(box.high, m) * unit)
     weights = (mollified(log_ratio, box) * unit).to(torch.int64).clamp(least, most)
@@ -58,19 +58,8 @@ def _filled(amount: Tensor, room: Tensor) -> Tensor:
 
 def chosen(weights: Tensor, source: SecureSource) -> Tensor:
     """An index (k,) for each row of `whole_weights`, with exactly their probabilities."""
-    words = np.frombuffer(source.random_bytes(8 * len(weights)), np.uint64) >> np.uint64(64 - TOTAL_BITS)
-    target = torch.from_numpy(words.astype(np.int64))
+    target = torch.from_numpy(source.words(len(weights), bits=TOTAL_BITS).astype(np.int64))
     return torch.searchsorted(weights.cumsum(1), target[:, None], right=True).squeeze(1)
-
-
-def require_codebook(codebook: int) -> None:
-    """Points of the reference for each draw.
-
-    Raises:
-        ValueError: no whole number in [2, 2^16].
-    """
-    if isinstance(codebook, bool) or not isinstance(codebook, int) or not CODEBOOKS[0] <= codebook <= CODEBOOKS[1]:
-        raise ValueError(f"codebook is {codebook!r}; it must be a whole number in [{CODEBOOKS[0]}, {CODEBOOKS[1]}]")
 
 
 class SIRSampler(PrivateSampler):
@@ -97,7 +86,7 @@ class SIRSampler(PrivateSampler):
     """
 
     def __init__(self, law: Law, *, ledger: Ledger, codebook: int = 1024) -> None:
-        require_codebook(codebook)
+        require_whole("codebook", codebook, *CODEBOOKS)
         if law.box.epsilon > law.epsilon * (1 + 1e-12):
             raise ValueError(
                 f"box is {law.box}: its log-ratio {law.box.epsilon:.6g} is above epsilon {law.epsilon:g} of a draw"

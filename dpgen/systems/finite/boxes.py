@@ -103,7 +103,7 @@ class ParkSampler(BoxSampler, kind="park"):
         if density_bounds is None:
             self.lower = torch.full_like(self.prior, 1 / (gain + self.n - 1))
         else:
-            low, high = checked_density_bounds(density_bounds)
+            low, high = require_density_bounds(density_bounds)
             self.density_bounds = low, high
             share = (1 - low) / (high - low)
             self.lower = self.prior / (share * gain + 1 - share)
@@ -131,8 +131,8 @@ class ParkSampler(BoxSampler, kind="park"):
         return float(f(pairs[:, 0], pairs[:, 1]).sum())
 
 
-def checked_density_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Bounds (c1, c2) on a density P / mu, refused unless some P other than mu has them.
+def require_density_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Bounds (c1, c2) on a density P / mu that some P other than mu has.
 
     Raises:
         ValueError: not 0 <= c1 < 1 < c2 < infinity.

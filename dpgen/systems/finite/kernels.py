@@ -21,7 +21,7 @@ from dpgen.privacy.categorical import (
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.systems.finite.mollifiers import mollifier_epsilon
 from dpgen.systems.finite.sampler import LinearSampler
-from dpgen.systems.finite.simplex import PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, checked_epsilon
+from dpgen.systems.finite.simplex import PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, require_epsilon
 
 
 def _before(values: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ class MechanismSampler(LinearSampler, kind="mechanism"):
         spent = mollifier_epsilon(matrix)
         if epsilon is not None and not spent <= epsilon + 1e-12:
             raise ValueError(f"matrix is {spent:.15g}-LDP; it must be epsilon-LDP for epsilon {epsilon!r}")
-        self.epsilon = checked_epsilon(max(spent, 1e-300) if epsilon is None else epsilon)
+        self.epsilon = require_epsilon(max(spent, 1e-300) if epsilon is None else epsilon)
         self.matrix, self.n = matrix, matrix.shape[0]
 
     def get_params(self) -> dict[str, Any]:

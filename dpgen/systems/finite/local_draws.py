@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,10 @@ from dpgen.systems.finite.boxes import (
     ProjectedKernel,
     QInvariantMinimax,
     RelativeMollifier,
-    checked_density_bounds,
+    require_density_bounds,
 )
 from dpgen.systems.finite.kernels import MinimaxSampler, RandomizedResponse
-from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig
+from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN, noise_scale, private_prior
 from dpgen.systems.finite.sampler import FiniteSampler
 from dpgen.systems.finite.simplex import raised_atoms, zero_atoms
@@ -52,17 +51,21 @@ MOST_DRAWS = 2**25
 """Largest table of draws (draws times users) that is made: some gigabytes."""
 
 
-def fit(name: str, data: PrivateUsers, *, plan: LocalPlan, config: LocalConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+def fit(
+    name: str, data: PrivateUsers, *, plan: LocalPlan, config: RandomizedResponseConfig, ledger: Ledger, runtime: Runtime
+) -> Draws:
     """Private draws of all users with the sampler `name` of `SAMPLERS`; users without events are left out.
 
     Returns:
         Draws with columns user, group (if there are groups), draw and category; `origin` is the public mechanism.
 
     Raises:
-        ValueError: as `check`.
+        ValueError: counts that are negative, not finite or of the wrong shape, no user with events; more draws times users
+            than `MOST_DRAWS`; a `prior_epsilon` that does not fit the data's prior or is too small; a prior that is no
+            distribution over the categories; impossible `density_bounds`. Nothing was charged then.
         BudgetExceeded: the ledger refuses; nothing was drawn.
     """
-    check(data, plan=plan, config=config)
+    _require_possible(data, plan, config)
     counts = data.counts.detach().to(torch.float64)
     active = (counts > 0).any(1)
     scaled = counts[active] / counts[active].amax(1, keepdim=True)
@@ -78,15 +81,9 @@ def fit(name: str, data: PrivateUsers, *, plan: LocalPlan, config: LocalConfig, 
     return Draws(_table(data, active, draws), statement=statement, origin=mechanism)
 
 
-def check(data: PrivateUsers, *, plan: LocalPlan, config: LocalConfig) -> None:
-    """Refuse data and options that no draw can be made with, before anything is opened or charged.
-
-    Raises:
-        ValueError: counts that are negative, not finite or of the wrong shape, no user with events; more draws times users
-            than `MOST_DRAWS`; a `prior_epsilon` that does not fit the data's prior or is too small; a prior that is no
-            distribution over the categories; impossible `density_bounds`.
-    """
-    _check_counts(data)
+def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedResponseConfig) -> None:
+    """Data and options that draws can be made with; called before anything is charged."""
+    _require_counts(data)
     users, n = len(data.user_names), len(data.categories)
     if plan.draws > MOST_DRAWS // users:
         raise ValueError(
@@ -104,10 +101,10 @@ def check(data: PrivateUsers, *, plan: LocalPlan, config: LocalConfig) -> None:
         if tuple(data.prior.shape) != (n,):
             raise ValueError(f"prior has shape {tuple(data.prior.shape)}; it must be ({n},), one probability per category")
     if isinstance(config, ParkConfig) and config.density_bounds is not None:
-        checked_density_bounds(config.density_bounds)
+        require_density_bounds(config.density_bounds)
 
 
-def _check_counts(data: PrivateUsers) -> None:
+def _require_counts(data: PrivateUsers) -> None:
     counts = data.counts.detach().to(torch.float64)
     shape = len(data.user_names), len(data.categories)
     if tuple(counts.shape) != shape:
@@ -126,9 +123,9 @@ def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, ledger: Ledger) -> tu
     return (len(data.categories) if data.prior is None else data.prior), ()
 
 
-def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: LocalConfig) -> tuple[str, ...]:
+def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: RandomizedResponseConfig) -> tuple[str, ...]:
     origin = f"the prior is {data.prior_origin}"
-    if not mechanism.raised:
+    if not isinstance(config, LocalConfig) or not mechanism.raised:
         return (origin,)
     return origin, raised_atoms(mechanism.raised, mechanism.n, config.prior_floor)
 
@@ -149,7 +146,3 @@ def _table(data: PrivateUsers, active: Tensor, draws: Tensor) -> pd.DataFrame:
     columns["draw"] = np.tile(np.arange(k), int(rows.sum()))
     columns["category"] = np.array(data.categories, dtype=object)[draws.T.reshape(-1).cpu().numpy()]
     return pd.DataFrame(columns)
-
-
-FITS: dict[str, Callable[..., Draws]] = {name: partial(fit, name) for name in SAMPLERS}
-"""The fit of each sampler, as the registry wants it."""

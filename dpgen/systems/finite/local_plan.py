@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.systems.continuous.draw_plan import DrawPlan
 
 USER = "one user's whole distribution"
 _MOST = 700.0
-_ROUNDING = 1e-12  # sums of epsilons may round above the plan's
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalPlan:
+class LocalPlan(DrawPlan):
     r"""Draws per user under local privacy: any distribution may replace a user's (Husain et al. 2020, eq. 1).
 
     Draws of different users touch different records, so the number of users costs nothing; the draws of one user share
@@ -33,15 +31,9 @@ class LocalPlan:
     0.5
     """
 
-    epsilon: float = 1.0
-    draws: int = 1
     prior_epsilon: float | None = None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.epsilon, bool) or not 0 < self.epsilon < math.inf:
-            raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number > 0")
-        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
-            raise ValueError(f"draws is {self.draws!r}; it must be a whole number >= 1")
+    def _require_share(self) -> None:
         if self.prior_epsilon is not None and not 0 < self.prior_epsilon < self.epsilon:
             raise ValueError(
                 f"prior_epsilon is {self.prior_epsilon!r}; it must lie in (0, {self.epsilon:g}), below epsilon, or None"
@@ -58,17 +50,32 @@ class LocalPlan:
             share = math.nextafter(share, 0.0)
         return share
 
-    def open_ledger(self, path: Path | None = None) -> Ledger:
-        """A new ledger with this pure budget; its unit is a user, its relation replaces the user's distribution."""
-        return Ledger(Budget(self.epsilon * (1 + _ROUNDING), 0.0), relation="replace_one", unit=USER, path=path)
+    @property
+    def unit(self) -> str:
+        return USER
+
+
+Options = dict[str, float | tuple[float, float] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalConfig:
-    """Public choices of a finite sampler.
+class RandomizedResponseConfig:
+    """Randomised response takes only the number of categories from the prior: nothing to choose."""
+
+    def options(self) -> Options:
+        """Keyword arguments of the sampler."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalConfig(RandomizedResponseConfig):
+    """Public choices of a sampler with a prior.
 
     Arguments:
         prior_floor: atoms of the prior that are 0 are raised to prior_floor / n.
+
+    Raises:
+        ValueError: prior_floor outside (0, 1).
     """
 
     prior_floor: float = 1e-6
@@ -77,17 +84,8 @@ class LocalConfig:
         if not 0 < self.prior_floor < 1:
             raise ValueError(f"prior_floor is {self.prior_floor!r}; it must lie in (0, 1)")
 
-    def options(self) -> dict[str, float | tuple[float, float] | None]:
-        """Keyword arguments of the sampler."""
+    def options(self) -> Options:
         return {"floor": self.prior_floor}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlainConfig(LocalConfig):
-    """Randomised response takes only the number of categories from the prior: nothing to choose."""
-
-    def options(self) -> dict[str, float | tuple[float, float] | None]:
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,5 +98,5 @@ class ParkConfig(LocalConfig):
 
     density_bounds: tuple[float, float] | None = None
 
-    def options(self) -> dict[str, float | tuple[float, float] | None]:
-        return {"floor": self.prior_floor, "density_bounds": self.density_bounds}
+    def options(self) -> Options:
+        return {**super().options(), "density_bounds": self.density_bounds}

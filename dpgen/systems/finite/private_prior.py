@@ -8,6 +8,7 @@ from torch import Tensor
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
+from dpgen.systems.finite.simplex import SUM_TOLERANCE
 
 PRIVATE_ORIGIN = "private histogram"
 """``prior_origin`` of data whose prior is to be measured on the users."""
@@ -20,9 +21,6 @@ ASSUMPTION = (
 
 UNIT = 2**24
 """Parts that one user's probability mass is divided into: integers, so that the noise is exact."""
-
-SUM_TOLERANCE = 1e-6
-"""Rows may miss the sum 1 by this much."""
 
 
 def private_prior(distributions: Tensor, *, epsilon: float, ledger: Ledger) -> Tensor:

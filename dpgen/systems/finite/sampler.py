@@ -12,13 +12,13 @@ from torch import Tensor
 from dpgen.divergences import Divergence, perspective
 from dpgen.privacy.categorical import draw_categorical
 from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.release import PrivateSampler
 from dpgen.systems.finite.box_projection import project_to_box
-from dpgen.systems.finite.simplex import PRIOR_FLOOR, checked_epsilon, distributions, public_prior, zero_atoms
+from dpgen.systems.finite.simplex import PRIOR_FLOOR, distributions, public_prior, require_epsilon, zero_atoms
 from dpgen.tensor_files import TensorFiles, damaged, read_tensor_files
 
 if TYPE_CHECKING:
     from dpgen.privacy.ledger import Ledger
-    from dpgen.systems.finite.bound_sampler import BoundSampler
 
 MOST_EXPLICIT = 4096
 
@@ -53,7 +53,7 @@ class FiniteSampler(ABC):
             FiniteSampler.kinds[kind] = cls
 
     def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
-        self.epsilon = checked_epsilon(epsilon)
+        self.epsilon = require_epsilon(epsilon)
         self.prior = public_prior(prior, floor=floor)
         self.raised = zero_atoms(prior)
         self.n = self.prior.numel()
@@ -111,8 +111,6 @@ class FiniteSampler(ABC):
 
     def bind(self, p: Tensor, ledger: Ledger, *, note: str | None = None) -> BoundSampler:
         """The private sampler of the users with distributions P (n,) or (u, n): every draw charges the ledger."""
-        from dpgen.systems.finite.bound_sampler import BoundSampler
-
         return BoundSampler(self, p, ledger=ledger, note=note or f"{self.kind} sampler, one draw")
 
     def save(self, directory: Path) -> None:
@@ -124,6 +122,33 @@ class FiniteSampler(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(epsilon={self.epsilon:g}, n={self.n})"
+
+
+class BoundSampler(PrivateSampler):
+    r"""Draws of a public mechanism for users with distributions P; k draws of each user cost k epsilon.
+
+    The ledger's unit must be one user's whole distribution, under replace_one: one user is one record of it, and users
+    are disjoint, so a draw of all of them together costs epsilon once.
+
+    Arguments:
+        mechanism: public sampler on n categories.
+        p: private distributions (n,) or (u, n).
+        ledger: charged with epsilon before each draw.
+        note: name of the draws in the ledger.
+
+    Raises:
+        ValueError: P is not made of distributions, or the ledger's relation is not replace_one.
+    """
+
+    def __init__(self, mechanism: FiniteSampler, p: Tensor, *, ledger: Ledger, note: str) -> None:
+        if ledger.relation != "replace_one":
+            raise ValueError(f"ledger has the relation {ledger.relation!r}; a local sampler needs 'replace_one'")
+        self._p = distributions(p, mechanism.n)
+        super().__init__(epsilon=mechanism.epsilon, ledger=ledger, note=note)
+        self.mechanism = mechanism
+
+    def _draw(self, k: int, source: SecureSource) -> Tensor:
+        return self.mechanism.sample(self._p, k=k, source=source)
 
 
 def load_mechanism(directory: Path) -> FiniteSampler:

@@ -9,14 +9,18 @@ import torch
 from torch import Tensor
 
 MAX_EPSILON = 700.0
-SUM_TOLERANCE = 1e-6
+SUM_TOLERANCE = 1e-6  # rows may miss the sum 1 by this much
 PRIOR_FLOOR = 1e-6
 ROUNDING = 1e-14  # sums this close to 1 are left as they are
 _LEAST_ATOM = 1e-100  # far above what e^-eps could take out of the range of doubles
 
 
-def checked_epsilon(epsilon: float) -> float:
-    """Refuse an epsilon outside (0, 700]: beyond, e^eps leaves the range of doubles."""
+def require_epsilon(epsilon: float) -> float:
+    """An epsilon in (0, 700]: beyond, e^eps leaves the range of doubles.
+
+    Raises:
+        ValueError: it is not.
+    """
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon <= MAX_EPSILON:
         raise ValueError(f"epsilon is {epsilon!r}; it must be a number in (0, {MAX_EPSILON:g}] nats")
     return float(epsilon)

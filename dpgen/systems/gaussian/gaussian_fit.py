@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dpgen.privacy.accountants import Relation
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
 from dpgen.systems.gaussian.component_moments import Components, release_components
 from dpgen.systems.gaussian.fit_rule import Sizes
 from dpgen.systems.gaussian.gaussian_model import Calibration, GaussianMixtureModel, PostProcessing
-from dpgen.systems.gaussian.gaussian_task import BEFORE_COMPONENTS, Checked, Task, public_generator
+from dpgen.systems.gaussian.gaussian_task import BEFORE_COMPONENTS, Checked, Task
 from dpgen.systems.gaussian.gram_sums import Encode, clipped
 from dpgen.systems.gaussian.marginal_calibration import fit_tilt, release_marginals, release_pairs
 from dpgen.systems.gaussian.product_mixture import ProductMixture
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
     from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 
 ASSUMPTIONS = (
-    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public",
-    "options, shares and clip radii were chosen without looking at the private records, or are released values",
-    "noise comes from AES-256-CTR under keys of the operating system, draws of the released model from another generator; "
-    "an adversary sees what is released, not memory or run time",
+    ONE_RECORD,
+    CHOSEN_BLIND,
+    SECURE_NOISE,
     "what a record adds lies on a grid and sums are exact (of at most 2^27 records), so no rounding depends on other records; "
     "the result of one device serves all of a fit",
-    "noise on these sums is floating point: noisy values are rounded to a grid, which removes the known attack on the low "
-    "bits but is no proof; integer noise is exact to 2^-128 in total variation, which delta leaves out",
+    ROUNDED_FLOATS,
+    EXACT_INTEGERS,
 )
 """What the statement of a Gaussian fit rests on."""
 
@@ -50,30 +49,37 @@ def fit(records: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", ledg
     """Fit the Gaussian component to records and release it; no training, one to eight passes over the records.
 
     Raises:
-        ValueError: options that contradict the data, records out of range, or a plan without epsilon.
+        ValueError: options that contradict the data, records out of range, a plan with numbers of training, or a ledger of
+            another relation than the plan's.
         BudgetExceeded: the ledger does not allow what the plan asks.
     """
-    if plan.budget is None:
-        raise ValueError("epsilon must be given with component='gaussian': its noise follows from the budget alone")
+    plan.require_use(config)
+    assert plan.budget is not None
     resolved = config.resolved(n_classes=records.n_classes)
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"
-    task = Task.of(records, config, clusters=resolved.clusters, k=config.k, seed=runtime.seed, device=device)
-    return fit_task(task, budget=plan.budget, relation=plan.relation, ledger=ledger)
+    task = Task.of(
+        records,
+        config,
+        clusters=resolved.clusters,
+        k=config.k,
+        seed=runtime.seed,
+        device=device,
+        public_n=plan.public_n,
+    )
+    if ledger.relation != plan.relation:
+        raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {ledger.relation!r}")
+    return fit_task(task, budget=plan.budget, ledger=ledger)
 
 
-def fit_task(
-    task: Task, *, budget: Budget, ledger: Ledger, relation: Relation = "add_remove", source: SecureSource | None = None
-) -> RecordModel:
-    """Spend the budget on a task and release a model; for streams that are not in memory, too.
+def fit_task(task: Task, *, budget: Budget, ledger: Ledger, source: SecureSource | None = None) -> RecordModel:
+    """Spend the budget, under the ledger's relation, and release a model; for streams that are not in memory, too.
 
     Raises:
-        ValueError: options that contradict the data, records out of range, or a ledger of another relation.
+        ValueError: options that contradict the data, or records out of range.
         BudgetExceeded: the ledger does not allow what the budget promised.
     """
-    if ledger.relation != relation:
-        raise ValueError(f"the ledger's relation must be {relation!r}, for which the noise is set, got {ledger.relation!r}")
     task.require_sound()
-    source = source or SecureSource()
+    source, relation = source or SecureSource(), ledger.relation
     if task.form == "sizes":
         return _fit_sizes(_Run(task, budget, Spending.within(budget, SHARES, relation), ledger, source))
     if task.form == "independent":
@@ -93,7 +99,9 @@ class _Run:
     source: SecureSource
 
     def statement(self) -> PrivacyStatement:
-        return PrivacyStatement.from_ledger(self.ledger, assumptions=ASSUMPTIONS)
+        n = self.task.public_n
+        declared = () if n is None else (f"the number of records, {n}, was declared public",)
+        return PrivacyStatement.from_ledger(self.ledger, assumptions=(*ASSUMPTIONS, *declared))
 
     def continued(self, done: Iterable[str], shares: Mapping[str, float]) -> "_Run":
         """What follows the releases in `done` now that it is known: it shares all that is left."""
@@ -145,8 +153,8 @@ def _fit_latent(run: _Run) -> RecordModel:
     first = next(iter(ways.values()))  # both ways give the mean the same share
     begun = replace(run, spending=replace(run.spending, shares=first))
     location = release_location(task.first_codes, task.width, spending=begun.spending, ledger=run.ledger, source=run.source)
-    if task.options.public_size is not None:
-        location = replace(location, count=float(task.options.public_size))
+    if task.public_n is not None:
+        location = replace(location, count=float(task.public_n))
     chosen = task.sizes(run.mu, location.count)
     rest = {name: share for name, share in ways[chosen.subclusters > 1].items() if name != "mean"}
     run = begun.continued(["mean"], rest)
@@ -212,7 +220,7 @@ def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: S
         spending=run.spending,
         ledger=run.ledger,
         source=run.source,
-        generator=public_generator(task.seed, "centres"),
+        generator=PublicRandomness(task.seed).spawn("centres").generator,
     )
     m, width = chosen.axes, task.width
     left = (location.spread - float(subspace.eigenvalues.clamp_min(0.0).sum())) / max(1, width - m)
@@ -283,7 +291,7 @@ def _calibrated(run: _Run, model: GaussianMixtureModel, location: Location) -> G
         marginals = release_marginals(bits, task.d, k=1, **how)[1][0]  # type: ignore[arg-type]
     else:
         marginals = location.mean
-    generator = public_generator(task.seed, "pilot")
+    generator = PublicRandomness(task.seed).spawn("pilot").generator
     values = model.pilot(generator)
     jitter = None
     if task.image_shape is None:  # bits of tables vary beyond the axes; strokes of images are kept sharp

@@ -1,6 +1,5 @@
 """The released Gaussian mixture: draws, likelihood, classes, counting queries."""
 
-import secrets
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.release import RecordModel, draw_components
+from dpgen.release import RecordModel, draw_components, sampling_generator
 from dpgen.samples import GreySamples, RecordSamples
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.bivariate import orthant, upper_tail
@@ -18,6 +17,7 @@ from dpgen.systems.gaussian.latent_mixture import LatentMixture
 from dpgen.systems.gaussian.marginal_calibration import tilted_choice
 from dpgen.systems.gaussian.subspace import Subspace
 from dpgen.systems.gaussian.warps import Warp, calibrated_thresholds
+from dpgen.tensor_files import under
 
 _AT_ONCE = 8192
 _CANDIDATES = 4
@@ -105,10 +105,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         self.declared = tuple(known["declared"])
 
     @property
-    def size(self) -> int:
-        return round(float(self.counts.clamp_min(0.0).sum()))
-
-    @property
     def codec(self) -> Codec | None:
         """The codec of the images, if there is one."""
         return CODECS[self.post.codec](self.image_shape) if self.post.codec and self.image_shape else None
@@ -134,7 +130,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         Raises:
             ValueError: n below 0, or a cluster that is not there.
         """
-        generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
+        generator = sampling_generator(n, seed)
         component = draw_components(self.mixture.weights, n, self._allowed(clusters, components), generator)
         parts = [self._part(c, generator) for c in component.split(_AT_ONCE)] if n else []
         d = len(self._empty())
@@ -322,14 +318,14 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         warp = Warp(**post["warp"]) if post["warp"] is not None else None
         shape = options.pop("image_shape")
         return cls(
-            Subspace(edge=options.pop("edge"), **_under("subspace.", tensors)),
-            LatentMixture(**_under("mixture.", tensors)),
-            density=LatentMixture(**_under("density.", tensors)),
+            Subspace(edge=options.pop("edge"), **under("subspace", tensors)),
+            LatentMixture(**under("mixture", tensors)),
+            density=LatentMixture(**under("density", tensors)),
             classes=tensors["classes"],
             counts=tensors["counts"],
             statement=statement,
             post=replace(PostProcessing(**{**post, "warp": None}), warp=warp),
-            calibration=Calibration(**_under("calibration.", tensors)),
+            calibration=Calibration(**under("calibration", tensors)),
             image_shape=tuple(shape) if shape else None,
             **options,
         )
@@ -343,7 +339,3 @@ _DETAILS: dict[str, Any] = {
     "noise_multiplier": 0.0,
     "declared": (),
 }
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

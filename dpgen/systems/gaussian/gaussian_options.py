@@ -33,7 +33,6 @@ class GaussianOptions:
             features), or "auto": thresholds for images, pairs for tables of at most 128 features.
         grey: use grey values of images where the data have them.
         shares: share of mu^2 of each release, by name; None: the rule.
-        public_size: number of records, if it is public; None: a noisy number is used.
     """
 
     form: Form = "auto"
@@ -50,7 +49,6 @@ class GaussianOptions:
     calibration: Literal["auto", "none", "thresholds", "pairs"] = "auto"
     grey: bool = True
     shares: Mapping[str, float] | None = None
-    public_size: int | None = None
 
     def require_gaussian(self) -> None:
         """Refuse numbers out of range.
@@ -58,7 +56,7 @@ class GaussianOptions:
         Raises:
             ValueError: naming the option, its value and what is allowed.
         """
-        for name in ("axes", "subclusters", "public_size"):
+        for name in ("axes", "subclusters"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")

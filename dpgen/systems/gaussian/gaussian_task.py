@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from dpgen.privacy.accountants import Relation
 from dpgen.privacy.ledger import Budget
 from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream
@@ -43,6 +40,7 @@ class Task:
         image_shape: (height, width) of images.
         columns: names of the features.
         seed: of public randomness.
+        public_n: number of records, if it is declared public (latent form); None: a noisy number is used.
     """
 
     values: Batches
@@ -56,6 +54,7 @@ class Task:
     image_shape: tuple[int, int] | None = None
     columns: Sequence[str] | None = None
     seed: int = 0
+    public_n: int | None = None
 
     @classmethod
     def of(
@@ -67,6 +66,7 @@ class Task:
         k: int | None,
         seed: int,
         device: str = "cpu",
+        public_n: int | None = None,
     ) -> "Task":
         """The task of fitting records in memory.
 
@@ -74,9 +74,10 @@ class Task:
             clusters: "labels", "kmeans" or "none".
             k: number of Gaussians with "kmeans", None for the rule.
             device: where sums are computed.
+            public_n: number of records, if it is declared public.
         """
         labels = records.labels if clusters == "labels" else None
-        grey: Tensor | None = getattr(records, "grey", None) if options.grey else None
+        grey = records.grey if options.grey else None
         bits = RecordStream(records.x, labels, device=device)
         values = bits if grey is None else RecordStream(grey, labels, top=255.0, device=device)
         return cls(
@@ -87,10 +88,11 @@ class Task:
             n_classes=records.n_classes if labels is not None else 0,
             k=1 if clusters == "none" else k if clusters == "kmeans" else None,
             grey=grey is not None,
-            threshold=0.5 if grey is None else (int(records.grey_threshold) + 0.5) / 255.0,  # type: ignore[attr-defined]
+            threshold=0.5 if grey is None else (records.grey_threshold + 0.5) / 255.0,
             image_shape=records.image_shape,
             columns=records.columns,
             seed=seed,
+            public_n=public_n,
         )
 
     @property
@@ -204,6 +206,8 @@ class Task:
         """
         self.options.require_gaussian()
         if self.form != "latent":
+            if self.public_n is not None:
+                raise ValueError(f"public_n is {self.public_n}; only form='latent' uses it, and the form is {self.form!r}")
             return
         self.ways()
         if self.options.axes is not None and self.options.axes > self.width:
@@ -220,10 +224,3 @@ class Checked:
 
     def __iter__(self) -> Any:
         return checked(self.batches, self.d, self.n_classes)
-
-
-def public_generator(seed: int, name: str) -> torch.Generator:
-    """Public randomness of a fit."""
-    from dpgen.privacy.noise import PublicRandomness
-
-    return PublicRandomness(seed).spawn(name).generator

@@ -1,13 +1,12 @@
 """A mixture of independent bits: released marginals per component, with closed-form answers to counting queries."""
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpgen.release import RecordModel, draw_components
+from dpgen.release import RecordModel, draw_components, sampling_generator
 from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
 
@@ -42,18 +41,8 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         self.n_classes, self.columns = n_classes, tuple(columns) if columns is not None else None
         self.noise_multiplier, self.declared = noise_multiplier, tuple(declared)
 
-    @property
-    def size(self) -> int:
-        return round(float(self.counts.clamp_min(0.0).sum()))
-
-    @property
-    def weights(self) -> Tensor:
-        """Mixture weights (k,), summing to 1."""
-        positive = self.counts.clamp_min(0.0)
-        return positive / positive.sum() if positive.sum() > 0 else torch.full_like(positive, 1.0 / len(positive))
-
     def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
-        generator = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
+        generator = sampling_generator(n, seed)
         component = draw_components(self.weights, n, clusters, generator)
         parts = [
             torch.rand(len(c), self.probabilities.shape[1], generator=generator) < self.probabilities[c].float()

@@ -20,22 +20,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import exponential_mechanism, laplace_exceeds
 from dpgen.systems.ordered.dyadic_cells import DyadicCells
 from dpgen.systems.ordered.dyadic_selection import interval_score
-from dpgen.systems.ordered.knots import MonotoneCounts
-
-Integers = npt.NDArray[np.int64]
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts
 
 _LISTED = 5e4  # tau grows with n / 5e4 records, which bounds the number of candidates
 _BORDER = 1e-6  # scores are compared with tau in float64
 
 
 @dataclass(frozen=True)
-class ChoosingPlan:
+class ChoosingConstants:
     """The constants of one draw: rates e1 of the test and e2 of the draw, threshold theta, least score tau, and Q0."""
 
     test_rate: float
@@ -45,7 +42,7 @@ class ChoosingPlan:
     certain: float
 
     @classmethod
-    def of(cls, epsilon: float, delta: float, *, moved: int, size: float) -> "ChoosingPlan":
+    def of(cls, epsilon: float, delta: float, *, moved: int, size: float) -> "ChoosingConstants":
         r"""The lowest threshold for (epsilon, delta), with :math:`\epsilon_1 : \epsilon_2` chosen for it.
 
         Arguments:
@@ -57,8 +54,8 @@ class ChoosingPlan:
         Raises:
             ValueError: epsilon not > 0 or delta outside (0, 1/2).
 
-        >>> plan = ChoosingPlan.of(0.1, 1e-6, moved=120, size=1e4)
-        >>> [round(value, 9) for value in plan.guarantee(120)]
+        >>> constants = ChoosingConstants.of(0.1, 1e-6, moved=120, size=1e4)
+        >>> [round(value, 9) for value in constants.guarantee(120)]
         [0.1, 1e-06]
         """
         if not (0 < epsilon < math.inf and 0 < delta < 0.5):
@@ -72,7 +69,7 @@ class ChoosingPlan:
         certain = least + _BORDER + draw_cost / draw_rate
         return cls(test_rate, draw_rate, certain + test_cost / test_rate, least, certain)
 
-    def for_size(self, size: float) -> "ChoosingPlan":
+    def for_size(self, size: float) -> "ChoosingConstants":
         """The same draw for another public or noisy number of records: what counts is how far Q0 and theta are from tau."""
         change = max(1.0, size / _LISTED) - self.least
         return replace(self, least=self.least + change, certain=self.certain + change, threshold=self.threshold + change)
@@ -90,27 +87,27 @@ class ChoosingSelection:
     Arguments:
         values: (n,) int64, sorted, in [0, N).
         N: domain size, at least 2.
-        plan: the constants of each draw.
+        constants: of each draw.
         tested: False leaves out step 1, which breaks the guarantee; the tests show it.
     """
 
     answers = "interval"
 
-    def __init__(self, values: Integers, *, N: int, plan: ChoosingPlan, tested: bool = True) -> None:
-        self.values, self.N, self.plan, self.tested = values, N, plan, tested
-        self.cells = DyadicCells(values, N=N, least=plan.least)
+    def __init__(self, values: Integers, *, N: int, constants: ChoosingConstants, tested: bool = True) -> None:
+        self.values, self.N, self.constants, self.tested = values, N, constants, tested
+        self.cells = DyadicCells(values, N=N, least=constants.least)
 
     def draw(self, source: SecureSource, model: MonotoneCounts) -> tuple[int, int] | None:
         """Ends (start, stop) of one interval; None when the noisy test says stop. The model must be public."""
         heavy = self.cells.heavy(model)
-        largest = max(float(heavy.scores.max()), self.plan.least)
-        gap = Fraction(self.plan.threshold) - Fraction(largest)
-        if self.tested and not laplace_exceeds(source, gap, Fraction(self.plan.test_rate)):
+        largest = max(float(heavy.scores.max()), self.constants.least)
+        gap = Fraction(self.constants.threshold) - Fraction(largest)
+        if self.tested and not laplace_exceeds(source, gap, Fraction(self.constants.test_rate)):
             return None
-        chosen = np.flatnonzero(heavy.scores >= self.plan.least)
+        chosen = np.flatnonzero(heavy.scores >= self.constants.least)
         if chosen.size == 0:
             return None
-        half = Fraction(self.plan.draw_rate) / 2
+        half = Fraction(self.constants.draw_rate) / 2
         starts = heavy.start[chosen]
         stops = np.minimum(starts + (1 << (self.cells.depth - heavy.level[chosen])), self.N)
         ranks = heavy.ranks[chosen]

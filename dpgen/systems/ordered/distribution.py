@@ -14,10 +14,8 @@ from dpgen.discretized import DiscretizedColumn
 from dpgen.release import PublicModel
 from dpgen.samples import ColumnSamples
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.knots import MonotoneCounts
-
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals
+from dpgen.tensor_files import under
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,8 +247,7 @@ class OrderedDistribution(PublicModel, kind="ordered"):
         """The inverse of `tensors` and `description`."""
         cdfs, domains = {}, {}
         for i, column in enumerate(description["columns"]):
-            prefix = f"{i}."
-            parts = {key.removeprefix(prefix): part.numpy() for key, part in tensors.items() if key.startswith(prefix)}
+            parts = {name: part.numpy() for name, part in under(str(i), tensors).items()}
             cdfs[column["name"]] = PiecewiseCDF(**parts)
             domains[column["name"]] = DiscretizedColumn.from_dict(column["domain"])
         return cls(cdfs, domains, statement=statement, notes=description["notes"])

@@ -4,12 +4,8 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
-from dpgen.systems.ordered.knots import MonotoneCounts
-
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals
 
 _compile = numba.njit(nogil=True, cache=True)
 

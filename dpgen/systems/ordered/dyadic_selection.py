@@ -12,14 +12,11 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import exponential_mechanism
 from dpgen.systems.ordered.dyadic_cells import DyadicCells, HeavyCells
-from dpgen.systems.ordered.knots import MonotoneCounts
-
-Integers = npt.NDArray[np.int64]
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts
 
 _LUMPS = 3
 _SPACING = 1.0  # of marks, in units of 1/rate

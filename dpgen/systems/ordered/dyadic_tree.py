@@ -4,20 +4,17 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.estimator import OrderedEstimator
-from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
-from dpgen.systems.ordered.partition_cdf import gaussian_beside, relation_gaussian
-from dpgen.systems.ordered.public_limits import DEPTH, require_whole
+from dpgen.systems.ordered.gaussian_budget import gaussian_beside, relation_gaussian
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals, monotone_counts
+from dpgen.systems.ordered.public_limits import DEPTH
 from dpgen.systems.ordered.sensitivities import cells_l2, tree_l1
-
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
 
 
 def consistent_leaves(levels: list[Reals], root: float | None = None) -> Reals:
@@ -57,9 +54,9 @@ class DyadicTree(OrderedEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_whole("depth", self.depth, DEPTH)
+        require_whole("depth", self.depth, *DEPTH)
 
-    def check(self, N: int, relation: Relation) -> None:
+    def require_domain(self, N: int, relation: Relation) -> None:
         """Refuse a budget that no Gaussian noise fits."""
         if self.delta:
             gaussian_beside((), self.epsilon, self.delta, relation)

@@ -5,18 +5,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.parallel import Relation
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, ROUNDED_FLOATS, SECURE_NOISE
 from dpgen.systems.ordered.distribution import OrderedDistribution
-from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts
 from dpgen.systems.ordered.public_limits import require_epsilon
+from dpgen.systems.ordered.record_count import size_sentence
 
-Integers = npt.NDArray[np.int64]
 MOST_VALUES = 2**62
+
+ASSUMPTIONS = (
+    "one person is one record, a row with one value in every column",
+    CHOSEN_BLIND,
+    SECURE_NOISE,
+    ROUNDED_FLOATS,
+    "every draw but the correlated Gaussian noise is exact to 2^-128 in total variation, which delta leaves out",
+)
+"""What the statement of a release of ordered columns rests on."""
 
 
 def sorted_values(values: Any, *, N: int) -> Integers:
@@ -59,7 +68,7 @@ class OrderedEstimator(ABC):
         if self.size is not None and not 1 <= self.size <= MOST_VALUES:
             raise ValueError(f"size is {self.size!r}; a public number of records must be at least 1")
 
-    def check(self, N: int, relation: Relation) -> None:  # noqa: B027 (nothing to check is the common case)
+    def require_domain(self, N: int, relation: Relation) -> None:  # noqa: B027 (nothing to check is the common case)
         """Refuse what cannot be done on [0, N), before anything is charged; looks at no record.
 
         Raises:
@@ -78,4 +87,5 @@ class OrderedEstimator(ABC):
             BudgetExceeded: it does not fit into the ledger's budget.
         """
         counts = self.fit_counts(sorted_values(values, N=N), N=N, ledger=ledger, source=require_secure(source))
-        return OrderedDistribution.from_counts(counts, statement=PrivacyStatement.from_ledger(ledger))
+        assumptions = (*ASSUMPTIONS, size_sentence(self.size, ledger.relation))
+        return OrderedDistribution.from_counts(counts, statement=PrivacyStatement.from_ledger(ledger, assumptions=assumptions))

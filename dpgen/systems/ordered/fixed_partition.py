@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpgen.privacy.limits import require_whole
+from dpgen.systems.ordered.knots import Integers
 from dpgen.systems.ordered.laplace_histogram import LaplaceHistogram
-from dpgen.systems.ordered.public_limits import CELLS, require_whole
-
-Integers = npt.NDArray[np.int64]
+from dpgen.systems.ordered.public_limits import CELLS
 
 
 def equal_edges(N: int, cells: int) -> Integers:
@@ -17,7 +16,7 @@ def equal_edges(N: int, cells: int) -> Integers:
     >>> equal_edges(10, 4).tolist()
     [0, 2, 5, 7, 10]
     """
-    require_whole("cells", cells, CELLS)
+    require_whole("cells", cells, *CELLS)
     t = min(cells, N)
     return np.array([N * i // t for i in range(t + 1)], np.int64)
 
@@ -40,7 +39,7 @@ class FixedPartitionHistogram(LaplaceHistogram):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_whole("cells", self.cells, CELLS)
+        require_whole("cells", self.cells, *CELLS)
 
     def edges(self, N: int) -> Integers:
         """Public cell ends (t + 1,) from 0 to N."""

@@ -60,7 +60,7 @@ def monotone_counts(knots: Integers, counts: Reals, variances: Reals, *, N: int,
     >>> fit.positions.tolist(), fit.counts.round(3).tolist()
     ([0, 4, 6, 8], [0.0, 2.333, 2.333, 5.0])
     """
-    _check(knots, counts, variances, N, size)
+    _require_prefixes(knots, counts, variances, N, size)
     inside = (knots > 0) & (knots < N)
     knots, counts, weights = knots[inside], counts[inside], 1 / variances[inside]
     positions, groups = np.unique(knots, return_inverse=True)
@@ -74,7 +74,7 @@ def monotone_counts(knots: Integers, counts: Reals, variances: Reals, *, N: int,
     )
 
 
-def _check(knots: Integers, counts: Reals, variances: Reals, N: int, size: float) -> None:
+def _require_prefixes(knots: Integers, counts: Reals, variances: Reals, N: int, size: float) -> None:
     if not knots.ndim == counts.ndim == variances.ndim == 1 or not knots.size == counts.size == variances.size:
         raise ValueError(
             f"knots, counts and variances have shapes {knots.shape}, {counts.shape}, {variances.shape}; they must be (m,) each"

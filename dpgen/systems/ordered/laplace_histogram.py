@@ -3,37 +3,18 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.estimator import OrderedEstimator
-from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts
 from dpgen.systems.ordered.public_limits import CELLS
 from dpgen.systems.ordered.sensitivities import cells_l1
-
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
+from dpgen.systems.simplex_projection import project_to_simplex
 
 MOST_CELLS = CELLS[1]
-
-
-def project_to_simplex(values: Reals, total: float) -> Reals:
-    """The nearest (L2) vector (m,) with entries >= 0 that sum to `total` > 0.
-
-    Source: Duchi, Shalev-Shwartz, Singer, Chandra 2008, Figure 1.
-
-    >>> project_to_simplex(np.array([3.0, 1.0, -2.0]), 2.0).tolist()
-    [2.0, 0.0, 0.0]
-    """
-    if not total > 0:
-        raise ValueError(f"total is {total!r}; it must be > 0")
-    ordered = np.sort(values)[::-1]
-    excess = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
-    last = int(np.flatnonzero(ordered > excess)[-1])
-    return np.asarray(np.maximum(values - excess[last], 0.0))
 
 
 def noise_scale(epsilon: float, relation: Relation) -> float:
@@ -58,7 +39,7 @@ class LaplaceHistogram(OrderedEstimator):
     Source: Diakonikolas, Hardt, Schmidt 2015, Theorem 3, with the scale of `noise_scale`.
     """
 
-    def check(self, N: int, relation: Relation) -> None:
+    def require_domain(self, N: int, relation: Relation) -> None:
         """Refuse a domain that these cells do not fit."""
         self.edges(N)
 

@@ -6,32 +6,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.events import approximate_event
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.systems.ordered.choosing import ChoosingSelection
 from dpgen.systems.ordered.dyadic_cells import levels
 from dpgen.systems.ordered.dyadic_selection import DyadicSelection
 from dpgen.systems.ordered.estimator import OrderedEstimator
-from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts, monotone_counts
 from dpgen.systems.ordered.merr_budget import Composition, Selection, StepBudget, StepTerms, step_budget
 from dpgen.systems.ordered.point_selection import PointSelection
 from dpgen.systems.ordered.private_steps import CANDIDATES, choose_steps
-from dpgen.systems.ordered.public_limits import DELTA_BELOW, STEPS, require_whole
+from dpgen.systems.ordered.public_limits import DELTA_BELOW, STEPS
 from dpgen.systems.ordered.record_count import released_size, size_is_free
 
 if TYPE_CHECKING:
     from dpgen.privacy.ledger import Ledger
     from dpgen.privacy.parallel import Relation
 
-Integers = npt.NDArray[np.int64]
 Selector = PointSelection | DyadicSelection | ChoosingSelection
 
 _SIZE_SHARE = 0.05  # of epsilon, for the number of records where it is private
 _STEPS_SHARE = 0.1  # of epsilon, for a private number of steps
-_LARGEST_DOMAIN = 2**62
-_CHUNK = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +86,7 @@ class MERR(OrderedEstimator):
         if self.delta == 0 and (self.composition == "zcdp" or self.selection == "choosing"):
             raise ValueError(f"delta is 0; composition {self.composition!r} with selection {self.selection!r} needs delta > 0")
         if self.steps != "private":
-            require_whole("steps", self.steps, STEPS)
+            require_whole("steps", self.steps, *STEPS)
         elif self.published_noise:
             raise ValueError("steps is 'private'; published_noise needs a fixed number, its cost depends on it")
         if self.share is not None and not 0 < self.share < 1:
@@ -101,10 +98,9 @@ class MERR(OrderedEstimator):
         Raises:
             BudgetExceeded: the ledger cannot pay; then nothing of the refused part was drawn.
             TypeError: source is no SecureSource.
-            ValueError: values are not sorted integers in [0, N), none are given, or N is outside [2, 2^62].
+            ValueError: a public size that is not the number of records, or a budget that no noise fits.
         """
         require_secure(source)
-        values = require_sorted(values, N)
         epsilon, budgets = self._budgets(N, ledger.relation)
         size = released_size(values, self.size, epsilon=_SIZE_SHARE * self.epsilon, ledger=ledger, source=source)
         budgets = {t: budget.for_size(size) for t, budget in budgets.items()}
@@ -119,7 +115,7 @@ class MERR(OrderedEstimator):
                 ledger.charge(event, steps, note=f"MERR, {note}")
         return _refine(values, budgets[steps], steps=steps, N=N, size=size, source=source)
 
-    def check(self, N: int, relation: Relation) -> None:
+    def require_domain(self, N: int, relation: Relation) -> None:
         """Refuse a budget that no noise fits."""
         self._budgets(N, relation)
 
@@ -145,30 +141,9 @@ class MERR(OrderedEstimator):
         return step_budget(terms, epsilon=epsilon, delta=self.delta)
 
 
-def require_sorted(values: Integers, N: int) -> Integers:
-    """The values, if they are sorted int64 in [0, N) and N is in [2, 2^62]; uint64 is converted.
-
-    Raises:
-        ValueError: they are not.
-
-    >>> require_sorted(np.array([0, 7]), 8).tolist()
-    [0, 7]
-    """
-    if isinstance(N, bool) or not isinstance(N, int | np.integer) or not 2 <= N <= _LARGEST_DOMAIN:
-        raise ValueError(f"N is {N!r}; it must be a whole number in [2, 2^62]")
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype not in (np.int64, np.uint64):
-        raise ValueError(f"values are {getattr(values, 'dtype', type(values))!r}; they must be a vector of int64 or uint64")
-    if values.size == 0:
-        raise ValueError("values are empty; at least 1 record is needed")
-    parts = (values[i : i + _CHUNK + 1] for i in range(0, values.size, _CHUNK))  # small enough for the cache
-    if not (values[0] >= 0 and values[-1] < N and all((part[:-1] <= part[1:]).all() for part in parts)):
-        raise ValueError(f"values must be sorted and lie in [0, {N})")
-    return values.astype(np.int64, copy=False)
-
-
 def _selector(values: Integers, budget: StepBudget, N: int) -> Selector:
     if budget.choosing is not None:
-        return ChoosingSelection(values, N=N, plan=budget.choosing)
+        return ChoosingSelection(values, N=N, constants=budget.choosing)
     return (PointSelection if budget.answers == "point" else DyadicSelection)(values, N=N, rate=budget.rate)
 
 

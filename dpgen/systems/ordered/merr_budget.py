@@ -18,11 +18,12 @@ import numpy.typing as npt
 from scipy.optimize import brentq, minimize_scalar
 
 from dpgen.privacy.events import approximate_event, pure_event
-from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.ordered.choosing import ChoosingPlan
-from dpgen.systems.ordered.sensitivities import Answers, answers_l1, answers_l2, records_moved, score, scores_moved
+from dpgen.systems.ordered.choosing import ChoosingConstants
+from dpgen.systems.ordered.gaussian_budget import relation_gaussian
+from dpgen.systems.ordered.sensitivities import Answers, answers_l1, answers_l2, score, scores_moved
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -65,7 +66,7 @@ class StepBudget:
     """One step: the rate of its selection (or the constants of choosing), the noise of its answers, and the events."""
 
     rate: float
-    choosing: ChoosingPlan | None
+    choosing: ChoosingConstants | None
     answers: Answers
     composition: Composition
     unit_noise: float  # of an answer with sensitivity 1: scale of Laplace, std of Gaussian noise
@@ -158,8 +159,6 @@ def step_budget(terms: StepTerms, *, epsilon: float, delta: float) -> StepBudget
 
 
 def _cost(budget: StepBudget, terms: StepTerms, delta: float) -> float:
-    from dpgen.privacy.ledger import Ledger
-
     ledger = Ledger(None, delta=delta, relation=terms.relation)
     for event, note in budget.events:
         ledger.charge(event, terms.steps, note=note)
@@ -176,9 +175,8 @@ def _zcdp(terms: StepTerms, rho: float, delta: float) -> StepBudget:
     # A pure guarantee e costs e^2 / 2; an exponential mechanism of rate e has losses in a range 2e and costs the same.
     select = math.sqrt(2 * terms.share * rho / terms.steps)
     unit_noise = 1 / math.sqrt(2 * (1 - terms.share) * rho / terms.steps)
-    # The ledger doubles a Gaussian's sensitivity under replace-one; unit_noise is in units of the exact one.
-    event = gaussian_event(unit_noise * records_moved(terms.relation))
-    return _assemble(terms, select, select, delta / (2 * terms.steps), unit_noise, event)
+    answer = relation_gaussian(unit_noise, terms.relation)
+    return _assemble(terms, select, select, delta / (2 * terms.steps), unit_noise, answer)
 
 
 def _assemble(terms: StepTerms, rate: float, select: float, extra: float, unit_noise: float, answer: "DpEvent") -> StepBudget:
@@ -186,7 +184,7 @@ def _assemble(terms: StepTerms, rate: float, select: float, extra: float, unit_n
     choosing = None
     if terms.selection == "choosing":
         moved = scores_moved(terms.levels, terms.relation)
-        choosing = ChoosingPlan.of(select, extra, moved=moved, size=terms.size)
+        choosing = ChoosingConstants.of(select, extra, moved=moved, size=terms.size)
     if terms.published:
         answer = pure_event(answers_l1(answers, terms.relation) / PUBLISHED_SCALE)
     events = (
@@ -206,7 +204,7 @@ def _assemble(terms: StepTerms, rate: float, select: float, extra: float, unit_n
     )
 
 
-def _selection_event(select: float, extra: float, choosing: ChoosingPlan | None, composition: Composition) -> "DpEvent":
+def _selection_event(select: float, extra: float, choosing: ChoosingConstants | None, composition: Composition) -> "DpEvent":
     from dp_accounting import ZCDpEvent
 
     if choosing is not None:

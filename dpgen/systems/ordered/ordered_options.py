@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Budget
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.public_limits import CELLS, DEPTH, LEVELS, STEPS, require_epsilon, require_whole
+from dpgen.systems.plan import Plan
 
 if TYPE_CHECKING:  # imported where they are made: planning needs no numerics
     from dpgen.systems.ordered.estimator import OrderedEstimator
@@ -22,7 +22,7 @@ CLAMP_SHARE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrderedPlan:
+class OrderedPlan(Plan):
     r"""What all columns together may spend; columns share epsilon and delta by `column_shares` (basic composition).
 
     Without `delta` it is :math:`n^{-1.1}` for a public n, else :math:`10^{-9}`, which is below :math:`n^{-1.1}` up to
@@ -54,12 +54,10 @@ class OrderedPlan:
     def __post_init__(self) -> None:
         if self.public_n is not None and self.public_n < 2:
             raise ValueError(f"public_n is {self.public_n}; it must be at least 2")
-        if self.relation not in ("add_remove", "replace_one"):
-            raise ValueError(f"relation is {self.relation!r}; choose one of add_remove, replace_one")
+        super().__post_init__()
         require_epsilon(self.epsilon)
         if self.column_shares is not None and not all(0 < share < math.inf for share in self.column_shares):
             raise ValueError(f"column_shares are {self.column_shares}; every one must be > 0")
-        Budget(self.epsilon, self.resolved_delta)
 
     @property
     def resolved_delta(self) -> float:
@@ -68,11 +66,10 @@ class OrderedPlan:
             return self.delta
         return DEFAULT_DELTA if self.public_n is None else float(self.public_n) ** -1.1
 
-    def open_ledger(self, path: Path | None = None) -> Ledger:
-        """A new ledger that enforces the budget; kept in the file `path` if given."""
-        if self.report_only:
-            return Ledger(None, delta=self.resolved_delta, relation=self.relation, path=path)
-        return Ledger(Budget(self.epsilon, self.resolved_delta), relation=self.relation, path=path)
+    @property
+    def budget(self) -> Budget | None:
+        """The budget that the ledger enforces; None with `report_only`."""
+        return None if self.report_only else super().budget
 
     def shares(self, columns: int) -> list[tuple[float, float]]:
         """(epsilon, delta) of each column; they add up to the whole budget.

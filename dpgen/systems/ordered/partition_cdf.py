@@ -2,47 +2,19 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from dpgen.privacy.calibration import calibrate_noise
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.estimator import OrderedEstimator
-from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
+from dpgen.systems.ordered.gaussian_budget import gaussian_beside, relation_gaussian
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts, monotone_counts
 from dpgen.systems.ordered.prefix_sums import noisy_prefix_sums
 from dpgen.systems.ordered.private_tree import PrivateTree
 from dpgen.systems.ordered.record_count import released_size, size_is_free
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
-Integers = npt.NDArray[np.int64]
-
-
-def relation_gaussian(noise_multiplier: float, relation: Relation) -> "DpEvent":
-    """The event of a Gaussian whose multiplier is std / L2 sensitivity under `relation` itself.
-
-    Events state the add/remove sensitivity, which the ledger doubles under replace-one.
-    """
-    return gaussian_event(noise_multiplier * (2 if relation == "replace_one" else 1))
-
-
-@lru_cache(maxsize=64)
-def gaussian_beside(pure: tuple[float, ...], epsilon: float, delta: float, relation: Relation) -> float:
-    """Least multiplier of a Gaussian that, beside mechanisms of these pure epsilons, keeps all within the budget."""
-    from dp_accounting import ComposedDpEvent
-
-    def event(multiplier: float) -> "DpEvent":
-        return ComposedDpEvent([*map(pure_event, pure), relation_gaussian(multiplier, relation)])
-
-    return calibrate_noise(event, Budget(epsilon, delta), relation=relation, high=1e6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +48,7 @@ class PartitionCDF(OrderedEstimator):
                 f"tree_share is {self.tree_share!r} and size_share {self.size_share!r}; both must be > 0, their sum < 1"
             )
 
-    def check(self, N: int, relation: Relation) -> None:
+    def require_domain(self, N: int, relation: Relation) -> None:
         """Refuse a budget that no noise fits."""
         self._noise(relation)
 

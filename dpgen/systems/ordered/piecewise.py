@@ -4,13 +4,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.systems.ordered.distribution import PiecewiseCDF
-from dpgen.systems.ordered.knots import MonotoneCounts
-
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals
 
 _COARSE = 6  # merging in pairs stops at this many times the pieces wanted; one by one after that
 _AUTOMATIC = 48  # pieces at which automatic choice starts to merge one by one

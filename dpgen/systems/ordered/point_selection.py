@@ -10,14 +10,10 @@ from fractions import Fraction
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import exponential_mechanism
-from dpgen.systems.ordered.knots import MonotoneCounts
-
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals
 
 _SPAN = 2.0  # of the finest blocks, in units of 1/rate
 _FACTORS = (64, 8, 1)  # coarser blocks, in finest ones

@@ -9,9 +9,8 @@ from scipy.fft import next_fast_len
 
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.knots import Reals
 from dpgen.systems.ordered.sensitivities import prefix_factor_l2
-
-Reals = npt.NDArray[np.float64]
 
 
 @lru_cache(maxsize=16)

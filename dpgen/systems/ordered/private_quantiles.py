@@ -5,18 +5,16 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.selection import exponential_mechanism
 from dpgen.systems.ordered.estimator import OrderedEstimator
-from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
-from dpgen.systems.ordered.public_limits import LEVELS, require_whole
+from dpgen.systems.ordered.knots import Integers, MonotoneCounts, monotone_counts
+from dpgen.systems.ordered.public_limits import LEVELS
 from dpgen.systems.ordered.sensitivities import records_moved
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +36,7 @@ class PrivateQuantiles(OrderedEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_whole("levels", self.levels, LEVELS)
+        require_whole("levels", self.levels, *LEVELS)
 
     def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""

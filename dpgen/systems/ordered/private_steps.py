@@ -21,17 +21,16 @@ from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import exponential_mechanism
+from dpgen.systems.ordered.knots import Integers
 from dpgen.systems.ordered.merr_budget import StepBudget
 
 if TYPE_CHECKING:
     from dpgen.privacy.ledger import Ledger
 
-Integers = npt.NDArray[np.int64]
 
 CANDIDATES = (1, 2, 4, 8, 12, 20, 40, 80)
 _LOOKED_AT = 2**16

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from dpgen.privacy.discrete import Words
+from dpgen.privacy.limits import require_positive
 from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.parallel import Relation
 from dpgen.privacy.tail_coins import reach_thresholds
+from dpgen.systems.ordered.knots import Integers
 from dpgen.systems.ordered.sensitivities import tree_path_loss
-
-Integers = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 _compile = numba.njit(nogil=True, cache=True)
 _FIRST_COINS = 1024
@@ -48,8 +47,7 @@ class PrivateTree:
     noise_scale: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < math.inf:
-            raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number > 0")
+        require_positive("epsilon", self.epsilon)
         if not 1 <= self.threshold <= 2**40:
             raise ValueError(f"threshold is {self.threshold!r}; it must be in [1, 2^40]")
         if self.noise_scale is None:
@@ -89,7 +87,7 @@ class PrivateTree:
         coins, count = np.empty((0, 2), np.uint64), _FIRST_COINS + 4 * (len(values) // self.threshold)
         while True:
             # More coins continue the same sequence: the first ones are kept.
-            fresh = np.frombuffer(source.random_bytes(16 * count), np.uint64).reshape(-1, 2)
+            fresh = source.words(count, 2)
             coins = np.concatenate([coins, fresh]) if len(coins) else fresh
             ends, below, used = _descend(values, N, levels, self.threshold, self.decay, rows, least, coins)
             if used <= len(coins):

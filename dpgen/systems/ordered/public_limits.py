@@ -1,5 +1,7 @@
 """What public choices of the ordered family may be: numbers that plans, configurations and estimators check alike."""
 
+from dpgen.privacy.limits import require_whole as whole
+
 EPSILON = (1e-3, 1e3)
 """Of one column: every noise scale of every method can be drawn exactly in this range."""
 
@@ -26,14 +28,6 @@ def require_epsilon(epsilon: float) -> None:
         raise ValueError(f"epsilon is {epsilon!r}; it must be in [{low:g}, {high:g}] for each column")
 
 
-def require_whole(name: str, value: int, limits: tuple[int, int]) -> None:
-    """Refuse what is no whole number within limits.
-
-    Raises:
-        ValueError: naming the argument, its value and the range.
-
-    >>> require_whole("depth", 12, DEPTH)
-    """
-    low, high = limits
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{name} is {value!r}; it must be in [{low}, {high}]")
+def require_whole(name: str, value: int, limits: tuple[int, int]) -> int:
+    """`dpgen.privacy.limits.require_whole` for a pair of limits."""
+    return whole(name, value, *limits)

@@ -2,18 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.knots import Integers
 from dpgen.systems.ordered.sensitivities import size_l1
 
 if TYPE_CHECKING:
     from dpgen.privacy.ledger import Ledger
-
-Integers = npt.NDArray[np.int64]
 
 
 def size_is_free(size: int | None, relation: Relation) -> bool:
@@ -23,6 +19,19 @@ def size_is_free(size: int | None, relation: Relation) -> bool:
     (False, True)
     """
     return size is not None or size_l1(relation) == 0
+
+
+def size_sentence(size: int | None, relation: Relation) -> str:
+    """What a statement says about the number of records.
+
+    >>> size_sentence(1000, "add_remove")
+    'the number of records, 1000, was declared public'
+    """
+    if size_l1(relation) == 0:
+        return "the number of records is public: neighbouring data sets have equally many"
+    if size is not None:
+        return f"the number of records, {size}, was declared public"
+    return "the number of records is private; where it is needed a noisy number was paid for"
 
 
 def released_size(values: Integers, size: int | None, *, epsilon: float, ledger: "Ledger", source: SecureSource) -> float:

@@ -14,7 +14,7 @@ from dpgen.privacy.parallel import Relation
 Answers = Literal["interval", "point"]
 
 
-def _check(relation: Relation) -> bool:
+def _replaces(relation: Relation) -> bool:
     if relation not in ("add_remove", "replace_one"):
         raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
     return relation == "replace_one"
@@ -28,7 +28,7 @@ def records_moved(relation: Relation) -> int:
     >>> records_moved("add_remove"), records_moved("replace_one")
     (1, 2)
     """
-    return 2 if _check(relation) else 1
+    return 2 if _replaces(relation) else 1
 
 
 def size_l1(relation: Relation) -> int:
@@ -37,7 +37,7 @@ def size_l1(relation: Relation) -> int:
     >>> size_l1("add_remove"), size_l1("replace_one")
     (1, 0)
     """
-    return 0 if _check(relation) else 1
+    return 0 if _replaces(relation) else 1
 
 
 def cells_l1(relation: Relation) -> int:
@@ -68,7 +68,7 @@ def answers_l1(answers: Answers, relation: Relation) -> int:
     >>> answers_l1("interval", "replace_one"), answers_l1("point", "replace_one")
     (2, 1)
     """
-    return 1 if answers == "point" and _check(relation) in (True, False) else cells_l1(relation)
+    return 1 if answers == "point" and _replaces(relation) in (True, False) else cells_l1(relation)
 
 
 def answers_l2(answers: Answers, relation: Relation) -> float:
@@ -82,7 +82,7 @@ def score(relation: Relation) -> int:
     >>> score("replace_one")
     1
     """
-    _check(relation)
+    _replaces(relation)
     return 1
 
 
@@ -94,7 +94,7 @@ def scores_moved(levels: int, relation: Relation) -> int:
     >>> scores_moved(61, "add_remove"), scores_moved(61, "replace_one")
     (61, 120)
     """
-    return 2 * (levels - 1) if _check(relation) else levels
+    return 2 * (levels - 1) if _replaces(relation) else levels
 
 
 def tree_path_loss(relation: Relation) -> int:
@@ -106,7 +106,7 @@ def tree_path_loss(relation: Relation) -> int:
     >>> tree_path_loss("add_remove"), tree_path_loss("replace_one")
     (3, 4)
     """
-    return 4 if _check(relation) else 3
+    return 4 if _replaces(relation) else 3
 
 
 def prefix_factor_l2(factor: npt.NDArray[np.float64], relation: Relation) -> float:
@@ -121,7 +121,7 @@ def prefix_factor_l2(factor: npt.NDArray[np.float64], relation: Relation) -> flo
     1.25
     """
     total = float(factor @ factor)
-    if not _check(relation):
+    if not _replaces(relation):
         return math.sqrt(total)
     m = factor.size
     head = np.concatenate([[0.0], np.cumsum(factor**2)])  # head[d] = sum of the first d squares

@@ -1,20 +1,18 @@
 """Tables of zeros and ones: csv, parquet and npy files."""
 
-import warnings
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from dpgen.data.records import Records, require_binary, split_records
+from dpgen.data.table_files import name_of, read_csv, read_npy, read_parquet, require_columns
 
 MAX_CLASSES = 1000
 """A label column with more distinct values than this is refused: it is a quantity or a key, not a class."""
 
 
-def load_csv(
+def load_records_csv(
     *,
     path: str,
     label_column: str | None = None,
@@ -25,7 +23,7 @@ def load_csv(
 ) -> Records:
     """A csv file with a header line, every column 0/1 but ``label_column``; compressed files (.gz) are read too.
 
-    Args:
+    Arguments:
         path: file to read.
         label_column: column with the class of each record, of any type; the classes are sorted.
         image_shape: (height, width) when the columns are the pixels of an image, row by row.
@@ -34,22 +32,16 @@ def load_csv(
         public_records: number of training records to declare public.
 
     Raises:
-        ValueError: if the file is missing, empty or unreadable, lacks the label column, or has values but 0 and 1.
+        ValueError: if the file is missing, empty or malformed, lacks the label column, or has values but 0 and 1.
     """
-    try:
-        with warnings.catch_warnings():
-            # Lines longer than the header: pandas would warn and drop the surplus, or take it for an index.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(_existing(path), low_memory=False, index_col=False)
-    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
-        raise ValueError(f"{path} cannot be read as csv: {_one_line(error)}") from error
+    table = read_csv(path)
     if len(table.columns) > 1 and all(name.split(".")[0] in ("0", "1") for name in table.columns):
         raise ValueError(f"{path} has no header: its first line is {', '.join(table.columns[:5])}, ... where names belong")
     records = _from_table(table, path, label_column, image_shape, test_fraction, split_seed)
     return records.set_aside(public_records, seed=split_seed)
 
 
-def load_parquet(
+def load_records_parquet(
     *,
     path: str,
     label_column: str | None = None,
@@ -58,17 +50,22 @@ def load_parquet(
     split_seed: int = 0,
     public_records: int = 0,
 ) -> Records:
-    """A parquet file, every column 0/1 but ``label_column``; arguments and errors as in `load_csv`."""
-    try:
-        table = pd.read_parquet(_existing(path))
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as parquet: {_one_line(error)}") from error
-    table.columns = pd.Index([str(name) for name in table.columns])
+    """A parquet file, every column 0/1 but ``label_column``; errors as in `load_records_csv`.
+
+    Arguments:
+        path: file to read.
+        label_column: column with the class of each record, of any type; the classes are sorted.
+        image_shape: (height, width) when the columns are the pixels of an image, row by row.
+        test_fraction: share of records kept for evaluation, in (0, 1).
+        split_seed: public seed of the split and of the choice of public records.
+        public_records: number of training records to declare public.
+    """
+    table = read_parquet(path)
     records = _from_table(table, path, label_column, image_shape, test_fraction, split_seed)
     return records.set_aside(public_records, seed=split_seed)
 
 
-def load_npy(
+def load_records_npy(
     *,
     path: str,
     label_column: int | None = None,
@@ -77,17 +74,17 @@ def load_npy(
     split_seed: int = 0,
     public_records: int = 0,
 ) -> Records:
-    """A numpy file with one array (n, d), every column 0/1 but the one with index ``label_column``.
+    """A numpy file with one array (n, d), every column 0/1 but ``label_column``; no pickles, errors as in `load_records_csv`.
 
-    Other arguments and errors as in `load_csv`; pickled arrays are refused.
+    Arguments:
+        path: file to read.
+        label_column: number of the column with the class of each record, from 0; the classes are sorted.
+        image_shape: (height, width) when the columns are the pixels of an image, row by row.
+        test_fraction: share of records kept for evaluation, in (0, 1).
+        split_seed: public seed of the split and of the choice of public records.
+        public_records: number of training records to declare public.
     """
-    try:
-        array = np.load(_existing(path), allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as npy: {_one_line(error)}") from error
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "biuf":
-        found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else "an archive of arrays"
-        raise ValueError(f"{path} holds {found}: it must hold one array of numbers of shape (records, columns)")
+    array = read_npy(path)
     if label_column is not None and not -array.shape[1] <= label_column < array.shape[1]:
         raise ValueError(f"label_column is {label_column}: it must be in [0, {array.shape[1] - 1}]")
     label = None if label_column is None else f"{label_column % array.shape[1]}"
@@ -115,8 +112,7 @@ def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
         if not right.all():
             row = int((~right).argmax())
             raise ValueError(
-                f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in row {row + 1}: "
-                "only 0 and 1 are supported (mixed tables come later)"
+                f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in row {row + 1}: only 0 and 1 are supported"
             )
         columns.append(values.to_numpy().astype(np.uint8))
     if not columns:
@@ -161,13 +157,11 @@ def _from_table(
     labels, class_names = None, None
     notes: tuple[str, ...] = ("the names of the columns are public",)
     if label_column is not None:
-        if label_column not in table.columns:
-            choices = ", ".join(table.columns[:20]) + (", ..." if len(table.columns) > 20 else "")
-            raise ValueError(f"label_column is {label_column!r}: {path} has the columns {choices}")
+        require_columns(path, [label_column], table.columns)
         labels, class_names = class_labels(table.pop(label_column))
         notes += (f"the {len(class_names)} classes were read from the records: epsilon does not cover it",)
     return split_records(
-        Path(path).name.split(".")[0],
+        name_of(path),
         binary_table(table, path),
         labels=labels,
         test_fraction=test_fraction,
@@ -178,15 +172,3 @@ def _from_table(
         class_names=class_names,
         notes=notes,
     )
-
-
-def _existing(path: str) -> Path:
-    if not Path(path).is_file():
-        raise ValueError(f"path is {path!r}: there is no such file")
-    if Path(path).stat().st_size == 0:
-        raise ValueError(f"{path} is empty")
-    return Path(path)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -1,6 +1,5 @@
 """Tables with one event a row - who did what, how much - read from text and parquet files, and counted."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dpgen.data.table_files import BLANKS, UNREADABLE, existing_file, read_csv, read_parquet, require_columns, unreadable
 from dpgen.data.users import MAX_CELLS, natural_order
 
-SEPARATORS = {".csv": ",", ".tsv": "\t", ".log": r"\s+", ".txt": r"\s+"}
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".log": BLANKS, ".txt": BLANKS}
 """Text files by their ending; all have a header line and may end in .gz as well."""
 
 
@@ -154,35 +154,20 @@ def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
 
 
 def _read(path: Path, wanted: list[str]) -> pd.DataFrame:
-    if not path.is_file():
-        raise ValueError(f"path is {str(path)!r}: there is no such file")
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path} is empty")
     ending = Path(path.name.removesuffix(".gz")).suffix
-    try:
-        with warnings.catch_warnings():
-            # Lines longer than the header: pandas would warn and drop the surplus.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = _parse(path, ending)
-    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
-        raise ValueError(f"{path} cannot be read as {ending or 'a table'}: {' '.join(str(error).split())[:200]}") from error
-    absent = [name for name in wanted if name not in table.columns]
-    if absent:
-        names = [str(name) for name in table.columns]
-        choices = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-        raise ValueError(f"{path} has no column {absent[0]!r}: its columns are {choices}")
-    return table[wanted]
-
-
-def _parse(path: Path, ending: str) -> pd.DataFrame:
+    what = ending or "a table"
     if ending in SEPARATORS:
         # Only an empty field is missing: a site may be called NA.
-        engine: Any = "python" if len(SEPARATORS[ending]) > 1 else "c"
-        return pd.read_csv(
-            path, sep=SEPARATORS[ending], dtype=str, keep_default_na=False, na_values=[""], index_col=False, engine=engine
-        )
-    if ending == ".jsonl":
-        return pd.read_json(path, lines=True, dtype=False)
-    if ending == ".parquet":
-        return pd.read_parquet(path)
-    raise ValueError(f"its name must end in one of {', '.join([*SEPARATORS, '.jsonl', '.parquet'])}")
+        table = read_csv(path, separator=SEPARATORS[ending], what=what, dtype=str, keep_default_na=False, na_values=[""])
+    elif ending == ".parquet":
+        table = read_parquet(path, what=what)
+    elif ending == ".jsonl":
+        try:
+            table = pd.read_json(existing_file(path), lines=True, dtype=False)
+        except UNREADABLE as error:
+            raise unreadable(path, what, error) from error
+    else:
+        endings = ", ".join([*SEPARATORS, ".jsonl", ".parquet"])
+        raise ValueError(f"{existing_file(path)} cannot be read as {what}: its name must end in one of {endings}")
+    require_columns(path, wanted, table.columns)
+    return table[wanted]

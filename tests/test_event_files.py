@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgen.data import event_table
-from dpgen.data.event_table import EventColumns, count_events, event_frame, read_events
+from dpgen.data import event_files
+from dpgen.data.event_files import EventColumns, count_events, event_frame, read_events
 
 COLUMNS = EventColumns("who", "site", "clicks", "age")
 ROWS = [("007", "NA", 2, "old"), ("7", "news", 0.5, "young"), ("007", "news", 1, "old")]
@@ -83,7 +83,7 @@ def test_events_that_cannot_be_counted(columns: dict[str, list[object]], said: s
 
 
 def test_tables_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_table, "MAX_CELLS", 3)
+    monkeypatch.setattr(event_files, "MAX_CELLS", 3)
     events = event_frame({"user": ["a", "b"], "category": ["x", "y"]}, source="s")
     with pytest.raises(ValueError, match="2 users x 2 categories: at most 3 cells fit"):
         count_events(events, ["x", "y"], source="s")

@@ -1,4 +1,4 @@
-"""Loaders of points: targets, a public PCA, and tables with public bounds."""
+"""Points from tables with public bounds."""
 
 import math
 from pathlib import Path
@@ -7,33 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from dpgen.data.point_loaders import (
-    load_digits_pca,
-    load_mixture_1d,
-    load_points_csv,
-    load_points_npy,
-    load_points_parquet,
-    load_random_gaussians,
-    load_ring,
-    parse_bounds,
-)
+from dpgen.data.point_files import load_points_csv, load_points_npy, load_points_parquet, parse_bounds
 
 
 def table(n: int = 30) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     return pd.DataFrame({"age": rng.integers(18, 90, n), "income": rng.normal(30, 10, n), "name": ["x"] * n})
-
-
-@pytest.mark.parametrize("load", [load_ring, load_mixture_1d, load_random_gaussians])
-def test_synthetic_points_know_their_density(load: Any) -> None:
-    points = load(n_points=50, n_test=20)
-    assert (points.n, len(points.test_x)) == (50, 20)
-    assert points.target.log_prob(points.x).shape == (50,)
-    assert points.scale.tolist() == [1.0] * points.d
-    assert not set(map(tuple, points.x.tolist())) & set(map(tuple, points.test_x.tolist()))
-    assert torch.equal(points.x, load(n_points=50, n_test=20).x)
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
@@ -58,19 +38,6 @@ def test_npy_and_clamping(tmp_path: Path) -> None:
     points = load_points_npy(**options, out_of_range="clamp")
     assert float(points.x.abs().max()) == 0.5
     assert any("moved" in note for note in points.notes)
-
-
-def test_the_space_of_the_digits_comes_from_public_records_only() -> None:
-    points = load_digits_pca(components=8)
-    assert (points.n, len(points.test_x), points.d) == (1198, 299, 8)
-    assert points.n + len(points.test_x) + 300 == 1797
-    assert float(points.x.abs().max()) <= 5
-    # Public standard deviations are those of 300 other digits: close to the private ones, but not equal.
-    assert bool(((points.x.std(0) - 1).abs() < 0.25).all())
-    assert bool(((points.x.std(0) - 1).abs() > 1e-6).all())
-    other = load_digits_pca(components=3)
-    assert torch.allclose(other.x, points.x[:, :3])
-    assert any("300 records were declared public" in note for note in points.notes)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +65,7 @@ def test_bad_bounds_are_refused(bounds: str, match: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"columns": "age,height"}, "columns has 'height'.*has the columns age, income, name"),
+        ({"columns": "age,height"}, "has no column 'height': its columns are age, income, name"),
         ({"columns": "age,name"}, "column 'name' of .* is not numeric"),
         ({"columns": []}, "0 columns: it is empty"),
         ({"bounds": "0,50"}, "outside its bounds"),
@@ -146,9 +113,3 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.zeros(5))
     with pytest.raises(ValueError, match="one array of numbers"):
         load_points_npy(path=str(tmp_path / "b.npy"), bounds="0,1")
-
-
-@pytest.mark.parametrize(("components", "public"), [(0, 300), (50, 300), (8, 5), (8, 1500)])
-def test_bad_spaces_are_refused(components: int, public: int) -> None:
-    with pytest.raises(ValueError, match=r"components must be in \[1, 40\]"):
-        load_digits_pca(components=components, public_records=public)

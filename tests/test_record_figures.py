@@ -1,6 +1,5 @@
-"""Pictures, tables and the summary."""
+"""Pictures of records."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -10,17 +9,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from dpgen.report import (
-    Score,
-    epsilon_figure,
-    metrics_json,
-    metrics_markdown,
-    samples_figure,
-    summary,
-)
-
-PRIVACY = {"epsilon": 2.99961, "delta": 1e-5, "relation": "add_remove", "unit": "one record"}
-SCORES = [Score("train on synthetic", 0.71, 0.944, 0.142), Score("pairs", 0.25, 0.18, 0.43, "lower", "independent")]
+from dpgen.evaluation.record_figures import samples_figure
 
 
 def images(n: int, d: int, share: float = 0.5) -> torch.Tensor:
@@ -77,14 +66,6 @@ def test_figures_refuse_unknown_suffix_and_no_samples(tmp_path: Path) -> None:
         samples_figure(images(2, 6), [images(2, 6)], (2, 3), tmp_path / "a.png", per_row=0)
 
 
-def test_epsilon_figure(tmp_path: Path) -> None:
-    lines = {"PLD": [0.5, 0.8], "as published": [0.3, 0.4]}
-    text = epsilon_figure([1, 2], lines, tmp_path / "a.svg", delta=1e-5).read_text()
-    assert all(f"<!-- {label} -->" in text for label in [*lines, "epoch", "epsilon (delta = 1e-05)"])
-    with pytest.raises(ValueError, match=r"epsilons\['PLD'\] has length 2, epochs has length 3"):
-        epsilon_figure([1, 2, 3], lines, tmp_path / "b.svg", delta=1e-5)
-
-
 def test_pictures_leave_pyplot_alone(tmp_path: Path) -> None:
     before = "matplotlib.pyplot" in sys.modules
     samples_figure(images(2, 6), [images(2, 6)], (2, 3), tmp_path / "a.png")
@@ -103,53 +84,3 @@ def test_a_picture_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: py
         samples_figure(images(9, 6), [images(9, 6)], (2, 3), path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
-
-
-def test_tables() -> None:
-    lines = metrics_markdown([*SCORES, Score("a|b", 0.0)]).splitlines()
-    assert lines[2:] == [
-        "| train on synthetic | higher | 0.71 | 0.944 | 0.142 (chance) |",
-        "| pairs | lower | 0.25 | 0.18 | 0.43 (independent) |",
-        r"| a\|b | higher | 0 | - | - |",
-    ]
-    assert [Score(**entry) for entry in json.loads(metrics_json(SCORES))] == SCORES
-
-
-def test_summary_says_what_a_reader_needs() -> None:
-    privacy = {**PRIVACY, "epsilon_replace_one": 5.8301, "accountant": "PLD"}
-    text = summary(
-        "DPGM on digits",
-        privacy=privacy,
-        released=["model", "synthetic.npz"],
-        directory="runs/7",
-        scores=SCORES,
-        notes=["test records are not protected", "public records are not protected"],
-    )
-    assert text.splitlines() == [
-        "DPGM on digits",
-        "privacy    epsilon 3 at delta 1e-05 (add or remove one record)",
-        "           epsilon replace one: 5.831",
-        "           accountant: PLD",
-        "released   model, synthetic.npz",
-        "where      runs/7",
-        "how good   train on synthetic  0.71    (real data 0.944; chance 0.142; higher is better)",
-        "           pairs               0.25    (real data 0.18; independent 0.43; lower is better)",
-        "note       test records are not protected",
-        "           public records are not protected",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "shown"),
-    [(1.0, "1"), (1.00001, "1.001"), (0.9999, "0.9999"), (12345.6, "12350"), (float("inf"), "inf")],
-)
-def test_summary_never_rounds_epsilon_down(epsilon: float, shown: str) -> None:
-    text = summary("run", privacy={**PRIVACY, "epsilon": epsilon}, released=[], directory=".")
-    assert f"epsilon {shown} at" in text
-    assert "released   nothing" in text
-    assert float(shown) >= epsilon
-
-
-def test_summary_needs_the_whole_statement() -> None:
-    with pytest.raises(ValueError, match="privacy has no delta, unit: "):
-        summary("run", privacy={"epsilon": 1.0, "relation": "add_remove"}, released=[], directory=".")

@@ -1,0 +1,175 @@
+"""From options as they are written, `--key value` and YAML blocks, to typed values; what is wrong is said in one line."""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from jsonargparse import ArgumentError, ArgumentParser
+
+Sources = Mapping[str, Callable[..., Any]]
+"""What each block of options is made of: a class or a function, whose arguments are the options."""
+
+_MOST_LISTED = 15  # choices in an error that can guess what was meant
+_KINDS = {
+    float: ("a number", "numbers"),
+    int: ("a whole number", "whole numbers"),
+    bool: ("true or false", "true or false"),
+    str: ("a text", "texts"),
+    Path: ("a path", "paths"),
+    NoneType: ("null", "null"),
+    Any: ("a value", "values"),
+}
+
+
+def split_options(arguments: Sequence[str]) -> dict[str, str]:
+    """`--key value`, `--key=value` and `--flag` as a dictionary.
+
+    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--private_logs"])
+    {'model': 'dpgm', 'sampling_rate': '0.1', 'private_logs': 'true'}
+
+    Raises:
+        ValueError: something that is no option.
+    """
+    given: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        token = rest.pop(0)
+        if not token.startswith("--") or token == "--":
+            raise ValueError(f"unexpected argument {token!r}: options are written --key value")
+        key, equals, value = token[2:].partition("=")
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        given[key.replace("-", "_")] = value
+    return given
+
+
+def choose(what: str, name: str, choices: Sequence[str]) -> str:
+    """`name`, if it is one of `choices`; else a ValueError that guesses what was meant, and lists them where they are few."""
+    if name in choices:
+        return name
+    close = get_close_matches(str(name), choices, n=1)
+    if close and len(choices) > _MOST_LISTED:
+        raise ValueError(f"unknown {what} {name!r}: did you mean {close[0]!r}? see --help")
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ValueError(f"{what} must be one of {', '.join(choices)}, got {name!r}{hint}")
+
+
+def keys(source: Callable[..., Any]) -> list[str]:
+    """Names of the options of a class or a function."""
+    return list(inspect.signature(source).parameters)
+
+
+def owners(key: str, sources: Sources) -> list[str]:
+    """Blocks that have an option of this name."""
+    return [block for block, source in sources.items() if key in keys(source)]
+
+
+def full_name(key: str, sources: Sources, *, also: Iterable[str] = ()) -> str:
+    """`block.key` of an option that may have been given without its block.
+
+    Raises:
+        ValueError: no block has it, or several do; `also` are names that may have been meant beside those of the blocks.
+    """
+    block, dot, name = key.partition(".")
+    if dot:
+        return f"{choose('block', block, list(sources))}.{choose(f'option of {block}', name, keys(sources[block]))}"
+    found = owners(key, sources)
+    if not found:
+        choose("option", key, sorted({name for source in sources.values() for name in keys(source)} | set(also)))
+        raise ValueError(f"option {key!r} has no place here")
+    if len(found) > 1:
+        raise ValueError(f"option {key!r} is ambiguous: write {' or '.join(f'--{owner}.{key}' for owner in found)}")
+    return f"{found[0]}.{key}"
+
+
+class Typed(NamedTuple):
+    """Checked options: `made`, by block, an instance of a class or the keyword arguments of a function; `settings`, as YAML."""
+
+    made: dict[str, Any]
+    settings: dict[str, dict[str, Any]]
+
+
+def typed(sources: Sources, given: Mapping[str, str], stored: Mapping[str, Mapping[str, Any]] | None = None) -> Typed:
+    """Options with the types that their blocks ask for.
+
+    Arguments:
+        sources: by block, what the options belong to.
+        given: values as text, by `block.key`; they win over `stored`.
+        stored: values from a file, by block and key.
+
+    Raises:
+        ValueError: in one line, what is wrong and what is allowed.
+    """
+    kept: dict[str, dict[str, Any]] = {}
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
+    for block, source in sources.items():
+        (parser.add_class_arguments if inspect.isclass(source) else parser.add_function_arguments)(source, block)
+        inside = dict((stored or {}).get(block, {}))
+        for key, value in inside.items():
+            choose(f"option of {block}", key, keys(source))
+            if value is None and not _optional(source, key):
+                raise ValueError(f"{block}.{key} is null; it needs a value")
+        kept[block] = {key: value for key, value in inside.items() if f"{block}.{key}" not in given}
+    texts = [json.dumps({block: inside for block, inside in kept.items() if inside}), *(f"--{k}={v}" for k, v in given.items())]
+    try:
+        parsed = parser.parse_args(["--config", *texts])
+        ready = parser.instantiate(parsed)
+    except ArgumentError as error:
+        values = {f"{block}.{key}": value for block, inside in kept.items() for key, value in inside.items()} | dict(given)
+        raise ValueError(_refusal(" ".join(str(error).split()), sources, values)) from error
+    made: dict[str, Any] = {}
+    for block, source in sources.items():
+        if inspect.isclass(source):
+            made[block] = ready[block] if block in ready else source()  # jsonargparse knows no block without options
+        else:
+            made[block] = vars(ready[block]) if block in ready else {}
+    settings = {b: json.loads(json.dumps(parsed[b].as_dict() if b in parsed else {}, default=str)) for b in sources}
+    return Typed(made, settings)
+
+
+def _refusal(text: str, sources: Sources, values: Mapping[str, Any]) -> str:
+    """What jsonargparse says, in the words of this package."""
+    if found := re.search(r'Parser key "(\w+)\.(\w+)', text):
+        block, key = found.groups()
+        name = key if len(owners(key, sources)) == 1 else f"{block}.{key}"
+        return f"{name} must be {expected(hints(sources[block])[key])}, got {values.get(f'{block}.{key}')!r}"
+    if found := re.search(r"arguments are required: (.+)", text):
+        return f"{' and '.join(name.rpartition('.')[2] for name in found[1].split(', '))} must be given"
+    return text
+
+
+def expected(hint: Any, *, several: bool = False) -> str:
+    """What a value of this type is, in words.
+
+    >>> expected(float | None), expected(Literal["vae", "rbm"]), expected(tuple[int, int])
+    ('a number or null', 'one of vae, rbm', '2 whole numbers in brackets')
+    """
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(expected(kind, several=several) for kind in inside)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inside))}"
+    if origin is tuple and Ellipsis not in inside:
+        return f"{len(inside)} {expected(inside[0], several=True)} in brackets"
+    if origin in (tuple, list):
+        return f"{'lists of ' * several}{expected(inside[0], several=True)}{'' if several else ' in brackets'}"
+    if inside:
+        return f"a mapping of names to {expected(inside[-1], several=True)}"
+    return _KINDS[hint][several] if hint in _KINDS else str(hint)
+
+
+def hints(source: Callable[..., Any]) -> dict[str, Any]:
+    """Types of the options of a class or a function."""
+    return get_type_hints(source.__init__ if inspect.isclass(source) else source)
+
+
+def _optional(source: Callable[..., Any], key: str) -> bool:
+    """Whether an option may be null."""
+    hint = hints(source).get(key)
+    return NoneType in get_args(hint) or hint is Any

@@ -1,0 +1,64 @@
+"""What a run may spend: the public numbers that reach the ledger, checked before any data are read."""
+
+from pathlib import Path
+from typing import ClassVar, get_args
+
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.limits import require_positive
+from dpgen.privacy.parallel import Relation
+
+
+class Plan:
+    """What the plans of all systems have; a plan is a frozen dataclass whose fields are the options of a command line.
+
+    Attributes:
+        epsilon: budget in nats, finite and > 0; None: the statement reports what was spent.
+        delta: of the guarantee, in [0, 1); None: see `resolved_delta`.
+        relation: neighbouring relation, "add_remove" or "replace_one".
+        unit: what neighbouring data sets differ in.
+
+    Raises:
+        ValueError: one of them out of its range, or delta 0 where the noise is Gaussian.
+    """
+
+    epsilon: float | None
+    delta: float | None = 0.0
+    relation: Relation = "replace_one"
+    gaussian: ClassVar[bool] = False
+    """Whether the noise is Gaussian, which has no guarantee at delta 0."""
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            require_positive("epsilon", self.epsilon)
+        Budget(1.0, self.resolved_delta)  # which refuses a delta outside [0, 1)
+        if self.gaussian and not self.resolved_delta:
+            raise ValueError("delta is 0; it must lie in (0, 1): Gaussian noise has no guarantee at delta 0")
+        if self.relation not in get_args(Relation):
+            raise ValueError(f"relation is {self.relation!r}; choose one of {', '.join(get_args(Relation))}")
+
+    @property
+    def unit(self) -> str:
+        """What neighbouring data sets differ in."""
+        return "one record"
+
+    @property
+    def resolved_delta(self) -> float:
+        """The delta that is used."""
+        return self.delta or 0.0
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget that the ledger enforces; None: report only."""
+        return None if self.epsilon is None else Budget(self.epsilon, self.resolved_delta)
+
+    def open_ledger(self, path: Path | None = None) -> Ledger:
+        """A new ledger that enforces the budget, or only reports at the delta; kept in the file `path` if given."""
+        delta = self.resolved_delta if self.budget is None else None
+        return Ledger(self.budget, delta=delta, relation=self.relation, unit=self.unit, path=path)
+
+    def require_use(self, config: object) -> None:
+        """Refuse numbers that a model of this configuration would ignore.
+
+        Raises:
+            ValueError: naming the number and who uses it.
+        """

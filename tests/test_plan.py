@@ -1,0 +1,61 @@
+"""What all plans have in common: a budget, the ledger that enforces it, and what is refused."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pure(Plan):
+    epsilon: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approximate(Plan):
+    epsilon: float | None = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    gaussian: ClassVar[bool] = True
+
+
+def test_a_pure_plan_has_no_options_but_epsilon() -> None:
+    ledger = Pure(epsilon=0.5).open_ledger()
+    assert ledger.budget == Budget(0.5, 0.0)
+    assert (ledger.relation, ledger.unit) == ("replace_one", "one record")
+
+
+def test_the_ledger_has_the_plans_numbers_and_is_kept(tmp_path: Path) -> None:
+    with Approximate(relation="replace_one").open_ledger(tmp_path / "ledger.jsonl") as ledger:
+        assert (ledger.budget, ledger.relation) == (Budget(1.0, 1e-5), "replace_one")
+    assert Ledger.open(tmp_path / "ledger.jsonl").budget == Budget(1.0, 1e-5)
+
+
+def test_without_epsilon_the_ledger_only_reports() -> None:
+    plan = Approximate(epsilon=None, delta=1e-6)
+    assert plan.budget is None
+    assert plan.open_ledger().budget is None
+    assert plan.open_ledger().delta == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "match"),
+    [
+        (Pure, {"epsilon": 0.0}, "epsilon is 0.0; it must be a finite number > 0"),
+        (Pure, {"epsilon": math.nan}, "epsilon is nan; it must be a finite number > 0"),
+        (Pure, {"epsilon": True}, "epsilon is True; it must be a finite number > 0"),
+        (Approximate, {"delta": 0.0}, r"delta is 0; it must lie in \(0, 1\): Gaussian noise has no guarantee at delta 0"),
+        (Approximate, {"delta": 1.0}, r"delta is 1.0; it must lie in \[0, 1\)"),
+        (Approximate, {"delta": math.nan}, "delta is nan"),
+        (Approximate, {"relation": "swap"}, "relation is 'swap'; choose one of add_remove, replace_one"),
+    ],
+)
+def test_bad_numbers_are_refused(plan: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        plan(**options)

@@ -1,0 +1,221 @@
+"""Files of tables: every reader refuses what is malformed, and none reads a wrong column."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dpgen.data import load_avazu, load_columns_csv, load_events, load_points_csv, load_records_csv, table_files
+from dpgen.data.table_files import (
+    BLANKS,
+    column_names,
+    csv_chunks,
+    data_folder,
+    existing_file,
+    name_of,
+    parquet_chunks,
+    read_bytes,
+    read_csv,
+    read_npy,
+    read_parquet,
+    require_columns,
+    unreadable,
+)
+
+Load = Callable[[str], Any]
+
+READERS: dict[str, Load] = {
+    "records": lambda path: load_records_csv(path=path).x,
+    "columns": lambda path: load_columns_csv(path=path, columns="click", low=0, high=10).values["click"],
+    "points": lambda path: load_points_csv(path=path, columns="click", bounds="-1,11", test_fraction=0.5).x,
+    "events": lambda path: load_events(path=path, user="device_id", category="site_id").counts,
+    "avazu": lambda path: load_avazu(path=path, min_clicks=1).counts,
+}
+"""The five readers of csv files; each uses some columns only where it can."""
+
+HEADER = "click,device_id,site_id,C18"
+ROWS = [f"{i % 2},{(i // 2) % 2},{(i // 4) % 2},{i % 2}" for i in range(40)]
+
+
+def with_row(number: int, row: str) -> str:
+    return "\n".join([HEADER, *ROWS[:number], row, *ROWS[number + 1 :]]) + "\n"
+
+
+MALFORMED = {
+    "one field more in every row": ("\n".join([HEADER, *(f"{row},5" for row in ROWS)]), "row 1 has 5 fields, the header has 4"),
+    "a comma after every row": ("\n".join([HEADER, *(f"{row}," for row in ROWS)]), "row 1 has 5 fields, the header has 4"),
+    "one field more in the first row": (with_row(0, "1,1,1,1,1"), "row 1 has 5 fields"),
+    "one field more in a later row": (with_row(30, "1,1,1,1,1"), "row 31 has 5 fields"),
+    "a comma after a later row": (with_row(30, "1,1,1,1,"), "row 31 has 5 fields"),
+    "the first row is short": (with_row(0, "1,1,1"), "row 1 has 3 fields, the header has 4"),
+    "a later row is short": (with_row(30, "1,1,1"), "row 31 has 3 fields, the header has 4"),
+    "an open quote": (with_row(30, '1,"1,1,1'), "cannot be read as"),
+    "a zero byte": (with_row(30, "1,1,1\0,1"), "it holds zero bytes"),
+    "an empty file": ("", "t.csv is empty"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_regular_file_is_read(reader: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n".join([HEADER, *ROWS]))
+    assert len(READERS[reader](str(tmp_path / "t.csv"))) > 1
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("fault", MALFORMED)
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_refuses(reader: str, fault: str, ending: str, tmp_path: Path) -> None:
+    text, said = MALFORMED[fault]
+    path = tmp_path / f"t.csv{ending}"
+    path.write_bytes(gzip.compress(text.encode()) if ending and text else text.encode())
+    with pytest.raises(ValueError, match=said if text else "is empty") as error:
+        READERS[reader](str(path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_names_a_missing_file(reader: str) -> None:
+    with pytest.raises(ValueError, match=r"^path is 'absent.csv': there is no such file$"):
+        READERS[reader]("absent.csv")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_refuses_a_damaged_stream(reader: str, tmp_path: Path) -> None:
+    content = bytearray(gzip.compress("\n".join([HEADER, *ROWS]).encode()))
+    for name, damaged in (("cut", content[:-9]), ("changed", content[:40] + bytes([content[40] ^ 255]) + content[41:])):
+        (tmp_path / f"{name}.csv.gz").write_bytes(damaged)
+        with pytest.raises(ValueError, match="cannot be read as"):
+            READERS[reader](str(tmp_path / f"{name}.csv.gz"))
+
+
+def test_the_column_that_is_named_is_read(tmp_path: Path) -> None:
+    """A surplus comma made pandas take the first column for an index, and the second for the first."""
+    (tmp_path / "t.csv").write_text("x,y\n5,0,\n5,1,\n")
+    with pytest.raises(ValueError, match="row 1 has 3 fields, the header has 2"):
+        load_columns_csv(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
+    (tmp_path / "t.csv").write_text("x,y,\n5,0,\n5,1,\n")
+    data = load_columns_csv(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
+    assert data.values["x"].tolist() == [5, 5]
+
+
+def test_what_a_row_holds_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\nsecret,1,2\n")
+    with pytest.raises(ValueError, match="row 1 has 3 fields") as error:
+        read_csv(tmp_path / "t.csv")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('x,y\n"a\nb","c,d"\n', [["a\nb", "c,d"]]),
+        ('x,y\r\n"say ""a""",1\r\n\r\n', [['say "a"', "1"]]),
+        ("\ufeffx,y\n1,2", [["1", "2"]]),
+        ("\nx,y\n\n1,2\n\n", [["1", "2"]]),
+        ("x,y\n", []),
+    ],
+)
+def test_quotes_line_ends_and_blank_lines_are_no_faults(text: str, expected: list[list[str]], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    table = read_csv(tmp_path / "t.csv", dtype=str)
+    assert (table.columns.tolist(), table.to_numpy().tolist()) == (["x", "y"], expected)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"), [("1 2 3", "row 2 has 3 fields"), ("1", "row 2 has 1 fields"), ("1 \0", "zero bytes")]
+)
+def test_fields_apart_by_blanks(row: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.log"
+    path.write_text("x  y\n1   2 \n\n 3\t4\n")
+    assert read_csv(path, separator=BLANKS).to_numpy().tolist() == [[1, 2], [3, 4]]
+    path.write_text(f"x  y\n1   2 \n\n{row}\n")
+    with pytest.raises(ValueError, match=said):
+        read_csv(path, separator=BLANKS)
+
+
+def test_rows_in_pieces_are_the_whole(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": range(10), "b": [f"{i}.5" for i in range(10)], "c": 0}).set_index("c")
+    table.to_csv(tmp_path / "t.csv")
+    table.to_parquet(tmp_path / "t.parquet")
+    for chunks in (
+        csv_chunks(tmp_path / "t.csv", ["b", "c"], rows=4, dtype={"b": str}),
+        parquet_chunks(tmp_path / "t.parquet", ["b", "c"], rows=4),
+    ):
+        parts = list(chunks)
+        assert [len(part) for part in parts] == [4, 4, 2]
+        assert pd.concat(parts)["b"].tolist() == table["b"].tolist()
+        assert pd.concat(parts)["c"].tolist() == [0] * 10
+    for load in (csv_chunks, parquet_chunks):
+        path = tmp_path / f"t.{'csv' if load is csv_chunks else 'parquet'}"
+        with pytest.raises(ValueError, match=r"has no column 'd': its columns are (c, a, b|a, b, c)$"):
+            list(load(path, ["a", "d"], rows=4))
+
+
+def test_names_of_columns_are_text(tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_text("nothing")
+    with pytest.raises(ValueError, match=r"bad.parquet cannot be read as parquet: "):
+        read_parquet(tmp_path / "bad.parquet")
+    pd.DataFrame({"1": [0]}).rename(columns={"1": 1}).to_parquet(tmp_path / "t.parquet")
+    assert read_parquet(tmp_path / "t.parquet").columns.tolist() == ["1"]
+    assert column_names("a, b") == column_names(["a", "b"]) == ["a", "b"]
+    require_columns("t", ["1"], [1, 2])
+    with pytest.raises(ValueError, match=r"^t has no column '25': its columns are 0, 1, .*, 19, ...$"):
+        require_columns("t", ["25"], range(25))
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "said"),
+    [
+        (np.zeros(3), {}, r"holds float64 \(3,\): it must hold one array of numbers of shape \(records, columns\)"),
+        (np.zeros((1, 1, 1)), {"vectors": True}, r"holds float64 \(1, 1, 1\)"),
+        (np.zeros((2, 2), dtype=bool), {"kinds": "iuf"}, r"holds bool \(2, 2\)"),
+        (np.array([["a"]]), {"kinds": "iufM"}, r"it must hold one array of numbers or dates"),
+    ],
+)
+def test_arrays_of_another_kind_are_refused(array: np.ndarray, options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(ValueError, match=said):
+        read_npy(tmp_path / "a.npy", **options)
+
+
+def test_arrays_are_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(6))
+    assert read_npy(tmp_path / "a.npy", vectors=True).tolist() == [[i] for i in range(6)]
+    np.save(tmp_path / "a.npy", np.zeros((0, 5)))
+    assert read_npy(tmp_path / "a.npy").shape == (0, 5)
+
+
+def test_the_folder_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPGEN_DATA", "/elsewhere")
+    assert data_folder("mnist/", "/here") == Path("/here")
+    assert data_folder("mnist/", None) == Path("/elsewhere")
+    monkeypatch.delenv("DPGEN_DATA")
+    with pytest.raises(ValueError, match=r"neither is DPGEN_DATA: one of them must name the folder with mnist/$"):
+        data_folder("mnist/", None)
+
+
+def test_files_and_what_they_are_called(tmp_path: Path) -> None:
+    assert name_of(tmp_path / "a.b.csv.gz") == "a"
+    with pytest.raises(ValueError, match=r"^prior_path is 'absent': there is no such file$"):
+        existing_file("absent", option="prior_path")
+    assert str(unreadable("t", "csv", OSError("a\n  b" + 300 * "c"))) == "t cannot be read as csv: a b" + 197 * "c"
+    assert set(table_files.UNREADABLE) >= {ValueError, OSError, EOFError}
+
+
+def test_read_bytes(tmp_path: Path) -> None:
+    plain, packed, cut, empty = (tmp_path / name for name in ("plain", "packed.gz", "cut.gz", "empty"))
+    plain.write_bytes(b"content")
+    packed.write_bytes(gzip.compress(b"content"))
+    cut.write_bytes(gzip.compress(b"content" * 100)[:-9])
+    empty.write_bytes(b"")
+    assert read_bytes(plain) == read_bytes(packed) == b"content"
+    with pytest.raises(ValueError, match=r"cut.gz is a damaged gzip file"):
+        read_bytes(cut)
+    with pytest.raises(ValueError, match="empty is empty"):
+        read_bytes(empty)
+    with pytest.raises(ValueError, match="there is no such file"):
+        read_bytes(tmp_path / "absent")
