@@ -24,10 +24,13 @@ from dpgen import Runtime, data, metrics, parse_job
 
 VAE = "--model=dpgm --component=vae --clusters=labels --lr=0.1 --sampling_rate=0.05"
 RBM = "--model=dpgm --component=rbm --clusters=labels --hidden=50 --chains=32 --lr=0.1 --sampling_rate=0.05"
-GAN = "--model=dpgan --sampling_rate=0.01 --latent=32 --generator_lr=0.001"
+GAN = (
+    "--model=dpgan --sampling_rate=0.05 --hidden=256 --critic_hidden=128 --critic_depth=1 --coarse=2 --diversity=0.03 "
+    "--critic_steps=2 --fakes=512 --lr=0.003 --generator_lr=0.001 --average=0.99 --clip_bound=0.4 --micro_batch=4096"
+)
 MODELS: dict[str, dict[float, str]] = {
     "marginals": dict.fromkeys((1.0, 10.0), "--model=marginals"),
-    "DPGAN": {1.0: f"{GAN} --steps=2000", 10.0: f"{GAN} --steps=8000"},
+    "DPGAN": {1.0: f"{GAN} --steps=1000 --generator_steps=2", 10.0: f"{GAN} --steps=3000"},
     "DPGM, RBM": {1.0: f"{RBM} --steps=300", 10.0: f"{RBM} --steps=500"},
     "DPGM, VAE": {1.0: f"{VAE} --steps=300", 10.0: f"{VAE} --steps=600"},
     "DPGM, Gaussian": dict.fromkeys((1.0, 10.0), "--model=dpgm --component=gaussian"),

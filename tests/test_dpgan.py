@@ -152,7 +152,7 @@ def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.Monkey
         monkeypatch.setattr(
             gan.partition,
             "fit",
-            lambda *_, gan=gan, c=counts, **__: gan.partition._adopt(c),  # type: ignore[attr-defined]
+            lambda *_, gan=gan, c=counts, **__: gan.partition.load_state_dict({"counts": c}),  # type: ignore[attr-defined]
         )
         records = tiny.records(labelled=False)
         x = 1 - records.x if flip else records.x
@@ -226,5 +226,5 @@ def test_a_budget_that_ends_early_says_so(tmp_path: Path) -> None:
 
 def test_nothing_is_released_before_training() -> None:
     with pytest.raises(ValueError, match="has not been trained"):
-        module().released_generator(Ledger(None, delta=1e-5))
+        module().release(Ledger(None, delta=1e-5))
     assert isinstance(module()._source, SecureSource)

@@ -74,7 +74,7 @@ def test_a_release_of_public_records_costs_nothing_and_the_statement_says_so(tmp
     said = [text for text in model.statement.not_covered if "declared to be of public records" in text]
     assert len(said) == 1
     assert release().sha256 in said[0]
-    assert "eps 1.25, delta 1e-05, add-remove" in said[0]
+    assert "epsilon 1.25 at delta 1e-05 (add or remove one record)" in said[0]
 
 
 def test_a_resumed_run_pays_for_the_release_once() -> None:
@@ -101,7 +101,7 @@ def test_a_resumed_run_refuses_another_release_in_the_same_place(changes: dict[s
 def test_a_public_start_that_was_charged_for_is_warned_about(tmp_path: Path) -> None:
     release().save(tmp_path / "release")
     config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
-    with pytest.warns(UserWarning, match=r"names 1 charged mechanisms \(eps 1.25\): if any of its records is private here"):
+    with pytest.warns(UserWarning, match=r"names 1 charged mechanisms \(epsilon 1.25\): if any of its records is private here"):
         begin(DPGMPlan(), config, Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path))
 
 

@@ -17,15 +17,11 @@ from dpgen.data.records import Records
 from dpgen.data.sets import load_sets
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.queries import independent_marginals, query_errors
-from dpgen.privacy.noise import PublicRandomness
 from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems import dpgm
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian import ProductMixture
 from dpgen.systems.registry import SYSTEMS
-from dpgen.systems.warm_start import charge_prior, pretrain, with_prior
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0)
@@ -153,17 +149,12 @@ def _warm(records: Records, epsilon: float, effort: Effort, runtime: Runtime) ->
     """One network per cluster that begins at the marginals of a Gaussian release, whose cost is part of epsilon."""
     start = _gaussian(records, _START_SHARE * epsilon, effort, runtime)
     assert isinstance(start, ProductMixture)
-    config = DPGMConfig(clusters="none", hidden=effort.hidden, lr=0.005, **FIXED)
-    plan = DPGMPlan(epsilon=epsilon, delta=DELTA, sampling_rate=_rate(records), steps=effort.steps)
-    plan = with_prior(plan, config, start)
-    ledger = plan.open_ledger()
-    charge_prior(plan, ledger, start)
-
-    def prepare(module: dpgm.DPGM) -> None:
-        generator = PublicRandomness(runtime.seed).spawn("warm start").generator
-        pretrain(module.bank, start, categories=0, by_label=False, steps=effort.start_steps, generator=generator)
-
-    return dpgm.fit(records, plan=plan, config=config, ledger=ledger, runtime=runtime, prepare=prepare)
+    saved = runtime.directory / "start"
+    start.save(saved)
+    config = {"clusters": "none", "hidden": effort.hidden, "lr": 0.005} | FIXED
+    config |= {"warm_start": saved, "warm_start_steps": effort.start_steps}
+    plan = {"epsilon": epsilon, "delta": DELTA, "sampling_rate": _rate(records), "steps": effort.steps}
+    return fit_system("dpgm", records, runtime, plan=plan, config=config)
 
 
 def _rate(records: Records) -> float:

@@ -1,22 +1,20 @@
 """DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018)."""
 
-import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpgen.callbacks import Previews, PrivacyAccountant
-from dpgen.nets.bank import ModelBank
-from dpgen.nets.gan import Generator, critic_loss, paired, sameness, with_parameters
+from dpgen.nets.gan import ConvCriticBank, CriticBank, Generator, critic_loss, paired, sameness, with_parameters
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.privacy.sampling import PoissonLoader
+from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.statement import PrivacyStatement
+from dpgen.systems.dp_sgd import DPSGD, train
 from dpgen.systems.dpgan_options import DPGANConfig
-from dpgen.systems.dpgm import DPGM
 from dpgen.systems.dpgm_options import DPGMPlan
 from dpgen.systems.gan_models import GANModel, PointGANModel
 from dpgen.systems.gan_warm_start import pretrain_gan
@@ -25,30 +23,42 @@ from dpgen.systems.private_data import PrivatePoints, PrivateRecords
 from dpgen.systems.warm_start import begin, not_covered
 
 
-class _ClassPartition(LabelPartition):
-    """Every record belongs to the one critic; the released counts are those of the classes, for the generator's labels."""
+class ClassPartition:
+    """Every record belongs to the one critic; the noisy sizes of the classes are released, for the generator's labels."""
+
+    k = 1
 
     def __init__(self, n_classes: int, *, noise_count: float) -> None:
-        super().__init__(max(n_classes, 1), noise_count=noise_count, labelled=bool(n_classes))
-        self.class_counts = torch.zeros(self.k)
+        self._classes = LabelPartition(max(n_classes, 1), noise_count=noise_count, labelled=n_classes > 1)
+
+    @property
+    def class_counts(self) -> Tensor:
+        """Noisy records of each class (n_classes,), or of all, (1,)."""
+        return self._classes.counts
+
+    @property
+    def counts(self) -> Tensor:
+        """Noisy number of records, (1,)."""
+        return self.class_counts.clamp_min(0.0).sum()[None]
 
     def fit(self, x: Tensor, labels: Tensor | None, *, ledger: Ledger, source: SecureSource) -> None:
-        self.labelled = self.k > 1
-        super().fit(x, labels, ledger=ledger, source=source)
-        self._adopt(self.counts)
+        """Release the sizes, charged first."""
+        self._classes.fit(x, labels, ledger=ledger, source=source)
 
-    def _adopt(self, class_counts: Tensor) -> None:
-        self.class_counts, self.counts = class_counts, class_counts.clamp_min(0.0).sum()[None]
-        self.labelled = False
+    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        """The one critic, for every record (n,)."""
+        return torch.zeros(len(x), dtype=torch.int64)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"counts": self.class_counts}
+        """Released sizes."""
+        return self._classes.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._adopt(state["counts"])
+        """The inverse of `state_dict`."""
+        self._classes.load_state_dict(state)
 
 
-class DPGAN(DPGM):
+class DPGAN(DPSGD):
     r"""A critic trained by DP-SGD on private records, and a generator that sees the critic only.
 
     One step is one Poisson(q) draw: the critic's gradient is
@@ -72,6 +82,9 @@ class DPGAN(DPGM):
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1.
     """
 
+    bank: CriticBank | ConvCriticBank
+    partition: ClassPartition
+
     def __init__(
         self,
         *,
@@ -85,15 +98,18 @@ class DPGAN(DPGM):
         private_logs: bool = False,
     ) -> None:
         self.gan = gan = config or DPGANConfig()
-        critic: ModelBank = gan.critic(d, n_classes, image_shape)
+        training = gan.critic_config().resolved(n_classes=n_classes)
+        plan = training.calibrate(plan)
+        assert plan.sigma_count is not None
         super().__init__(
-            d=d,
+            gan.critic(d, n_classes, image_shape),
+            ClassPartition(n_classes, noise_count=plan.sigma_count),
             plan=plan,
-            config=gan.critic_config(),
+            config=training,
             n_classes=n_classes,
-            seed=seed,
+            categories=n_classes,
+            public=PublicRandomness(seed),
             private_logs=private_logs,
-            bank=critic,
         )
         self.generator = Generator(
             d,
@@ -110,10 +126,6 @@ class DPGAN(DPGM):
         self._average: dict[str, Tensor] = {}
         self.adopt_generator()
         self._restored: dict[str, Any] | None = None
-
-    def _partition(self, public: PublicRandomness, public_x: Tensor | None) -> _ClassPartition:
-        assert self.plan.sigma_count is not None
-        return _ClassPartition(self.n_classes, noise_count=self.plan.sigma_count)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
@@ -140,9 +152,7 @@ class DPGAN(DPGM):
         z = torch.randn(n, self.gan.latent, generator=generator).to(self.device)
         if not self.n_classes:
             return z, None
-        partition = self.partition
-        assert isinstance(partition, _ClassPartition)
-        weights = partition.class_counts.clamp_min(0.0) + 1e-6
+        weights = self.partition.class_counts.clamp_min(0.0) + 1e-6
         return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
 
     def _descend(self, sums: Tensor, group: int) -> None:
@@ -159,7 +169,7 @@ class DPGAN(DPGM):
         """Clipped sums (1, p) of generated records, in units of the clip bound like those of real ones."""
         x = self.generator(*self.fakes(self.gan.fakes, "critic"))
         with torch.enable_grad():
-            gradients = self.bank.fake_gradients(x.detach()).full()  # type: ignore[operator]
+            gradients = self.bank.fake_gradients(x.detach()).full()
         norms = gradient_norms(gradients)
         coefficients = self._policy.coefficients(norms, torch.zeros(len(x), dtype=torch.int64, device=x.device))
         return clipped_sums(gradients, coefficients, torch.empty_like(self.bank.theta))
@@ -180,7 +190,7 @@ class DPGAN(DPGM):
 
     def generator_loss(self, x: Tensor, z: Tensor) -> Tensor:
         """Loss of the generator on its records x (m, d + categories), of `paired` labels, made of z (m, latent)."""
-        score = self.bank.score(x)  # type: ignore[operator]
+        score = self.bank.score(x)
         loss = critic_loss(score, real=True, loss=self.gan.loss).mean()
         weight = self.gan.diversity
         return loss + weight * sameness(x[:, : self.generator.d], z) if weight else loss
@@ -212,20 +222,31 @@ class DPGAN(DPGM):
         """Let the running average of the generator begin at its present parameters."""
         self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
 
-    def released_generator(self, ledger: Ledger) -> tuple[Generator, Tensor, PrivacyStatement]:
-        """The averaged generator, the noisy class counts, and the statement of `ledger`, the one it was trained under.
+    def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+        pretrain_gan(self, start, steps=steps, generator=generator)
+
+    def released_generator(self) -> Generator:
+        """The averaged generator, on the CPU."""
+        generator = Generator(**self.generator.architecture())
+        generator.load_state_dict({name: value.cpu() for name, value in self._average.items()})
+        return generator
+
+    def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel:
+        """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under.
 
         Raises:
             ValueError: another ledger, or nothing was trained.
         """
-        self._require_ledger(ledger)
-        if not self.partitioned:
-            raise ValueError("there is nothing to release: the module has not been trained")
-        generator = Generator(**self.generator.architecture())
-        generator.load_state_dict({name: value.cpu() for name, value in self._average.items()})
-        statement = PrivacyStatement.from_ledger(ledger, assumptions=self.assumptions)
-        assert isinstance(self.partition, _ClassPartition)
-        return generator, self.partition.class_counts, statement.extended((), private_logs=self._private_logs)
+        statement = self.statement(ledger)
+        return GANModel(self.released_generator(), self.partition.class_counts, statement=statement, columns=columns)
+
+    def release_points(
+        self, ledger: Ledger, *, location: Tensor, scale: Tensor, bounds: Tensor | None, columns: Sequence[str]
+    ) -> PointGANModel:
+        """The generator of points, in units of a public scale (d,) around a public location (d,); see `release`."""
+        statement = self.statement(ledger)
+        generator = self.released_generator()
+        return PointGANModel(generator, location=location, scale=scale, bounds=bounds, columns=columns, statement=statement)
 
 
 def fit(
@@ -240,7 +261,7 @@ def fit(
         return _fit_points(data, plan=plan, config=config, ledger=ledger, runtime=runtime)
     if data.x.shape[0] < 1:
         raise ValueError("there must be at least 1 records, got 0")
-    start, plan = (None, plan) if config.warm_start is None else begin(plan, config, ledger, runtime)
+    start, plan = begin(plan, config, ledger, runtime)
     module = DPGAN(
         d=data.x.shape[1],
         plan=plan,
@@ -250,14 +271,11 @@ def fit(
         seed=runtime.seed,
         private_logs=runtime.private_logs,
     )
-    if start is not None and not runtime.checkpoint.exists():
-        public = PublicRandomness(runtime.seed).spawn("warm start").generator
-        pretrain_gan(module, start, steps=config.warm_start_steps, generator=public)
     loader = PoissonLoader(data.x, data.labels, sampling_rate=plan.sampling_rate)
-    spent = _train(module, loader, ledger, runtime, data.image_shape)
-    generator, counts, statement = module.released_generator(spent)
-    statement = statement if start is None else statement.extended(not_covered(config, start))
-    return GANModel(generator, counts, statement=statement, columns=data.columns)
+    spent = train(module, loader, ledger=ledger, runtime=runtime, start=start, image_shape=data.image_shape)
+    model = module.release(spent, columns=data.columns)
+    model.statement = model.statement.extended(not_covered(start))
+    return model
 
 
 def _fit_points(data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, ledger: Ledger, runtime: Runtime) -> PointGANModel:
@@ -267,29 +285,5 @@ def _fit_points(data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, led
         d=data.x.shape[1], plan=plan, config=config, bounded=False, seed=runtime.seed, private_logs=runtime.private_logs
     )
     x = ((data.x - data.location) / data.scale).float()
-    spent = _train(module, PoissonLoader(x, sampling_rate=plan.sampling_rate), ledger, runtime, None)
-    generator, _, statement = module.released_generator(spent)
-    return PointGANModel(
-        generator,
-        location=data.location,
-        scale=data.scale,
-        bounds=data.bounds,
-        columns=data.columns,
-        statement=statement,
-    )
-
-
-def _train(
-    module: DPGAN, loader: PoissonLoader, ledger: Ledger, runtime: Runtime, image_shape: tuple[int, int] | None
-) -> Ledger:
-    """Train within the budget; the ledger that counts, which on several ranks is a copy of the first one's."""
-    plan = module.plan
-    every = max(1, round(plan.steps * plan.sampling_rate / 10))
-    accountant = PrivacyAccountant(ledger, every=every)
-    callbacks = [accountant, module.config.clipping_callback(plan)]
-    if image_shape is not None:
-        callbacks.append(Previews(module.preview, image_shape=image_shape, every=every))
-    runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
-    if module.global_step < plan.steps:
-        warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=3)
-    return accountant.ledger
+    spent = train(module, PoissonLoader(x, sampling_rate=plan.sampling_rate), ledger=ledger, runtime=runtime)
+    return module.release_points(spent, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns)

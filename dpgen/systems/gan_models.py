@@ -1,6 +1,5 @@
 """Released generators, of binary records and of points."""
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dpgen.nets.gan import Generator
-from dpgen.release import PublicModel, RecordModel, Rounding, draw_components, round_bits
+from dpgen.release import PublicModel, RecordModel, Rounding, draw_components, round_bits, sampling_generator
 from dpgen.samples import PointSamples, RecordSamples
 from dpgen.statement import PrivacyStatement
 
@@ -73,7 +72,7 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
         clusters: Sequence[int] | None = None,
         rounding: Rounding = "bernoulli",
     ) -> RecordSamples:
-        public = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
+        public = sampling_generator(n, seed)
         cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, public)
         labels = cluster if self.generator.categories else None
         x = round_bits(self.generate(n, labels, public), rounding, public)
@@ -117,9 +116,7 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
         self.location, self.scale, self.bounds = location, scale, bounds
 
     def sample(self, n: int, *, seed: int | None = None) -> PointSamples:
-        if n < 0:
-            raise ValueError(f"n must be at least 0, got {n}")
-        public = torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
+        public = sampling_generator(n, seed)
         x = self.location + self.scale * self.generate(n, None, public).double()
         if self.bounds is not None:
             x = x.clamp(self.bounds[:, 0], self.bounds[:, 1])

@@ -54,7 +54,7 @@ def pretrain_gan(module: "DPGAN", start: RecordModel, *, steps: int, generator: 
 def _critic_gradient(module: "DPGAN", x: Tensor, made: Tensor) -> Tensor:
     """Gradient (1, p) of the critic's mean loss on samples and on generated records."""
     real = module.bank.gradients(x, [0, len(x)], lambda *shape, **_: x.new_zeros(shape)).full()
-    fake = module.bank.fake_gradients(made).full()  # type: ignore[operator]
+    fake = module.bank.fake_gradients(made).full()
     weights = torch.full((_BATCH,), 1.0 / _BATCH, device=x.device)
     with torch.no_grad():
         sums = [clipped_sums(part, weights, torch.empty_like(module.bank.theta)) for part in (real, fake)]

@@ -14,8 +14,10 @@ from dpgen.systems.kmeans import DPKMeans
 class Partition(Protocol):
     """Divides records into k clusters by a rule whose parameters are released values; `counts` (k,) are noisy sizes."""
 
-    k: int
-    counts: Tensor
+    @property
+    def k(self) -> int: ...
+    @property
+    def counts(self) -> Tensor: ...
 
     def fit(self, x: Tensor, labels: Tensor | None, *, ledger: Ledger, source: SecureSource) -> None:
         """Release what the rule needs, each release charged to the ledger first."""

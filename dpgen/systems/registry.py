@@ -13,8 +13,8 @@ from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.continuous.grid_response import GridResponseConfig
 from dpgen.systems.continuous.interval_laplace import IntervalLaplaceConfig
 from dpgen.systems.continuous.mbde_options import MBDEConfig
+from dpgen.systems.dp_sgd import DPSGD
 from dpgen.systems.dpgan_options import DPGANConfig
-from dpgen.systems.dpgm import DPGM
 from dpgen.systems.dpgm_options import DPGANPlan, DPGMConfig, DPGMPlan
 from dpgen.systems.finite import local_draws
 from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
@@ -33,7 +33,7 @@ class System(NamedTuple):
     fit: Callable[..., Release]
     kinds: tuple[str, ...]
     """Of data, keys of `dpgen.data.LOADERS`; a loader's name means that of the first kind that has it."""
-    module: Callable[[Any], type[DPGM] | None] = lambda config: None
+    module: Callable[[Any], Callable[..., DPSGD] | None] = lambda config: None
     """What DP-SGD trains with a configuration, if anything: sums over records, which several processes can share."""
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.release import RecordModel, read_model
 from dpgen.runtime import Runtime
 from dpgen.samples import RecordSamples
-from dpgen.statement import rounded_up
+from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.dpgm_options import DPGMPlan, StartedPlan
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
@@ -52,6 +52,8 @@ class StartOptions(Protocol):
     def warm_start(self) -> Path | None: ...
     @property
     def warm_start_origin(self) -> str: ...
+    @property
+    def warm_start_steps(self) -> int: ...
 
 
 def with_prior(plan: DPGMPlan, config: StartOptions, start: RecordModel) -> DPGMPlan:
@@ -87,14 +89,23 @@ def charge_prior(plan: DPGMPlan, ledger: Ledger, start: RecordModel) -> None:
         raise ValueError(f"warm_start has changed: the ledger holds {charged[0][0]!r}, now it is {note!r}: {_REMEDY}")
 
 
-def begin(plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime) -> tuple[RecordModel, DPGMPlan]:
-    """The start of a run and the plan with its cost, which is charged; a resumed run must have the same start.
+class Start(NamedTuple):
+    """What networks begin from, and how long they learn from it."""
+
+    model: RecordModel
+    steps: int
+    public: bool
+
+
+def begin(plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime) -> tuple[Start | None, DPGMPlan]:
+    """The start of a run, if it has one, and the plan with its cost, which is charged; resumed, it must be the same.
 
     Raises:
         ValueError: no model of records, one whose cost is not known, or another one than the run began from.
     """
-    assert config.warm_start is not None
     plan.require_use(config)
+    if config.warm_start is None:
+        return None, plan
     start = released_start(config.warm_start)
     plan = with_prior(plan, config, start)
     if runtime.first:
@@ -103,11 +114,11 @@ def begin(plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime
     if config.warm_start_origin == "public" and start.statement.mechanisms:
         warnings.warn(
             f"warm_start_origin=public, but the statement of the release names {len(start.statement.mechanisms)} charged "
-            f"mechanisms (eps {rounded_up(start.statement.epsilon)}): if any of its records is private here, set "
+            f"mechanisms (epsilon {rounded_up(start.statement.epsilon)}): if any of its records is private here, set "
             "warm_start_origin=records, or this run's epsilon is too small",
             stacklevel=2,
         )
-    return start, plan
+    return Start(start, config.warm_start_steps, config.warm_start_origin == "public"), plan
 
 
 def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
@@ -118,15 +129,15 @@ def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
         raise ValueError(f"warm_start has changed: the run began from sha256 {before}, now it is {start.sha256}: {_REMEDY}")
 
 
-def not_covered(config: StartOptions, start: RecordModel) -> tuple[str, ...]:
+def not_covered(start: Start | None) -> tuple[str, ...]:
     """What a statement says about a start that is not in its ledger."""
-    if config.warm_start_origin != "public":
+    if start is None or not start.public:
         return ()
-    own = start.statement
+    own = start.model.statement
     return (
-        f"the networks began from a released model (sha256 {start.sha256}) declared to be of public records: its records are "
-        f"covered by its own statement only (eps {rounded_up(own.epsilon)}, delta {own.delta:.3g}, "
-        f"{own.relation.replace('_', '-')}), which is not part of this epsilon",
+        f"the networks began from a released model (sha256 {start.model.sha256}) declared to be of public records: its "
+        f"records are covered by its own statement only, {guarantee(own.epsilon, own.delta, own.relation, own.unit)}, which "
+        "is not part of this epsilon",
     )
 
 
@@ -192,7 +203,7 @@ def pretrain(
 
 
 def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.Generator) -> RecordSamples:
-    """RecordSamples of a released model to learn from.
+    """Samples of a released model to learn from.
 
     Raises:
         ValueError: they have not d columns, or none of the `labels` classes that are needed (0: none).

@@ -45,8 +45,8 @@ ASSUMPTIONS = (
 _QUANTILE = 0.8
 
 
-def fit(records: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", ledger: Ledger, runtime: Runtime) -> RecordModel:
-    """Fit the Gaussian component to records and release it; no training, one to eight passes over the records.
+def fit(data: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", ledger: Ledger, runtime: Runtime) -> RecordModel:
+    """Fit the Gaussian component to records and release it; no training, one to eight passes over the data.
 
     Raises:
         ValueError: options that contradict the data, records out of range, a plan with numbers of training, or a ledger of
@@ -55,10 +55,10 @@ def fit(records: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", ledg
     """
     plan.require_use(config)
     assert plan.budget is not None
-    resolved = config.resolved(n_classes=records.n_classes)
+    resolved = config.resolved(n_classes=data.n_classes)
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"
     task = Task.of(
-        records,
+        data,
         config,
         clusters=resolved.clusters,
         k=config.k,

@@ -1,0 +1,310 @@
+"""DP-SGD as a LightningModule: one Poisson draw, the ledger's consent, noisy sums of clipped gradients, one step."""
+
+import warnings
+from abc import abstractmethod
+from hashlib import sha256
+from typing import Any
+
+import torch
+from dp_accounting import DpEvent
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor, nn
+
+from dpgen.callbacks import AutomaticClipping, Clipping, Previews, PrivacyAccountant
+from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.nets import ModelBank
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.noise_ahead import NoiseAhead
+from dpgen.privacy.noise_shares import to_device
+from dpgen.privacy.ranks import Ranks
+from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
+from dpgen.release import RecordModel
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
+from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.partition import Partition
+from dpgen.systems.private_sums import PrivateSums
+from dpgen.systems.warm_start import Start
+
+ASSUMPTIONS = (
+    ONE_RECORD,
+    CHOSEN_BLIND,
+    SECURE_NOISE,
+    "so do sampling masks, and nobody sees the number of records in a draw",
+    ROUNDED_FLOATS,
+    EXACT_INTEGERS,
+)
+"""What the statement of a training by DP-SGD rests on."""
+
+SEVERAL_RANKS = "the processes that trained together, their machines and the network between them trust one another"
+BFLOAT16 = (
+    "networks ran in bfloat16: a record's gradient is taken not to depend on the other records of its draw, which holds up "
+    "to how matrix products of another shape round; norms, clipping and noise were float32"
+)
+
+
+class DPSGD(PrivateSums):
+    r"""Models in a bank, each with its own records, trained together by DP-SGD.
+
+    A step takes one Poisson(q) draw S over the whole data set; each record's gradient goes to its own cluster's model:
+
+    .. math::
+        \theta_c \leftarrow \text{step}\Big(\frac{C_c}{q \tilde n_c} \Big[
+        \sum_{r \in S_c} \frac{\text{clip}(g_r, C_c)}{C_c} + N(0, \sigma_S^2 I)\Big]\Big)
+        \quad \text{for every } c, \text{ also where } S_c \text{ is empty.}
+
+    One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all models together. The
+    ledger agrees before each step, and before the partition is found.
+
+    Arguments:
+        bank: the models, untrained.
+        partition: which of them a record belongs to.
+        plan: what may be spent, calibrated.
+        config: how gradients are clipped and followed.
+        n_classes: number of labels of the records, 0 without.
+        categories: labels that are columns of the models, 0 for none.
+        public: randomness of what is not private.
+        private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
+
+    Source: Abadi et al. 2016, Algorithm 1, with Poisson draws.
+    """
+
+    def __init__(
+        self,
+        bank: ModelBank,
+        partition: Partition,
+        *,
+        plan: DPGMPlan,
+        config: DPGMConfig,
+        n_classes: int,
+        categories: int,
+        public: PublicRandomness,
+        private_logs: bool = False,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.bank, self.partition, self.plan, self.config = bank, partition, plan, config
+        self.n_classes, self.categories = n_classes, categories
+        with torch.no_grad():
+            self.bank.initialize(public.spawn("weights").generator)
+        self.partitioned = False
+        self._public, self._private_logs = public, private_logs
+        self._source = SecureSource()
+        self._ranks = Ranks()
+        self._authorised = False
+        self._ledger: Ledger | None = None
+        self._policy = AutomaticClipping()
+        self._circumstances: list[str] = []
+
+    # -- before training ---------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """One optimizer over k rows that share memory with the parameter matrix, so that one model may rest."""
+        self._rows = [nn.Parameter(row) for row in self.bank.theta.detach()]
+        self._sums = torch.empty_like(self.bank.theta)
+        if self.config.optimizer == "sgd":
+            return torch.optim.SGD(self._rows, lr=self.config.lr)
+        return torch.optim.Adam(self._rows, lr=self.config.lr, fused=True)
+
+    def on_train_start(self) -> None:
+        loader = self._loader()
+        self._accountant = self._callback(PrivacyAccountant)
+        if self._accountant is None:
+            raise ValueError(f"{type(self).__name__} trains only with dpgen's PrivacyAccountant among the trainer's callbacks")
+        self._require_ledger(self._accountant.ledger)
+        # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
+        default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
+        self._policy = self._callback(Clipping) or default
+        if (self._policy.noise_multiplier is not None) != self.config.adaptive or (
+            self.config.adaptive and self._policy.noise_multiplier != self.plan.sigma_norm
+        ):
+            raise ValueError(
+                f"the clipping callback {type(self._policy).__name__} has noise_multiplier {self._policy.noise_multiplier}, "
+                f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
+            )
+        self._policy.begin(self.bank.k)
+        self._ranks = self._accountant.ranks
+        self._require_equal_ranks(loader)
+        loader.share(self._ranks)
+        table = loader.table
+        if not self.partitioned:
+            self._find_partition(loader)
+        loader.assign(self.partition.assign(table.x, table.labels), self.bank.k)
+        if self.device.type == "cuda":
+            loader.reside(self.device)
+            self._ahead = NoiseAhead(self._source, self.device)
+        loader.poisson.follow(self._schedule(), start=self.global_step)
+        for logger in self.loggers:
+            logger.log_metrics({f"released/size_{c}": size for c, size in enumerate(self.partition.counts.tolist())}, 0)
+        if checkpoint := self._callback(Checkpoint):
+            checkpoint.save(self.trainer)
+
+    def _find_partition(self, loader: PoissonLoader) -> None:
+        """Rank 0 charges and releases the partition of all records; the others take over what it released."""
+
+        def find() -> dict[str, Any]:
+            table = loader.table
+            self.partition.fit(table.x, table.labels, ledger=self._accountant.ledger, source=self._source)
+            return self.partition.state_dict()
+
+        released = self._ranks.first(find)
+        if self._ranks.index:
+            self.partition.load_state_dict(released)
+        self._accountant.catch_up()
+        self.partitioned = True
+
+    def _require_equal_ranks(self, loader: PoissonLoader) -> None:
+        """Shards are disjoint only if all ranks hold the same records in the same order."""
+        met = {SEVERAL_RANKS: self._ranks.count > 1, BFLOAT16: self.trainer.precision == "bf16-mixed"}
+        self._circumstances += [text for text, holds in met.items() if holds and text not in self._circumstances]
+        if self._ranks.count > 1:
+            self._ranks.require_same("the records", loader.table.fingerprint())
+            settings = sha256(repr((self.plan, self.config, self.global_step, self.partitioned)).encode()).hexdigest()
+            self._ranks.require_same("the plan, the configuration and the checkpoint", settings)
+
+    def _require_ledger(self, ledger: Ledger) -> None:
+        """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
+        if self._ledger is not None and ledger is not self._ledger:
+            raise ValueError("the ledger must be the one that this module was trained under: another misses what was spent")
+        if (ledger.delta, ledger.relation) != (self.plan.delta, self.plan.relation):
+            raise ValueError(
+                f"the ledger's delta and relation must be the plan's {self.plan.delta:g} and {self.plan.relation!r}, got "
+                f"{ledger.delta:g} and {ledger.relation!r}"
+            )
+        self._ledger = ledger
+
+    def _callback(self, kind: type[Any]) -> Any:
+        return next((c for c in self.trainer.callbacks if isinstance(c, kind)), None)  # type: ignore[attr-defined]
+
+    def _loader(self) -> PoissonLoader:
+        loader = self.trainer.train_dataloader
+        if not isinstance(loader, PoissonLoader):
+            raise ValueError(
+                f"the training loader must be dpgen's PoissonLoader, got {type(loader).__name__}: shuffled or fixed-size "
+                "batches are not Poisson samples and cost far more privacy than subsampled accounting says"
+            )
+        if loader.sampling_rate != self.plan.sampling_rate:
+            raise ValueError(f"the loader's sampling_rate {loader.sampling_rate} is not the plan's {self.plan.sampling_rate}")
+        if self.n_classes and loader.table.labels is None:
+            raise ValueError(f"the loader needs labels: the model was made for n_classes={self.n_classes}")
+        return loader
+
+    def _schedule(self) -> OneClusterSchedule | None:
+        """Which cluster each step draws from; None: every step draws from all of them."""
+        return None
+
+    def _event(self, group: int) -> tuple[DpEvent, str | None]:
+        """What a step costs, and the disjoint group of records that it is charged to, if it is one."""
+        return self.plan.step_event(adaptive=self.config.adaptive), None
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> int | None:
+        """Ask the ledger; without its consent the epoch ends (-1) and training stops."""
+        event, group = self._event(batch.group)
+        self._authorised = self._accountant.authorise(event, note="training steps", group=group)
+        if not self._authorised:
+            self.trainer.should_stop = True
+            return -1
+        return None
+
+    @torch.no_grad()
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        if not self._authorised:
+            raise RuntimeError("training_step was called without the ledger's consent: train through lightning.Trainer.fit")
+        self._authorised = False
+        with torch.autocast(self.device.type, enabled=False):
+            self.bank.begin_step()
+        sums = self.noisy_sums(batch, out=self._sums)
+        self._descend(sums, batch.group)
+
+    def _descend(self, sums: Tensor, group: int) -> None:
+        bounds = self._policy.scale()
+        sizes = to_device(self._expected_sizes(), sums.device)
+        scale = (bounds.to(sums.device) if bounds is not None else 1.0) / sizes
+        for c, (row, gradient) in enumerate(zip(self._rows, sums.mul_(scale[:, None]))):
+            row.grad = gradient if group in (-1, c) else None
+        optimizer = self.optimizers()
+        assert not isinstance(optimizer, list)
+        if self.config.lr_decay == "linear":
+            for settings in optimizer.param_groups:
+                settings["lr"] = self.config.lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
+        optimizer.step()
+
+    def _expected_sizes(self) -> Tensor:
+        """Expected records per cluster in a draw, (k,), from noisy sizes, at least 1; never the drawn number itself."""
+        return (self.plan.sampling_rate * self.partition.counts).clamp_min(1.0)
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """The draw on the device; the numbers that the host needs stay here."""
+        x, cluster, labels = (to_device(part, device) if part.device != device else part for part in batch[:3])
+        return Batch(x, cluster, labels, batch.group, batch.sizes)
+
+    def on_train_end(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+    # -- checkpoint and statement ------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["partition"] = self.partition.state_dict() if self.partitioned else None
+        checkpoint["circumstances"] = self._circumstances
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._circumstances = list(checkpoint["circumstances"])
+        if checkpoint["partition"] is not None:
+            self.partition.load_state_dict(checkpoint["partition"])
+            self.partitioned = True
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a statement rests on, with what the hardware of this training adds."""
+        return (*ASSUMPTIONS, *self._circumstances)
+
+    def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
+        """The statement of `ledger`, the one that the module was trained under.
+
+        Raises:
+            ValueError: another ledger, or nothing was trained.
+        """
+        if not self.partitioned:
+            raise ValueError("there is nothing to release: the module has not been trained")
+        self._require_ledger(ledger)
+        statement = PrivacyStatement.from_ledger(ledger, also=also, assumptions=self.assumptions)
+        return statement.extended((), private_logs=self._private_logs)
+
+    @abstractmethod
+    def preview(self, per_cluster: int = 8) -> Tensor:
+        """Mean values (k, per_cluster, d) of released samples, always from the same latent draws."""
+
+    @abstractmethod
+    def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+        """Learn from samples of a released model, without noise, before private records are seen."""
+
+
+def train(
+    module: DPSGD,
+    loader: PoissonLoader,
+    *,
+    ledger: Ledger,
+    runtime: Runtime,
+    start: Start | None = None,
+    image_shape: tuple[int, int] | None = None,
+) -> Ledger:
+    """Train within the budget, or go on with it; the ledger that counts, which on several ranks is a copy of the first's."""
+    plan = module.plan
+    if start is not None and not runtime.checkpoint.exists():
+        public = PublicRandomness(runtime.seed).spawn("warm start").generator
+        module.learn_from(start.model, steps=start.steps, generator=public)
+    every = max(1, round(plan.steps * plan.sampling_rate / 10))  # epochs; ten pictures and tight values in a run
+    accountant = PrivacyAccountant(ledger, every=every)
+    callbacks: list[Callback] = [accountant, module.config.clipping_callback(plan)]
+    if image_shape is not None:
+        callbacks.append(Previews(module.preview, image_shape=image_shape, every=every))
+    runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
+    if module.global_step < plan.steps:
+        warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=3)
+    return accountant.ledger
