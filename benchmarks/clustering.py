@@ -33,7 +33,7 @@ from dpgen.metrics.clustering import clustering_accuracy
 from dpgen.nets.features import RandomFourierFeatures
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.systems.kmeans import DPKMeans, KMeansPlan
+from dpgen.systems.clusters.kmeans import DPKMeans, KMeansPlan
 
 RESULTS = Path(__file__).parent / "results" / "clustering.json"
 DELTA, GAMMA, D, K = 1e-5, 0.01, 200, 10

@@ -20,14 +20,10 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from dpgen.divergences import f_divergence
-from dpgen.systems.finite import (
-    SAMPLERS,
-    FiniteSampler,
-    MinimaxSampler,
-    ProjectedKernel,
-    QInvariantMinimax,
-    RelativeMollifier,
-)
+from dpgen.systems.finite.boxes import ProjectedKernel, QInvariantMinimax, RelativeMollifier
+from dpgen.systems.finite.kernels import MinimaxSampler
+from dpgen.systems.finite.local_draws import SAMPLERS
+from dpgen.systems.finite.sampler import FiniteSampler
 
 RESULTS = Path(__file__).parent / "results" / "finite.json"
 SIZES, EPSILONS = (10, 100, 1000), (1.0, 2.0, 5.0, 8.0)

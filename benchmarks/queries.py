@@ -26,7 +26,10 @@ from dpgen.data.call_detail import TOWERS, CallDetail
 from dpgen.metrics.queries import SANITY, answers, random_queries
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.reproduce.acs_queries import DELTA, EPSILONS, LENGTHS, OURS, TUNED, Effort, compare, set_data, wins
-from dpgen.systems.gaussian import GaussianOptions, ProductMixture, Task, fit_task
+from dpgen.systems.gaussian.gaussian_fit import fit_task
+from dpgen.systems.gaussian.gaussian_options import GaussianOptions
+from dpgen.systems.gaussian.gaussian_task import Task
+from dpgen.systems.marginals.product_mixture import ProductMixture
 
 RESULTS = Path(__file__).parent / "results" / "queries.json"
 

@@ -39,8 +39,8 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import Batch, PoissonLoader
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm import DPGM
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 D, LATENT = 784, 10
 SIZES = [(k, b, h) for k in (1, 10, 100) for b, h in ((600, 200), (3000, 200), (600, 50), (600, 800)) if k * h < 40_000]

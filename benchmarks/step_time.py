@@ -39,8 +39,8 @@ from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.sampling import Batch, PoissonLoader
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm import DPGM
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 K, D, HIDDEN, LATENT = 10, 784, 200, 2
 RATES = {0.0017: 2.0, 0.01: 1.5}  # sampling rate: goal for private / non-private

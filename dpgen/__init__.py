@@ -57,9 +57,8 @@ if TYPE_CHECKING:
     from dpgen.statement import rounded_up as rounded_up
     from dpgen.sweep import Sweep as Sweep
     from dpgen.sweep import run_sweep as run_sweep
-    from dpgen.systems.budget import GENERAL_MOMENTS as GENERAL_MOMENTS
-    from dpgen.systems.budget import EpochCost as EpochCost
-    from dpgen.systems.budget import epoch_costs as epoch_costs
+    from dpgen.systems.clusters.kmeans import DPKMeans as DPKMeans
+    from dpgen.systems.clusters.kmeans_plan import KMeansPlan as KMeansPlan
     from dpgen.systems.continuous.bernstein import BernsteinModel as BernsteinModel
     from dpgen.systems.continuous.bernstein import BernsteinPlan as BernsteinPlan
     from dpgen.systems.continuous.box import Box as Box
@@ -74,9 +73,6 @@ if TYPE_CHECKING:
     from dpgen.systems.continuous.references import as_reference as as_reference
     from dpgen.systems.continuous.rejection import RejectionSampler as RejectionSampler
     from dpgen.systems.continuous.sir import SIRSampler as SIRSampler
-    from dpgen.systems.dpgm import DPGM as DPGM
-    from dpgen.systems.dpgm_options import DPGMConfig as DPGMConfig
-    from dpgen.systems.dpgm_options import DPGMPlan as DPGMPlan
     from dpgen.systems.finite.boxes import ParkSampler as ParkSampler
     from dpgen.systems.finite.boxes import ProjectedKernel as ProjectedKernel
     from dpgen.systems.finite.boxes import QInvariantMinimax as QInvariantMinimax
@@ -92,9 +88,13 @@ if TYPE_CHECKING:
     from dpgen.systems.finite.mollifiers import mollify_density as mollify_density
     from dpgen.systems.finite.sampler import FiniteSampler as FiniteSampler
     from dpgen.systems.finite.sampler import load_mechanism as load_mechanism
-    from dpgen.systems.kmeans import DPKMeans as DPKMeans
-    from dpgen.systems.kmeans_plan import KMeansPlan as KMeansPlan
-    from dpgen.systems.mixture import MixtureModel as MixtureModel
+    from dpgen.systems.networks.dpgm import DPGM as DPGM
+    from dpgen.systems.networks.dpgm_options import DPGMConfig as DPGMConfig
+    from dpgen.systems.networks.dpgm_options import DPGMPlan as DPGMPlan
+    from dpgen.systems.networks.epoch_costs import GENERAL_MOMENTS as GENERAL_MOMENTS
+    from dpgen.systems.networks.epoch_costs import EpochCost as EpochCost
+    from dpgen.systems.networks.epoch_costs import epoch_costs as epoch_costs
+    from dpgen.systems.networks.mixture import MixtureModel as MixtureModel
     from dpgen.systems.ordered.distribution import OrderedDistribution as OrderedDistribution
     from dpgen.systems.ordered.merr import MERR as MERR
     from dpgen.systems.ordered.ordered_options import OrderedConfig as OrderedConfig
@@ -103,7 +103,7 @@ if TYPE_CHECKING:
     from dpgen.systems.registry import SYSTEMS as SYSTEMS
     from dpgen.systems.registry import load_model as load_model
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = export(
     __name__,
@@ -120,22 +120,22 @@ __all__ = export(
         "ClippedLaw": "dpgen.systems.continuous.laws",
         "Command": "dpgen.cli",
         "Comparison": "dpgen.comparison",
-        "DPGM": "dpgen.systems.dpgm",
-        "DPGMConfig": "dpgen.systems.dpgm_options",
-        "DPGMPlan": "dpgen.systems.dpgm_options",
-        "DPKMeans": "dpgen.systems.kmeans",
+        "DPGM": "dpgen.systems.networks.dpgm",
+        "DPGMConfig": "dpgen.systems.networks.dpgm_options",
+        "DPGMPlan": "dpgen.systems.networks.dpgm_options",
+        "DPKMeans": "dpgen.systems.clusters.kmeans",
         "DPNorm": "dpgen.callbacks",
         "DiscretizedColumn": "dpgen.discretized",
         "DrawPlan": "dpgen.systems.continuous.draw_plan",
         "Draws": "dpgen.release",
-        "EpochCost": "dpgen.systems.budget",
+        "EpochCost": "dpgen.systems.networks.epoch_costs",
         "Evaluation": "dpgen.evaluation",
         "Finding": "dpgen.auditing",
         "FiniteSampler": "dpgen.systems.finite.sampler",
-        "GENERAL_MOMENTS": "dpgen.systems.budget",
+        "GENERAL_MOMENTS": "dpgen.systems.networks.epoch_costs",
         "GaussianReference": "dpgen.systems.continuous.references",
         "Job": "dpgen.cli",
-        "KMeansPlan": "dpgen.systems.kmeans_plan",
+        "KMeansPlan": "dpgen.systems.clusters.kmeans_plan",
         "Ledger": "dpgen.privacy.ledger",
         "LedgerError": "dpgen.privacy.ledger",
         "LocalConfig": "dpgen.systems.finite.local_plan",
@@ -146,7 +146,7 @@ __all__ = export(
         "MechanismSampler": "dpgen.systems.finite.kernels",
         "MetropolisSampler": "dpgen.systems.continuous.metropolis",
         "MinimaxSampler": "dpgen.systems.finite.kernels",
-        "MixtureModel": "dpgen.systems.mixture",
+        "MixtureModel": "dpgen.systems.networks.mixture",
         "OneLineParser": "dpgen.command",
         "OrderedConfig": "dpgen.systems.ordered.ordered_options",
         "OrderedDistribution": "dpgen.systems.ordered.distribution",
@@ -184,7 +184,7 @@ __all__ = export(
         "compare": "dpgen.comparison",
         "data": "dpgen.data",
         "dry_run": "dpgen.dry_run",
-        "epoch_costs": "dpgen.systems.budget",
+        "epoch_costs": "dpgen.systems.networks.epoch_costs",
         "epsilon_figure": "dpgen.figures",
         "evaluate": "dpgen.evaluation",
         "exit_code": "dpgen.command",

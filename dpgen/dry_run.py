@@ -11,10 +11,10 @@ from dpgen.callbacks import Clipping
 from dpgen.cli import Job
 from dpgen.privacy.sampling import Batch
 from dpgen.statement import guarantee, rounded_up
-from dpgen.systems.dpgm_options import DPGMPlan
+from dpgen.systems.networks.dpgm_options import DPGMPlan
+from dpgen.systems.networks.private_sums import PrivateSums
+from dpgen.systems.networks.warm_start import released_start, with_prior
 from dpgen.systems.plan import Plan
-from dpgen.systems.private_sums import PrivateSums
-from dpgen.systems.warm_start import released_start, with_prior
 
 SHAPES = {"digits": (1438, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist": (60_000, 784, 10)}
 """Public (records, columns, labels) of data sets that everybody knows."""

@@ -40,8 +40,8 @@ from dpgen.privacy.noise_shares import release_sum_
 from dpgen.privacy.ranks import Ranks, launched_rank
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.privacy.shared_ledger import SharedLedger
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm import DPGM
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 D, STEPS, N, Q = 6, 250, 61, 0.5
 TINY: dict[str, Any] = {"hidden": 3, "latent": 1}

@@ -2,8 +2,9 @@
 
 import pytest
 
-from dpgen.systems import assumptions, independent, mwem
+from dpgen.systems import assumptions
 from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
+from dpgen.systems.marginals import mwem, noisy_marginals
 from dpgen.systems.ordered import estimator
 
 SENTENCES = {name: text for name, text in vars(assumptions).items() if name.isupper()}
@@ -16,7 +17,7 @@ def test_a_sentence_is_one_line_of_a_list(name: str) -> None:
     assert not SENTENCES[name].endswith(".")
 
 
-@pytest.mark.parametrize("said", [independent.ASSUMPTIONS, mwem.ASSUMPTIONS])
+@pytest.mark.parametrize("said", [noisy_marginals.ASSUMPTIONS, mwem.ASSUMPTIONS])
 def test_systems_with_integer_noise_say_all_that_they_rest_on(said: tuple[str, ...]) -> None:
     assert set(said) == {ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS}
 

@@ -8,8 +8,8 @@ import tiny
 
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.components import FITS, fit
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.components import FITS, fit
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -4,11 +4,11 @@ import pytest
 import tiny
 
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.dp_sgd import ASSUMPTIONS, DPSGD
-from dpgen.systems.dpgan import DPGAN
-from dpgen.systems.dpgan_options import DPGANConfig
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dp_sgd import ASSUMPTIONS, DPSGD
+from dpgen.systems.networks.dpgan import DPGAN
+from dpgen.systems.networks.dpgan_options import DPGANConfig
+from dpgen.systems.networks.dpgm import DPGM
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 PLAN = DPGMPlan(epsilon=2.0, steps=3, sampling_rate=0.5)
 MODULES = {

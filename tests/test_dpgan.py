@@ -21,10 +21,10 @@ from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
 from dpgen.runtime import Runtime
-from dpgen.systems.dpgan import DPGAN, fit
-from dpgen.systems.dpgan_options import DPGANConfig
-from dpgen.systems.dpgm_options import DPGMPlan
-from dpgen.systems.gan_models import GANModel, PointGANModel
+from dpgen.systems.networks.dpgan import DPGAN, fit
+from dpgen.systems.networks.dpgan_options import DPGANConfig
+from dpgen.systems.networks.dpgm_options import DPGMPlan
+from dpgen.systems.networks.gan_models import GANModel, PointGANModel
 from dpgen.systems.registry import load_model
 
 pytestmark = pytest.mark.usefixtures("quiet")

@@ -3,7 +3,7 @@
 import pytest
 
 from dpgen.nets.gan import ConvCriticBank, CriticBank
-from dpgen.systems.dpgan_options import DPGANConfig
+from dpgen.systems.networks.dpgan_options import DPGANConfig
 
 
 def test_the_critic_is_one_model_for_all_records():

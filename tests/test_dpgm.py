@@ -18,8 +18,8 @@ from dpgen.nets import GenericBank
 from dpgen.privacy.accountants import delta, epsilon
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.sampling import Batch, PoissonLoader
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm import DPGM
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

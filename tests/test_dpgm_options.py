@@ -14,9 +14,9 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems import DPGMConfig, DPGMPlan
-from dpgen.systems.dpgm_options import DPGANPlan, MixtureOptions, StartedPlan
 from dpgen.systems.gaussian.gaussian_options import GaussianOptions
-from dpgen.systems.network_options import NetworkOptions
+from dpgen.systems.networks.dpgm_options import DPGANPlan, MixtureOptions, StartedPlan
+from dpgen.systems.networks.network_options import NetworkOptions
 
 CALIBRATED = [
     {"features": None, "adaptive": False},

@@ -9,7 +9,7 @@ import torch
 from dpgen.cli import parse_job
 from dpgen.data import loaders
 from dpgen.dry_run import dry_run, parse_shape
-from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.marginals.product_mixture import ProductMixture
 
 SMALL = ["--hidden=3", "--latent=1", "--steps=7", "--component=vae"]
 

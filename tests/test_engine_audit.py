@@ -11,8 +11,8 @@ from torch import Tensor
 from dpgen.auditing.canaries import Seen
 from dpgen.auditing.engine_audit import ATTACKS, EngineAudit, Observed, attack_scores, train_watched
 from dpgen.metrics.audit import one_run_lower_bound
-from dpgen.systems.budget import general_moments
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.epoch_costs import general_moments
 
 SURE = {"delta": 1e-10, "confidence": 1 - 1e-6}
 """Of audits that must not raise an alarm: delta is so small that the theorem's correction leaves that confidence."""

@@ -5,7 +5,7 @@ import tiny
 import torch
 
 from dpgen.nets.gan import Generator
-from dpgen.systems.gan_models import GANModel, PointGANModel
+from dpgen.systems.networks.gan_models import GANModel, PointGANModel
 from dpgen.systems.registry import load_model
 
 

@@ -10,12 +10,12 @@ import torch
 from dpgen.data import load_ring
 from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
-from dpgen.systems.dpgan import DPGAN, fit
-from dpgen.systems.dpgan_options import DPGANConfig
-from dpgen.systems.dpgm_options import DPGMPlan
-from dpgen.systems.gan_warm_start import pretrain_gan
-from dpgen.systems.gaussian.product_mixture import ProductMixture
-from dpgen.systems.warm_start import NOTE
+from dpgen.systems.marginals.product_mixture import ProductMixture
+from dpgen.systems.networks.dpgan import DPGAN, fit
+from dpgen.systems.networks.dpgan_options import DPGANConfig
+from dpgen.systems.networks.dpgm_options import DPGMPlan
+from dpgen.systems.networks.gan_warm_start import pretrain_gan
+from dpgen.systems.networks.warm_start import NOTE
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

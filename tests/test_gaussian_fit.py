@@ -14,15 +14,15 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian.gaussian_fit import _coordinates, _no_signal, fit, fit_task
 from dpgen.systems.gaussian.gaussian_model import GaussianMixtureModel
 from dpgen.systems.gaussian.gaussian_options import GaussianOptions
 from dpgen.systems.gaussian.gaussian_task import Task
 from dpgen.systems.gaussian.gram_sums import clipped
-from dpgen.systems.gaussian.product_mixture import ProductMixture
 from dpgen.systems.gaussian.record_stream import RecordStream
 from dpgen.systems.gaussian.subspace import Location, Subspace
+from dpgen.systems.marginals.product_mixture import ProductMixture
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.registry import load_model
 
 

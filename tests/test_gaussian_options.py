@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from dpgen.systems.dpgm_options import DPGMConfig
 from dpgen.systems.gaussian.gaussian_options import GaussianOptions
+from dpgen.systems.networks.dpgm_options import DPGMConfig
 
 
 def test_the_configuration_takes_every_option_and_hides_none() -> None:

@@ -12,8 +12,8 @@ from dpgen.callbacks import AutomaticClipping
 from dpgen.nets import Factor, GenericBank, ModelBank, RBMBank, RecordGradients, VAEBank
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.sampling import Batch
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm import DPGM
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 D, K, B = 64, 2, 10
 BOUNDS = [0, 4, 10]

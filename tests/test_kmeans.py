@@ -18,9 +18,9 @@ from dpgen.metrics.clustering import clustering_accuracy
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_parts
 from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.systems import kmeans as module
-from dpgen.systems import lloyd
-from dpgen.systems.kmeans import DPKMeans, KMeansPlan
+from dpgen.systems.clusters import kmeans as module
+from dpgen.systems.clusters import lloyd
+from dpgen.systems.clusters.kmeans import DPKMeans, KMeansPlan
 
 SILENT = KMeansPlan(noise_count=1e-5, noise_sum=1e-9, rounds=6)
 LOUD = KMeansPlan(noise_count=20.0, noise_sum=4.0, rounds=3)

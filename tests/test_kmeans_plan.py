@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dpgen.privacy.mechanisms import gaussian_parts
-from dpgen.systems.kmeans_plan import KMeansPlan
+from dpgen.systems.clusters.kmeans_plan import KMeansPlan
 
 
 def test_plan_costs_what_its_event_says() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpgen.systems import lloyd
-from dpgen.systems.lloyd import (
+from dpgen.systems.clusters import lloyd
+from dpgen.systems.clusters.lloyd import (
     FeatureSpace,
     cluster_totals,
     identity,

@@ -7,13 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tiny
 import torch
 
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
-from dpgen.systems.gaussian.product_mixture import ProductMixture
-from dpgen.systems.mwem import JointModel, MWEMConfig, MWEMPlan, _Cells, _Items, fit, selection_weights
+from dpgen.systems.marginals.mwem import JointModel, MWEMConfig, MWEMPlan, _Cells, _Items, fit, selection_weights
+from dpgen.systems.marginals.product_mixture import ProductMixture
 from dpgen.systems.registry import load_model
 
 QUIET = Runtime(progress_bar=False)
@@ -57,7 +56,7 @@ def test_no_neighbour_changes_a_query_by_more_than_the_sensitivity(cells):
 
 
 def test_a_twin_without_truncation_is_rejected(monkeypatch):
-    monkeypatch.setattr("dpgen.systems.mwem.truncated", lambda x, *_: x)
+    monkeypatch.setattr("dpgen.systems.marginals.mwem.truncated", lambda x, *_: x)
     worst, claimed = worst_change(cells=False)
     assert worst > claimed
 
@@ -173,15 +172,6 @@ def test_too_many_columns_for_cells():
     plan = MWEMPlan()
     with pytest.raises(ValueError, match="domain='cells' allows 65536 combinations, 17 columns have 131072"):
         fit(data, plan=plan, config=MWEMConfig(domain="cells"), ledger=plan.open_ledger(), runtime=QUIET)
-
-
-def test_samples_are_refused_in_one_line():
-    model = JointModel(torch.full((8,), 0.125), d=3, n_classes=0, counts=torch.tensor([10.0]), statement=tiny.statement())
-    assert model.sample(0).x.shape == (0, 3)
-    with pytest.raises(ValueError, match="n must be at least 0"):
-        model.sample(-1)
-    with pytest.raises(ValueError, match=r"clusters must be \[0\]"):
-        model.sample(1, clusters=[1])
 
 
 def test_fewer_queries_than_rounds_leave_no_budget_unused():

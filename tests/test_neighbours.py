@@ -143,7 +143,7 @@ def test_marginals_with_a_twentieth_of_their_noise_are_flagged(monkeypatch: pyte
         def noise_std(self) -> float:
             return super().noise_std / 20
 
-    monkeypatch.setattr("dpgen.systems.independent.GaussianMechanism", Careless)
+    monkeypatch.setattr("dpgen.systems.marginals.noisy_marginals.GaussianMechanism", Careless)
     assert audit(parse_audit(["--model=marginals", "--epsilon=1", "--trainings=300", *FAST])).violated
 
 

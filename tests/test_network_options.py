@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dpgen.systems.network_options import NetworkOptions
+from dpgen.systems.networks.network_options import NetworkOptions
 
 
 @pytest.mark.parametrize(

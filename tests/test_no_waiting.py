@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from dpgen.privacy.sampling import Batch
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm import DPGM
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 D, K, B = 6, 3, 11
 CONFIGS: dict[str, dict[str, Any]] = {

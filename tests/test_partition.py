@@ -9,8 +9,8 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems import DPKMeans
-from dpgen.systems.kmeans import KMeansPlan
-from dpgen.systems.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.clusters.kmeans import KMeansPlan
+from dpgen.systems.clusters.partition import KMeansPartition, LabelPartition, Partition
 
 N, D, K = 60, 8, 3
 LABELS = torch.arange(N) % 2  # label 2 has no record

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from dpgen.callbacks import AutomaticClipping
 from dpgen.privacy.sampling import Batch, PoissonLoader
-from dpgen.systems.dpgm import DPGM
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm import DPGM
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 D, K, N = 6, 3, 20
 

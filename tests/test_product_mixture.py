@@ -8,7 +8,7 @@ import tiny
 import torch
 
 from dpgen.release import draw_components
-from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.marginals.product_mixture import ProductMixture
 from dpgen.systems.registry import load_model
 
 P = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.3, 1.0]])

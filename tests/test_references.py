@@ -21,7 +21,7 @@ from dpgen.systems.continuous.references import (
     as_reference,
     require_bounds,
 )
-from dpgen.systems.mixture import MixtureModel
+from dpgen.systems.networks.mixture import MixtureModel
 
 BOX = torch.tensor([[-1.0, 2.0], [0.0, 5.0]])
 EVERY = [

@@ -8,7 +8,6 @@ from dpgen.metrics import independent_marginals, query_errors
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.gaussian.product_mixture import ProductMixture
 from dpgen.systems.gaussian.record_stream import RecordStream
 from dpgen.systems.gaussian.size_tilt import (
     SHARES,
@@ -23,6 +22,7 @@ from dpgen.systems.gaussian.size_tilt import (
     tilts,
 )
 from dpgen.systems.gaussian.spending import Spending
+from dpgen.systems.marginals.product_mixture import ProductMixture
 
 
 def baskets(n: int = 6000, d: int = 120) -> torch.Tensor:

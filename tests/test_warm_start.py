@@ -11,10 +11,10 @@ from dpgen.nets import RBMBank, VAEBank
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.runtime import Runtime
-from dpgen.systems import components
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
-from dpgen.systems.gaussian.product_mixture import ProductMixture
-from dpgen.systems.warm_start import FINGERPRINT, NOTE, begin, charge_prior, pretrain, released_start, with_prior
+from dpgen.systems.marginals.product_mixture import ProductMixture
+from dpgen.systems.networks import components
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.warm_start import FINGERPRINT, NOTE, begin, charge_prior, pretrain, released_start, with_prior
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -9,7 +9,7 @@ from dpgen.cli import DEFAULT_MODEL
 from dpgen.option_table import option_table
 from dpgen.options import Sources, choose, full_name, keys, split_options, typed
 from dpgen.systems import SYSTEMS
-from dpgen.systems.dpgm_options import DPGMPlan
+from dpgen.systems.networks.dpgm_options import DPGMPlan
 
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
 """Of private training with many canaries, unless other numbers are given: enough for the broken twins to show."""

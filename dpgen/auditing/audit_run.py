@@ -20,7 +20,7 @@ from dpgen.auditing.neighbours import BlackBoxAudit, fit_once, with_direction
 from dpgen.files import write_atomically
 from dpgen.metrics.audit import FEWEST, epsilon_lower_bound, one_run_lower_bound
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.dpgan_options import DPGANConfig
+from dpgen.systems.networks.dpgan_options import DPGANConfig
 
 _CHUNK = 8  # trainings that a process is sent at once
 _WORTH_STARTING = 50  # parts below which further processes are not worth their start

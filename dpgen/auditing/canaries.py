@@ -9,7 +9,7 @@ from torch import Tensor
 from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
 from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step
 from dpgen.privacy.sampling import Batch, Draw, PoissonLoader
-from dpgen.systems.dpgm import DPGM
+from dpgen.systems.networks.dpgm import DPGM
 
 STEEPNESS = 1e6
 """Gradients are so large that every clipping policy cuts them to its bound."""

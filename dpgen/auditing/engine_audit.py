@@ -11,8 +11,8 @@ from dpgen.auditing.canaries import CanaryBank, Seen, ShuffledLoader, WatchedDPG
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.quiet import quiet_training
-from dpgen.systems.budget import general_moments
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.epoch_costs import general_moments
 
 ATTACKS = ("likelihood ratio", "sum of all steps", "differences of steps", "sum of the steps of a known order")
 """What the adversary computes for each canary; which of them serves best is chosen on trainings that are not counted."""

@@ -19,8 +19,8 @@ from dpgen.metrics.queries import query_errors
 from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.reproduce import acs_clustering, acs_queries
 from dpgen.reproduce.acs_queries import Effort, fit_system
-from dpgen.systems.budget import epoch_costs
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.epoch_costs import epoch_costs
 
 DELTA, EPSILON, RATE, EPOCHS = 1e-5, 1.74, 0.0017, 20
 """Of the paper's MNIST runs: delta, epsilon of Figure 3, sampling rate, epochs."""

@@ -16,7 +16,7 @@ from dpgen.privacy.calibration import calibrate_noise
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.systems.kmeans import DPKMeans, KMeansPlan
+from dpgen.systems.clusters.kmeans import DPKMeans, KMeansPlan
 
 if TYPE_CHECKING:
     from tqdm.auto import tqdm

@@ -20,7 +20,7 @@ from dpgen.metrics.queries import independent_marginals, query_errors
 from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.gaussian import ProductMixture
+from dpgen.systems.marginals.product_mixture import ProductMixture
 from dpgen.systems.registry import SYSTEMS
 
 DELTA = 1e-5

@@ -6,20 +6,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpgen.release import PublicModel, Release, read_model
-from dpgen.systems import components, dpgan, independent, mwem
 from dpgen.systems.continuous import bernstein, grid_response, interval_laplace, mbde_fit
 from dpgen.systems.continuous.bernstein import BernsteinConfig, BernsteinPlan
 from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.continuous.grid_response import GridResponseConfig
 from dpgen.systems.continuous.interval_laplace import IntervalLaplaceConfig
 from dpgen.systems.continuous.mbde_options import MBDEConfig
-from dpgen.systems.dp_sgd import DPSGD
-from dpgen.systems.dpgan_options import DPGANConfig
-from dpgen.systems.dpgm_options import DPGANPlan, DPGMConfig, DPGMPlan
 from dpgen.systems.finite import local_draws
 from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
-from dpgen.systems.independent import MarginalsConfig, MarginalsPlan
-from dpgen.systems.mwem import MWEMConfig, MWEMPlan
+from dpgen.systems.marginals import mwem, noisy_marginals
+from dpgen.systems.marginals.mwem import MWEMConfig, MWEMPlan
+from dpgen.systems.marginals.noisy_marginals import MarginalsConfig, MarginalsPlan
+from dpgen.systems.networks import components, dpgan
+from dpgen.systems.networks.dp_sgd import DPSGD
+from dpgen.systems.networks.dpgan_options import DPGANConfig
+from dpgen.systems.networks.dpgm_options import DPGANPlan, DPGMConfig, DPGMPlan
 from dpgen.systems.ordered import ordered_fit
 from dpgen.systems.ordered.ordered_options import OrderedConfig, OrderedPlan
 from dpgen.systems.plan import Plan
@@ -40,7 +41,7 @@ class System(NamedTuple):
 SYSTEMS: dict[str, System] = {
     "dpgm": System(DPGMPlan, DPGMConfig, components.fit, ("records",), components.module),
     "dpgan": System(DPGANPlan, DPGANConfig, dpgan.fit, ("records", "points"), lambda config: dpgan.DPGAN),
-    "marginals": System(MarginalsPlan, MarginalsConfig, independent.fit, ("records",)),
+    "marginals": System(MarginalsPlan, MarginalsConfig, noisy_marginals.fit, ("records",)),
     "mwem": System(MWEMPlan, MWEMConfig, mwem.fit, ("records",)),
     "merr": System(OrderedPlan, OrderedConfig, ordered_fit.fit, ("columns",)),
     "mbde": System(DrawPlan, MBDEConfig, mbde_fit.fit, ("points",)),

@@ -20,16 +20,16 @@ from dpgen.systems.gaussian.gaussian_model import Calibration, GaussianMixtureMo
 from dpgen.systems.gaussian.gaussian_task import BEFORE_COMPONENTS, Checked, Task
 from dpgen.systems.gaussian.gram_sums import Encode, clipped
 from dpgen.systems.gaussian.marginal_calibration import fit_tilt, release_marginals, release_pairs
-from dpgen.systems.gaussian.product_mixture import ProductMixture
 from dpgen.systems.gaussian.record_stream import Batches, RecordStream
 from dpgen.systems.gaussian.size_tilt import SHARES, release_size_tilt
 from dpgen.systems.gaussian.spending import Spending
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
 from dpgen.systems.gaussian.warps import calibrated_thresholds
+from dpgen.systems.marginals.product_mixture import ProductMixture
 from dpgen.systems.private_data import PrivateRecords
 
 if TYPE_CHECKING:
-    from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+    from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 ASSUMPTIONS = (
     ONE_RECORD,

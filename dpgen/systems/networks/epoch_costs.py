@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.moments import general_moments_epsilon
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -17,7 +17,7 @@ from dpgen.release import RecordModel, read_model
 from dpgen.runtime import Runtime
 from dpgen.samples import RecordSamples
 from dpgen.statement import guarantee, rounded_up
-from dpgen.systems.dpgm_options import DPGMPlan, StartedPlan
+from dpgen.systems.networks.dpgm_options import DPGMPlan, StartedPlan
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
 """What the ledger calls the cost of the release."""

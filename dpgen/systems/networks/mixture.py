@@ -11,7 +11,7 @@ from dpgen.nets import BANKS, ModelBank
 from dpgen.release import RecordModel, Rounding, draw_components, round_bits, sampling_generator
 from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.kmeans import DPKMeans, KMeansPlan
+from dpgen.systems.clusters.kmeans import DPKMeans, KMeansPlan
 from dpgen.tensor_files import under
 
 

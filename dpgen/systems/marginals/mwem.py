@@ -1,7 +1,6 @@
 """MWEM: multiplicative weights with the exponential mechanism (Hardt, Ligett, McSherry 2012)."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -10,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
-from torch import Tensor
 
 from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.events import pure_event
@@ -18,13 +16,12 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.privacy.selection import exponential_mechanism
-from dpgen.release import RecordModel, sampling_generator
 from dpgen.runtime import Runtime
-from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
-from dpgen.systems.gaussian.product_mixture import ProductMixture
-from dpgen.systems.independent import require_records, truncated
+from dpgen.systems.marginals.joint_model import JointModel, binary_digits
+from dpgen.systems.marginals.noisy_marginals import require_records, truncated
+from dpgen.systems.marginals.product_mixture import ProductMixture
 from dpgen.systems.plan import Plan
 from dpgen.systems.private_data import PrivateRecords
 
@@ -116,58 +113,6 @@ class MWEMConfig:
         require_whole("replays", self.replays, 0)
         if self.longest is not None:
             require_whole("longest", self.longest)
-
-
-class JointModel(RecordModel, kind="cells"):
-    """A distribution over all combinations of d bits, the last `n_classes` of them none: labels are kept as a number.
-
-    Arguments:
-        cells: probability of every cell, (2^d * max(n_classes, 1),), row-major with the label last.
-        d: number of bits.
-        n_classes: number of labels, 0 without.
-        counts: noisy number of records, (1,).
-        statement: what the model cost.
-        columns: names of the d columns.
-    """
-
-    def __init__(
-        self,
-        cells: Tensor,
-        *,
-        d: int,
-        n_classes: int,
-        counts: Tensor,
-        statement: PrivacyStatement,
-        columns: Sequence[str] | None = None,
-    ) -> None:
-        self.cells, self.d, self.n_classes, self.counts, self.statement = cells, d, n_classes, counts, statement
-        self.columns = tuple(columns) if columns is not None else None
-
-    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
-        if clusters is not None and list(clusters) != [0]:
-            raise ValueError(f"clusters must be [0], the only one, got {list(clusters)}")
-        generator = sampling_generator(n, seed)
-        edges = self.cells.double().cumsum(0)
-        drawn = torch.searchsorted(edges, torch.rand(n, generator=generator, dtype=torch.float64) * edges[-1], right=True)
-        cell = drawn.clamp_max(len(edges) - 1)
-        labels = cell % self.n_classes if self.n_classes else None
-        x = _bits(cell // max(self.n_classes, 1), self.d)
-        return RecordSamples(x=x, cluster=torch.zeros(n, dtype=torch.int64), labels=labels, columns=self.columns)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"cells": self.cells, "counts": self.counts}
-
-    def description(self) -> dict[str, Any]:
-        return {"d": self.d, "n_classes": self.n_classes, "columns": self.columns}
-
-    @classmethod
-    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "JointModel":
-        return cls(tensors["cells"], counts=tensors["counts"], statement=statement, **description)
-
-
-def _bits(number: Tensor, d: int) -> Tensor:
-    """Binary digits (n, d), highest first, of numbers (n,)."""
-    return (number[:, None] >> torch.arange(d - 1, -1, -1) & 1).to(torch.uint8)
 
 
 def selection_weights(scores: np.ndarray, step: float, sensitivity: int) -> list[Fraction]:
@@ -318,7 +263,7 @@ class _Cells(_Weights):
         number = (records.x.long() << torch.arange(d - 1, -1, -1)).sum(1) * k
         cell = number + records.labels.long() if records.labels is not None and records.n_classes else number
         self.histogram = torch.bincount(cell, minlength=k * 2**d).numpy()
-        values = _bits(torch.arange(2**d).repeat_interleave(k), d).numpy()
+        values = binary_digits(torch.arange(2**d).repeat_interleave(k), d).numpy()
         columns = [*values.T, *([np.arange(k * 2**d) % k] if k > 1 else [])]
         rows = [
             np.logical_and.reduce([columns[c] == v for c, v in zip(chosen, point)])

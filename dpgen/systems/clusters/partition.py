@@ -8,7 +8,7 @@ from torch import Tensor
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import GaussianMechanism
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.kmeans import DPKMeans
+from dpgen.systems.clusters.kmeans import DPKMeans
 
 
 class Partition(Protocol):

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems import dpgm
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian import gaussian_fit
+from dpgen.systems.networks import dpgm
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.private_data import PrivateRecords
 
 FITS: dict[str, Callable[..., RecordModel]] = {"vae": dpgm.fit, "rbm": dpgm.fit, "gaussian": gaussian_fit.fit}

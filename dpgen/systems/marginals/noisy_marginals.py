@@ -16,7 +16,7 @@ from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
-from dpgen.systems.gaussian.product_mixture import ProductMixture
+from dpgen.systems.marginals.product_mixture import ProductMixture
 from dpgen.systems.plan import Plan
 from dpgen.systems.private_data import PrivateRecords
 

@@ -13,14 +13,14 @@ from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.dp_sgd import DPSGD, train
-from dpgen.systems.dpgan_options import DPGANConfig
-from dpgen.systems.dpgm_options import DPGMPlan
-from dpgen.systems.gan_models import GANModel, PointGANModel
-from dpgen.systems.gan_warm_start import pretrain_gan
-from dpgen.systems.partition import LabelPartition
+from dpgen.systems.clusters.partition import LabelPartition
+from dpgen.systems.networks.dp_sgd import DPSGD, train
+from dpgen.systems.networks.dpgan_options import DPGANConfig
+from dpgen.systems.networks.dpgm_options import DPGMPlan
+from dpgen.systems.networks.gan_models import GANModel, PointGANModel
+from dpgen.systems.networks.gan_warm_start import pretrain_gan
+from dpgen.systems.networks.warm_start import begin, not_covered
 from dpgen.systems.private_data import PrivatePoints, PrivateRecords
-from dpgen.systems.warm_start import begin, not_covered
 
 
 class ClassPartition:

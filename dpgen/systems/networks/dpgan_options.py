@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dpgen.systems.dpgm_options import DPGMConfig
+from dpgen.systems.networks.dpgm_options import DPGMConfig
 
 if TYPE_CHECKING:  # imported where it is made: planning needs neither torch nor Lightning
     from dpgen.nets.gan import ConvCriticBank, CriticBank

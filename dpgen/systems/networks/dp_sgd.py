@@ -23,10 +23,10 @@ from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
-from dpgen.systems.partition import Partition
-from dpgen.systems.private_sums import PrivateSums
-from dpgen.systems.warm_start import Start
+from dpgen.systems.clusters.partition import Partition
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.private_sums import PrivateSums
+from dpgen.systems.networks.warm_start import Start
 
 ASSUMPTIONS = (
     ONE_RECORD,

@@ -11,9 +11,9 @@ from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.calibration import calibrate_noise
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
+from dpgen.systems.clusters.kmeans_plan import KMeansPlan
 from dpgen.systems.gaussian.gaussian_options import GaussianOptions
-from dpgen.systems.kmeans_plan import KMeansPlan
-from dpgen.systems.network_options import NetworkOptions
+from dpgen.systems.networks.network_options import NetworkOptions
 from dpgen.systems.plan import Plan
 
 if TYPE_CHECKING:  # imported where they are made: planning needs neither torch nor Lightning

@@ -12,14 +12,14 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import OneClusterSchedule, PoissonLoader
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.budget import GENERAL_MOMENTS, general_moments
-from dpgen.systems.dp_sgd import DPSGD, train
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
-from dpgen.systems.kmeans import DPKMeans
-from dpgen.systems.mixture import MixtureModel
-from dpgen.systems.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.clusters.kmeans import DPKMeans
+from dpgen.systems.clusters.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.networks.dp_sgd import DPSGD, train
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.networks.epoch_costs import GENERAL_MOMENTS, general_moments
+from dpgen.systems.networks.mixture import MixtureModel
+from dpgen.systems.networks.warm_start import begin, not_covered, pretrain
 from dpgen.systems.private_data import PrivateRecords
-from dpgen.systems.warm_start import begin, not_covered, pretrain
 
 
 class DPGM(DPSGD):

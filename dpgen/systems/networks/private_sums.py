@@ -18,8 +18,8 @@ from dpgen.privacy.noise_ahead import NoiseAhead
 from dpgen.privacy.noise_shares import release_sum_, to_device
 from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import Batch
-from dpgen.systems.dpgm_options import DPGMConfig, DPGMPlan
-from dpgen.systems.partition import Partition
+from dpgen.systems.clusters.partition import Partition
+from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
 
 class PrivateSums(L.LightningModule):

@@ -10,10 +10,10 @@ from dpgen.nets.gan import paired
 from dpgen.privacy.clipping import clipped_sums
 from dpgen.release import RecordModel
 from dpgen.samples import RecordSamples
-from dpgen.systems.warm_start import start_samples
+from dpgen.systems.networks.warm_start import start_samples
 
 if TYPE_CHECKING:
-    from dpgen.systems.dpgan import DPGAN
+    from dpgen.systems.networks.dpgan import DPGAN
 
 _BATCH = 256
 _RATE = 1e-2

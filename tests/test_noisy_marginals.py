@@ -10,7 +10,7 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import GaussianMechanism
 from dpgen.privacy.noise import PublicRandomness, SecureSource
 from dpgen.runtime import Runtime
-from dpgen.systems.independent import (
+from dpgen.systems.marginals.noisy_marginals import (
     MarginalsConfig,
     MarginalsPlan,
     fit,

@@ -14,8 +14,8 @@ from dpgen.nets.features import RandomFourierFeatures
 from dpgen.privacy.limits import require_positive, require_whole
 from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
 from dpgen.privacy.noise import PublicRandomness, SecureSource, require_secure
-from dpgen.systems.kmeans_plan import KMeansPlan
-from dpgen.systems.lloyd import (
+from dpgen.systems.clusters.kmeans_plan import KMeansPlan
+from dpgen.systems.clusters.lloyd import (
     FeatureMap,
     FeatureSpace,
     cluster_totals,

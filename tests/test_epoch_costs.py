@@ -12,7 +12,7 @@ from dpgen.privacy.mechanisms import effective_multiplier, gaussian_parts
 from dpgen.privacy.moments import general_moments_epsilon
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
-from dpgen.systems.budget import epoch_cost, epoch_costs, general_moments
+from dpgen.systems.networks.epoch_costs import epoch_cost, epoch_costs, general_moments
 
 LABELS = DPGMConfig(clusters="labels").resolved(n_classes=4)
 KMEANS = DPGMConfig(clusters="kmeans", clipping="dpnorm", k=4).resolved(n_classes=0)

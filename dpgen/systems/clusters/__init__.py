@@ -1,0 +1,1 @@
+"""Private clusterings: who belongs to which component."""

@@ -1,0 +1,1 @@
+"""Baselines on tables of bits: noisy marginals and MWEM."""

@@ -1,0 +1,1 @@
+"""Generative networks trained by DP-SGD: DPGM's mixtures and DPGAN."""
