@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from tqdm import tqdm
 
+from dpgen.evaluation.scores import markdown_table
 from dpgen.files import write_atomically
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.statement import guarantee, rounded_up
@@ -136,10 +137,7 @@ def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple
 
 def _table(rows: list[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    for row in rows:
-        lines.append("| " + " | ".join(_cell(column, row.get(column, "")) for column in columns) + " |")
-    return "\n".join(lines)
+    return markdown_table(columns, [[row.get(column, "") for column in columns] for row in rows])
 
 
 def _cell(column: str, value: Any) -> str:

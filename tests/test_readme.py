@@ -37,7 +37,7 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     left = runpy.run_path(str(script))
     assert left["samples"].x.shape == (1000, 64)
     assert 0 < left["ledger"].epsilon() <= 3.0
-    assert re.search(r"eps [\d.]+ of 3.0, 60 steps", capsys.readouterr().out)
+    assert re.search(r"epsilon [\d.]+ of 3.0, 60 steps", capsys.readouterr().out)
 
 
 def test_the_first_two_commands_are_one_line_each_and_the_second_is_what_ci_runs() -> None:
