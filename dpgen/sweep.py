@@ -137,13 +137,11 @@ def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple
 
 def _table(rows: list[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    return markdown_table(columns, [[row.get(column, "") for column in columns] for row in rows])
+    return markdown_table(columns, [[_cell(column, row.get(column, "")) for column in columns] for row in rows])
 
 
-def _cell(column: str, value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return rounded_up(value) if column in ("epsilon", "delta") else f"{value:.4g}"
+def _cell(column: str, value: Any) -> Any:
+    return rounded_up(value) if column in ("epsilon", "delta") and isinstance(value, float) else value
 
 
 def _together(results: list[Result]) -> str:
