@@ -79,9 +79,12 @@ class ModelBank(nn.Module, ABC):
     def architecture(self) -> dict[str, Any]:
         """Keyword arguments that rebuild this bank, for a released model."""
 
-    @abstractmethod
     def initialize(self, generator: torch.Generator) -> None:
-        """Set the parameters from public randomness."""
+        """Parameters from public randomness: standard normal weights, for maps that divide by the root of their fan-in."""
+        for name in self.shapes:
+            if name.endswith("weight"):
+                weight = self.part(name)
+                weight.copy_(torch.randn(weight.shape, generator=generator))
 
     @abstractmethod
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:

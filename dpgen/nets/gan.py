@@ -91,13 +91,6 @@ class CriticBank(ModelBank):
         names = ("d", "categories", "hidden", "depth", "loss", "image_shape", "pool")
         return {name: getattr(self, name) for name in names}
 
-    def initialize(self, generator: torch.Generator) -> None:
-        """Standard normal weights (the maps divide by the square root of their fan-in), zero biases."""
-        for name in self.shapes:
-            if name.endswith("weight"):
-                weight = self.part(name)
-                weight.copy_(torch.randn(weight.shape, generator=generator))
-
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         return self._gradients(x, bounds, real=True)
 

@@ -64,13 +64,6 @@ class VAEBank(ModelBank):
         names = ("k", "d", "hidden", "latent", "depth", "categories", "label_weight")
         return {name: getattr(self, name) for name in names}
 
-    def initialize(self, generator: torch.Generator) -> None:
-        """Standard normal weights (the maps divide by the square root of their fan-in), zero biases."""
-        for name in self.shapes:
-            if name.endswith("weight"):
-                weight = self.part(name)
-                weight.copy_(torch.randn(weight.shape, generator=generator))
-
     def _mlp(self, tape: Tape, side: str, x: Tensor) -> Tensor:
         for i in range(self.depth):
             x = relu(tape.affine(f"{side}.{i}", x * x.shape[1] ** -0.5))
