@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from dpgen.data import LOADERS, loaders
 from dpgen.option_table import option_table
-from dpgen.options import Sources, choose, full_name, split_options, typed
+from dpgen.options import Sources, choose, full_names, read_yaml, split_options, typed
 from dpgen.runtime import Runtime
 from dpgen.sweep import Sweep, parse_sweep
 from dpgen.systems import SYSTEMS, System
@@ -61,6 +59,13 @@ class Job:
             )
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a statement says about where the settings come from."""
+        if self.base is None:
+            return ()
+        return (f"settings that {self.base} gives may have been tuned on public data of this kind; no budget covers tuning",)
+
+    @property
     def system(self) -> System:
         return SYSTEMS[self.model]
 
@@ -91,7 +96,7 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
     """
     names, sources, stored, given, base = _request(arguments, config_root)
     also = {"model", "data", *SCRIPT_OPTIONS}
-    made, settings = typed(sources, {full_name(key, sources, also=also): value for key, value in given.items()}, stored)
+    made, settings = typed(sources, full_names(given, sources, also=also), stored)
     for block, name in names.items():
         settings[block] = {"name": name, **settings[block]}
     return Job(
@@ -102,20 +107,25 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
 def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
     given = split_options(arguments)
     base = Path(given.pop("config")) if "config" in given else None
-    blocks = _read_blocks(base) if base is not None else {}
-    model = choose("model", given.pop("model", "") or blocks.get("model", {}).get("name") or DEFAULT_MODEL, list(SYSTEMS))
+    blocks = read_blocks(base) if base is not None else {}
+    model = choose("model", _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL), list(SYSTEMS))
     known = loaders(SYSTEMS[model].kinds)
-    data = choose("data", given.pop("data", "") or blocks.get("data", {}).get("name") or next(iter(known)), list(known))
+    data = choose("data", _first(given.pop("data", None), blocks.get("data", {}).get("name"), next(iter(known))), list(known))
     if base is None and config_root is not None and (usual := _usual(config_root, f"{model}_{data}", given)).is_file():
-        base, blocks = usual, _read_blocks(usual)
+        base, blocks = usual, read_blocks(usual)
     names = {"model": model, "data": data}
     for block, name in names.items():
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
-        blocks[block] = stored if stored.pop("name", name) == name else {}
+        blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
     system = SYSTEMS[model]
     sources: Sources = {"privacy": system.plan, "model": system.config, "data": known[data], "runtime": Runtime}
     return _Request(names, sources, blocks, given, base and _from_here(base))
+
+
+def _first(*values: Any) -> Any:
+    """The first that is not None: an empty name is a wrong one, not a missing one."""
+    return next(value for value in values if value is not None)
 
 
 def _usual(root: Path, stem: str, given: dict[str, str]) -> Path:
@@ -129,13 +139,14 @@ def _from_here(path: Path) -> Path:
     return path.resolve().relative_to(Path.cwd()) if path.resolve().is_relative_to(Path.cwd()) else path
 
 
-def _read_blocks(path: Path) -> dict[str, dict[str, Any]]:
-    if not path.is_file():
-        raise ValueError(f"config file {str(path)!r} does not exist")
-    try:
-        blocks = yaml.safe_load(path.read_text()) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"config file {str(path)!r} is not valid YAML: {' '.join(str(error).split())}") from error
+def read_blocks(path: Path) -> dict[str, dict[str, Any]]:
+    """Settings in a file, by block; any of the blocks may be missing.
+
+    Raises:
+        ValueError: in one line, what is wrong with the file.
+    """
+    blocks = read_yaml(path, "config file")
+    blocks = {} if blocks is None else blocks
     if not isinstance(blocks, dict) or not all(isinstance(value, dict) for value in blocks.values()):
         raise ValueError(f"config file {str(path)!r} must hold the blocks {', '.join(BLOCKS)}")
     for block in blocks:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tqdm.auto import tqdm
 
-from dpgen.cli import parse_job
+from dpgen.cli import BLOCKS, parse_job, read_blocks
 from dpgen.evaluation import evaluate
 from dpgen.evaluation.scores import Score
 from dpgen.figures import new_figure, save_figure
@@ -161,8 +160,12 @@ def _settings(run: Path) -> dict[str, dict[str, Any]]:
     path = run / "config.yaml"
     if not path.is_file() or not (run / "privacy.json").is_file():
         raise ValueError(f"{run} is no finished run: config.yaml or privacy.json is missing")
-    loaded: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text())
-    return loaded
+    blocks = read_blocks(path)
+    missing = [block for block in BLOCKS if block not in blocks]
+    missing += [f"{block}.name" for block in ("model", "data") if block in blocks and "name" not in blocks[block]]
+    if missing:
+        raise ValueError(f"{path} is damaged: {', '.join(missing)} is missing")
+    return blocks
 
 
 def _model(run: Path) -> PublicModel:

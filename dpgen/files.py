@@ -5,7 +5,8 @@ import re
 import tempfile
 from pathlib import Path
 
-_LEFTOVER = re.compile(r"\..+\.[a-z0-9_]{8}")
+_MARK = "dpgen-"
+_LEFTOVER = re.compile(rf"\..+\.{_MARK}[a-z0-9_]{{8}}")
 
 
 def remove_leftovers(directory: Path) -> None:
@@ -18,7 +19,9 @@ def remove_leftovers(directory: Path) -> None:
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `data` to a temporary file beside `path`, flush it to the disk, and rename it over `path`."""
     payload = data.encode() if isinstance(data, str) else data
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: the directory {path.parent} does not exist")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(payload)

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 Sources = Mapping[str, Callable[..., Any]]
@@ -33,7 +35,7 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
     {'model': 'dpgm', 'sampling_rate': '0.1', 'private_logs': 'true'}
 
     Raises:
-        ValueError: something that is no option.
+        ValueError: something that is no option, or an option that is given twice.
     """
     given: dict[str, str] = {}
     rest = list(arguments)
@@ -44,8 +46,58 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
         key, equals, value = token[2:].partition("=")
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-        given[key.replace("-", "_")] = value
+        key = key.replace("-", "_")
+        if key in given:
+            raise ValueError(f"{key} is given twice")
+        given[key] = value
     return given
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping gives twice."""
+
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node] | None) -> yaml.MappingNode | None:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value if node is not None else ():
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.YAMLError(f"{key.value} is given twice")
+                seen.add(key.value)
+        return node
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """What a YAML file holds; `what` it is, for the errors.
+
+    Raises:
+        ValueError: there is no such file, it is not YAML in UTF-8, or a mapping in it gives a key twice.
+    """
+    if not path.is_file():
+        raise ValueError(f"{what} {str(path)!r} does not exist")
+    try:
+        return yaml.load(path.read_bytes().decode(), _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"{what} {str(path)!r} is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def require_writable(path: Path, name: str, *, directory: bool = False) -> None:
+    """Refuse an output that could not be written after the work: a file, or a directory with all above it.
+
+    Raises:
+        ValueError: naming the option `name`.
+    """
+    target = path if directory else path.parent
+    above = next((place for place in (target, *target.parents) if place.exists()), target)
+    if not directory and (path.is_dir() or not target.is_dir()):
+        problem = "it is a directory" if path.is_dir() else f"there is no directory {target}"
+    elif not above.is_dir():
+        problem = f"{above} is no directory"
+    elif not os.access(above, os.W_OK | os.X_OK):
+        problem = f"nothing can be written in {above}"
+    else:
+        return
+    raise ValueError(f"{name} {str(path)!r} cannot be written: {problem}")
 
 
 def choose(what: str, name: str, choices: Sequence[str]) -> str:
@@ -87,6 +139,21 @@ def full_name(key: str, sources: Sources, *, also: Iterable[str] = ()) -> str:
     return f"{found[0]}.{key}"
 
 
+def full_names(given: Mapping[str, str], sources: Sources, *, also: Iterable[str] = ()) -> dict[str, str]:
+    """Values by `full_name`.
+
+    Raises:
+        ValueError: as `full_name`, or two of the names are one option's.
+    """
+    spelt: dict[str, str] = {}
+    for key in given:
+        name = full_name(key, sources, also=also)
+        if name in spelt:
+            raise ValueError(f"{name.partition('.')[2]} is given twice: --{spelt[name]} and --{key}")
+        spelt[name] = key
+    return {name: given[key] for name, key in spelt.items()}
+
+
 class Typed(NamedTuple):
     """Checked options: `made`, by block, an instance of a class or the keyword arguments of a function; `settings`, as YAML."""
 
@@ -115,6 +182,7 @@ def typed(sources: Sources, given: Mapping[str, str], stored: Mapping[str, Mappi
             choose(f"option of {block}", key, keys(source))
             if value is None and not _optional(source, key):
                 raise ValueError(f"{block}.{key} is null; it needs a value")
+            _require_json(f"{block}.{key}", value)
         kept[block] = {key: value for key, value in inside.items() if f"{block}.{key}" not in given}
     texts = [json.dumps({block: inside for block, inside in kept.items() if inside}), *(f"--{k}={v}" for k, v in given.items())]
     try:
@@ -131,6 +199,13 @@ def typed(sources: Sources, given: Mapping[str, str], stored: Mapping[str, Mappi
             made[block] = vars(ready[block]) if block in ready else {}
     settings = {b: json.loads(json.dumps(parsed[b].as_dict() if b in parsed else {}, default=str)) for b in sources}
     return Typed(made, settings)
+
+
+def _require_json(name: str, value: Any) -> None:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} is {str(value)!r}; it must be made of numbers, texts, lists and mappings") from error
 
 
 def _refusal(text: str, sources: Sources, values: Mapping[str, Any]) -> str:

@@ -19,6 +19,9 @@ from dpgen.samples import RecordSamples, Samples
 from dpgen.statement import PrivacyStatement
 from dpgen.tensor_files import TensorFiles, damaged, read_tensor_files
 
+MOST_SAMPLES = 2**31
+"""Samples that are drawn at once at most."""
+
 Rounding = Literal["bernoulli", "threshold"]
 
 
@@ -217,8 +220,8 @@ def sampling_generator(n: int, seed: int | None) -> torch.Generator:
     Raises:
         ValueError: n below 0.
     """
-    if n < 0:
-        raise ValueError(f"n must be at least 0, got {n}")
+    if not 0 <= n <= MOST_SAMPLES:
+        raise ValueError(f"n must be at least 0 and at most {MOST_SAMPLES}, got {n}")
     return torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
 
 

@@ -37,7 +37,7 @@ def run(job: Job) -> Outcome:
         release = job.system.fit(data, plan=job.plan, config=job.config, ledger=ledger, runtime=runtime)
         if not runtime.first:
             raise SystemExit(0)  # this process has done its share of the training; the first one releases
-        release.statement = release.statement.extended([*data.notes, not_covered, *runtime.not_covered])
+        release.statement = release.statement.extended([*data.notes, not_covered, *job.notes, *runtime.not_covered])
         released = release.write(directory)
         write_atomically(directory / "PRIVACY.md", release.statement.to_markdown())
         evaluation = Evaluation([])

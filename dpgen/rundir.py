@@ -15,6 +15,7 @@ from dpgen.cli import Job
 from dpgen.files import remove_leftovers, write_atomically
 from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
+from dpgen.statement import rounded_up
 
 PACKAGES = ("dpgen", "torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
 FREE_TO_CHANGE = (
@@ -46,6 +47,7 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
     if (directory / "last.ckpt").exists() and not (directory / "ledger.jsonl").exists():
         raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
     new = not directory.exists()
+    resumable = job.system.module(job.config) is not None
     try:
         directory.mkdir(parents=True, exist_ok=True)
         ledger = _locked_ledger(job, directory / "ledger.jsonl")
@@ -55,6 +57,12 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
         remove_leftovers(directory)  # of a process that was killed; the lock says that no other one is writing
         if ledger.entries():
             _require_same(job, directory / "config.yaml")
+            if not resumable:
+                raise ValueError(
+                    f"run_dir {str(directory)!r} holds a run that was cut off after it had spent epsilon "
+                    f"{rounded_up(ledger.epsilon())}; only training by DP-SGD can be resumed: what was released is in the "
+                    "directory, and a new run needs another one"
+                )
         else:
             write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
             write_atomically(directory / "versions.yaml", yaml.safe_dump(_versions()))

@@ -87,6 +87,8 @@ class Runtime:
         for name in ("devices", "num_nodes", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.run_dir is not None and not self.run_dir.name:
+            raise ValueError(f"run_dir is {str(self.run_dir)!r}; it must name a directory, not be empty or the present one")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
         for name, choices in _CHOICES.items():
@@ -138,14 +140,22 @@ class Runtime:
             plugins=[SealedCheckpointIO(), *self._environment()],
         )
 
+    def require_one_process(self) -> None:
+        """Refuse several processes, each of which would make a release of its own.
+
+        Raises:
+            ValueError: devices or num_nodes above 1.
+        """
+        if self.processes > 1:
+            raise ValueError(f"devices is {self.devices} and num_nodes is {self.num_nodes}; both must be 1 for this system")
+
     def private_trainer(self, *, max_steps: int) -> L.Trainer:
         """A trainer of what is not released: no checkpoint, and no logs unless `private_logs` asks for them.
 
         Raises:
             ValueError: several processes, or a precision other than "32".
         """
-        if self.processes > 1:
-            raise ValueError(f"devices is {self.devices} and num_nodes is {self.num_nodes}; both must be 1 for this system")
+        self.require_one_process()
         if self.precision != "32":
             raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
         return self._trainer(max_steps, [], loggers=[self.board(), *self.loggers] if self.private_logs else [], plugins=[])

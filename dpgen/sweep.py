@@ -4,18 +4,18 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tqdm import tqdm
 
 from dpgen.evaluation.scores import markdown_table
 from dpgen.files import write_atomically
+from dpgen.options import read_yaml, split_options
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.statement import guarantee, rounded_up
 
@@ -47,6 +47,22 @@ class Sweep:
             name = ",".join(pairs).replace("/", "_")
             yield name, [*self.fixed, *(f"--{pair}" for pair in pairs), f"--run_dir={self.directory / name}"]
 
+    def check(self, parse: Callable[[list[str]], Any]) -> None:
+        """Read the arguments of every run, so that a wrong one is found before the first starts.
+
+        Raises:
+            ValueError: two runs are the same, or what `parse` refuses, after the name of the run.
+        """
+        seen: set[str] = set()
+        for name, arguments in self.runs():
+            if name in seen:
+                raise ValueError(f"the sweep has the run {name} twice")
+            seen.add(name)
+            try:
+                parse(arguments)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+
 
 def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | None:
     """A sweep, if the options of a training command ask for one.
@@ -68,21 +84,29 @@ def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | Non
         raise ValueError(f"sweep_jobs must be a whole number >= 1, got {jobs!r}")
     if any(argument.startswith(("--run_dir=", "--runtime.run_dir=")) for argument in fixed):
         raise ValueError("run_dir must not be given with --sweep: every run has its own, inside of --sweep_dir")
-    return Sweep(_values(options["sweep"]), tuple(fixed), Path(options.get("sweep_dir", "runs/sweep")), int(jobs))
+    values = _values(options["sweep"])
+    for key in set(values) & set(split_options(fixed)):
+        raise ValueError(f"{key} is given twice: in the sweep and as an option")
+    return Sweep(values, tuple(fixed), Path(options.get("sweep_dir", "runs/sweep")), int(jobs))
 
 
 def _values(text: str) -> dict[str, list[Any]]:
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise ValueError(f"sweep file {text!r} does not exist")
-        values = yaml.safe_load(path.read_text())
+        values = read_yaml(path, "sweep file")
+        pairs = list(values.items()) if isinstance(values, dict) else []
     else:
         parts = [part.partition("=") for part in text.split(";")]
-        values = {key.strip(): [v.strip() for v in listed.split(",") if v.strip()] for key, _, listed in parts}
-    if not isinstance(values, dict) or not values or not all(k and isinstance(v, list) and v for k, v in values.items()):
+        pairs = [(key.strip(), [v.strip() for v in listed.split(",") if v.strip()]) for key, _, listed in parts]
+    if not pairs or not all(key and isinstance(listed, list) and listed for key, listed in pairs):
         raise ValueError(f"sweep must give every option a list of values, as in 'epsilon=1,3;seed=0,1', got {text!r}")
-    return {str(key): list(listed) for key, listed in values.items()}
+    named: dict[str, list[Any]] = {}
+    for key, listed in pairs:
+        name = str(key).replace("-", "_")
+        if name in named:
+            raise ValueError(f"{name} is given twice in the sweep")
+        named[name] = list(listed)
+    return named
 
 
 @dataclass(frozen=True)
@@ -119,7 +143,8 @@ def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple
         if (directory / "privacy.json").exists():
             return Result(name, 0, directory)
         directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(script), *arguments, "--progress_bar=false"]
+        silent = [] if {"progress_bar", "runtime.progress_bar"} & set(split_options(arguments)) else ["--progress_bar=false"]
+        command = [sys.executable, str(script), *arguments, *silent]
         with open(directory / "output.log", "a") as log:
             log.write(shlex.join(command) + "\n")
             log.flush()

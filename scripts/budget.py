@@ -26,6 +26,7 @@ PLAN = {
     "sigma_sum": "noise on the sums of k-means",
     "partition_share": "share of epsilon that clustering alone would use",
 }
+MOST_STEPS = 10**9
 COLUMNS = {
     "tight": "add-remove",
     "rdp": "add-remove by RDP",
@@ -74,10 +75,16 @@ def planned(options: dict[str, Any]) -> tuple[dpgen.DPGMPlan, dpgen.DPGMConfig]:
     plan = dpgen.DPGMPlan(**{name: options[name] for name in PLAN if name in options})
     if options["start_multiplier"] is not None:
         plan = plan.started(options["start_multiplier"])
+    if plan.sampling_rate * MOST_STEPS < 1:
+        raise ValueError(f"sampling_rate is {plan.sampling_rate:g}; it must be at least {1 / MOST_STEPS:g}")
     if "epochs" in options:
         if not 0 < options["epochs"] < math.inf:
             raise ValueError(f"epochs is {options['epochs']}; it must be a finite number > 0")
+        if options["epochs"] * plan.steps_per_epoch > MOST_STEPS:
+            raise ValueError(f"epochs is {options['epochs']:g}; it must be at most {MOST_STEPS:,} steps")
         plan = dataclasses.replace(plan, steps=max(1, round(options["epochs"] * plan.steps_per_epoch)))
+    if plan.steps > MOST_STEPS:
+        raise ValueError(f"steps is {plan.steps}; it must be at most {MOST_STEPS:,}")
     return config.calibrate(plan), config
 
 

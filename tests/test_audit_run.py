@@ -15,7 +15,8 @@ from dpgen.auditing.audit_run import audit, canary_coins
 pytestmark = pytest.mark.usefixtures("quiet")
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "audit.py"
-SMALL = ("--steps=4", "--sampling_rate=0.5", "--progress_bar=false", "--workers=1")
+QUIET = ("--progress_bar=false", "--workers=1")
+SMALL = ("--steps=4", "--sampling_rate=0.5", *QUIET)
 
 
 def status(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -40,7 +41,7 @@ def test_coins_are_fair_for_several_and_take_turns_for_one() -> None:
 
 def test_many_trainings_with_and_without_one_canary() -> None:
     options = ("--canaries=1", "--trainings=50", "--sampling_rate=1", "--steps=2", "--sigma_sgd=0.5", "--confidence=0.99")
-    finding = audit(parse_audit([*SMALL, *options]))
+    finding = audit(parse_audit([*QUIET, *options]))
     assert (finding.method, finding.trainings, finding.trials) == ("many runs", 100, 100)
     assert 0 < finding.lower_bound <= finding.claimed
 
@@ -57,8 +58,8 @@ def test_exit_codes_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert status(*SMALL, *consistent, monkeypatch=monkeypatch) == 0
     assert "consistent" in capsys.readouterr().out
     assert json.loads(out.read_text())["verdict"] == "consistent"
-    violated = ("--steps=20", "--canaries=400", "--sigma_sgd=4", "--noise=reused")
-    assert status(*SMALL, *violated, monkeypatch=monkeypatch) == 1
+    violated = ("--steps=20", "--sampling_rate=0.5", "--canaries=400", "--sigma_sgd=4", "--noise=reused")
+    assert status(*QUIET, *violated, monkeypatch=monkeypatch) == 1
     assert "VIOLATED" in capsys.readouterr().out
     assert status("--canaries=3", monkeypatch=monkeypatch) == 2
     said = capsys.readouterr()

@@ -130,6 +130,8 @@ WRONG = [
     ("steps", "unexpected argument 'steps': options are written --key value"),
     ("-e", "unexpected argument '-e'"),
     ("--", "unexpected argument '--'"),
+    ("--model=", "model must be one of dpgm.*, got ''"),
+    ("--data=", "data must be one of digits.*, got ''"),
     ("--config=absent.yaml", r"config file 'absent\.yaml' does not exist"),
 ]
 
@@ -139,6 +141,22 @@ def test_wrong_options_are_refused_in_one_line(argument: str, match: str) -> Non
     with pytest.raises(ValueError, match=match) as raised:
         parse_job([argument])
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["--epsilon", "7", "--privacy.epsilon", "1"], "epsilon"),
+        (["--epsilon", "7", "--epsilon", "7"], "epsilon"),
+        (["--sampling-rate", ".1", "--sampling_rate", ".2"], "sampling_rate"),
+        (["--model=dpgm", "--model=mwem"], "model"),
+        (["--config=a.yaml", "--config=b.yaml"], "config"),
+    ],
+)
+def test_options_that_are_given_twice_are_refused(arguments: list[str], name: str) -> None:
+    for parse in (parse_job, lambda given: parse_job(parse_command(given).job_arguments)):
+        with pytest.raises(ValueError, match=f"^{name} is given twice"):
+            parse(arguments)
 
 
 @pytest.mark.parametrize("model", ["--model=mwem", "--model=mbde", "--component=gaussian"])
@@ -168,6 +186,12 @@ FILES = [
     ("privacy: 3", "must hold the blocks"),
     ("privat: {steps: 3}", "block must be one of privacy, model, data, runtime, got 'privat'"),
     ("privacy: {stepz: 3}", r"option of privacy must be one of .*, got 'stepz' \(did you mean 'steps'"),
+    ("privacy: {epsilon: 1, epsilon: 2}", "is not valid YAML: epsilon is given twice"),
+    ("privacy: {epsilon: 2020-01-01}", r"privacy\.epsilon is '2020-01-01'; it must be made of numbers, texts"),
+    ("model: {name: ''}", "model must be one of dpgm.*, got ''"),
+    ("model: {name: null, hidden: no}", "hidden must be a whole number, got False"),
+    ("3", "must hold the blocks"),
+    ("0", "must hold the blocks"),
     ("model: {name: gan}", "model must be one of dpgm.*, got 'gan'"),
     ("model: {name: [dpgm]}", "model must be one of dpgm"),
     ("data: {name: digits, path: x}", "option of data must be one of test_fraction, .*, got 'path'"),

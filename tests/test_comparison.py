@@ -95,3 +95,22 @@ def test_what_cannot_be_compared_is_refused(runs: list[Path], tmp_path: Path) ->
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match="their data must be the same"):
         compare([runs[0], tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "is damaged: privacy, model, data, runtime is missing"),
+        (b"privacy: {}\nmodel: {}\nruntime: {}", r"is damaged: data, model\.name is missing"),
+        (b"privacy: [1", "is not valid YAML"),
+        (b"\xff\xfe", "is not valid YAML"),
+        (b"privacy: 3", "must hold the blocks"),
+    ],
+    ids=["empty", "partial", "broken", "no text", "no blocks"],
+)
+def test_damaged_settings_are_refused_in_one_line(content: bytes, match: str, tmp_path: Path) -> None:
+    (tmp_path / "privacy.json").write_text("{}")
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"config\.yaml.* {match}") as raised:
+        compare([tmp_path])
+    assert "\n" not in str(raised.value)

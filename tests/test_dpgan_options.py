@@ -37,14 +37,15 @@ def test_weights_are_clipped_as_published_only_where_asked():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"critic_steps": 0}, "critic_steps must be at least 1"),
-        ({"latent": 0}, "latent must be at least 1"),
+        ({"critic_steps": 0}, "critic_steps is 0; it must be a whole number >= 1"),
+        ({"micro_batch": None}, "micro_batch is None; it must be a whole number >= 1"),
+        ({"latent": 0}, "latent is 0; it must be a whole number >= 1"),
         ({"lr": 0.0}, "lr must be positive"),
         ({"generator_lr": float("inf")}, "generator_lr must be positive and finite"),
         ({"weight_clip": -1.0}, "weight_clip must be positive"),
         ({"average": 1.0}, "average must be in"),
         ({"momentum": -0.1}, "momentum must be in"),
-        ({"critic_hidden": 0}, "critic_hidden must be at least 1"),
+        ({"critic_hidden": 0}, "critic_hidden is 0; it must be a whole number >= 1"),
         ({"diversity": -1.0}, "diversity must be at least 0"),
         ({"diversity": 1.0, "fakes": 1}, "fakes must be at least 2 with diversity 1"),
         ({"coarse": 2, "network": "cnn"}, "coarse must be 1 with network='cnn'"),

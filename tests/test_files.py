@@ -51,18 +51,32 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    for name in (".last.ckpt.a1b2c3d4", "model/.model.json._x0y1z2w"):
+    for name in (".last.ckpt.dpgen-a1b2c3d4", "model/.model.json.dpgen-_x0y1z2w"):
         (tmp_path / name).write_text("half")
-    for name in ("last.ckpt", ".hidden", ".gitignore", "model/.keep.txt"):
+    for name in ("last.ckpt", ".hidden", ".gitignore", ".env.template", "model/.keep.txt"):
         (tmp_path / name).write_text("kept")
     remove_leftovers(tmp_path)
     left = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
-    assert left == [".gitignore", ".hidden", "last.ckpt", "model/.keep.txt"]
+    assert left == [".env.template", ".gitignore", ".hidden", "last.ckpt", "model/.keep.txt"]
 
 
 def test_the_names_of_temporary_files_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "replace", lambda a, b: None)
     write_atomically(tmp_path / "last.ckpt", "x")
+    assert len(list(tmp_path.iterdir())) == 1
+    remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_left_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(handle: int) -> None:
+        raise KeyboardInterrupt("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", killed)
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is killed cleans up nothing
+        with pytest.raises(KeyboardInterrupt, match="killed"):
+            write_atomically(tmp_path / "file", "x")
     assert len(list(tmp_path.iterdir())) == 1
     remove_leftovers(tmp_path)
     assert list(tmp_path.iterdir()) == []

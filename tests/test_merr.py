@@ -1,5 +1,7 @@
 """The Maximum Error Rule as a whole."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -148,6 +150,29 @@ def test_smallest_domain_and_unsigned_values() -> None:
     values = np.repeat(np.array([0, 1], np.uint64), [900, 100])
     fit = MERR(epsilon=20.0, delta=1e-6, steps=2).fit_counts(values, N=2, ledger=ledger, source=SecureSource())
     assert fit.counts[1] == pytest.approx(900, abs=30)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([3, 1, 2]),
+        np.array([1, 2, 1000]),
+        np.array([-1, 2]),
+        np.array([1, 2**62]),
+        np.array([2**63 + 1], np.uint64),
+        np.array([0.0, 1.0]),
+        np.array([], np.int64),
+        np.array([[1, 2]]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("selection", ["points", "exponential", "choosing"])
+def test_values_that_are_not_sorted_positions_are_refused_before_anything_is_charged(values: Any, selection: Any) -> None:
+    ledger = Ledger(None, delta=1e-6, relation="replace_one")
+    estimator = MERR(epsilon=1.0, delta=1e-6, selection=selection)
+    with pytest.raises(ValueError, match=r"values must be sorted and in \[0, 1000\)|they must be whole numbers of shape"):
+        estimator.fit_counts(values, N=1000, ledger=ledger, source=SecureSource())
+    assert ledger.entries() == []
 
 
 def test_fit_releases_a_distribution_with_its_statement() -> None:

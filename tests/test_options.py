@@ -2,13 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from dpgen.data import LOADERS
-from dpgen.options import choose, expected, full_name, hints, owners, split_options, typed
+from dpgen.options import (
+    choose,
+    expected,
+    full_name,
+    full_names,
+    hints,
+    owners,
+    read_yaml,
+    require_writable,
+    split_options,
+    typed,
+)
 from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS
 
@@ -40,7 +52,6 @@ SOURCES = {"paint": Paint, "data": load, "rest": Nothing}
         ([], {}),
         (["--a", "1", "--b-c=2=3"], {"a": "1", "b_c": "2=3"}),
         (["--a", "--b", "-4"], {"a": "true", "b": "-4"}),
-        (["--a=1", "--a=2"], {"a": "2"}),
     ],
 )
 def test_every_way_of_writing(arguments: list[str], given: dict[str, str]) -> None:
@@ -51,6 +62,55 @@ def test_every_way_of_writing(arguments: list[str], given: dict[str, str]) -> No
 def test_what_is_no_option_is_refused(argument: str) -> None:
     with pytest.raises(ValueError, match=f"unexpected argument '{argument}': options are written --key value"):
         split_options([argument])
+
+
+@pytest.mark.parametrize("arguments", [["--a-b=1", "--a_b=1"], ["--a_b", "1", "--c", "--a_b", "2"]])
+def test_an_option_that_is_given_twice_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"^a_b is given twice$"):
+        split_options(arguments)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"a: {b: 1, c: 2, b: 3}", "c.yaml' is not valid YAML: b is given twice$"),
+        (b"a: [1", "c.yaml' is not valid YAML: while parsing"),
+        (b"\xff\xfe", "c.yaml' is not valid YAML: .*decode"),
+        (b"a: 2020-13-45", "c.yaml' is not valid YAML: month must be"),
+        (b"[" * 5000, "c.yaml' is not valid YAML"),
+    ],
+    ids=["twice", "broken", "no text", "no date", "deep"],
+)
+def test_a_file_that_is_no_yaml_is_refused_in_one_line(content: bytes, match: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=match) as raised:
+        read_yaml(tmp_path / "c.yaml", "config file")
+    assert "\n" not in str(raised.value)
+
+
+def test_yaml_is_read() -> None:
+    root = Path(__file__).parent.parent / "configs"
+    assert all(isinstance(read_yaml(path, "file"), dict) for path in root.glob("*.yaml"))
+    with pytest.raises(ValueError, match=r"^file 'absent\.yaml' does not exist$"):
+        read_yaml(Path("absent.yaml"), "file")
+
+
+def test_outputs_that_could_not_be_written_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    require_writable(file, "out")
+    require_writable(tmp_path / "new", "out")
+    for path in (tmp_path, tmp_path / "a" / "b"):
+        require_writable(path, "out", directory=True)
+    for path, directory, match in (
+        (tmp_path, False, "it is a directory"),
+        (tmp_path / "a" / "b", False, "there is no directory"),
+        (file / "a", False, "there is no directory"),
+        (file, True, "file is no directory"),
+        (file / "a" / "b", True, "file is no directory"),
+    ):
+        with pytest.raises(ValueError, match=f"^out .* cannot be written: .*{match}"):
+            require_writable(path, "out", directory=directory)
 
 
 def test_few_choices_are_listed_and_of_many_the_closest_is_named() -> None:
@@ -75,6 +135,9 @@ def test_full_names() -> None:
         full_name("modle", SOURCES, also={"model"})
     with pytest.raises(ValueError, match="option 'model' has no place here"):
         full_name("model", SOURCES, also={"model"})
+    assert full_names({"colour": "red", "paint.layers": "2"}, SOURCES) == {"paint.colour": "red", "paint.layers": "2"}
+    with pytest.raises(ValueError, match=r"^colour is given twice: --colour and --paint\.colour$"):
+        full_names({"colour": "red", "paint.colour": "red"}, SOURCES)
 
 
 def test_given_values_win_over_stored_ones_and_all_are_typed() -> None:
@@ -95,6 +158,7 @@ def test_given_values_win_over_stored_ones_and_all_are_typed() -> None:
         ({"paint.layers": "many"}, {}, r"^paint\.layers must be a whole number, got 'many'$"),
         ({}, {"paint": {"layers": [3]}}, r"^paint\.layers must be a whole number, got \[3\]$"),
         ({}, {"paint": {"colour": None}}, r"^paint\.colour is null; it needs a value$"),
+        ({}, {"paint": {"name": date(2020, 1, 1)}}, r"^paint\.name is '2020-01-01'; it must be made of numbers, texts"),
         ({}, {"paint": {"color": "red"}}, "option of paint must be one of colour, .*did you mean 'colour'"),
         ({}, {"data": {}}, "^path must be given$"),
     ],

@@ -23,6 +23,12 @@ class Approximate(Plan):
     delta: float = 1e-5
     relation: Relation = "add_remove"
     gaussian: ClassVar[bool] = True
+    reports: ClassVar[bool] = True
+
+
+def test_only_a_plan_that_reports_may_leave_epsilon_out() -> None:
+    with pytest.raises(ValueError, match="epsilon is None; it must be a finite number > 0"):
+        Pure(epsilon=None)
 
 
 def test_a_pure_plan_has_no_options_but_epsilon() -> None:

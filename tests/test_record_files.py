@@ -84,7 +84,7 @@ def test_tables_without_labels_have_no_classes(tmp_path: Path) -> None:
         ("a,b\n1,1,1\n1,0,1\n", {}, r"cannot be read as csv: row 1 has 3 fields, the header has 2"),
         ("a,b\n1,1\n1,0,1\n", {}, r"cannot be read as csv: row 2 has 3 fields"),
         ("a,b\n0,1\n1,0,1,1\n", {}, r"cannot be read as csv: row 2 has 4 fields"),
-        ("0,1,1\n1,0,0\n1,1,1\n", {}, r"has no header: its first line is 0, 1, 1.1"),
+        ("0,1,1\n1,0,0\n1,1,1\n", {}, "it has 2 columns called '1'"),
         ("a,b\n0,1\n", {}, r"has 1 records: at least 2"),
         ("a,b\n0,1\n1,1\n", {"image_shape": (3, 3)}, r"image_shape 3 x 3 has 9 pixels"),
         ("a,b\n0,1\n1,1\n", {"test_fraction": 0.0}, r"test_fraction is 0.0"),

@@ -6,6 +6,7 @@ import pytest
 import tiny
 import yaml
 
+from dpgen.cli import parse_job
 from dpgen.privacy.ledger import Budget, LedgerError
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.rundir import PACKAGES, open_run
@@ -154,3 +155,14 @@ def test_a_checkpoint_without_its_ledger_is_refused(tmp_path: Path) -> None:
 def test_private_logs_mark_the_directory(tmp_path: Path) -> None:
     with open_run(tiny.job(tmp_path, "--private_logs=true")) as (directory, _, _):
         assert (directory / "PRIVATE_LOGS").exists()
+
+
+@pytest.mark.parametrize("model", ["--model=marginals", "--model=dpgm --component=gaussian"])
+def test_what_dp_sgd_did_not_train_is_not_resumed(tmp_path: Path, model: str) -> None:
+    job = parse_job([*model.split(), f"--run_dir={tmp_path / 'run'}"])
+    with open_run(job) as (_, _, ledger):
+        ledger.charge(gaussian_event(20.0), note="marginals")
+    match = r"was cut off after it had spent epsilon 0\.\d+; only training by DP-SGD can be resumed"
+    with pytest.raises(ValueError, match=match), open_run(job):
+        pass
+    assert (tmp_path / "run" / "ledger.jsonl").exists()

@@ -1,6 +1,7 @@
 """Sweeps: every combination in a directory of its own, finished ones left alone, and what they cost together."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
         (["--sweep", "=1,2"], "a list of values"),
         (["--sweep", "epsilon="], "a list of values"),
         (["--sweep", "absent.yaml"], "sweep file 'absent.yaml' does not exist"),
+        (["--sweep", "epsilon=1;epsilon=2"], "epsilon is given twice in the sweep"),
+        (["--sweep", "b-c=1;b_c=2"], "b_c is given twice in the sweep"),
+        (["--sweep", "epsilon=1,2", "--epsilon=1"], "epsilon is given twice: in the sweep and as an option"),
         (["--sweep=seed=1", "--sweep_jobs=0"], "sweep_jobs must be a whole number >= 1, got '0'"),
         (["--sweep=seed=1", "--run_dir", "x"], "run_dir must not be given with --sweep"),
         (["--sweep=seed=1", "--runtime.run-dir=x"], "run_dir must not be given with --sweep"),
@@ -53,12 +57,35 @@ def test_what_is_refused(arguments: list[str], match: str) -> None:
         parse_command(arguments)
 
 
+@pytest.mark.parametrize("content", [b"epsilon: [1", b"\xff\xfe", b"epsilon: [1]\nepsilon: [2]"])
+def test_a_damaged_file_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=r"s\.yaml' is not valid YAML") as raised:
+        parse_command([f"--sweep={tmp_path / 's.yaml'}"])
+    assert "\n" not in str(raised.value)
+
+
+def test_every_combination_is_read_before_the_first_starts(tmp_path: Path) -> None:
+    def check(values: dict[str, list[object]]) -> None:
+        Sweep(values, ("--steps=3",), tmp_path).check(parse_job)
+
+    check({"epsilon": [1, 2], "seed": [0]})
+    for values, match in (
+        ({"epsilon": [1, "many"]}, "^epsilon=many: epsilon must be a number or null"),
+        ({"privacy.steps": [3]}, r"^privacy\.steps=3: steps is given twice: --steps and --privacy\.steps"),
+        ({"run_dir": ["x"]}, "^run_dir=x: run_dir is given twice"),
+        ({"epsilon": [1, 1]}, "^the sweep has the run epsilon=1 twice"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            check(values)
+
+
 @pytest.mark.usefixtures("quiet")
 def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> None:
     fixed = tuple(a for a in tiny.arguments(tmp_path, *tiny.UNLABELLED) if not a.startswith(("--run_dir", "--steps")))
     sweep = Sweep({"epsilon": [1, 2]}, (*fixed, "--steps=0"), tmp_path / "sweep")
-    for _, arguments in sweep.runs():
-        run(parse_job([*arguments, "--steps=3"]))
+    for _, arguments in replace(sweep, fixed=(*fixed, "--steps=3")).runs():
+        run(parse_job(arguments))
     failed, text = run_sweep(sweep, TRAIN, progress_bar=False)
     assert failed == 0, "with steps=0 a run that started would have failed"
     rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())

@@ -219,3 +219,11 @@ def test_read_bytes(tmp_path: Path) -> None:
         read_bytes(empty)
     with pytest.raises(ValueError, match="there is no such file"):
         read_bytes(tmp_path / "absent")
+
+
+def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.csv"
+    path.write_text("a,x,x\n1,2,3\n4,5,6\n")
+    for read in (lambda: read_csv(path), lambda: next(csv_chunks(path, ["x"], rows=2))):
+        with pytest.raises(ValueError, match="2 columns called 'x': their names must differ"):
+            read()

@@ -19,6 +19,9 @@ from dpgen.systems.networks.warm_start import FINGERPRINT, NOTE, begin, charge_p
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
+SHAPE: dict[str, Any] = {"d": tiny.D, "n_classes": 2}
+
+
 def release(**changes: Any) -> ProductMixture:
     """Class 0 is mostly ones, class 1 mostly zeros."""
     p = torch.tensor([[0.9], [0.1]]).expand(2, tiny.D)
@@ -102,7 +105,7 @@ def test_a_public_start_that_was_charged_for_is_warned_about(tmp_path: Path) -> 
     release().save(tmp_path / "release")
     config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
     with pytest.warns(UserWarning, match=r"names 1 charged mechanisms \(epsilon 1.25\): if any of its records is private here"):
-        begin(DPGMPlan(), config, Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path))
+        begin(DPGMPlan(), config, Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path), **SHAPE)
 
 
 @pytest.mark.filterwarnings("ignore:warm_start_origin")
@@ -110,13 +113,13 @@ def test_a_public_start_may_not_change_either(tmp_path: Path) -> None:
     release().save(tmp_path / "release")
     config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
     ledger, runtime = Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path)
-    begin(DPGMPlan(), config, ledger, runtime)
+    begin(DPGMPlan(), config, ledger, runtime, **SHAPE)
     release(declared=["another fit"]).save(tmp_path / "release")
-    begin(DPGMPlan(), config, ledger, runtime)  # nothing was spent: a run that was refused binds nobody
+    begin(DPGMPlan(), config, ledger, runtime, **SHAPE)  # nothing was spent: a run that was refused binds nobody
     ledger.charge(gaussian_event(5.0), note="training steps")
     release().save(tmp_path / "release")
     with pytest.raises(ValueError, match="warm_start has changed: the run began from"):
-        begin(DPGMPlan(), config, ledger, runtime)
+        begin(DPGMPlan(), config, ledger, runtime, **SHAPE)
     assert len((tmp_path / FINGERPRINT).read_text().strip()) == 64
 
 
@@ -141,7 +144,7 @@ def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:
 def test_options_that_do_nothing_are_refused_before_the_start_is_paid(tmp_path: Path) -> None:
     config, ledger = DPGMConfig(warm_start=tmp_path / "release"), Ledger(Budget(9.0, 1e-5))
     with pytest.raises(ValueError, match="public_n is 80, which only component 'gaussian' uses"):
-        begin(DPGMPlan(epsilon=9.0, public_n=80), config, ledger, Runtime(run_dir=tmp_path))
+        begin(DPGMPlan(epsilon=9.0, public_n=80), config, ledger, Runtime(run_dir=tmp_path), **SHAPE)
     assert not ledger.entries()
 
 
@@ -157,3 +160,20 @@ def test_bad_starts_are_refused(tmp_path: Path) -> None:
         pretrain(
             VAEBank(2, tiny.D + 1, hidden=2, latent=1), release(), categories=0, by_label=True, steps=1, generator=generator
         )
+
+
+@pytest.mark.parametrize(
+    ("shape", "match"),
+    [
+        ({"d": tiny.D + 1, "n_classes": 2}, f"has records of {tiny.D} features, these have {tiny.D + 1}"),
+        ({"d": tiny.D, "n_classes": 1}, "warm_start has labels up to 1, these records have 1 classes"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused_before_it_is_charged(tmp_path: Path, shape: dict[str, int], match: str) -> None:
+    release().save(tmp_path / "release")
+    ledger = Ledger(Budget(9.0, 1e-5))
+    config = DPGMConfig(warm_start=tmp_path / "release")
+    with pytest.raises(ValueError, match=match):
+        begin(DPGMPlan(epsilon=9.0), config, ledger, Runtime(run_dir=tmp_path / "run"), **shape)
+    assert ledger.entries() == []
+    assert not (tmp_path / "run").exists()

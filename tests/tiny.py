@@ -39,7 +39,8 @@ def arguments(directory: Path, *extra: str) -> list[str]:
     if not path.exists():
         np.save(path, table())
     data = ("--data=npy", f"--path={path}", f"--label_column={D}", "--image_shape=[4,4]", f"--run_dir={directory / 'run'}")
-    return [*data, *SMALL, *extra]
+    given = {key: f"{key}{equals}{value}" for key, equals, value in (a.partition("=") for a in (*data, *SMALL, *extra))}
+    return list(given.values())
 
 
 UNLABELLED = ("--label_column=null", "--image_shape=null", "--clusters=none")

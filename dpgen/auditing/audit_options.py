@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from dpgen.cli import DEFAULT_MODEL
 from dpgen.option_table import option_table
-from dpgen.options import Sources, choose, full_name, keys, split_options, typed
+from dpgen.options import Sources, choose, full_names, keys, require_writable, split_options, typed
 from dpgen.systems import SYSTEMS
 from dpgen.systems.networks.dpgm_options import DPGMPlan
 
@@ -79,6 +79,8 @@ class AuditOptions:
             raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
+        if self.out is not None:
+            require_writable(self.out, "out")
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,9 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
     given = split_options(arguments)
     model = choose("model", given.pop("model", DEFAULT_MODEL), list(SYSTEMS))
     sources = _sources(model)
-    named = {full_name(key, sources, also={"model"}): value for key, value in given.items()}
+    named = full_names(given, sources, also={"model"})
     quick = _quick(model, {name.partition(".")[2]: value for name, value in named.items()})
-    made = typed(sources, {full_name(key, sources): value for key, value in quick.items()} | named).made
+    made = typed(sources, full_names(quick, sources) | named).made
     job = AuditJob(model, made["privacy"], made["model"], made["audit"])
     _require_meaning(job)
     return job

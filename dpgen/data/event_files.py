@@ -164,7 +164,7 @@ def _read(path: Path, wanted: list[str]) -> pd.DataFrame:
     elif ending == ".jsonl":
         try:
             table = pd.read_json(existing_file(path), lines=True, dtype=False)
-        except UNREADABLE as error:
+        except (*UNREADABLE, TypeError, AttributeError, KeyError) as error:  # of lines that hold no object
             raise unreadable(path, what, error) from error
     else:
         endings = ", ".join([*SEPARATORS, ".jsonl", ".parquet"])

@@ -93,6 +93,18 @@ def require_columns(path: str | Path, wanted: Iterable[str], present: Iterable[A
             raise ValueError(f"{path} has no column {name!r}: its columns are {choices}")
 
 
+def require_different_names(path: str | Path, separator: str = ",") -> None:
+    """Refuse a header that says a name twice; pandas would rename the second.
+
+    Raises:
+        ValueError: naming it.
+    """
+    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, index_col=False, engine="python")
+    names = header.iloc[0].astype(str).tolist()
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"it has {names.count(repeated[0])} columns called {repeated[0]!r}: their names must differ")
+
+
 def read_csv(path: str | Path, *, separator: str = ",", what: str = "csv", **options: Any) -> pd.DataFrame:
     """All columns of a text file with a header line, plain or .gz.
 
@@ -108,6 +120,7 @@ def read_csv(path: str | Path, *, separator: str = ",", what: str = "csv", **opt
     existing_file(path)
     try:
         require_rectangle(path, separator)
+        require_different_names(path, separator)
         options |= {"engine": "python"} if separator == BLANKS else {"low_memory": False}
         return pd.read_csv(path, sep=separator, index_col=False, **options)
     except UNREADABLE as error:
@@ -125,6 +138,7 @@ def csv_chunks(
     existing_file(path)
     try:
         require_rectangle(path)
+        require_different_names(path)
         present = pd.read_csv(path, nrows=0, index_col=False).columns
     except UNREADABLE as error:
         raise unreadable(path, what, error) from error

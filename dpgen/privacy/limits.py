@@ -18,7 +18,7 @@ def require_whole(name: str, value: int, low: int = 1, high: int | None = None) 
     return value
 
 
-def require_positive(name: str, value: float) -> float:
+def require_positive(name: str, value: float | None) -> float:
     """A finite number above 0.
 
     Raises:

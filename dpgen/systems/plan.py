@@ -26,9 +26,11 @@ class Plan:
     relation: Relation = "replace_one"
     gaussian: ClassVar[bool] = False
     """Whether the noise is Gaussian, which has no guarantee at delta 0."""
+    reports: ClassVar[bool] = False
+    """Whether epsilon may be None: the noise is given, and the statement reports what was spent."""
 
     def __post_init__(self) -> None:
-        if self.epsilon is not None:
+        if not (self.epsilon is None and self.reports):
             require_positive("epsilon", self.epsilon)
         Budget(1.0, self.resolved_delta)  # which refuses a delta outside [0, 1)
         if self.gaussian and not self.resolved_delta:

@@ -27,7 +27,7 @@ class KMeansPlan:
     Arguments:
         noise_count: sigma_n, std of the noise on counts.
         noise_sum: sigma_s, std of the noise on sums of features / norm bound C.
-        rounds: rounds T >= 1. At 60,000 records and 10 clusters 5 serve best at epsilon .1, 20 from dpgen.systems.2 on.
+        rounds: rounds T >= 1. At 60,000 records and 10 clusters 5 serve best at epsilon .1, 20 from .2 on.
         repair: shrink noisy centres and split crowded clusters (post-processing, see `update_centres`); False is the
             standard method.
 

@@ -255,6 +255,7 @@ def fit(
     Raises:
         ValueError: no bounds, points outside them, too many columns or coefficients, or epsilon out of range.
     """
+    runtime.require_one_process()
     bounds = require_box(data)
     require_size(len(bounds), config.degree)
     low, high = bounds.unbind(1)

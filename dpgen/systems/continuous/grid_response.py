@@ -87,5 +87,6 @@ class GridResponse(CellLaw):
 
 def fit(data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Draws by randomised response on the grid of the public bounds."""
+    runtime.require_one_process()
     law = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
     return release_draws(law, data, draws=plan.draws, ledger=ledger, note="randomised response on a public grid")

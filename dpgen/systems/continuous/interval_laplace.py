@@ -124,5 +124,6 @@ class IntervalLaplace(CellLaw):
 
 def fit(data: PrivatePoints, *, plan: DrawPlan, config: IntervalLaplaceConfig, ledger: Ledger, runtime: Runtime) -> Draws:
     """Draws by the Laplace mechanism on the public bounds."""
+    runtime.require_one_process()
     law = IntervalLaplace(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
     return release_draws(law, data, draws=plan.draws, ledger=ledger, note="Laplace mechanism on bounded intervals")

@@ -261,7 +261,7 @@ def fit(
         return _fit_points(data, plan=plan, config=config, ledger=ledger, runtime=runtime)
     if data.x.shape[0] < 1:
         raise ValueError("there must be at least 1 records, got 0")
-    start, plan = begin(plan, config, ledger, runtime)
+    start, plan = begin(plan, config, ledger, runtime, d=data.x.shape[1], n_classes=data.n_classes)
     module = DPGAN(
         d=data.x.shape[1],
         plan=plan,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dpgen.privacy.limits import require_whole
 from dpgen.systems.networks.dpgm_options import DPGMConfig
 
 if TYPE_CHECKING:  # imported where it is made: planning needs neither torch nor Lightning
@@ -79,13 +80,13 @@ class DPGANConfig:
             "critic_hidden",
             "critic_depth",
             "latent",
-            "critic_steps",
             "generator_steps",
             "fakes",
             "micro_batch",
         ):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if getattr(self, name) is not None or not name.startswith("critic_"):
+                require_whole(name, getattr(self, name))
+        require_whole("critic_steps", self.critic_steps)
         for name in ("lr", "generator_lr", "clip_bound"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")

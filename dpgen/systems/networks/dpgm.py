@@ -157,7 +157,7 @@ def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Led
     Raises:
         ValueError: fewer records than clusters, or what `DPGM`, its options and its warm start refuse.
     """
-    start, plan = begin(plan, config, ledger, runtime)
+    start, plan = begin(plan, config, ledger, runtime, d=data.x.shape[1], n_classes=data.n_classes)
     module = DPGM(
         d=data.x.shape[1],
         plan=plan,

@@ -72,6 +72,7 @@ class DPGMPlan(Plan):
     partition_share: float = 0.1
     public_n: int | None = None
     gaussian: ClassVar[bool] = True
+    reports: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.epsilon is None and self.sigma_sgd is None:

@@ -28,6 +28,7 @@ FINGERPRINT = "warm_start.sha256"
 _REMEDY = "give the release that the run began from, or another run_dir"
 _SHRINK = 0.1
 _SAMPLES = 60_000
+_LOOKED_AT = 1000
 _BATCH = 512
 _RATE = 2e-3
 
@@ -97,17 +98,24 @@ class Start(NamedTuple):
     public: bool
 
 
-def begin(plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime) -> tuple[Start | None, DPGMPlan]:
+def begin(
+    plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime, *, d: int, n_classes: int
+) -> tuple[Start | None, DPGMPlan]:
     """The start of a run, if it has one, and the plan with its cost, which is charged; resumed, it must be the same.
 
+    Arguments:
+        d: columns of the records that the run is about.
+        n_classes: of their labels, 0 without.
+
     Raises:
-        ValueError: no model of records, one whose cost is not known, or another one than the run began from.
+        ValueError: no model of such records, one whose cost is not known, or another one than the run began from.
     """
     plan.require_use(config)
     if config.warm_start is None:
         return None, plan
     start = released_start(config.warm_start)
     plan = with_prior(plan, config, start)
+    start_samples(start, d=d, labels=n_classes, generator=torch.Generator(), n=_LOOKED_AT)  # refused before it is charged
     if runtime.first:
         _require_same(runtime.directory / FINGERPRINT, start, resumed=bool(ledger.entries()))
     charge_prior(plan, ledger, start)
@@ -202,13 +210,13 @@ def pretrain(
         optimizer.step()
 
 
-def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.Generator) -> RecordSamples:
+def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.Generator, n: int = _SAMPLES) -> RecordSamples:
     """Samples of a released model to learn from.
 
     Raises:
         ValueError: they have not d columns, or none of the `labels` classes that are needed (0: none).
     """
-    samples = start.sample(_SAMPLES, seed=int(torch.randint(2**31, (), generator=generator)))
+    samples = start.sample(n, seed=int(torch.randint(2**31, (), generator=generator)))
     if samples.x.shape[1] != d:
         raise ValueError(f"warm_start has records of {samples.x.shape[1]} features, these have {d}")
     _require_labels(samples, labels)

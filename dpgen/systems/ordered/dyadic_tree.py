@@ -61,7 +61,7 @@ class DyadicTree(OrderedEstimator):
         if self.delta:
             gaussian_beside((), self.epsilon, self.delta, relation)
 
-    def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
         source, relation = require_secure(source), ledger.relation
         depth = min(self.depth, (N - 1).bit_length())

@@ -28,6 +28,21 @@ ASSUMPTIONS = (
 """What the statement of a release of ordered columns rests on."""
 
 
+def require_sorted(values: Integers, N: int) -> Integers:
+    """Sorted whole values (n,) in [0, N) as int64.
+
+    Raises:
+        ValueError: they are something else.
+    """
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu" or values.ndim != 1 or not len(values):
+        found = f"{getattr(values, 'dtype', type(values).__name__)} of shape {np.shape(values)}"
+        raise ValueError(f"values are {found}; they must be whole numbers of shape (n,), n >= 1")
+    values = values.astype(np.int64, copy=False)
+    if values[0] < 0 or values[-1] >= N or (values[1:] < values[:-1]).any():
+        raise ValueError(f"values must be sorted and in [0, {N})")
+    return values
+
+
 def sorted_values(values: Any, *, N: int) -> Integers:
     """A sorted int64 copy of private values (n,), checked to lie in [0, N).
 
@@ -75,9 +90,18 @@ class OrderedEstimator(ABC):
             ValueError: naming what is out of its range.
         """
 
-    @abstractmethod
     def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N); charges the ledger before it draws."""
+        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N); charges the ledger before it draws.
+
+        Raises:
+            ValueError: values are not as described: sensitivities hold for sorted values inside of the domain only.
+            BudgetExceeded: it does not fit into the ledger's budget.
+        """
+        return self._fit_counts(require_sorted(values, N), N=N, ledger=ledger, source=require_secure(source))
+
+    @abstractmethod
+    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+        """The same of values that have been checked."""
 
     def fit(self, values: Any, *, N: int, ledger: Ledger, source: SecureSource) -> OrderedDistribution:
         """Release the distribution of private values (n,), in any order.
@@ -86,6 +110,6 @@ class OrderedEstimator(ABC):
             ValueError: see `sorted_values`.
             BudgetExceeded: it does not fit into the ledger's budget.
         """
-        counts = self.fit_counts(sorted_values(values, N=N), N=N, ledger=ledger, source=require_secure(source))
+        counts = self.fit_counts(sorted_values(values, N=N), N=N, ledger=ledger, source=source)
         assumptions = (*ASSUMPTIONS, size_sentence(self.size, ledger.relation))
         return OrderedDistribution.from_counts(counts, statement=PrivacyStatement.from_ledger(ledger, assumptions=assumptions))

@@ -49,7 +49,7 @@ class LaplaceHistogram(OrderedEstimator):
             raise ValueError(f"N is {N}; a histogram of all values needs N <= {MOST_CELLS}: use method 'partition' or 'fixed'")
         return np.arange(N + 1, dtype=np.int64)
 
-    def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
         source, edges = require_secure(source), self.edges(N)
         ledger.charge(pure_event(self.epsilon), note=f"counts of {len(edges) - 1} public cells")

@@ -92,7 +92,7 @@ class MERR(OrderedEstimator):
         if self.share is not None and not 0 < self.share < 1:
             raise ValueError(f"share is {self.share!r}; it must be None or lie in (0, 1)")
 
-    def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Fit sorted int64 values (n,) in [0, N); noisy prefix counts at the knots that were selected.
 
         Raises:

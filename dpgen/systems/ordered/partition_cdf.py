@@ -60,7 +60,7 @@ class PartitionCDF(OrderedEstimator):
         tree = PrivateTree(epsilon=tree_epsilon, threshold=1, relation=relation)
         return tree, gaussian_beside(pure, self.epsilon, self.delta, relation)
 
-    def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
         relation, size_epsilon = ledger.relation, self.size_share * self.epsilon
         tree, multiplier = self._noise(relation)

@@ -38,7 +38,7 @@ class PrivateQuantiles(OrderedEstimator):
         super().__post_init__()
         require_whole("levels", self.levels, *LEVELS)
 
-    def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
         source = require_secure(source)
         ledger.charge(pure_event(self.epsilon), note=f"{2**self.levels - 1} quantiles")
