@@ -14,6 +14,7 @@ from dpgen.evaluation import evaluate
 from dpgen.evaluation.scores import Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
+from dpgen.options import require_writable
 from dpgen.release import PublicModel
 from dpgen.statement import PrivacyStatement, rounded_up
 from dpgen.systems.registry import load_model
@@ -133,12 +134,15 @@ class Comparison:
         self.picture(directory / "comparison.png")
 
 
-def compare(runs: Sequence[Path], *, seed: int = 0, progress_bar: bool = True) -> Comparison:
-    """Evaluate the released models of several runs on the held-out data of the first.
+def compare(runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, progress_bar: bool = True) -> Comparison:
+    """Evaluate the released models of several runs on the held-out data of the first, and write the comparison to `out`.
 
     Raises:
-        ValueError: no run, a directory without a finished run or without a model, or runs on different data.
+        ValueError: no run, a directory without a finished run or without a model, runs on different data, or an `out` that
+            cannot be written.
     """
+    if out is not None:
+        require_writable(out, "out", directory=True)
     if not runs:
         raise ValueError("runs is empty: give at least one run directory")
     settings = [_settings(run) for run in runs]
@@ -153,7 +157,10 @@ def compare(runs: Sequence[Path], *, seed: int = 0, progress_bar: bool = True) -
     for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=not progress_bar, leave=False):
         evaluation = evaluate(model, data, seed=seed)
         entries.append(Entry(f"{run.name} ({own['model']['name']})", model.statement, evaluation.scores))
-    return Comparison(data.name, entries)
+    comparison = Comparison(data.name, entries)
+    if out is not None:
+        comparison.write(out)
+    return comparison
 
 
 def _settings(run: Path) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 from dpgen import OneLineParser, compare, exit_code
-from dpgen.options import require_writable
 
 
 def evaluate(arguments: list[str]) -> str:
@@ -13,12 +12,7 @@ def evaluate(arguments: list[str]) -> str:
     parser.add_argument("--out", type=Path, metavar="DIR", help="for comparison.csv, comparison.tex and comparison.png")
     parser.add_argument("--seed", type=int, default=0, help="of the samples and of the classifiers that judge them")
     options = parser.parse_args(arguments)
-    if options.out is not None:
-        require_writable(options.out, "--out", directory=True)
-    comparison = compare(options.runs, seed=options.seed)
-    if options.out is not None:
-        comparison.write(options.out)
-    return comparison.to_text()
+    return compare(options.runs, seed=options.seed, out=options.out).to_text()
 
 
 def main() -> int:

@@ -74,8 +74,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
-def test_runs_on_the_same_data_are_compared(runs: list[Path]) -> None:
-    made = compare(runs, progress_bar=False)
+def test_runs_on_the_same_data_are_compared(runs: list[Path], tmp_path: Path) -> None:
+    made = compare(runs, out=tmp_path / "new" / "out", progress_bar=False)
+    assert (tmp_path / "new" / "out" / "comparison.csv").read_text() == made.to_csv()
+    with pytest.raises(ValueError, match=r"^out .* cannot be written: .*comparison\.csv is no directory"):
+        compare([tmp_path], out=tmp_path / "new" / "out" / "comparison.csv")
     assert [e.name for e in made.entries] == ["marginals (marginals)", "mwem (mwem)"]
     assert made.data == "tiny"
     assert made.entries[0].scores
