@@ -21,7 +21,7 @@ GAN_EPSILONS = (1.0, 10.0, 5000.0)
 """Two that promise something, and the one of the papers' picture, which promises nothing (they take delta .1)."""
 
 GANS: dict[str, dict[str, Any]] = {
-    "DPGAN": {"hidden": 64, "lr": 0.02},
+    "DPGAN": {"hidden": 64, "lr": 0.01, "critic_steps": 2},
     "DPGAN, wgan": {"hidden": 64, "lr": 0.02, "loss": "wgan"},
 }
 """Networks of `configs/dpgan_ring.yaml`, with its loss and with the published one."""
