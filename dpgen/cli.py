@@ -51,6 +51,9 @@ class Job:
     base: Path | None = None
 
     def __post_init__(self) -> None:
+        directory = self.runtime.run_dir
+        if directory is not None and not directory.name:
+            raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
         self.plan.require_use(self.config)
         if self.runtime.processes > 1 and self.system.module(self.config) is None:
             raise ValueError(

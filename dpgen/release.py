@@ -220,8 +220,10 @@ def sampling_generator(n: int, seed: int | None) -> torch.Generator:
     Raises:
         ValueError: n below 0.
     """
-    if not 0 <= n <= MOST_SAMPLES:
-        raise ValueError(f"n must be at least 0 and at most {MOST_SAMPLES}, got {n}")
+    if n < 0:
+        raise ValueError(f"n must be at least 0, got {n}")
+    if n > MOST_SAMPLES:
+        raise ValueError(f"n must be at most {MOST_SAMPLES}, got {n}")
     return torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
 
 

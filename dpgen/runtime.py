@@ -87,8 +87,6 @@ class Runtime:
         for name in ("devices", "num_nodes", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.run_dir is not None and not Path(self.run_dir).name:
-            raise ValueError(f"run_dir is {str(self.run_dir)!r}; it must name a directory, not be empty or the present one")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
         for name, choices in _CHOICES.items():

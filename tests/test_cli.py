@@ -122,6 +122,7 @@ WRONG = [
     ("--loggers=x", "loggers must be values in brackets, got 'x'"),
     ("--delta=1", r"delta is 1\.0; it must lie in \[0, 1\)"),
     ("--devices=0", "devices must be at least 1, got 0"),
+    ("--run_dir=", r"run_dir is '\.'; it must name a directory"),
     ("--axes=50", "axes is 50, which only component 'gaussian' uses; component is 'vae'"),
     ("--public_n=9", "public_n is 9, which only component 'gaussian' uses; component is 'vae'"),
     ("--start_multiplier=2", "option.* 'start_multiplier'"),
