@@ -218,7 +218,7 @@ def sampling_generator(n: int, seed: int | None) -> torch.Generator:
     """Public randomness for n samples: of a seed, or of one that the operating system gives.
 
     Raises:
-        ValueError: n below 0.
+        ValueError: n below 0 or above 2^31.
     """
     if n < 0:
         raise ValueError(f"n must be at least 0, got {n}")
