@@ -21,6 +21,7 @@ import torch
 from measuring import add_data_root, machine, store
 
 from dpgen import Runtime, data, metrics, parse_job
+from dpgen.privacy.curator import Curator
 
 VAE = "--model=dpgm --component=vae --clusters=labels --lr=0.1 --sampling_rate=0.05"
 RBM = "--model=dpgm --component=rbm --clusters=labels --hidden=50 --chains=32 --lr=0.1 --sampling_rate=0.05"
@@ -64,7 +65,9 @@ def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int) ->
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(run_dir=Path(directory), seed=seed, progress_bar=False, checkpoint_every=10**6, accelerator="cpu")
-        model: Any = job.system.fit(records, plan=job.plan, config=job.config, ledger=job.plan.open_ledger(), runtime=runtime)
+        model: Any = job.system.fit(
+            records, plan=job.plan, config=job.config, curator=Curator(job.plan.open_ledger()), runtime=runtime
+        )
     seconds = time.perf_counter() - start
     samples = model.sample(60_000, seed=seed)
 

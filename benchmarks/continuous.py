@@ -20,6 +20,7 @@ from measuring import interleaved, machine
 from torch import Tensor
 
 from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous.box import Box, mollified
@@ -128,14 +129,14 @@ def draw_time(repeats: int, epsilon: float) -> dict[str, Any]:
     plugged = problem.law(MBDEConfig(steps=300), epsilon)
     assert isinstance(boosted, TiltedLaw)
 
-    def ledger() -> Ledger:
-        return Ledger(Budget(1e9, 0.0), relation="replace_one", unit="the whole data set")
+    def curator() -> Curator:
+        return Curator(Ledger(Budget(1e9, 0.0), relation="replace_one", unit="the whole data set"))
 
     makers: dict[str, Callable[[], Any]] = {
-        "rejection": lambda: RejectionSampler(boosted, ledger=ledger()),
-        "sir_128": lambda: SIRSampler(plugged, ledger=ledger(), codebook=128),
-        "sir_1024": lambda: SIRSampler(plugged, ledger=ledger(), codebook=1024),
-        "metropolis_1000": lambda: MetropolisSampler(boosted, ledger=ledger(), length=1000),
+        "rejection": lambda: RejectionSampler(boosted, curator=curator()),
+        "sir_128": lambda: SIRSampler(plugged, curator=curator(), codebook=128),
+        "sir_1024": lambda: SIRSampler(plugged, curator=curator(), codebook=1024),
+        "metropolis_1000": lambda: MetropolisSampler(boosted, curator=curator(), length=1000),
     }
     for maker in makers.values():
         maker().sample(10)
@@ -144,16 +145,16 @@ def draw_time(repeats: int, epsilon: float) -> dict[str, Any]:
     for name in ("rejection", "sir_128", "sir_1024"):
         ratios = [a / b for a, b in zip(seconds["metropolis_1000"], seconds[name])]
         result[f"metropolis_to_{name}"] = statistics.median(ratios)
-    return result | {"mean_tilt": mean_tilts(boosted, ledger)}
+    return result | {"mean_tilt": mean_tilts(boosted, curator)}
 
 
-def mean_tilts(law: TiltedLaw, ledger: Callable[[], Ledger]) -> dict[str, float]:
+def mean_tilts(law: TiltedLaw, curator: Callable[[], Curator]) -> dict[str, float]:
     """E[f] of exact draws and of chains by length: what a chain has not reached yet."""
     y = law.reference.evaluation_points(2**16)
     tilt = evaluated(law.function, y, law.bound)
     result = {"exact": float((torch.softmax(tilt, 0) * tilt).sum())}
-    samplers: dict[str, Any] = {"rejection": RejectionSampler(law, ledger=ledger())}
-    samplers |= {f"metropolis_{n}": MetropolisSampler(law, ledger=ledger(), length=n) for n in (30, 100, 300, 1000)}
+    samplers: dict[str, Any] = {"rejection": RejectionSampler(law, curator=curator())}
+    samplers |= {f"metropolis_{n}": MetropolisSampler(law, curator=curator(), length=n) for n in (30, 100, 300, 1000)}
     for name, sampler in samplers.items():
         drawn: Tensor = sampler.sample(DRAWS)
         result[name] = float(evaluated(law.function, drawn, law.bound).mean())

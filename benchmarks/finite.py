@@ -20,6 +20,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from dpgen.divergences import f_divergence
+from dpgen.privacy.noise import SecureSource
 from dpgen.systems.finite.boxes import ProjectedKernel, QInvariantMinimax, RelativeMollifier
 from dpgen.systems.finite.kernels import MinimaxSampler
 from dpgen.systems.finite.local_draws import SAMPLERS
@@ -30,6 +31,7 @@ SIZES, EPSILONS = (10, 100, 1000), (1.0, 2.0, 5.0, 8.0)
 REGIMES = ("near the prior", "random", "one category")
 MILLION = 10**6
 USERS, GENRES = 6040, 18
+SECRETS = SecureSource()
 
 
 def simplex(*shape: int, seed: int, sharpness: float = 1.0) -> Tensor:
@@ -116,10 +118,10 @@ def million(repeats: int) -> dict[str, dict[str, float]]:
         jobs: dict[str, Callable[[], object]] = {
             "set_up_s": lambda cls=cls: cls(1.0, q),  # type: ignore[misc]
             "apply_s": lambda s=sampler: s.apply(p),  # type: ignore[misc]
-            "million_draws_s": lambda s=sampler: s.sample(p, k=MILLION),  # type: ignore[misc]
+            "million_draws_s": lambda s=sampler: s.sample(p, k=MILLION, secrets=SECRETS),  # type: ignore[misc]
         }
         if isinstance(sampler, MinimaxSampler):
-            jobs["million_items_s"] = lambda s=sampler: s.sample_items(items)  # type: ignore[misc]
+            jobs["million_items_s"] = lambda s=sampler: s.sample_items(items, secrets=SECRETS)  # type: ignore[misc]
         result[sampler.kind] = medians(jobs, repeats)
         held = [value for value in vars(sampler).values() if isinstance(value, Tensor)]
         result[sampler.kind]["bytes_per_category"] = sum(t.numel() * t.element_size() for t in held) / MILLION

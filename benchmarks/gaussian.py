@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dpgen import SYSTEMS, Budget, DPGMConfig, DPGMPlan, Runtime, data, metrics
 from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
 from dpgen.privacy.noise import SecureSource
 
@@ -41,7 +42,7 @@ def fit(records: Any, epsilon: float, config: dict[str, Any], seed: int) -> tupl
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(run_dir=Path(directory), seed=seed, accelerator="cpu")
         made = DPGMConfig(component="gaussian", **config)
-        model = SYSTEMS["dpgm"].fit(records, plan=plan, config=made, ledger=plan.open_ledger(), runtime=runtime)
+        model = SYSTEMS["dpgm"].fit(records, plan=plan, config=made, curator=Curator(plan.open_ledger()), runtime=runtime)
     return model, time.process_time() - start
 
 

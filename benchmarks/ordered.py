@@ -21,8 +21,8 @@ from measuring import interleaved, machine
 from dpgen.data.momenta import load_cms
 from dpgen.data.ordered_mixtures import REFERENCE_MIXTURES, OrderedMixture, reference_mixture
 from dpgen.evaluation.evaluate_columns import kolmogorov_error, total_variation
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.distribution import PiecewiseCDF
 from dpgen.systems.ordered.knots import MonotoneCounts
 from dpgen.systems.ordered.ordered_options import OrderedConfig
@@ -35,8 +35,8 @@ RESULTS = Path(__file__).parent / "results" / "ordered.json"
 def released(x: np.ndarray, config: OrderedConfig | None = None, domain: int = N) -> MonotoneCounts:
     """One private fit of sorted x."""
     estimator = (config or OrderedConfig()).estimator(1.0, 1 / len(x), None)
-    ledger = Ledger(None, delta=1 / len(x), relation="replace_one")
-    return estimator.fit_counts(x, N=domain, ledger=ledger, source=SecureSource())
+    curator = Curator(Ledger(None, delta=1 / len(x), relation="replace_one"))
+    return estimator.fit_counts(x, N=domain, curator=curator)
 
 
 def errors(mixture: OrderedMixture, n: int, repeats: int) -> dict[str, float]:

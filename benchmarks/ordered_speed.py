@@ -18,8 +18,8 @@ import torch
 from measuring import interleaved, machine
 
 from dpgen.data.ordered_mixtures import reference_mixture
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.merr import MERR
 
 N = 10**18
@@ -32,7 +32,7 @@ RESULTS = Path(__file__).parent / "results" / "ordered_speed.json"
 def fit(selection: str, composition: str, values: np.ndarray) -> None:
     delta = 1 / values.size
     rule = MERR(epsilon=1.0, delta=delta, selection=selection, composition=composition, steps=STEPS)  # type: ignore[arg-type]
-    rule.fit_counts(values, N=N, ledger=Ledger(Budget(1.0, delta), relation="replace_one"), source=SecureSource())
+    rule.fit_counts(values, N=N, curator=Curator(Ledger(Budget(1.0, delta), relation="replace_one")))
 
 
 def peak(selection: str, values: np.ndarray) -> float:

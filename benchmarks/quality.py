@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dpgen import SYSTEMS, Budget, DPGMConfig, DPGMPlan, Runtime, data, metrics
 from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
 from dpgen.privacy.noise import SecureSource
 
@@ -56,7 +57,9 @@ def one_run(records: Any, config: dict[str, Any], plan: dict[str, Any], seed: in
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(run_dir=Path(directory), seed=seed, progress_bar=False, checkpoint_every=10**6, accelerator="cpu")
         made = DPGMPlan(**plan)
-        model = SYSTEMS["dpgm"].fit(records, plan=made, config=DPGMConfig(**config), ledger=made.open_ledger(), runtime=runtime)
+        model = SYSTEMS["dpgm"].fit(
+            records, plan=made, config=DPGMConfig(**config), curator=Curator(made.open_ledger()), runtime=runtime
+        )
     seconds = time.perf_counter() - start
     samples = model.sample(records.n, seed=seed)
     accuracy = metrics.train_on_synthetic_accuracy(

@@ -24,6 +24,7 @@ from measuring import add_data_root, machine, store
 
 from dpgen.data.call_detail import TOWERS, CallDetail
 from dpgen.metrics.queries import SANITY, answers, random_queries
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.reproduce.acs_queries import DELTA, EPSILONS, LENGTHS, OURS, TUNED, Effort, compare, set_data, wins
 from dpgen.systems.gaussian.gaussian_fit import fit_task
@@ -46,8 +47,8 @@ def streamed(n_users: int, epsilon: float) -> dict[str, Any]:
 
     users = Users()
     task = Task(values=users, bits=users, d=TOWERS, options=GaussianOptions(form="sizes"))
-    ledger = Ledger(Budget(epsilon, DELTA))
-    model = fit_task(task, budget=Budget(epsilon, DELTA), ledger=ledger)
+    budget = Budget(epsilon, DELTA)
+    model = fit_task(task, budget=budget, curator=Curator(Ledger(budget)))
     assert isinstance(model, ProductMixture)
     fitted = time.process_time() - start
     queries = random_queries(TOWERS, 422, generator=torch.Generator().manual_seed(0), n_queries=250)
@@ -60,7 +61,7 @@ def streamed(n_users: int, epsilon: float) -> dict[str, Any]:
     claimed = torch.tensor([model.disjunction(items.tolist()) for items in flat], dtype=torch.float64)
     errors = ((claimed - truth).abs() / truth.clamp(min=SANITY)).split([len(part) for part in queries])
     measured = {kind: float(part.mean()) for kind, part in zip(LENGTHS, errors)}
-    return {"users": n_users, "epsilon": ledger.epsilon(), "fit CPU seconds": round(fitted, 1), "errors": measured}
+    return {"users": n_users, "epsilon": model.statement.epsilon, "fit CPU seconds": round(fitted, 1), "errors": measured}
 
 
 def nested(table: pd.DataFrame) -> dict[str, Any]:

@@ -35,10 +35,10 @@ from torch import Tensor
 
 from dpgen.data.sparse_rows import SparseRows, write_sparse_rows
 from dpgen.privacy.clipping import clipped_sums
+from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.ranks import Ranks
-from dpgen.privacy.sampling import Batch, PoissonLoader
+from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonMask
 from dpgen.systems.networks.dpgm import DPGM
 from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
@@ -57,8 +57,10 @@ class Training(DPGM):
         config = DPGMConfig(latent=LATENT, clusters=clusters, **options)
         super().__init__(d=d, plan=plan, config=config, n_classes=k if k > 1 else 0)
         self.to(device)
+        self.curator = Curator(Ledger(None, delta=1e-5))
+        self.serve(self.curator)
         self._policy.begin(k)
-        self.partition.fit(torch.zeros(k, 1), torch.arange(k), ledger=Ledger(None, delta=1e-5), source=SecureSource())
+        self.partition.fit(torch.zeros(k, 1), torch.arange(k), curator=self.curator)
         self._adam = self.configure_optimizers()
 
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
@@ -67,17 +69,22 @@ class Training(DPGM):
     @torch.no_grad()
     def step(self, batch: Batch) -> None:
         self.bank.begin_step()
-        self._descend(self.noisy_sums(batch, self._sums), batch.group)
+        draw = self.curator.draw("training steps", PoissonMask(self.plan.sampling_rate), self.parts())
+        assert draw is not None
+        self._descend(self.noisy_sums(batch, draw, self._sums), batch.group)
 
 
 class NonPrivate(Training):
     """The same bank and optimizer with plain sums of gradients."""
 
-    def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
         assert out is not None
-        for i, (cluster, gradients) in enumerate(self._pieces(batch, self._parts(batch))):
-            clipped_sums(gradients, torch.ones_like(cluster, dtype=torch.float32), out, accumulate=i > 0)
-        return out
+        assert batch.sizes is not None
+        bounds = [0, *torch.tensor(batch.sizes).cumsum(0).tolist()]
+        with torch.enable_grad():
+            gradients = self.bank.gradients(batch.x, bounds, lambda *shape: torch.randn(shape, device=batch.x.device))
+        weights = torch.ones_like(batch.cluster, dtype=torch.float32)
+        return clipped_sums(gradients, weights, out, drawn=[1] * self.bank.k)
 
 
 def bits(n: int, d: int) -> Tensor:
@@ -125,7 +132,7 @@ def rank(index: int, count: int, store: str, steps: int, device: str) -> None:
         dist.init_process_group(backend, init_method=store, rank=index, world_size=count, timeout=timedelta(seconds=300))
         ranks = Ranks.join()
     training = Training(D, 1, 0.1, where, hidden=400)
-    training._ranks = ranks
+    training.curator.join(ranks, training.device)
     loader = PoissonLoader(bits(40_000, D), sampling_rate=0.1)
     loader.share(ranks)
     loader.assign(torch.zeros(40_000), 1)

@@ -36,9 +36,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from dpgen.data.images import load_mnist
 from dpgen.privacy.clipping import clipped_sums
+from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.sampling import Batch, PoissonLoader
+from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonMask
 from dpgen.systems.networks.dpgm import DPGM
 from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
@@ -63,10 +63,12 @@ class Training(DPGM):
         config = DPGMConfig(hidden=HIDDEN, latent=LATENT, **options)
         super().__init__(d=D, plan=plan, config=config, n_classes=K)
         self.to(device)
+        self.curator = Curator(Ledger(None, delta=1e-5))
+        self.serve(self.curator)
         self._policy = self.config.clipping_callback(self.plan)
         self._policy.begin(K)
         everyone = torch.arange(K).repeat(N // K)
-        self.partition.fit(everyone[:, None], everyone, ledger=Ledger(None, delta=1e-5), source=SecureSource())
+        self.partition.fit(everyone[:, None], everyone, curator=self.curator)
         self._adam = self.configure_optimizers()
 
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
@@ -75,17 +77,21 @@ class Training(DPGM):
     @torch.no_grad()
     def __call__(self, batch: Batch) -> None:
         self.bank.begin_step()
-        self._descend(self.noisy_sums(batch, self._sums), batch.group)
+        draw = self.curator.draw("training steps", PoissonMask(self.plan.sampling_rate), self.parts())
+        assert draw is not None
+        self._descend(self.noisy_sums(batch, draw, self._sums), batch.group)
 
 
 class NonPrivateBank(Training):
-    """The same bank and optimizer with plain sums of gradients."""
+    """The same bank and optimizer with plain sums of gradients; products have the shape that the draw has."""
 
-    def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
         assert out is not None
-        for i, (cluster, gradients) in enumerate(self._pieces(batch, self._parts(batch))):
-            clipped_sums(gradients, torch.ones_like(cluster, dtype=torch.float32), out, accumulate=i > 0)
-        return out
+        cluster, order = batch.cluster.sort(stable=True)
+        bounds = [0, *torch.bincount(cluster, minlength=K).cumsum(0).tolist()]
+        with torch.enable_grad():
+            gradients = self.bank.gradients(batch.x[order], bounds, lambda *shape: torch.randn(shape, device=batch.x.device))
+        return clipped_sums(gradients, torch.ones_like(cluster, dtype=torch.float32), out, drawn=[1] * K)
 
 
 class VAE(nn.Module):

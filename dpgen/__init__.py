@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from dpgen.evaluation import Evaluation as Evaluation
     from dpgen.evaluation import evaluate as evaluate
     from dpgen.figures import epsilon_figure as epsilon_figure
+    from dpgen.privacy.curator import Curator as Curator
+    from dpgen.privacy.exact_sums import BoundedSum as BoundedSum
     from dpgen.privacy.ledger import Budget as Budget
     from dpgen.privacy.ledger import BudgetExceeded as BudgetExceeded
     from dpgen.privacy.ledger import Ledger as Ledger
     from dpgen.privacy.ledger import LedgerError as LedgerError
+    from dpgen.privacy.ledger import Planned as Planned
     from dpgen.privacy.ranks import RemoteFailure as RemoteFailure
     from dpgen.privacy.sampling import PoissonLoader as PoissonLoader
     from dpgen.quiet import quiet_training as quiet_training
@@ -114,12 +117,14 @@ __all__ = export(
         "BernsteinModel": "dpgen.systems.continuous.bernstein",
         "BernsteinPlan": "dpgen.systems.continuous.bernstein",
         "BoundedClipping": "dpgen.callbacks",
+        "BoundedSum": "dpgen.privacy.exact_sums",
         "Box": "dpgen.systems.continuous.box",
         "Budget": "dpgen.privacy.ledger",
         "BudgetExceeded": "dpgen.privacy.ledger",
         "ClippedLaw": "dpgen.systems.continuous.laws",
         "Command": "dpgen.cli",
         "Comparison": "dpgen.comparison",
+        "Curator": "dpgen.privacy.curator",
         "DPGM": "dpgen.systems.networks.dpgm",
         "DPGMConfig": "dpgen.systems.networks.dpgm_options",
         "DPGMPlan": "dpgen.systems.networks.dpgm_options",
@@ -154,6 +159,7 @@ __all__ = export(
         "Outcome": "dpgen.run",
         "ParkSampler": "dpgen.systems.finite.boxes",
         "PartitionCDF": "dpgen.systems.ordered.partition_cdf",
+        "Planned": "dpgen.privacy.ledger",
         "PoissonLoader": "dpgen.privacy.sampling",
         "Preempted": "dpgen.callbacks.preemption",
         "Previews": "dpgen.callbacks",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpgen.data import LOADERS, loaders
+from dpgen.data.split import KEY_FILE, needs_key
 from dpgen.option_table import option_table
 from dpgen.options import Sources, choose, full_names, read_yaml, split_options, typed
 from dpgen.runtime import Runtime
@@ -72,9 +73,17 @@ class Job:
     def system(self) -> System:
         return SYSTEMS[self.model]
 
-    def load(self) -> Any:
-        """Read the data, of a kind that the system works on."""
-        return loaders(self.system.kinds)[self.data](**self.data_options)
+    def split_key(self, directory: Path) -> Path | None:
+        """The file of the secret key that the data of a run in `directory` are split by, if they are split by one."""
+        if not needs_key(self.data_options):
+            return None
+        return self.data_options["split_key"] or directory / KEY_FILE
+
+    def load(self, directory: Path) -> Any:
+        """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""
+        key = self.split_key(directory)
+        options = self.data_options if key is None else self.data_options | {"split_key": key}
+        return loaders(self.system.kinds)[self.data](**options)
 
 
 class _Request(NamedTuple):

@@ -9,9 +9,10 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from dpgen.cli import BLOCKS, parse_job, read_blocks
+from dpgen.cli import BLOCKS, Job, parse_job, read_blocks
+from dpgen.data.split import secret_key
 from dpgen.evaluation import evaluate
-from dpgen.evaluation.scores import Score
+from dpgen.evaluation.scores import Score, marks
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.options import require_writable
@@ -83,7 +84,12 @@ class Comparison:
         rows = self.rows()
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-        return "\n".join([f"compared on {self.data}", "", *lines, "", self.verdict])
+        return "\n".join([f"compared on {self.data}", "", *lines, "", self.verdict, *self.marks])
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The mark of the figures, if any of them looks at private or test records."""
+        return marks(score for entry in self.entries for score in entry.scores)
 
     @property
     def verdict(self) -> str:
@@ -95,7 +101,7 @@ class Comparison:
     def to_csv(self) -> str:
         """For programs."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([*self.rows(), [self.verdict]])
+        csv.writer(text, lineterminator="\n").writerows([*self.rows(), [self.verdict], *([mark] for mark in self.marks)])
         return text.getvalue()
 
     def to_latex(self) -> str:
@@ -107,6 +113,8 @@ class Comparison:
 
         rows = [" & ".join(map(escaped, row)) + r" \\" for row in self.rows()]
         lines = [r"\begin{tabular}{l" + "r" * len(self.entries) + "}", r"\toprule", rows[0], r"\midrule", *rows[1:]]
+        width = len(self.entries) + 1
+        lines += [rf"\midrule \multicolumn{{{width}}}{{l}}{{{escaped(mark)}}} \\" for mark in self.marks]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", f"% {escaped(self.verdict)}", ""])
 
     def picture(self, path: Path) -> Path:
@@ -124,6 +132,7 @@ class Comparison:
                 f"{name}, {found[0][1].better} is better (line: real data, dots: {found[0][1].baseline})", fontsize=7
             )
             axes.tick_params(labelsize=7)
+        made.suptitle("\n".join(self.marks), fontsize=7)
         return save_figure(made, path)
 
     def write(self, directory: Path) -> None:
@@ -138,8 +147,8 @@ def compare(runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, pro
     """Evaluate the released models of several runs on the held-out data of the first, and write the comparison to `out`.
 
     Raises:
-        ValueError: no run, a directory without a finished run or without a model, runs on different data, or an `out` that
-            cannot be written.
+        ValueError: no run, a directory without a finished run or without a model, runs on different data or with different
+            secret splits, or an `out` that cannot be written.
     """
     if out is not None:
         require_writable(out, "out", directory=True)
@@ -152,7 +161,9 @@ def compare(runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, pro
                 f"{run} was made on {own['data']}, {runs[0]} on {settings[0]['data']}: their data must be the same"
             )
     models = [_model(run) for run in runs]
-    data = parse_job(["--config", str(runs[0] / "config.yaml"), "--accelerator=auto"]).load()
+    job = parse_job(["--config", str(runs[0] / "config.yaml"), "--accelerator=auto"])
+    _require_one_split(job, runs)
+    data = job.load(runs[0])
     entries = []
     for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=not progress_bar, leave=False):
         evaluation = evaluate(model, data, seed=seed)
@@ -161,6 +172,17 @@ def compare(runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, pro
     if out is not None:
         comparison.write(out)
     return comparison
+
+
+def _require_one_split(job: Job, runs: Sequence[Path]) -> None:
+    """Refuse runs some of which were trained on what others have for evaluation."""
+    keys = [None if (path := job.split_key(run)) is None else secret_key(path, create=False) for run in runs]
+    for run, key in zip(runs, keys):
+        if key != keys[0]:
+            raise ValueError(
+                f"{run} and {runs[0]} were split by different secret keys, so one was trained on the other's test records: "
+                "runs that are to be compared need one --split_key FILE, a --split_column or a --test_path; a sweep has one key"
+            )
 
 
 def _settings(run: Path) -> dict[str, dict[str, Any]]:

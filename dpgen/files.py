@@ -3,6 +3,7 @@
 import os
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 _MARK = "dpgen-"
@@ -32,3 +33,20 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def create_private(path: Path, data: bytes) -> None:
+    """Create a file that its owner alone may read, whole and on the disk; nothing happens if it is there already.
+
+    The name appears by a hard link, which fails where the name exists: of several writers the first one wins.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}")  # mkstemp makes files of mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import pandas as pd
 import torch
@@ -13,11 +13,16 @@ from torch import Tensor
 
 from dpgen.files import write_atomically
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.limits import require_whole
 from dpgen.samples import RecordSamples, Samples
 from dpgen.statement import PrivacyStatement
 from dpgen.tensor_files import TensorFiles, damaged, read_tensor_files
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from dpgen.privacy.curator import Curator
+    from dpgen.privacy.mechanisms import Secrets
 
 MOST_SAMPLES = 2**31
 """Samples that are drawn at once at most."""
@@ -59,26 +64,30 @@ class Draws(Release):
 
 
 class PrivateSampler(ABC):
-    """A sampler bound to private data: every draw costs `epsilon` and is charged before it is made.
+    """A mechanism bound to private data and a curator: every draw costs `epsilon` and is charged before it is made.
 
     What it holds is not private, so it refuses to be saved, pickled or copied, and shows no density.
 
     Arguments:
         epsilon: cost of one draw in nats, a pure guarantee under the ledger's relation and unit.
-        ledger: who is asked.
+        curator: charges, and hands secret randomness to `draw`.
         note: what the draws are called in the ledger.
 
     Source: Husain et al. 2020 (a sampler is private, its density is not); k draws cost k epsilon.
     """
 
-    def __init__(self, *, epsilon: float, ledger: Ledger, note: str) -> None:
-        self._event, self._ledger, self._note = pure_event(epsilon), ledger, note
-        self._source = SecureSource()
+    def __init__(self, *, epsilon: float, curator: "Curator", note: str) -> None:
+        self._event, self._curator, self._note = pure_event(epsilon), curator, note
 
     @property
     def epsilon(self) -> float:
         """Cost of one draw, in nats."""
         return self._event.epsilon
+
+    @property
+    def event(self) -> "DpEvent":
+        """Cost of one draw, as the ledger writes it."""
+        return self._event
 
     def sample(self, k: int = 1) -> Tensor:
         """k fresh draws, first dimension k; costs k epsilon.
@@ -87,14 +96,11 @@ class PrivateSampler(ABC):
             ValueError: k below 1.
             BudgetExceeded: the ledger does not allow k draws; none was made.
         """
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k must be a whole number of at least 1, got {k!r}")
-        self._ledger.charge(self._event, k, note=self._note)
-        return self._draw(k, self._source)
+        return self._curator.release(self._note, self, require_whole("k", k))
 
     @abstractmethod
-    def _draw(self, k: int, source: SecureSource) -> Tensor:
-        """k independent draws; called after the ledger has agreed."""
+    def draw(self, secrets: "Secrets", count: int) -> Tensor:
+        """`count` independent draws; the curator calls it once they are charged."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: the density inside it is not private")
@@ -108,7 +114,7 @@ class PrivateSampler(ABC):
         self.__reduce__()
 
     def __repr__(self) -> str:
-        spent = sum(e.count for e in self._ledger.entries() if e.note == self._note)
+        spent = sum(e.count for e in self._curator.ledger.entries() if e.note == self._note)
         return f"{type(self).__name__}(epsilon={self.epsilon:g} a draw, {spent} charged)"
 
 

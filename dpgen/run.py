@@ -31,10 +31,10 @@ def run(job: Job) -> Outcome:
         LedgerError: the ledger in the directory is damaged or in use.
     """
     job.runtime.limit_threads()
-    data = job.load()
-    evaluate, not_covered = evaluator(data)
-    with open_run(job) as (directory, runtime, ledger):
-        release = job.system.fit(data, plan=job.plan, config=job.config, ledger=ledger, runtime=runtime)
+    with open_run(job) as (directory, runtime, curator):
+        data = job.load(directory)
+        evaluate, not_covered = evaluator(data)
+        release = job.system.fit(data, plan=job.plan, config=job.config, curator=curator, runtime=runtime)
         if not runtime.first:
             raise SystemExit(0)  # this process has done its share of the training; the first one releases
         release.statement = release.statement.extended([*data.notes, not_covered, *job.notes, *runtime.not_covered])
@@ -46,7 +46,7 @@ def run(job: Job) -> Outcome:
             evaluation.write(directory)
         except Exception as error:  # what was paid for is released, whatever happens to the pictures of it
             warnings.warn(f"the release is complete, but its evaluation failed: {error!r}", stacklevel=2)
-        runtime.log_results(job.settings, {score.name: score.value for score in evaluation.scores})
+        runtime.log_results(job.settings, {score.tag: score.value for score in evaluation.scores})
         write_atomically(directory / "privacy.json", release.statement.to_json())  # last: marks the run as finished
     text = summary(
         f"{job.model} on {data.name}",

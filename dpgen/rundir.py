@@ -12,7 +12,9 @@ from shutil import rmtree
 import yaml
 
 from dpgen.cli import Job
+from dpgen.data.split import await_key, secret_key
 from dpgen.files import remove_leftovers, write_atomically
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
 from dpgen.statement import rounded_up
@@ -26,19 +28,23 @@ FREE_TO_CHANGE = (
 
 
 @contextmanager
-def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
-    """The run's directory, its runtime and its ledger, new or resumed; the ledger is locked until the run ends.
+def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Curator]]:
+    """The run's directory, its runtime and a curator of its ledger, new or resumed; the ledger is locked until the run ends.
 
-    A directory that this run made is removed again if the run fails before it has spent anything.
+    A directory that this run made is removed again if the run fails before it has spent anything. The key that the data are
+    split by is made here, once: whoever resumes or evaluates the run reads the same.
 
-    Of several processes only the first one does so; the others get a ledger in memory, and write nothing.
+    Of several processes only the first one does so; the others wait for the key, get one in memory, and write nothing.
 
     Raises:
-        ValueError: the directory belongs to a finished run or to one with other settings, or cannot be written.
+        ValueError: the directory belongs to a finished run or to one with other settings, lacks the key of a run that has
+            spent something, or cannot be written.
         LedgerError: the ledger is damaged, or another process holds it.
     """
     if not job.runtime.first:
-        yield job.runtime.directory, job.runtime, job.plan.open_ledger()
+        if key := job.split_key(job.runtime.directory):
+            await_key(key)
+        yield job.runtime.directory, job.runtime, Curator(job.plan.open_ledger())
         return
     started = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"
@@ -53,10 +59,16 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
         ledger = _locked_ledger(job, directory / "ledger.jsonl")
     except OSError as error:
         raise ValueError(f"run_dir {str(directory)!r} cannot be used: {error.strerror or error}") from error
+    key = job.split_key(directory)
     with ledger:
         remove_leftovers(directory)  # of a process that was killed; the lock says that no other one is writing
         if ledger.entries():
             _require_same(job, directory / "config.yaml")
+            if key is not None and not key.exists():
+                raise ValueError(
+                    f"{key} is missing beside a ledger with charges: under another key other records would be for evaluation; "
+                    "choose another run_dir"
+                )
             if not resumable:
                 raise ValueError(
                     f"run_dir {str(directory)!r} holds a run that was cut off after it had spent epsilon "
@@ -69,7 +81,9 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Ledger]]:
         if job.runtime.private_logs:
             write_atomically(directory / "PRIVATE_LOGS", "tensorboard/ holds values that no guarantee covers\n")
         try:
-            yield directory, replace(job.runtime, run_dir=directory), ledger
+            if key is not None:
+                secret_key(key)
+            yield directory, replace(job.runtime, run_dir=directory), Curator(ledger)
         except BaseException:
             if new and not ledger.entries():
                 rmtree(directory)  # nothing was spent, so nothing has to be kept of a run that was refused

@@ -27,7 +27,7 @@ T = TypeVar("T")
 RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
 
-LOGS = "logs hold time and memory (performance/) and the figures of metrics.json (final/); all else in them is released"
+LOGS = "logs hold time and memory (performance/) and the figures of metrics.json (final); all else in them is released"
 """What a statement says about the logs."""
 
 _LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", RUN_DIR)
@@ -209,19 +209,18 @@ class Runtime:
 
         Arguments:
             settings: options by block, as in a configuration file.
-            metrics: by name; whatever of them is not released has to be declared in the statement.
+            metrics: by name in the logs; whatever of them is not released has to be marked there.
         """
         if not self.logged:
             return
         options = {f"{block}.{key}": value for block, values in settings.items() for key, value in values.items()}
         shown = {key: v if isinstance(v, int | float | str | bool) else str(v) for key, v in options.items()}
-        final = {f"final/{name}": value for name, value in metrics.items()}
         for logger in [self.board(), *self.loggers]:
             if isinstance(logger, TensorBoardLogger):
-                logger.log_hyperparams(shown, final)
+                logger.log_hyperparams(shown, metrics)
             else:
                 logger.log_hyperparams(shown)
-                logger.log_metrics(final)
+                logger.log_metrics(metrics)
             logger.finalize("success")
 
     @staticmethod

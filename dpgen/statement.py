@@ -11,6 +11,15 @@ from typing import Any
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import UnsupportedEvent
 
+UNPROTECTED = "computed on private records without noise: not for publication"
+"""The mark of figures that look at private or test records, wherever they are written."""
+
+SATISFIED = (
+    "the data satisfy their public schema (columns, types, ranges, classes, categories): what does not is refused before "
+    "anything is spent, and only the holder of the data sees why"
+)
+"""What every statement rests on: it speaks of data that were not refused."""
+
 RELATIONS = {"add_remove": "add or remove", "replace_one": "replace"}
 """The neighbouring relations in words."""
 
@@ -31,6 +40,29 @@ def guarantee(epsilon: float, delta: float, relation: str, unit: str = "one reco
     'epsilon 3 at delta 1e-05 (add or remove one record)'
     """
     return f"epsilon {rounded_up(epsilon)} at delta {rounded_up(delta)} ({RELATIONS.get(relation, relation)} {unit})"
+
+
+FIXED_IN_ADVANCE = (
+    "there was no budget to enforce: which mechanisms ran, how often and with what noise had been fixed before the first of "
+    "them, and did not depend on what was released"
+)
+"""What a guarantee that is added up afterwards takes for granted."""
+
+
+def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
+    """What ran and how often, how often the guarantee lets it (`most`), or the divisible Gaussian that it was a part of."""
+    times = Counter[tuple[str, str, str | None, str | None]]()
+    for e in ledger.entries():
+        times[e.note, str(e.event), e.group, e.of] += e.count
+    most: dict[tuple[str, str, str | None, str | None], int] = {}
+    for p in ledger.promised():
+        most[p.note, str(p.event), p.group, None] = p.count
+    lines = []
+    for key in dict.fromkeys([*most, *times]):
+        note, event, group, of = key
+        line = {"note": note, "event": event, "count": times[key], "group": group}
+        lines.append(line | ({"of": of} if of else {"most": most[key]}))
+    return tuple(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,29 +88,29 @@ class PrivacyStatement:
         assumptions: Sequence[str] = (),
         not_covered: Sequence[str] = (),
     ) -> "PrivacyStatement":
-        """The statement of everything that the ledger has charged; replace-one and RDP values stand beside the headline."""
+        """The guarantee of the ledger, and what ran; replace-one and RDP values stand beside the headline.
+
+        Epsilon is that of everything the ledger has declared, whatever part of it ran: that a run was stopped may itself
+        depend on what it released. The mechanisms say how often each one ran, and how often the plan allowed it to.
+        """
         other: dict[str, float] = {}
         if ledger.relation == "add_remove":
             with suppress(UnsupportedEvent):  # not every guarantee says something about replaced records
                 other["replace_one"] = ledger.epsilon(relation="replace_one")
-        if ledger.delta:
-            other["rdp"] = ledger.epsilon_rdp()
+        if ledger.delta and (ledger.budget is None or not ledger.chosen_later):
+            with suppress(UnsupportedEvent):
+                other["rdp"] = ledger.epsilon(accountant="rdp")
         other = {name: value for name, value in other.items() if value < float("inf")}
-        times = Counter[tuple[str, str, str | None]]()
-        for e in ledger.entries():
-            times[e.note, str(e.event), e.group] += e.count
-        mechanisms = tuple(
-            {"note": note, "event": event, "count": count, "group": group} for (note, event, group), count in times.items()
-        )
+        unplanned = (FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
         return cls(
             epsilon=ledger.epsilon(),
             delta=ledger.delta,
             relation=ledger.relation,
             unit=ledger.unit,
-            accountant="tightest valid of PLD, Renyi and closed forms",
+            accountant=ledger.accountant,
             also=other | (also or {}),
-            mechanisms=mechanisms,
-            assumptions=tuple(assumptions),
+            mechanisms=_mechanisms(ledger),
+            assumptions=(*assumptions, SATISFIED, *unplanned),
             not_covered=tuple(not_covered),
         )
 
@@ -114,9 +146,12 @@ class PrivacyStatement:
             "|---|---|",
             *(f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()),
             "",
-            "| mechanism | event | times | disjoint group |",
-            "|---|---|---|---|",
-            *(f"| {m['note']} | `{m['event']}` | {m['count']} | {m['group'] or ''} |" for m in self.mechanisms),
+            "| mechanism | event | times | at most | disjoint group |",
+            "|---|---|---|---|---|",
+            *(
+                f"| {m['note']} | `{m['event']}` | {m['count']} | {m.get('most', m['count'])} | {m['group'] or ''} |"
+                for m in self.mechanisms
+            ),
             "",
             "## Assumptions",
             *(f"- {text}" for text in self.assumptions),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpgen.evaluation.scores import Score, number
+from dpgen.evaluation.scores import Score, marks, number
 from dpgen.statement import guarantee, rounded_up
 
 _SPENT = ("epsilon", "delta", "relation", "unit")
@@ -55,6 +55,7 @@ def summary(
     width = max((len(score.name) for score in scores), default=0)
     for index, score in enumerate(scores):
         lines.append(_entry("how good" if index == 0 else "", f"{score.name:<{width}}  {_beside(score)}"))
+    lines += [_entry("", mark) for mark in marks(scores)]
     lines += [_entry("note" if index == 0 else "", note) for index, note in enumerate(notes)]
     return "\n".join(lines)
 

@@ -6,18 +6,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from dpgen.data.split import KEY_FILE
 from dpgen.evaluation.scores import markdown_table
 from dpgen.files import write_atomically
 from dpgen.options import read_yaml, split_options
-from dpgen.privacy.ledger import Ledger, LedgerError
-from dpgen.statement import guarantee, rounded_up
+from dpgen.privacy.ledger import Budget, Ledger, LedgerError
+from dpgen.statement import UNPROTECTED, guarantee, rounded_up
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,15 @@ class Sweep:
         fixed: arguments that all runs share.
         directory: holds one run directory per combination, and the table.
         jobs: runs at a time.
+        sharing: names of the runs that split their records by the one secret key of the sweep, which is in `directory`; no
+            run is then trained on what another one has for evaluation.
     """
 
     values: dict[str, list[Any]]
     fixed: tuple[str, ...]
     directory: Path
     jobs: int = 1
+    sharing: frozenset[str] = frozenset()
 
     def runs(self) -> Iterator[tuple[str, list[str]]]:
         """Name and arguments of every run.
@@ -45,23 +49,28 @@ class Sweep:
         for chosen in product(*self.values.values()):
             pairs = [f"{key}={value}" for key, value in zip(self.values, chosen)]
             name = ",".join(pairs).replace("/", "_")
-            yield name, [*self.fixed, *(f"--{pair}" for pair in pairs), f"--run_dir={self.directory / name}"]
+            key = [f"--split_key={self.directory / KEY_FILE}"] if name in self.sharing else []
+            yield name, [*self.fixed, *(f"--{pair}" for pair in pairs), f"--run_dir={self.directory / name}", *key]
 
-    def check(self, parse: Callable[[list[str]], Any]) -> None:
-        """Read the arguments of every run, so that a wrong one is found before the first starts.
+    def check(self, parse: Callable[[list[str]], Any]) -> "Sweep":
+        """Read the arguments of every run, so that a wrong one is found before the first starts; the sweep, with one key.
 
         Raises:
             ValueError: two runs are the same, or what `parse` refuses, after the name of the run.
         """
         seen: set[str] = set()
+        sharing: set[str] = set()
         for name, arguments in self.runs():
             if name in seen:
                 raise ValueError(f"the sweep has the run {name} twice")
             seen.add(name)
             try:
-                parse(arguments)
+                job = parse(arguments)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
+            if job.split_key(self.directory / name) == self.directory / name / KEY_FILE:
+                sharing.add(name)
+        return replace(self, sharing=frozenset(sharing))
 
 
 def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | None:
@@ -124,8 +133,10 @@ class Result:
             statement = json.loads((self.directory / "privacy.json").read_text())
             row |= {"epsilon": statement["epsilon"], "delta": statement["delta"]}
         if (self.directory / "metrics.json").is_file():
-            for score in json.loads((self.directory / "metrics.json").read_text()):
-                row[score["name"]] = score["value"]
+            scores = json.loads((self.directory / "metrics.json").read_text())
+            row |= {score["name"]: score["value"] for score in scores}
+            if any(score.get("status", UNPROTECTED) for score in scores):
+                row["status"] = UNPROTECTED
         return row
 
 
@@ -155,13 +166,14 @@ def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple
         results = list(tqdm(pool.map(start, runs), total=len(runs), desc="sweep", disable=not progress_bar))
     rows = [result.row() for result in results]
     write_atomically(sweep.directory / "sweep.json", json.dumps(rows, indent=2))
-    text = f"{_table(rows)}\n\n{_together(results)}\nlogs and models are in {sweep.directory}"
+    marked = f"\nscores: {UNPROTECTED}" if any("status" in row for row in rows) else ""
+    text = f"{_table(rows)}\n{marked}\n{_together(results)}\nlogs and models are in {sweep.directory}"
     write_atomically(sweep.directory / "SWEEP.md", text + "\n")
     return sum(result.code != 0 for result in results), text
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    columns = list(dict.fromkeys(key for row in rows for key in row if key != "status"))
     return markdown_table(columns, [[_cell(column, row.get(column, "")) for column in columns] for row in rows])
 
 
@@ -170,8 +182,14 @@ def _cell(column: str, value: Any) -> Any:
 
 
 def _together(results: list[Result]) -> str:
-    """What all releases cost somebody who sees all of them: every ledger's charges in one, groups not told apart."""
+    """What all releases cost somebody who sees all of them.
+
+    The sweep fixed all of its runs before the first of them began, so their declared plans are one plan: exact accounting
+    holds for their union, groups not told apart. A run that chose something along the way counts with its whole budget
+    (epsilons and deltas of runs add up: basic composition).
+    """
     total: Ledger | None = None
+    budgets: list[Budget] = []
     for result in results:
         path = result.directory / "ledger.jsonl"
         if not path.is_file():
@@ -181,11 +199,14 @@ def _together(results: list[Result]) -> str:
                 total = total or Ledger(None, delta=ledger.delta, relation=ledger.relation, unit=ledger.unit)
                 if (ledger.delta, ledger.relation, ledger.unit) != (total.delta, total.relation, total.unit):
                     return "the runs differ in delta, relation or unit: what they cost together is not worked out"
-                for entry in ledger.entries():
-                    total.charge(entry.event, entry.count, note=entry.note)
+                if ledger.budget is not None and ledger.chosen_later:
+                    budgets.append(ledger.budget)
+                else:
+                    total.declare([replace(line, note=f"{result.name}: {line.note}", group=None) for line in ledger.promised()])
         except LedgerError as error:
             return f"what the runs cost together is not known: {error}"
-    if total is None or not total.entries():
+    if total is None or not (total.promised() or budgets):
         return "nothing was spent"
-    spent = guarantee(total.epsilon(), total.delta, total.relation, total.unit)
-    return f"released together, the {len(results)} runs cost {spent}"
+    epsilon = total.epsilon() + sum(budget.epsilon for budget in budgets)
+    delta = total.delta * bool(total.promised()) + sum(budget.delta for budget in budgets)
+    return f"released together, the {len(results)} runs cost {guarantee(epsilon, delta, total.relation, total.unit)}"

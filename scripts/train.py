@@ -13,8 +13,8 @@ def train(arguments: list[str]) -> str | int:
     if command.help:
         return usage(command.job_arguments, config_root=CONFIGS)
     if command.sweep is not None:
-        command.sweep.check(lambda arguments: parse_job(arguments, config_root=CONFIGS))
-        failed, text = run_sweep(command.sweep, Path(__file__))
+        sweep = command.sweep.check(lambda arguments: parse_job(arguments, config_root=CONFIGS))
+        failed, text = run_sweep(sweep, Path(__file__))
         print(text)
         return 1 if failed else 0
     job = parse_job(command.job_arguments, config_root=CONFIGS)

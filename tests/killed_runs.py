@@ -4,10 +4,12 @@
 
 A moment is `N` (the ledger has N lines more than when the child began), the name of a file in the run directory, or a time
 `0.37x`, in units of the time that a whole run takes (the first such moment lets one run to its end, in RUN_DIR + ".whole").
-After every child one line of JSON tells the ledger's lines and whether the child was alive when it was shot. Forks of one
-process that has only imported save the imports of all but the first; one thread (OMP_NUM_THREADS=1) keeps forks safe.
+After every child one line of JSON tells the ledger's lines, a hash of the key of the split, and whether the child was alive
+when it was shot. Forks of one process that has only imported save the imports of all but the first; one thread
+(OMP_NUM_THREADS=1) keeps forks safe.
 """
 
+import hashlib
 import json
 import os
 import runpy
@@ -70,7 +72,9 @@ def main() -> int:
         if alive:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        print(json.dumps({"moment": moment, "lines": lines(directory), "alive": alive}), flush=True)
+        key = directory / "split.key"
+        digest = hashlib.sha256(key.read_bytes()).hexdigest() if key.exists() else None
+        print(json.dumps({"moment": moment, "lines": lines(directory), "alive": alive, "key": digest}), flush=True)
         if (directory / "privacy.json").exists():  # it had time to finish: begin again beside it
             directory.rename(f"{directory}.{moment}")
     return os.waitstatus_to_exitcode(os.waitpid(begin(arguments), 0)[1])

@@ -5,13 +5,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from dpgen.callbacks import PrivacyAccountant
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.mechanisms import subsampled_gaussian_event
+from dpgen.privacy.sampling import PoissonMask
 
 STEP = subsampled_gaussian_event(0.1, 1.0)
+
+
+def grant(accountant: PrivacyAccountant, note: str = "step") -> bool:
+    """Whether a draw that costs `STEP` may be released."""
+    return accountant.draw(note, PoissonMask(0.1), {"gradients": 1.0}) is not None
 
 
 class Module:
@@ -30,36 +38,41 @@ def trainer(**options: Any) -> Any:
     engine = SimpleNamespace(use_distributed_sampler=False)
     defaults = {
         "accumulate_grad_batches": 1, "precision": "32-true", "world_size": 1, "current_epoch": 0,
-        "strategy": DDPStrategy(), "_accelerator_connector": engine,
+        "strategy": SingleDeviceStrategy(), "_accelerator_connector": engine,
     }  # fmt: skip
     return SimpleNamespace(**defaults | options)
 
 
 def test_a_step_is_charged_before_it_runs(tmp_path: Path) -> None:
     ledger = Ledger(Budget(3.0, 1e-5), path=tmp_path / "ledger.jsonl")
-    accountant = PrivacyAccountant(ledger)
+    accountant = PrivacyAccountant(Curator(ledger))
     before = len((tmp_path / "ledger.jsonl").read_text().splitlines())
-    assert accountant.authorise(STEP, note="step")
-    assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) > before, "on file when authorise returns"
+    assert grant(accountant)
+    assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) > before, "on file when it is granted"
     assert ledger.entries()[0].count == 1
 
 
 def test_the_step_that_would_exceed_the_budget_is_refused_and_not_charged() -> None:
     ledger = Ledger(Budget(1.0, 1e-5))
-    accountant = PrivacyAccountant(ledger)
+    accountant = PrivacyAccountant(Curator(ledger))
     fits = ledger.allowance(STEP)
-    assert [accountant.authorise(STEP, note="step") for _ in range(fits)] == [True] * fits
+    assert all(grant(accountant) for _ in range(fits))
     spent = ledger.epsilon()
-    assert not accountant.authorise(STEP, note="step")
+    assert not grant(accountant)
     assert accountant.exhausted
     assert ledger.epsilon() == spent <= 1.0
     assert sum(entry.count for entry in ledger.entries()) == fits
 
 
 def test_once_exhausted_a_cheaper_step_is_not_slipped_in() -> None:
-    accountant = PrivacyAccountant(Ledger(Budget(1.0, 1e-5)))
-    assert not accountant.authorise(subsampled_gaussian_event(1.0, 0.1), note="dear")
-    assert not accountant.authorise(subsampled_gaussian_event(0.01, 50.0), note="cheap")
+    accountant = PrivacyAccountant(Curator(Ledger(Budget(1.0, 1e-5))))
+    assert accountant.draw("dear", PoissonMask(1.0), {"gradients": 0.1}) is None
+    assert accountant.draw("cheap", PoissonMask(0.01), {"gradients": 50.0}) is None
+
+
+def test_a_bare_ledger_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"curator must be a Curator, got Ledger: PrivacyAccountant\(Curator\(ledger\)\)"):
+        PrivacyAccountant(Ledger(None, delta=1e-5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -70,20 +83,24 @@ def test_once_exhausted_a_cheaper_step_is_not_slipped_in() -> None:
         ({"precision": "bf16-mixed"}, "half precision understates gradient norms"),
         ({"world_size": 2, "strategy": SingleDeviceStrategy()}, "strategy must be 'ddp' for several processes"),
         (
-            {"world_size": 2, "_accelerator_connector": SimpleNamespace(use_distributed_sampler=True)},
+            {
+                "world_size": 2,
+                "strategy": DDPStrategy(),
+                "_accelerator_connector": SimpleNamespace(use_distributed_sampler=True),
+            },
             "use_distributed_sampler must be False",
         ),
     ],
 )
 def test_trainers_that_break_accounting_are_refused(options: dict[str, Any], match: str) -> None:
-    accountant = PrivacyAccountant(Ledger(None, delta=1e-5))
+    accountant = PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))
     accountant.on_fit_start(trainer(), Module())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=match):
         accountant.on_fit_start(trainer(**options), Module())  # type: ignore[arg-type]
 
 
 def test_bf16_is_for_modules_that_keep_norms_and_sums_exact() -> None:
-    accountant, module = PrivacyAccountant(Ledger(None, delta=1e-5)), Module()
+    accountant, module = PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), Module()
     module.exact_sums = True
     accountant.on_fit_start(trainer(precision="bf16-mixed"), module)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one of '32-true', '64-true', 'bf16-mixed', got '16-mixed'"):
@@ -91,7 +108,7 @@ def test_bf16_is_for_modules_that_keep_norms_and_sums_exact() -> None:
 
 
 def test_a_module_that_does_not_share_its_records_trains_alone() -> None:
-    accountant, module = PrivacyAccountant(Ledger(None, delta=1e-5)), Module()
+    accountant, module = PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), Module()
     module.shards_records = False
     with pytest.raises(ValueError, match=r"devices \* num_nodes must be 1 for a Module, got 2"):
         accountant.on_fit_start(trainer(world_size=2), module)  # type: ignore[arg-type]
@@ -99,9 +116,9 @@ def test_a_module_that_does_not_share_its_records_trains_alone() -> None:
 
 @pytest.mark.parametrize("ledger", [Ledger(Budget(2.0, 1e-5)), Ledger(None, delta=1e-5)], ids=["budget", "report"])
 def test_what_is_logged_bounds_the_truth(ledger: Ledger) -> None:
-    accountant, module = PrivacyAccountant(ledger), Module()
+    accountant, module = PrivacyAccountant(Curator(ledger)), Module()
     for _ in range(5):
-        accountant.authorise(STEP, note="step")
+        grant(accountant)
         accountant.on_train_batch_end(trainer(), module, None, None, 0)  # type: ignore[arg-type]
     accountant.on_train_epoch_end(trainer(), module)  # type: ignore[arg-type]
     budget = {"privacy/remaining"} if ledger.budget else set()
@@ -115,28 +132,28 @@ def test_what_is_logged_bounds_the_truth(ledger: Ledger) -> None:
 
 def test_state_is_the_ledger_position_and_replayed_steps_stay_counted(tmp_path: Path) -> None:
     ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
-    accountant = PrivacyAccountant(ledger)
-    accountant.authorise(STEP, note="step")
+    accountant = PrivacyAccountant(Curator(ledger))
+    grant(accountant)
     state = accountant.state_dict()
     for _ in range(3):
-        accountant.authorise(STEP, note="step")
+        grant(accountant)
     spent = ledger.epsilon()
     ledger.close()
-    resumed = PrivacyAccountant(Ledger.open(tmp_path / "ledger.jsonl"))
+    resumed = PrivacyAccountant(Curator(Ledger.open(tmp_path / "ledger.jsonl")))
     resumed.load_state_dict(state)
     assert resumed.replayed == 3
     assert resumed.ledger.epsilon() == spent
 
 
 def test_a_ledger_behind_the_checkpoint_or_of_another_run_is_refused(tmp_path: Path) -> None:
-    accountant = PrivacyAccountant(Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl"))
-    accountant.authorise(STEP, note="step")
+    accountant = PrivacyAccountant(Curator(Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")))
+    grant(accountant)
     state = accountant.state_dict()
     with pytest.raises(LedgerError, match="the ledger was cut"):
-        PrivacyAccountant(Ledger(None, delta=1e-5)).load_state_dict(state)
-    other = PrivacyAccountant(Ledger(None, delta=1e-5))
+        PrivacyAccountant(Curator(Ledger(None, delta=1e-5))).load_state_dict(state)
+    other = PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))
     for _ in range(5):
-        other.authorise(STEP, note="other step")
+        grant(other, "other step")
     with pytest.raises(LedgerError, match="edited or another run"):
         other.load_state_dict(state)
 
@@ -144,5 +161,15 @@ def test_a_ledger_behind_the_checkpoint_or_of_another_run_is_refused(tmp_path: P
 def test_the_ledger_is_on_disk_before_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, calls = Ledger(None, delta=1e-5), []
     monkeypatch.setattr(ledger, "sync", lambda: calls.append("sync"))
-    PrivacyAccountant(ledger).on_save_checkpoint(trainer(), Module(), {})  # type: ignore[arg-type]
+    PrivacyAccountant(Curator(ledger)).on_save_checkpoint(trainer(), Module(), {})  # type: ignore[arg-type]
     assert calls == ["sync"]
+
+
+def test_products_in_tensorfloat_are_refused() -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        with pytest.raises(ValueError, match="float32_matmul_precision must be 'highest', got 'high'"):
+            PrivacyAccountant._require_exact_sums(SimpleNamespace(precision="32-true"), torch.nn.Module())  # type: ignore[arg-type]
+    finally:
+        torch.set_float32_matmul_precision(before)

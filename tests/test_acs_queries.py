@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dpgen.data.records import split_records
+from dpgen.data.split import Split
 from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.reproduce import acs_queries
 from dpgen.reproduce.acs_queries import CONJUNCTIONS, EXACT, FITS, GAUSSIAN, HELD_OUT, LENGTHS, OURS, QUICK, RIVALS
@@ -20,7 +21,7 @@ def tiny_sets(n: int = 400, d: int = 300):
     generator = torch.Generator().manual_seed(0)
     activity = torch.rand(n, 1, generator=generator) ** 3
     p = (activity * torch.linspace(1.2, 0.01, d)).clamp_max(1.0)
-    return split_records("tiny sets", torch.bernoulli(p, generator=generator).to(torch.uint8))
+    return split_records("tiny sets", torch.bernoulli(p, generator=generator).to(torch.uint8), split=Split.public(0))
 
 
 @pytest.mark.parametrize("method", list(FITS))

@@ -96,7 +96,6 @@ def test_most_clicked_breaks_ties_by_name(tmp_path: Path) -> None:
         ({"value": "9"}, "value is '9': attribute C18 of .* has 0, 2; take one of these, or another attribute"),
         ({"top_sites": 1}, "top_sites is 1: it must be >= 2"),
         ({"min_clicks": 0}, "min_clicks is 0: it must be >= 1"),
-        ({"min_clicks": 99}, "no device with 99 clicks"),
         ({"path": "absent.csv"}, "path is 'absent.csv': there is no such file"),
         ({"prior": "file"}, "prior_path must name its file"),
     ],
@@ -119,8 +118,8 @@ def test_the_public_log_must_be_another_one_with_devices(tmp_path: Path) -> None
     [
         ("a,b\n1,2\n", "has no column 'device_id': its columns are a, b"),
         ("click,device_id,site_id,C18\n2,d,s,2\n", "has the click '2' in row 1: it must be 0 or 1"),
-        ("click,device_id,site_id,C18\n0,d,s,2\n", "holds no click of a known device"),
-        ("click,device_id,site_id,C18\n", "holds no click of a known device"),
+        ("click,device_id,site_id,C18\n0,d,s,2\n", "0 categories: at least 2 are needed"),
+        ("click,device_id,site_id,C18\n", "is empty: it has no impression"),
         ("", "is empty"),
     ],
 )
@@ -129,3 +128,10 @@ def test_malformed_logs_are_refused(tmp_path: Path, content: str, said: str) -> 
     with pytest.raises(ValueError, match=said) as error:
         load_avazu(path=str(tmp_path / "train.csv"))
     assert "\n" not in str(error.value)
+
+
+def test_how_many_devices_click_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    (tmp_path / "sites").write_text("a\nb\n")
+    path = write(tmp_path / "train.csv", [("d", "a", 0, 2)])
+    for options in ({}, {"min_clicks": 99}):
+        assert load_avazu(path=path, categories_path=str(tmp_path / "sites"), **options).u == 0

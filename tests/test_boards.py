@@ -11,6 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from dpgen.callbacks import Previews, PrivacyAccountant
 from dpgen.callbacks.boards import Boards, add_counts, memory
+from dpgen.evaluation.scores import Score
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.runtime import Runtime
@@ -19,6 +21,9 @@ from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.filterwarnings("ignore:DPNorm")]
 
 RELEASED = ("eps", "epoch", "privacy/", "released/", "performance/")
+
+
+SCORE = Score("accuracy", 0.5)
 
 
 class Recording(Logger):
@@ -57,7 +62,7 @@ def train(directory: Path, *loggers: Logger, steps: int = 20, private_logs: bool
         private_logs=private_logs,
     )
     callbacks = [
-        PrivacyAccountant(Ledger(Budget(50.0, 1e-5))),
+        PrivacyAccountant(Curator(Ledger(Budget(50.0, 1e-5)))),
         module.config.clipping_callback(module.plan),
         Previews(module.preview, image_shape=(4, 4)),
         Boards(every=10, histograms_every=10),
@@ -120,14 +125,14 @@ def test_counts_are_drawn_where_they_are(tmp_path: Path) -> None:
 def test_hyperparameters_and_final_metrics(tmp_path: Path) -> None:
     logger = Recording()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, loggers=(logger,))
-    assert any("final/" in text for text in runtime.not_covered)
+    assert any("(final)" in text for text in runtime.not_covered)
     settings = {"privacy": {"epsilon": 3.0, "delta": None}, "model": {"name": "dpgm"}}
-    runtime.log_results(settings, {"accuracy": 0.5})
+    runtime.log_results(settings, {SCORE.tag: SCORE.value})
     assert logger.parameters == [{"privacy.epsilon": 3.0, "privacy.delta": "None", "model.name": "dpgm"}]
-    assert logger.metrics == {"final/accuracy": [0.5]}
+    assert logger.metrics == {SCORE.tag: [0.5]}
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
-    assert events.Scalars("final/accuracy")[0].value == 0.5
+    assert events.Scalars(SCORE.tag)[0].value == 0.5
 
 
 def test_where_nothing_was_trained_nothing_is_logged(tmp_path: Path) -> None:
@@ -143,7 +148,7 @@ def test_csv_gets_the_same_values(tmp_path: Path) -> None:
     plan = DPGMPlan(sampling_rate=0.5, steps=20, sigma_sgd=1.0, sigma_count=5.0)
     module = DPGM(d=tiny.D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=tiny.CLASSES)
     loader = PoissonLoader(data.x, data.labels, sampling_rate=0.5)
-    runtime.fit(module, loader, max_steps=20, callbacks=[PrivacyAccountant(Ledger(None, delta=1e-5))])
+    runtime.fit(module, loader, max_steps=20, callbacks=[PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))])
     header = (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0].split(",")
     assert {"privacy/epsilon_rdp", "released/size_0", "performance/steps_per_second"} <= set(header)
 

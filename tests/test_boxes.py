@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import pytest
 import torch
 from finite_cases import EPSILONS, EXCESS, dirichlet, ldp_excess, sampler, users
@@ -10,6 +11,7 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from dpgen.divergences import DIVERGENCES, f_divergence
+from dpgen.privacy.noise import SecureSource
 from dpgen.systems.finite.box_projection import project_to_box
 from dpgen.systems.finite.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
 from dpgen.systems.finite.kernels import MinimaxSampler
@@ -64,6 +66,22 @@ def test_worst_case(name: str, divergence: str, epsilon: float) -> None:
     assert torch.allclose(f_divergence(p, out), box.best_tv(p), rtol=0, atol=1e-14)
     kept = box.apply(torch.eye(7, dtype=torch.float64)).diagonal()
     assert torch.allclose(kept, 1 - box.misses(), rtol=0, atol=1e-14)
+    assert torch.allclose(kept, box.keeps(), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("name", [*BOXES, "minimax"])
+def test_worst_case_where_a_category_is_all_but_impossible(name: str) -> None:
+    """At q_1 = 1e-12 the chance to keep it is as small; taken as 1 - miss it has four digits left, and so has KL."""
+    rare, epsilon = 1e-12, 1.0
+    made = {**BOXES, "minimax": MinimaxSampler}[name](epsilon, torch.tensor([rare, 1 - rare], dtype=torch.float64))
+    with mpmath.workdps(40):
+        gain, q = mpmath.exp(epsilon), mpmath.mpf(rare)
+        keep = {"mollifier": mpmath.exp(mpmath.mpf(epsilon) / 2) * q, "park": gain / (gain + 1)}.get(name)
+        keep = gain * q / ((gain - 1) * q + 1) if name in ("minimax", "projected_kernel") else keep or gain * q
+        expected = -mpmath.log(keep)
+    assert made.worst_case("kl") == pytest.approx(float(expected), rel=1e-14)
+    broken = -math.log(1 - float(made.misses().max()))
+    assert name == "park" or abs(broken / float(expected) - 1) > 1e-9, "the cancelling form is noticed"
 
 
 def test_published_example() -> None:
@@ -165,7 +183,7 @@ def test_draws_follow_the_projection() -> None:
     for name in BOXES:
         box = sampler(name, 1.0, q)
         p = torch.eye(5, dtype=torch.float64)
-        drawn = box.sample(p, k=10_000)
+        drawn = box.sample(p, k=10_000, secrets=SecureSource())
         for row, expected in enumerate(box.apply(p)):
             counts = torch.bincount(drawn[:, row], minlength=5).numpy()
             assert stats.chisquare(counts, (10_000 * expected).numpy()).pvalue > 1e-9

@@ -66,7 +66,7 @@ def test_distinct_keeps_the_first_towers_of_every_user() -> None:
 
 def test_records_in_memory() -> None:
     records = load_call_detail(n_users=500, public_records=10)
-    assert (records.n, len(records.test_x), records.d) == (390, 100, TOWERS)
+    assert (records.n, len(records.test_x), records.d) == (394, 96, TOWERS)
     assert "simulated" in records.notes[0]
 
 

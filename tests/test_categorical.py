@@ -75,6 +75,13 @@ def test_an_atom_of_probability_two_to_the_minus_200_has_that_probability() -> N
     assert twin == 0
 
 
+def test_doubles_decide_nothing_that_is_close() -> None:
+    weights = torch.tensor([[1.0, 2.0**-70, 1.0]], dtype=torch.float64)  # u = 1/2 lies in the middle of the second interval
+    assert draw_categorical(Digits((2**63).to_bytes(8, "little")), weights).tolist() == [[1]]
+    beside = Digits((2**63).to_bytes(8, "little") + b"\xff" * 8)
+    assert draw_categorical(beside, weights).tolist() == [[2]]
+
+
 def test_the_search_finds_every_interval_from_everywhere() -> None:
     for n in (1, 2, 3, 8, 13):
         for j in range(n):

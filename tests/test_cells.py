@@ -1,12 +1,15 @@
 """Cells of a public lattice: numbering, scattering, and what a sampler of them may show."""
 
 import copy
+import math
 import pickle
 
 import pytest
 import torch
+from fixed_source import FixedKeySource
 from lattice_laws import data
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.continuous.cells import WORD, CellSampler, Lattice, release_draws, require_box, words
@@ -39,6 +42,16 @@ def test_every_cell_has_its_number_and_its_points() -> None:
     )
 
 
+def test_draws_are_answers_of_the_channel() -> None:
+    here = torch.tensor([[0.01, -1.99]], dtype=torch.float64).expand(50, 2)
+    sampler = CellSampler(
+        GridResponse(here, lattice=Lattice(BOX, 2), epsilon=0.1), curator=Curator(DrawPlan().open_ledger()), note="draws"
+    )
+    drawn = Lattice(BOX, 2).flat(Lattice(BOX, 2).index(sampler.draw(FixedKeySource(0), 4000)))
+    chance = math.exp(0.1) / (math.exp(0.1) + 3)
+    assert (drawn == 0).double().mean() == pytest.approx(chance, abs=5 * (chance / 4000) ** 0.5)
+
+
 def test_words_are_whole_and_in_range() -> None:
     drawn = words(10_000, SecureSource())
     assert (drawn.dtype, int(drawn.min()) >= 0, int(drawn.max()) < WORD) == (torch.int64, True, True)
@@ -47,7 +60,7 @@ def test_words_are_whole_and_in_range() -> None:
 
 def test_every_draw_is_charged_before_it_is_made() -> None:
     ledger = DrawPlan(epsilon=3.0, draws=3).open_ledger()
-    sampler = CellSampler(law(), ledger=ledger, note="draws")
+    sampler = CellSampler(law(), curator=Curator(ledger), note="draws")
     assert sampler.sample(2).shape == (2, 2)
     assert ledger.epsilon() == pytest.approx(2.0)
     with pytest.raises(BudgetExceeded, match="budget epsilon 3"):
@@ -61,14 +74,13 @@ def test_every_draw_is_charged_before_it_is_made() -> None:
 def test_released_draws_are_a_table_within_the_box() -> None:
     plan = DrawPlan(epsilon=2.0, draws=2)
     ledger = plan.open_ledger()
-    made = law()
-    made.epsilon = plan.per_draw
-    release = release_draws(made, data(torch.zeros(20, 2), BOX), draws=2, ledger=ledger, note="draws")
+    points = data(torch.zeros(20, 2), BOX)
+    release = release_draws(GridResponse, points, cells=4, plan=plan, curator=Curator(ledger), note="draws")
     assert list(release.table.columns) == ["c0", "c1"]
     assert len(release.table) == 2
     assert release.statement.epsilon == pytest.approx(2.0)
     assert "whole data set" in release.statement.unit
-    assert release.origin is made
+    assert isinstance(release.origin, GridResponse)
 
 
 def test_a_box_is_needed_and_holds_the_points() -> None:

@@ -12,12 +12,12 @@ from dpgen.systems import SYSTEMS, DPGMConfig, DPGMPlan
 from dpgen.systems.finite.local_plan import RandomizedResponseConfig
 
 
-def test_defaults() -> None:
+def test_defaults(tmp_path: Path) -> None:
     job = parse_job([])
     assert (job.model, job.data) == ("dpgm", "digits")
     assert job.plan == DPGMPlan()
     assert job.config == DPGMConfig()
-    assert job.load().n == 1438
+    assert job.load(tmp_path).n == 1445
     assert job.system is SYSTEMS["dpgm"]
 
 
@@ -38,9 +38,10 @@ def test_a_model_without_options_is_understood(tmp_path: Path) -> None:
 
 
 def test_options_reach_the_loader(tmp_path: Path) -> None:
-    records = tiny.job(tmp_path, "--public_records=10", "--test_fraction=0.5").load()
-    assert (records.n, records.image_shape, records.n_classes) == (30, (4, 4), 2)
+    records = tiny.job(tmp_path, "--public_records=10", "--test_fraction=0.5").load(tmp_path)
+    assert (records.n + len(records.test_x), records.image_shape, records.n_classes) == (70, (4, 4), 2)
     assert records.public_x is not None
+    assert len(records.public_x) == 10
 
 
 def write(path: Path, text: str) -> Path:

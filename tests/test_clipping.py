@@ -1,12 +1,24 @@
 """Clipped sums against one autograd call per record, for every bank, and twins that must be rejected."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from dpgen.nets import GenericBank, ModelBank, RBMBank, RecordGradients, VAEBank
-from dpgen.privacy.clipping import automatic_coefficients, clipped_sums, flat_coefficients, gradient_norms
+from dpgen.nets.bank import Factor
+from dpgen.privacy.clipping import (
+    ROUNDED,
+    SENSITIVITY,
+    SHORT,
+    automatic_coefficients,
+    clipped_sums,
+    flat_coefficients,
+    gradient_norms,
+)
 
 D, K = 12, 4
 SIZES = (3, 0, 5, 1)  # an empty cluster among them
@@ -95,6 +107,18 @@ def case(name: str, dtype: torch.dtype) -> tuple[RecordGradients, Tensor]:
     return vae.gradients(x, BOUNDS, noise), reference
 
 
+def clipped_sums_one_by_one(gradients: RecordGradients, p: int) -> Tensor:
+    """What every record's factors multiply out to, (b, p), in float64."""
+    double = gradients._replace(
+        factors=[
+            f._replace(outputs=f.outputs.double(), inputs=None if f.inputs is None else f.inputs.double())
+            for f in gradients.factors
+        ],
+        offset=None if gradients.offset is None else gradients.offset.double(),
+    )
+    return torch.stack([clipped_sums(double, row, torch.zeros(K, p).double()).sum(0) for row in torch.eye(B).double()])
+
+
 CASES = ["vae-1", "vae-2", "vae-3", "labelled-3", "rbm-"]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -105,7 +129,8 @@ def test_norms_and_sums_equal_one_record_at_a_time(name: str, dtype: torch.dtype
     gradients, reference = case(name, dtype)
     norms = gradient_norms(gradients)
     assert torch.allclose(norms, reference.norm(dim=1), rtol=TOLERANCE[dtype], atol=0)
-    assert bool((norms >= reference.norm(dim=1) * (1 - torch.finfo(dtype).eps)).all()), "a norm is understated"
+    materialised = clipped_sums_one_by_one(gradients, reference.shape[1])
+    assert bool((norms.double() >= materialised.norm(dim=1)).all()), "a norm is understated"
     bound = reference.norm(dim=1).median()
     coefficients = flat_coefficients(norms, bound.expand(B))
     got = clipped_sums(gradients, coefficients, torch.zeros(K, reference.shape[1], dtype=dtype))
@@ -250,3 +275,90 @@ def test_sums_replace_old_values_or_join_them() -> None:
     assert torch.allclose(twice, 2 * whole, rtol=1e-12)
     wider = torch.full((K, width + 2), torch.nan, dtype=torch.float64)
     assert bool((clipped_sums(gradients, coefficients, wider)[:, -2:] == 0).all()), "columns that no factor covers"
+
+
+# -- what float32 loses ----------------------------------------------------------------------------------------------
+
+
+def rank_one(n: int, g: Tensor, a: Tensor | None) -> RecordGradients:
+    """n records with the gradient g a^T, or g."""
+    rows = g.repeat(n, 1)
+    if a is None:
+        return RecordGradients([Factor(rows, None, None, slice(0, len(g)))], [0, n])
+    return RecordGradients([Factor(rows, a.repeat(n, 1), slice(0, len(g) * len(a)), None)], [0, n])
+
+
+def one_more(n: int, g: Tensor, a: Tensor | None, *, dtype: torch.dtype, **how: Any) -> float:
+    """How far one record more than n - 1 equal ones moves the sum."""
+    sums = []
+    for b in (n, n - 1):
+        gradients = rank_one(b, g, a)
+        weights = flat_coefficients(gradient_norms(gradients), torch.tensor(1e-9))
+        p = len(g) * (1 if a is None else len(a))
+        sums.append(clipped_sums(gradients, weights, torch.zeros(1, p, dtype=dtype), **how).double())
+    return float((sums[0] - sums[1]).norm())
+
+
+G, A = torch.tensor([0.31, -1.7, 0.052]), torch.tensor([1.1, 0.77, -0.4, 0.013])
+
+
+@pytest.mark.parametrize("n", [1, 2, 16, SHORT, SHORT + 1, 600, ROUNDED])
+@pytest.mark.parametrize("a", [A, None])
+def test_one_record_moves_a_float32_sum_by_the_stated_sensitivity(n: int, a: Tensor | None) -> None:
+    assert 1 - 1e-3 < one_more(n, G, a, dtype=torch.float32) <= SENSITIVITY
+
+
+@pytest.mark.parametrize("n", [10**6, pytest.param(4 * 10**6, marks=pytest.mark.slow)])
+def test_sums_of_a_million_records_lose_nothing(n: int) -> None:
+    """The twin adds them up in float32, where the last of a million records may count for more than one, or nothing."""
+    assert abs(one_more(n, G, A, dtype=torch.float64) - 1.0) < 1e-3
+    generator = torch.Generator().manual_seed(0)
+    broken = [
+        one_more(n, *torch.randn(2, 3, generator=generator), dtype=torch.float32, short=n) for _ in range(2 if n > 10**6 else 5)
+    ]
+    assert max(broken) > 1.01 > SENSITIVITY
+
+
+def test_the_margin_is_what_the_docstring_derives() -> None:
+    u, n = 2.0**-24, SHORT
+    short = 4 * u + 2 * n * (n * u / (1 - n * u)) * (1 + 4 * u)
+    rounded = 4 * u + 2 * ROUNDED * u + 2 * ROUNDED**2 * 2.0**-53
+    long = 4 * u + 2 * (2 * 10**6) ** 2 * 2.0**-53
+    assert max(short, rounded, long) <= SENSITIVITY - 1 <= 1e-3
+
+
+@pytest.mark.parametrize("lanes", [1, 16, 64, 256])
+def test_no_norm_of_a_long_row_is_understated(lanes: int) -> None:
+    """Ones, then a million squares that each are less than half of their last bit; the twin is a float32 norm."""
+    row = torch.full((1, lanes + 10**6), 2.4e-4)
+    row[0, :lanes] = 1.0
+    true = float(row.double().norm())
+    norm = float(gradient_norms(RecordGradients([Factor(row, None, None, slice(0, row.shape[1]))], [0, 1])))
+    assert true <= norm <= true * (1 + 1e-4)
+    assert float(torch.linalg.vector_norm(row, dim=1)) < true * (1 - 1e-5) or lanes != 64
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-24, 1e-19, 1e-10, 1.0, 1e10, 1e19, 1e25])
+@pytest.mark.parametrize("width", [1, 7, 500, 4000])
+def test_norms_bound_gradients_of_any_size(scale: float, width: int) -> None:
+    """Squares of small numbers underflow, those of large ones overflow: the norm is no smaller than it is, or not finite."""
+    g, a = scale * torch.randn(5, width, generator=torch.Generator().manual_seed(1)), torch.ones(5, 3) / 3
+    factors = [
+        Factor(g, a, slice(0, 3 * width), slice(3 * width, 4 * width)),
+        Factor(g, None, None, slice(4 * width, 5 * width)),
+    ]
+    norms = gradient_norms(RecordGradients(factors, [0, 5])).double()
+    true = (g.double().square().sum(1) * (a.double().square().sum(1) + 2.0)).sqrt()
+    assert bool((torch.isnan(norms) | (norms >= true)).all())
+    if 1e-15 < scale < 1e15:
+        assert bool((norms <= true * (1 + 6e-4)).all())
+
+
+def test_short_parts_are_added_in_float64_as_well() -> None:
+    rows = torch.tensor([[1.0, 2.0], [4.0, 8.0]])
+    factor = SimpleNamespace(outputs=rows, inputs=None, weight=None, bias=slice(0, 2))
+    gradients = SimpleNamespace(factors=[factor], bounds=[0, 2], offset=None, present=None)
+    out = torch.full((1, 2), torch.nan, dtype=torch.float64)
+    for part in range(3):
+        clipped_sums(gradients, torch.ones(2), out, accumulate=part > 0)  # type: ignore[arg-type]
+    assert out.tolist() == [[15.0, 30.0]]

@@ -41,7 +41,6 @@ def test_numbers_without_a_resolution_must_be_whole(values: np.ndarray) -> None:
     ("values", "said"),
     [
         ({}, "they must agree"),
-        ({"age": np.array([3])}, "has 1 records: at least 2"),
         ({"age": np.array([3, 121])}, r"must hold int64 in \[0, 121\)"),
         ({"age": np.array([3.0, 4.0])}, "must hold int64"),
     ],
@@ -54,5 +53,5 @@ def test_bad_columns(values: dict, said: str) -> None:
 def test_columns_are_equally_long() -> None:
     with pytest.raises(ValueError, match="equally long"):
         Columns("bad", {"a": np.array([1, 2]), "b": np.array([1, 2, 3])}, {"a": AGE, "b": AGE})
-    with pytest.raises(ValueError, match="has 0 records"):
+    with pytest.raises(ValueError, match="is empty: it has 1 columns and no record"):
         assemble_columns("none", [ColumnReader("age", AGE, out_of_range="refuse", whole=True)])

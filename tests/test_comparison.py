@@ -9,8 +9,10 @@ import tiny
 
 from dpgen.cli import parse_job
 from dpgen.comparison import Comparison, Entry, compare
+from dpgen.data.split import KEY_FILE
 from dpgen.evaluation.scores import Score
 from dpgen.run import run
+from dpgen.statement import UNPROTECTED
 
 
 def entry(name: str, value: float, **statement: object) -> Entry:
@@ -55,18 +57,21 @@ def test_files(tmp_path: Path) -> None:
     made.write(tmp_path / "out")
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"comparison.csv", "comparison.tex", "comparison.png"}
     rows = list(csv.reader((tmp_path / "out" / "comparison.csv").read_text().splitlines()))
-    assert rows[:-1] == made.rows()
+    assert rows[:-2] == made.rows()
+    assert rows[-1] == [UNPROTECTED]
+    assert UNPROTECTED in made.to_text()
     latex = made.to_latex()
     assert r"a\_1" in latex
     assert r"error\_\%" in latex
-    assert latex.count(r"\\") == len(made.rows())
+    assert latex.count(r"\\") == len(made.rows()) + 1
+    assert UNPROTECTED in latex
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     root, made = tmp_path_factory.mktemp("runs"), []
     for name in ("marginals", "mwem"):
-        data = [a for a in tiny.arguments(root) if a.startswith(("--data", "--path"))]
+        data = [a for a in tiny.arguments(root) if a.startswith(("--data", "--path", "--split_key"))]
         small = ["--rounds=2"] if name == "mwem" else []
         options = ["--epsilon=2", "--label_column=null", "--progress_bar=false", f"--run_dir={root / name}"]
         run(parse_job([f"--model={name}", *data, *small, *options]))
@@ -83,6 +88,20 @@ def test_runs_on_the_same_data_are_compared(runs: list[Path], tmp_path: Path) ->
     assert made.data == "tiny"
     assert made.entries[0].scores
     assert len(made.rows()[0]) == 3
+
+
+def test_runs_with_different_secret_splits_are_not_compared(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        data = [a for a in tiny.arguments(tmp_path) if a.startswith(("--data", "--path"))]
+        options = ["--epsilon=2", "--label_column=null", "--progress_bar=false", f"--run_dir={tmp_path / name}"]
+        run(parse_job(["--model=marginals", *data, *options]))
+    assert (tmp_path / "a" / KEY_FILE).exists()
+    with pytest.raises(ValueError, match=r"b and .*a were split by different secret keys.*one --split_key FILE"):
+        compare([tmp_path / "a", tmp_path / "b"], progress_bar=False)
+    assert compare([tmp_path / "a"], progress_bar=False).entries[0].scores
+    (tmp_path / "a" / KEY_FILE).unlink()
+    with pytest.raises(ValueError, match=r"split_key '.*a/split\.key' cannot be used: No such file"):
+        compare([tmp_path / "a"], progress_bar=False)
 
 
 def test_what_cannot_be_compared_is_refused(runs: list[Path], tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems.gaussian.component_moments import Components, pooled, release_components, release_moments, shrunken
 from dpgen.systems.gaussian.fit_rule import FULL, SINGLE, TIED
 from dpgen.systems.gaussian.record_stream import RecordStream
@@ -30,7 +30,7 @@ def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def how(scale: float, shares: dict[str, float]) -> dict[str, Any]:
-    return {"spending": Spending(scale, shares), "ledger": Ledger(None, delta=1e-5), "source": SecureSource()}
+    return {"spending": Spending(Curator(Ledger(None, delta=1e-5)), scale, shares)}
 
 
 def fitted(shares: dict[str, float], scale: float = 0.5, k: int = 2, **options: Any) -> Components:

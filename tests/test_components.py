@@ -6,6 +6,7 @@ from typing import get_args, get_type_hints
 import pytest
 import tiny
 
+from dpgen.privacy.curator import Curator
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.systems.networks.components import FITS, fit
@@ -25,6 +26,6 @@ def test_every_component_fits(component: str, tmp_path: Path) -> None:
     small = {"hidden": 3, "latent": 1, "chains": 4} if trained else {}
     config = DPGMConfig(component=component, **small)  # type: ignore[arg-type]
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
-    model = fit(tiny.records(), plan=plan, config=config, ledger=plan.open_ledger(), runtime=runtime)
+    model = fit(tiny.records(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
     assert isinstance(model, RecordModel)
     assert model.sample(7).x.shape == (7, tiny.D)

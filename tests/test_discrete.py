@@ -25,6 +25,11 @@ def draw_rounded(stream: Keystream, count: int, scale: float) -> Integers:
     return rounded_normal(stream, count, noise_std=scale)
 
 
+def draw_refined(stream: Keystream, count: int, scale: float) -> Integers:
+    """The same with the two lowest bits drawn apart, as of large scales."""
+    return discrete._refined(stream, count, scale, 2)
+
+
 def draw_gaussian(stream: Keystream, count: int, scale: float) -> Integers:
     return discrete_gaussian(stream, count, noise_std=scale)
 
@@ -48,6 +53,7 @@ def pmf_laplace(k: Reals, scale: float) -> Reals:
 
 DISTRIBUTIONS = {
     "rounded_normal": (draw_rounded, pmf_rounded),
+    "rounded_normal, refined": (draw_refined, pmf_rounded),
     "discrete_gaussian": (draw_gaussian, pmf_gaussian),
     "discrete_laplace": (draw_laplace, pmf_laplace),
 }
@@ -138,7 +144,7 @@ def test_inversion_at_an_edge(noise_std: float, edge: int) -> None:
     found = []
     for u in (digits - 1, digits + 1):
         words = [u >> 128, (u >> 64) % 2**64, u % 2**64]
-        found.append(int(rounded_normal(WordStream(words), 1, noise_std=noise_std)[0]))
+        found.append(int(discrete._inverted(WordStream(words), 1, noise_std)[0]))
     assert found == [m, m - 1]
 
 
@@ -156,9 +162,11 @@ def test_coin_at_an_edge() -> None:
 
 
 @every
-@pytest.mark.parametrize("scale", [0.0, -1.0, 1e-7, 1e13, math.inf, math.nan])
+@pytest.mark.parametrize("scale", [0.0, -1.0, 1e-7, 1e17, math.inf, math.nan])
 def test_bad_scale(draw: Sampler, pmf: object, scale: float) -> None:
-    with pytest.raises(ValueError, match=r"(noise_std|scale) of integer noise must be in \[1e-06, 1e\+12\], got"):
+    if draw is draw_refined:
+        draw = draw_rounded
+    with pytest.raises(ValueError, match=r"(noise_std|scale) of integer noise must be in \[1e-06, 1e\+1[26]\], got"):
         draw(fixed_stream(), 3, scale)
 
 
@@ -168,6 +176,21 @@ def test_extreme_scales(draw: Sampler, pmf: object) -> None:
     large = draw(fixed_stream(), 30, 1e12).astype(float)
     assert 3e11 < np.sqrt(np.mean(large**2)) < 3e12
     assert draw(fixed_stream(), 0, 1.0).shape == (0,)
+
+
+@pytest.mark.parametrize("scale", [2.0**18 + 1, 1e9, 1e16])
+def test_large_rounded_normals_are_normal_and_their_low_bits_uniform(scale: float) -> None:
+    values = rounded_normal(fixed_stream(), COUNT, noise_std=scale)
+    assert stats.kstest(values / scale, "norm").pvalue > ALPHA
+    assert stats.kstest(values[values > 0] / scale, "halfnorm").pvalue > ALPHA
+    for low in (16, max(16, 2 ** (math.frexp(scale)[1] - 16))):  # across the border between the two stages, too
+        assert stats.chisquare(np.bincount(values // (low // 16) % 16, minlength=16)).pvalue > ALPHA
+
+
+def test_places_in_a_cell_are_kept_by_the_slope_of_the_density(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twin: uniform places in cells as wide as the deviation are no normal."""
+    monkeypatch.setattr(discrete, "_coins", lambda stream, probability, exact: np.ones(probability.size, np.bool_))
+    assert p_value(draw_refined(fixed_stream(), COUNT, 7.5), pmf_rounded, 7.5) < ALPHA
 
 
 def mask_p_value(indices: Integers, n: int, probability: float) -> float:

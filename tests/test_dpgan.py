@@ -1,8 +1,6 @@
 """DPGAN: the critic's step costs one subsampled Gaussian, and the generator touches no private record."""
 
-import math
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +14,9 @@ from dpgen.callbacks import PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.metrics.audit import delta_lower_bound
 from dpgen.privacy.accountants import delta
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.ledger import BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
 from dpgen.runtime import Runtime
 from dpgen.systems.networks.dpgan import DPGAN, fit
@@ -48,7 +46,7 @@ def trained(
     labels = records.labels if gan.n_classes else None
     loader = PoissonLoader(records.x, labels, sampling_rate=gan.plan.sampling_rate)
     clipping = gan.config.clipping_callback(gan.plan)
-    trainer = tiny.trainer(PrivacyAccountant(ledger), clipping, *callbacks, steps=stop or gan.plan.steps)
+    trainer = tiny.trainer(PrivacyAccountant(Curator(ledger)), clipping, *callbacks, steps=stop or gan.plan.steps)
     trainer.fit(gan, loader, ckpt_path=ckpt, weights_only=True)
     return ledger
 
@@ -69,17 +67,15 @@ def released(gan: DPGAN, present: bool, runs: int) -> Tensor:
         direction[f.bias] = f.outputs[0]
     rows = record if present else record[:0]
     batch = Batch(rows, torch.zeros(len(rows)).long(), torch.full((len(rows),), -1), -1, (len(rows),))
-    return torch.stack([gan.noisy_sums(batch)[0] @ direction / direction.norm() for _ in range(runs)]).double()
+    return torch.stack([tiny.released(gan, batch)[0] @ direction / direction.norm() for _ in range(runs)]).double()
 
 
 class HalfNoise(DPGAN):
     """The twin whose noise is half of what is charged."""
 
-    def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
-        charged, self.plan = self.plan, replace(self.plan, sigma_sgd=0.5)
-        sums = super().noisy_sums(batch, out)
-        self.plan = charged
-        return sums
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
+        draw._parts["gradients"] /= 2
+        return super().noisy_sums(batch, draw, out)
 
 
 @pytest.mark.parametrize(("made", "passes"), [(DPGAN, True), (HalfNoise, False)])
@@ -147,7 +143,11 @@ def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.Monkey
         gan = module()
         shape = gan.bank.theta.shape
         stream = torch.Generator().manual_seed(5)
-        monkeypatch.setattr(gan, "noisy_sums", lambda batch, out=None, s=stream, g=shape: torch.randn(g, generator=s))
+        monkeypatch.setattr(
+            gan,
+            "noisy_sums",
+            lambda batch, draw, out=None, s=stream, g=shape: draw._parts.clear() or torch.randn(g, generator=s),
+        )
         counts = torch.tensor([64.0])
         monkeypatch.setattr(
             gan.partition,
@@ -158,7 +158,7 @@ def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.Monkey
         x = 1 - records.x if flip else records.x
         loader = PoissonLoader(x, sampling_rate=0.5)
         ledger = Ledger(None, delta=1e-5)
-        tiny.trainer(PrivacyAccountant(ledger), gan.config.clipping_callback(gan.plan), steps=6).fit(gan, loader)
+        tiny.trainer(PrivacyAccountant(Curator(ledger)), gan.config.clipping_callback(gan.plan), steps=6).fit(gan, loader)
         ends.append(torch.cat([p.flatten() for p in gan.generator.parameters()]))
     assert torch.equal(*ends)
 
@@ -195,7 +195,7 @@ def test_records_and_points_release_their_models(tmp_path: Path) -> None:
     records, options = tiny.records(), DPGANConfig(**SMALL)
     spend = plan(sigma_sgd=None, epsilon=2.0)
     ledger = spend.open_ledger()
-    model = fit(records, plan=spend, config=options, ledger=ledger, runtime=runtime)
+    model = fit(records, plan=spend, config=options, curator=Curator(ledger), runtime=runtime)
     assert isinstance(model, GANModel)
     assert ledger.epsilon() <= model.statement.epsilon <= 2.0
     assert model.sample(5).labels is not None
@@ -204,7 +204,7 @@ def test_records_and_points_release_their_models(tmp_path: Path) -> None:
     unread = {"target": None, "test_x": torch.zeros(1, 2)}
     points = SimpleNamespace(x=torch.randn(50, 2).double(), bounds=None, columns=("a", "b"), **scaling, **unread)
     spare = spend.open_ledger()
-    cloud = fit(points, plan=spend, config=options, ledger=spare, runtime=runtime)
+    cloud = fit(points, plan=spend, config=options, curator=Curator(spare), runtime=runtime)
     assert isinstance(cloud, PointGANModel)
     assert cloud.sample(7).x.shape == (7, 2)
     cloud.save(tmp_path / "cloud")
@@ -212,19 +212,29 @@ def test_records_and_points_release_their_models(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_ends_early_says_so(tmp_path: Path) -> None:
-    spend = plan(epsilon=20.0, sigma_sgd=1.0, steps=40)
-    half = Ledger(None, delta=1e-5)
-    half = Ledger(spend.budget, relation=spend.relation)
-    half.charge(gaussian_event(0.35), note="spent before")
+    """Given noise that the budget covers for some steps only: how many is known in advance, and is what is declared."""
+    spend = plan(epsilon=8.0, sigma_sgd=1.0, steps=60)
+    ledger = spend.open_ledger()
     runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the budget ended training")
-        model = fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), ledger=half, runtime=runtime)
-    assert math.isfinite(model.statement.epsilon)
-    assert half.epsilon() <= 20.0
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), curator=Curator(ledger), runtime=runtime)
+    (steps,) = [entry.count for entry in ledger.entries() if entry.note == "training steps"]
+    assert 1 < steps < 60
+    assert f"the budget ended training after {steps} of 60 steps" in [str(warning.message) for warning in said]
+    assert 7.0 < model.statement.epsilon <= 8.0
+
+
+def test_a_ledger_that_does_not_cover_the_plan_is_refused(tmp_path: Path) -> None:
+    spend = plan(epsilon=20.0, sigma_sgd=1.0, steps=40)
+    spent = Ledger(spend.budget, relation=spend.relation)
+    spent.charge(gaussian_event(0.35), note="spent before")
+    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
+    with pytest.raises(BudgetExceeded, match=r"a second plan of 1 x 'cluster sizes', .* x 'training steps' would bring it to"):
+        fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), curator=Curator(spent), runtime=runtime)
+    assert [entry.note for entry in spent.entries()] == ["spent before"]
 
 
 def test_nothing_is_released_before_training() -> None:
     with pytest.raises(ValueError, match="has not been trained"):
         module().release(Ledger(None, delta=1e-5))
-    assert isinstance(module()._source, SecureSource)

@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 import pytest
+import tiny
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from dpgen.callbacks.checkpoint import SealedCheckpointIO
 from dpgen.metrics.audit import delta_lower_bound
 from dpgen.nets import GenericBank
 from dpgen.privacy.accountants import delta, epsilon
+from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.systems.networks.dpgm import DPGM
@@ -52,7 +55,7 @@ def fitted(ledger: Ledger | None = None, config: DPGMConfig | None = None, **opt
     module = DPGM(d=D, plan=plan(**options), config=config, n_classes=K)
     clipping = module.config.clipping_callback(module.plan)
     loader = PoissonLoader(x, labels, sampling_rate=module.plan.sampling_rate)
-    trainer(PrivacyAccountant(ledger), clipping, max_steps=module.plan.steps).fit(module, loader)
+    trainer(PrivacyAccountant(Curator(ledger)), clipping, max_steps=module.plan.steps).fit(module, loader)
     return module, ledger
 
 
@@ -62,9 +65,60 @@ def fitted(ledger: Ledger | None = None, config: DPGMConfig | None = None, **opt
 class Skipping(DPGM):
     """The twin that leaves clusters without records alone."""
 
-    def noisy_sums(self, batch: Batch) -> Tensor:
-        sums = super().noisy_sums(batch)
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
+        sums = super().noisy_sums(batch, draw, out)
         return sums * (torch.bincount(batch.cluster, minlength=self.bank.k) > 0)[:, None]
+
+
+class UnitSums(DPGM):
+    """A module whose steps follow sums of ones."""
+
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
+        super().noisy_sums(batch, draw, out)
+        self.before = self.bank.theta.detach().clone()
+        return torch.ones_like(self.before)
+
+
+def test_a_step_is_divided_by_the_expected_number_of_records_never_by_the_drawn_one() -> None:
+    x, labels = records()
+    module = UnitSums(d=D, plan=plan(), config=DPGMConfig(**TINY, optimizer="sgd", lr=0.25, lr_decay="none"), n_classes=K)
+    loader = PoissonLoader(x, labels, sampling_rate=0.5)
+    trainer(PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), max_steps=1).fit(module, loader)
+    moved, expected = module.before - module.bank.theta.detach(), (0.5 * module.partition.counts).clamp_min(1.0)
+    assert torch.allclose(moved, (0.25 / expected)[:, None].expand_as(moved), atol=1e-6)
+
+
+def released(monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[DPNorm, list[tuple[str, torch.dtype, Tensor]]]:
+    """The policy of a short training, and what its draws released: name, type of the sums, noisy values."""
+    given, gaussian = [], Draw.gaussian
+
+    def seen(draw: Draw, name: str, sums: BoundedSum) -> Tensor:
+        dtype, noisy = sums.values.dtype, gaussian(draw, name, sums)
+        given.append((name, dtype, noisy.clone()))
+        return noisy
+
+    monkeypatch.setattr(Draw, "gaussian", seen)
+    x, labels = records()
+    policy = DPNorm(noise_multiplier=10.0, window=2)
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY, clipping="dpnorm", **options), n_classes=K)
+    loader = PoissonLoader(x, labels, sampling_rate=0.5)
+    trainer(PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), policy, max_steps=2).fit(module, loader)
+    return policy, given
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+def test_bounds_are_chosen_by_noisy_norms_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, given = released(monkeypatch)
+    noisy = [values for name, _, values in given if name == "norms"]
+    assert [name for name, _, _ in given] == ["norms", "gradients"] * 2
+    assert all(torch.equal(kept, values.double()) for kept, values in zip(policy._released, noisy, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+def test_sums_of_several_parts_are_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    for micro_batch, dtype in ((16, torch.float64), (512, torch.float32)):
+        _, given = released(monkeypatch, micro_batch=micro_batch)
+        assert {kind for name, kind, _ in given[-4:] if name == "gradients"} == {dtype}
 
 
 LONE = 60  # clusters that hold one record each, or none: independent trials of one and the same question
@@ -79,17 +133,17 @@ class Audit:
         module.bank.theta.data[:] = module.bank.theta.data[0]
         module._policy = AutomaticClipping(stability=1e-6)
         # Latent noise 0 makes the gradient a known direction, the worst case to audit along.
-        module._source.normal = lambda *shape: torch.zeros(shape)  # type: ignore[method-assign]
         x, clusters, nobody = torch.ones(LONE, D), torch.arange(LONE), torch.zeros(0, dtype=torch.int64)
         direction = torch.zeros(module.bank.p)
-        for f in module.bank.gradients(x[:1], [0] + [1] * LONE, module._source.normal).factors:
+        for f in module.bank.gradients(x[:1], [0] + [1] * LONE, lambda *shape: torch.zeros(shape)).factors:
             assert f.inputs is not None
             assert f.weight is not None
             assert f.bias is not None
             direction[f.weight], direction[f.bias] = torch.outer(f.outputs[0], f.inputs[0]).flatten(), f.outputs[0]
         present, absent = Batch(x, clusters, clusters), Batch(x[:0], nobody, nobody)
-        without = torch.cat([module.noisy_sums(absent) for _ in range(steps)])
-        self.first = torch.cat([module.noisy_sums(present) for _ in range(steps)]) @ direction / direction.norm()
+        without = torch.cat([tiny.released(module, absent, silent=True) for _ in range(steps)])
+        with_it = torch.cat([tiny.released(module, present, silent=True) for _ in range(steps)])
+        self.first = with_it @ direction / direction.norm()
         self.second = without @ direction / direction.norm()
         self.silent = (without == 0).all(1).double()
 
@@ -116,8 +170,7 @@ def test_micro_batches_release_the_same_sums() -> None:
     sums = []
     for micro in (4096, 7):
         module = DPGM(d=D, plan=plan(sigma_sgd=1e-6), config=DPGMConfig(**TINY, micro_batch=micro), n_classes=K)
-        module._source.normal = lambda *shape: torch.zeros(shape)  # type: ignore[method-assign]
-        sums.append(module.noisy_sums(batch))
+        sums.append(tiny.released(module, batch, silent=True))
     assert torch.allclose(sums[0], sums[1], atol=1e-4)
 
 
@@ -131,15 +184,15 @@ def test_a_policy_cannot_exceed_the_sensitivity() -> None:
     module = DPGM(d=D, plan=plan(sigma_sgd=1e-6), config=DPGMConfig(**TINY), n_classes=K)
     module._policy = Greedy()
     one, cluster = torch.ones(1, D), torch.tensor([1])
-    assert 0.99 < float(module.noisy_sums(Batch(one, cluster, cluster)).norm()) < 1.001
+    assert 0.99 < float(tiny.released(module, Batch(one, cluster, cluster)).norm()) < 1.001
     x = torch.full((1, D), torch.nan)
-    assert float(module.noisy_sums(Batch(x, cluster, cluster)).norm()) < 0.001
+    assert float(tiny.released(module, Batch(x, cluster, cluster)).norm()) < 0.001
 
 
 def test_an_empty_draw_releases_noise_for_every_cluster() -> None:
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
     nobody = torch.zeros(0, dtype=torch.int64)
-    sums = module.noisy_sums(Batch(torch.zeros(0, D), nobody, nobody))
+    sums = tiny.released(module, Batch(torch.zeros(0, D), nobody, nobody))
     assert sums.shape == (K, module.bank.p)
     assert float(sums.std(dim=1).min()) > 0.5
 
@@ -214,7 +267,7 @@ def test_a_generic_module_trains_behind_the_same_interface() -> None:
     x, labels = records()
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K, bank=GenericBank(K, Tiny()))
     before = module.bank.theta.detach().clone()
-    trainer(PrivacyAccountant(Ledger(None, delta=1e-5))).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    trainer(PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
     assert not torch.equal(before, module.bank.theta)
 
 
@@ -229,7 +282,7 @@ def refuse(match: str, *callbacks: Callback, loader: Any = None, config: DPGMCon
 
 
 def accountant() -> PrivacyAccountant:
-    return PrivacyAccountant(Ledger(None, delta=1e-5))
+    return PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))
 
 
 def test_training_without_the_accountant_is_refused() -> None:
@@ -284,13 +337,13 @@ def test_another_ledger_is_refused() -> None:
         module.release(other)
     x, labels = records()
     with pytest.raises(ValueError, match="must be the one that this module was trained under"):
-        trainer(PrivacyAccountant(other), max_steps=9).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+        trainer(PrivacyAccountant(Curator(other)), max_steps=9).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
     assert module.release(ledger).statement.epsilon == ledger.epsilon()
 
 
 def test_a_ledger_of_another_delta_or_relation_is_refused() -> None:
-    refuse("delta and relation must be the plan's 1e-05", PrivacyAccountant(Ledger(Budget(3.0, 1e-2))))
-    refuse("got 1e-05 and 'replace_one'", PrivacyAccountant(Ledger(None, delta=1e-5, relation="replace_one")))
+    refuse("delta and relation must be the plan's 1e-05", PrivacyAccountant(Curator(Ledger(Budget(3.0, 1e-2)))))
+    refuse("got 1e-05 and 'replace_one'", PrivacyAccountant(Curator(Ledger(None, delta=1e-5, relation="replace_one"))))
 
 
 def test_an_untrained_module_has_nothing_to_release() -> None:
@@ -311,7 +364,7 @@ def test_private_logs_mark_the_statement() -> None:
     x, labels = records()
     ledger = Ledger(None, delta=1e-5)
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K, private_logs=True)
-    run = trainer(PrivacyAccountant(ledger))
+    run = trainer(PrivacyAccountant(Curator(ledger)))
     run.fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
     assert "private/mean_gradient_norm" in run.logged_metrics
     assert any("private_logs" in text for text in module.release(ledger).statement.not_covered)
@@ -331,7 +384,7 @@ def test_a_loader_forgets_the_published_schedule() -> None:
     for schedule in ("published", "joint"):
         ledger = Ledger(None, delta=1e-5)
         module = DPGM(d=D, plan=plan(), config=DPGMConfig(schedule=schedule, **TINY), n_classes=K)  # type: ignore[arg-type]
-        trainer(PrivacyAccountant(ledger)).fit(module, loader)
+        trainer(PrivacyAccountant(Curator(ledger))).fit(module, loader)
     assert all(e.group is None for e in ledger.entries())
 
 
@@ -362,7 +415,7 @@ def start(ledger: Ledger, *callbacks: Callback, ckpt: Path | None = None) -> tup
     x, labels = records()
     module = DPGM(d=D, plan=plan(sigma_norm=2.0), config=DPGMConfig(clipping="dpnorm", **TINY), n_classes=K)
     policy = DPNorm(noise_multiplier=2.0, window=3)
-    run = trainer(PrivacyAccountant(ledger), policy, *callbacks)
+    run = trainer(PrivacyAccountant(Curator(ledger)), policy, *callbacks)
     with contextlib.suppress(KeyboardInterrupt, SystemExit):
         run.fit(module, PoissonLoader(x, labels, sampling_rate=0.5), ckpt_path=ckpt)
     return module, policy

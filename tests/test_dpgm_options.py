@@ -11,6 +11,7 @@ import pytest
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm, QuantileClipping
 from dpgen.nets import RBMBank, VAEBank
 from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.filters import Filter
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems import DPGMConfig, DPGMPlan
@@ -30,7 +31,11 @@ CALIBRATED = [
 def test_calibration_meets_the_budget_closely(how: dict[str, Any], relation: Any) -> None:
     plan = DPGMPlan(epsilon=2.0, steps=100, relation=relation).calibrated(**how)
     event = plan.event(kmeans=how["features"] is not None, adaptive=how["adaptive"], parts=how.get("parts", 1))
-    assert 1.98 < epsilon(event, 1e-5, relation=relation) <= 2.0
+    if "parts" not in how:
+        assert 1.98 < epsilon(event, 1e-5, relation=relation) <= 2.0
+    else:  # rates come from noisy counts: the filter counts, which is above the exact value
+        assert 1.98 < Filter.best(2.0, 1e-5).epsilon_of(event, relation) <= 2.0
+        assert 1.7 < epsilon(event, 1e-5, relation=relation) < 1.98
 
 
 def test_clustering_alone_uses_its_share() -> None:

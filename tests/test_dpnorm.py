@@ -12,8 +12,10 @@ from fixed_source import FixedKeySource
 from torch import Tensor
 
 from dpgen.callbacks import DPNorm, QuantileClipping
-from dpgen.callbacks.dpnorm import bin_edges
-from dpgen.privacy.mechanisms import GaussianMechanism
+from dpgen.callbacks.dpnorm import bin_centres, bin_edges
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.sampling import PoissonMask
 
 K = 3
 Adaptive = DPNorm | QuantileClipping
@@ -26,11 +28,12 @@ def lognormal(count: int, median: float, seed: int, spread: float = 0.15) -> Ten
 def chosen(policy: Adaptive, medians: Tensor, *, per_cluster: int, steps: int) -> Iterator[Tensor]:
     """Bounds (k,) after every step on norms around the clusters' medians."""
     policy.begin(len(medians))
-    mechanism, source = GaussianMechanism(policy.noise_multiplier), FixedKeySource(3)  # type: ignore[arg-type]
+    curator = Curator(Ledger(None, delta=1e-5), source=FixedKeySource(3))
     cluster = torch.arange(len(medians)).repeat_interleave(per_cluster)
     for step in range(steps):
         norms = lognormal(len(cluster), 1.0, step) * medians[cluster]
-        policy.observe(mechanism.release(policy.histogram(norms, cluster), source))
+        with curator.draw("step", PoissonMask(0.5), {"norms": policy.noise_multiplier}) as draw:
+            policy.observe(draw.gaussian("norms", policy.histogram(norms, cluster)))
         yield policy.bounds.clone()
 
 
@@ -47,39 +50,83 @@ def share_right(policy: DPNorm, per_cluster: int) -> float:
 # -- histograms ------------------------------------------------------------------------------------------------------
 
 GRID = [0.0, 1e-12, 0.01, 1.0, 9.999, 10.0, 10.1, 1e30, math.inf, math.nan]
+MAKE: list[Any] = [DPNorm, lambda: DPNorm(bins=4, spacing="linear"), QuantileClipping, lambda: QuantileClipping(bound=1.0)]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [DPNorm, lambda: DPNorm(bins=4, spacing="linear"), QuantileClipping, lambda: QuantileClipping(bound=1.0)],
-)
-def test_one_record_moves_one_count_by_one(make: Any) -> None:
-    """Every data set of two records on the grid of norms and clusters, with and without its second record."""
+@pytest.mark.parametrize("make", MAKE)
+def test_one_record_moves_the_histogram_by_one(make: Any) -> None:
+    """Every data set of two records on the grid of norms and clusters, without its second record, and with another one."""
     policy: Adaptive = make()
     policy.begin(K)
     for (a, c), (b, e) in product(product(GRID, range(K)), repeat=2):
-        both = policy.histogram(torch.tensor([a, b]), torch.tensor([c, e]))
-        one = policy.histogram(torch.tensor([a]), torch.tensor([c]))
-        difference = both - one
-        assert both.dtype == torch.int64
-        assert both.shape == one.shape
-        assert float(difference.double().norm()) <= 1
-        assert int(difference.abs().sum()) == int(difference[e].sum()) <= 1, "only in its own cluster"
+        both, one, other = (
+            policy.histogram(torch.tensor(norms), torch.tensor(clusters))
+            for norms, clusters in (([a, b], [c, e]), ([a], [c]), ([b], [e]))
+        )
+        difference = (both.values - one.values) * both.step
+        assert both.values.dtype == torch.int64
+        assert float(difference.norm()) <= both.under("add_remove") == 1.0
+        assert float(difference.abs().sum()) == float(difference[e].sum()) == (1.0 if math.isfinite(b) else 0.0)
+        moved = float(((one.values - other.values) * one.step).norm())
+        assert moved <= one.under("replace_one") == math.sqrt(2.0)
+
+
+@pytest.mark.parametrize("make", MAKE)
+def test_a_histogram_is_the_sum_of_its_records_in_any_order(make: Any) -> None:
+    policy: Adaptive = make()
+    policy.begin(K)
+    norms, cluster = lognormal(500, 2.0, 1, spread=2.0), torch.arange(500) % K
+    order = torch.randperm(500, generator=torch.Generator().manual_seed(0))
+    whole = policy.histogram(norms, cluster).values
+    assert torch.equal(policy.histogram(norms[order], cluster[order]).values, whole)
+    assert torch.equal(sum(policy.histogram(n[None], c[None]).values for n, c in zip(norms, cluster)), whole)
+
+
+@pytest.mark.parametrize("make", MAKE)
+def test_no_norm_is_at_an_edge(make: Any) -> None:
+    """A last bit of a norm moves next to nothing, wherever it is; hard bins, the broken twin, move by sqrt 2 at an edge."""
+    policy: Adaptive = make()
+    policy.begin(1)
+    edges = policy.edges if isinstance(policy, DPNorm) else policy.bounds
+    norms = torch.cat([edges, policy.centres if isinstance(policy, DPNorm) else edges * 0.9, torch.tensor([1e-30, 3.0, 1e20])])
+    nobody = torch.zeros(1, dtype=torch.int64)
+
+    def moved(histogram: Any) -> float:
+        pairs = [(histogram(n[None]), histogram(n[None].nextafter(torch.tensor(torch.inf)))) for n in norms]
+        return max(float((a - b).double().norm()) for a, b in pairs)
+
+    assert moved(lambda n: policy.histogram(n, nobody).values * policy.histogram(n, nobody).step) < 1e-4
+    hard = torch.nn.functional.one_hot
+    assert moved(lambda n: hard(torch.bucketize(n, edges), len(edges) + 1)) == pytest.approx(math.sqrt(2.0))
 
 
 def test_the_histogram_of_nobody_is_zero_but_complete() -> None:
     policy = DPNorm(bins=5)
     policy.begin(K)
-    counts = policy.histogram(torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+    counts = policy.histogram(torch.zeros(0), torch.zeros(0, dtype=torch.int64)).values
     assert counts.shape == (K, 6)
     assert int(counts.sum()) == 0
 
 
-def test_bins_are_half_open_as_published() -> None:
+def test_a_norm_is_shared_by_the_bins_that_it_lies_between() -> None:
     policy = DPNorm(c_max=10.0, bins=10, spacing="linear")
     policy.begin(1)
-    counts = policy.histogram(torch.tensor([0.5, 1.0, 1.01, 10.0, 10.01, math.inf]), torch.zeros(6, dtype=torch.int64))
-    assert counts[0].tolist() == [2, 1, 0, 0, 0, 0, 0, 0, 0, 1, 2]
+    one = [policy.histogram(torch.tensor([x]), torch.zeros(1, dtype=torch.int64)) for x in (0.0, 0.5, 1.0, 1.75, 10.0, 99.0)]
+    counts = torch.stack([(h.values * h.step)[0] for h in one])
+    assert counts[:, 0].tolist() == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0]
+    assert counts[:, 1].tolist() == [0.0, 0.0, 0.5, 0.75, 0.0, 0.0]
+    assert counts[:, 9].tolist() == [0.0, 0.0, 0.0, 0.0, 0.5, 0.0]
+    assert counts[:, 10].tolist() == [0.0, 0.0, 0.0, 0.0, 0.5, 1.0]
+    assert bool((counts.sum(1) == 1.0).all())
+
+
+@pytest.mark.parametrize("spacing", ["linear", "log"])
+@pytest.mark.parametrize("bins", [1, 2, 20])
+def test_centres_lie_within_their_bins(spacing: Any, bins: int) -> None:
+    edges = bin_edges(10.0, bins, spacing)
+    centres = bin_centres(edges, spacing)
+    assert len(centres) == bins + 1
+    assert bool((centres[:-1] < edges).all() and (edges < centres[1:]).all())
 
 
 def test_edges() -> None:
@@ -167,7 +214,8 @@ def test_one_step_of_the_quantile_rule() -> None:
     """C exp(-eta (b - gamma)) by hand."""
     policy = QuantileClipping(quantile=0.5, learning_rate=0.2, bound=2.0, window=1)
     policy.begin(1)
-    assert policy.histogram(torch.tensor([1.0, 2.0, 3.0, math.nan]), torch.zeros(4, dtype=torch.int64)).tolist() == [[2, 1]]
+    pair = policy.histogram(torch.tensor([1.0, 2.0, 3.0, math.nan]), torch.zeros(4, dtype=torch.int64))
+    assert torch.allclose(pair.values.double() * pair.step, torch.tensor([[1.5, 1.5]]).double(), atol=1e-5)
     policy.observe(torch.tensor([[30, 10]]))
     assert float(policy.bounds[0]) == pytest.approx(2.0 * math.exp(-0.2 * 0.25))
 

@@ -6,7 +6,7 @@ from fixed_source import FixedKeySource
 from small_domains import chi_square, dyadic, exponential, hockey_stick, interval_cells, models, neighbours
 
 from dpgen.systems.ordered import dyadic_selection
-from dpgen.systems.ordered.dyadic_selection import DyadicSelection, _Draw
+from dpgen.systems.ordered.dyadic_selection import DyadicDraw, DyadicSelection
 from dpgen.systems.ordered.knots import MonotoneCounts
 
 RELATIONS = ["add_remove", "replace_one"]
@@ -29,7 +29,7 @@ def test_draws_agree_with_enumeration(
     values = np.sort(rng.choice(N, n, p=rng.dirichlet(np.full(N, 0.3))))
     for model in models(N, 1.1 * n):
         selection, source = DyadicSelection(values, N=N, rate=rate), FixedKeySource(n)
-        draws = [selection.draw(source, model) for _ in range(300)]
+        draws = selection.given(model).draw(source, 300)
         counts, public = interval_cells(np.bincount(values, minlength=N)[None], model)
         chances = by_interval(N, exponential(np.abs(counts - public), rate)[0])
         assert set(draws) <= set(chances)
@@ -44,7 +44,7 @@ def test_every_interval_is_proposed_exactly_once(least: float) -> None:
     for model in models(N, 9.0):
         selection = DyadicSelection(values, N=N, rate=rate)
         selection.cells.least = least
-        draw = _Draw(selection, model)
+        draw = DyadicDraw(selection, model)
         everything = draw.depth + 1
         sizes = [2**everything - 1, values.size * everything, draw.marks * everything] + [1] * draw.heavy.level.size
         lumps = [draw.spacing, least, least]
@@ -66,7 +66,7 @@ def test_intervals_without_records_are_found_on_a_huge_domain() -> None:
     values = np.linspace(0, N - 10**10, 1000).astype(np.int64)
     model = MonotoneCounts(np.array([0, N - 1000, N]), np.array([0.0, 500.0, 1000.0]))
     selection = DyadicSelection(values, N=N, rate=1.0)
-    for start, stop in (selection.draw(source, model) for _ in range(20)):
+    for start, stop in selection.given(model).draw(source, 20):
         assert N - 2**52 < start <= N - 1000 < N == stop
 
 
@@ -76,7 +76,7 @@ def test_nearly_flat_scores_on_a_huge_domain() -> None:
     values = np.sort(np.random.default_rng(0).integers(0, N, 500))
     model = MonotoneCounts(np.array([0, N]), np.array([0.0, 500.0]))
     selection = DyadicSelection(values, N=N, rate=1e-3)
-    widths = np.array([np.diff(selection.draw(source, model))[0] for _ in range(200)])
+    widths = np.diff(selection.given(model).draw(source, 200))[:, 0]
     assert np.median(widths) <= 2
     assert (widths <= 2**20).all()
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
@@ -42,12 +43,13 @@ def test_noise_is_that_of_all_levels_together(relation: Relation, delta: float, 
         draw = getattr(source, name)
         monkeypatch.setattr(source, name, lambda *s, draw=draw, **k: (asked.append(*k.values()), draw(*s, **k))[1])
     ledger = Ledger(None, delta=1e-6, relation=relation)
-    DyadicTree(epsilon=1.0, delta=delta, depth=4).fit(np.arange(100), N=100, ledger=ledger, source=source)
+    DyadicTree(epsilon=1.0, delta=delta, depth=4).fit(np.arange(100), N=100, curator=Curator(ledger, source=source))
     levels, moved = (5, 1) if relation == "add_remove" else (4, 2)
-    assert len(asked) == levels
+    assert len(asked) == 1
     if delta:
         multiplier = ledger.entries()[0].event.noise_multiplier / (2 if relation == "replace_one" else 1)
         assert asked[0] == pytest.approx(multiplier * math.sqrt(levels * moved))
+        assert 0.99 < ledger.epsilon() <= 1.0
     else:
         assert asked[0] == levels * moved
 

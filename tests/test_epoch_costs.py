@@ -92,7 +92,8 @@ def test_the_plan_that_is_priced_is_the_plan_that_is_trained(config: DPGMConfig)
     planned = config.calibrate(plan)
     assert module.plan == planned
     cost = epoch_cost(planned, config)
-    assert 1.98 < cost.tight <= 2.0
+    # the published schedule has to fit the filter, which asks for more noise than exact accounting of equal clusters
+    assert (1.7 if config.schedule == "published" else 1.98) < cost.tight <= 2.0
     assert general_moments(module.plan, module.config) == cost.general_moments
 
 

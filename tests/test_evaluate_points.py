@@ -17,7 +17,7 @@ from dpgen.evaluation.evaluate_points import NOT_COVERED, evaluate_points, kerne
 from dpgen.evaluation.scores import Score
 from dpgen.privacy.events import pure_event
 from dpgen.release import Draws, PublicModel
-from dpgen.statement import PrivacyStatement
+from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.continuous.bernstein import BernsteinModel, BernsteinPlan
 from dpgen.systems.continuous.box import Box
 from dpgen.systems.continuous.cells import Lattice
@@ -50,8 +50,8 @@ def scores(release: Any, points: Points) -> dict[str, Score]:
     found = evaluate_points(release, points, seed=0).scores
     assert all("eps" in score.name for score in found), "the privacy model stands beside every row"
     private = isinstance(release, Draws)
-    assert all("(private) [" in score.name for score in found if private or "test points" in score.name)
-    return {score.name.split(" [")[0].removesuffix(" (private)"): score for score in found}
+    assert all(score.private for score in found if private or "test points" in score.name)
+    return {score.name.split(" [")[0]: score for score in found}
 
 
 def zero(x: torch.Tensor) -> torch.Tensor:
@@ -162,8 +162,8 @@ def test_certificates_say_that_they_are_not_for_release(tmp_path: Path) -> None:
     evaluation.pictures["certificates.csv"](tmp_path / "c.csv")
     table = pd.read_csv(tmp_path / "c.csv")
     assert list(table.columns) == ["status", "round", "gamma_p", "ceiling"]
-    assert set(table["status"]) == {"computed on private data, not for release"}
-    assert "not for release" in NOT_COVERED
+    assert set(table["status"]) == {UNPROTECTED}
+    assert UNPROTECTED in NOT_COVERED
     write_certificates([{"round": 1}], tmp_path / "d.csv")
 
 
@@ -198,8 +198,8 @@ def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     assert synthetic.bounds is not None
     model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=synthetic.bounds, columns=("x0",), statement=statement)
     for release, points, name, title in (
-        (draws(real, Law(zero, 1)), real, "private_density.png", "computed on private data, not for release"),
-        (draws(synthetic, Law(zero, 1)), synthetic, "density.png", "computed on private data, not for release"),
+        (draws(real, Law(zero, 1)), real, "private_density.png", UNPROTECTED),
+        (draws(synthetic, Law(zero, 1)), synthetic, "density.png", UNPROTECTED),
         (model, synthetic, "density.png", ""),
         (model, real, "density.png", ""),
     ):
@@ -209,7 +209,7 @@ def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.Mon
         names, options = shown.pop()
         assert options["title"] == title
         assert ("law behind" in names[-1]) == bool(title)
-        marked = ["(private)" in score.name for score in evaluation.scores]
+        marked = [score.private for score in evaluation.scores]
         assert set(marked) == {release is not model or points is real}
 
 
@@ -228,3 +228,18 @@ def test_more_cells_than_nodes_are_judged_by_test_points(load: Any) -> None:
     assert background > 2
     found = evaluate_points(draws(points, sharp), points, seed=0).scores[0]
     assert found.value == pytest.approx(volume + background, abs=1e-3)
+
+
+def test_without_test_points_scores_are_of_the_private_ones() -> None:
+    synthetic = load_mixture_1d(n_points=50, n_test=50)
+    statement = PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
+    assert synthetic.bounds is not None
+    model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=synthetic.bounds, columns=("x0",), statement=statement)
+    alone = Points("real", synthetic.x, synthetic.test_x[:0], bounds=synthetic.bounds)
+    same = Points("real", synthetic.test_x, synthetic.x, bounds=synthetic.bounds)
+    for score, other in zip(evaluate_points(model, alone, seed=0).scores, evaluate_points(model, same, seed=0).scores):
+        assert "of private points" in score.name
+        assert score.private
+        assert score.value == other.value
+    nobody = Points("real", synthetic.x[:0], synthetic.test_x[:0], bounds=synthetic.bounds)
+    assert evaluate_points(model, nobody, seed=0).scores == []

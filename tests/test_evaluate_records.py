@@ -60,7 +60,7 @@ def test_the_classifier_trains_on_each_and_is_tested_on_test_records(accuracy: l
     scores, samples = evaluated(release(synthetic, records.labels), records, seed=0)
     score = by_name(scores)["train on synthetic, test on real: accuracy"]
     assert (score.value, score.real) == (0.1, 0.2)
-    assert score.chance == pytest.approx(11 / 16), "the commonest class of the test records"
+    assert score.chance == pytest.approx(9 / 17), "the commonest class of the test records"
     (first, _, *test), (second, _, *same) = accuracy
     assert torch.equal(first, samples.x)
     assert torch.equal(second, records.x)
@@ -72,7 +72,7 @@ def test_the_classifier_trains_on_each_and_is_tested_on_test_records(accuracy: l
 @pytest.mark.usefixtures("accuracy")
 def test_queries_tell_real_records_from_noise() -> None:
     records = tiny.records()
-    noise = (torch.rand(64, tiny.D, generator=torch.Generator().manual_seed(0)) < 0.5).to(torch.uint8)
+    noise = (torch.rand(records.n, tiny.D, generator=torch.Generator().manual_seed(0)) < 0.5).to(torch.uint8)
     same, other = (by_name(evaluated(release(x, records.labels), records, seed=0)[0]) for x in (records.x, noise))
     queries = [name for name in same if name.startswith("counting queries")]
     assert len(queries) >= 5
@@ -152,3 +152,29 @@ def test_grey_values_are_scored_beside_the_bits(accuracy: list[tuple[Tensor, ...
     assert scores["train on synthetic, test on real: accuracy on grey values"].value == 0.3
     assert float(accuracy[2][0].max()) == pytest.approx(128 / 255)
     assert torch.equal(accuracy[3][2], test_grey / 255)
+
+
+def test_without_test_records_scores_are_of_the_private_ones_and_say_so(accuracy: list[tuple[Tensor, ...]]) -> None:
+    records = tiny.records()
+    alone = replace(records, test_x=records.test_x[:0], test_labels=records.test_labels[:0])  # type: ignore[index]
+    evaluation = evaluate(release(1 - records.x, records.labels, clusters=records.labels), alone, seed=0)
+    assert len(evaluation.scores) > 4
+    for score in evaluation.scores:
+        assert score.name.endswith(", on the private records")
+        assert score.private
+        assert score.real is None
+    assert [torch.equal(x, records.x) for _, _, x, _ in accuracy] == [True]
+    assert not evaluation.pictures, "pictures show test records only"
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_without_private_records_nothing_stands_beside_a_score(labelled: bool, accuracy: list[tuple[Tensor, ...]]) -> None:
+    records = tiny.records(labelled=labelled)
+    nobody = replace(records, x=records.x[:0], labels=None if records.labels is None else records.labels[:0])
+    scores = evaluate(release(1 - records.x, records.labels), nobody, seed=0).scores
+    assert scores
+    assert [score.real for score in scores] == [None] * len(scores)
+    neither = replace(nobody, test_x=records.x[:0], test_labels=nobody.labels)
+    evaluation = evaluate(release(1 - records.x, records.labels), neither, seed=0)
+    assert evaluation.scores == []
+    assert set(evaluation.released) == {"samples.npz"}

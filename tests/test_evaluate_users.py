@@ -13,6 +13,7 @@ from dpgen.data.synthetic_users import load_synthetic_users
 from dpgen.data.users import PRIVATE, Users
 from dpgen.evaluation import evaluate_users as module
 from dpgen.evaluation.evaluate_users import evaluate_users, rivals
+from dpgen.privacy.curator import Curator
 from dpgen.release import Draws
 from dpgen.run import run
 from dpgen.runtime import Runtime
@@ -27,7 +28,9 @@ USERS = load_synthetic_users(n_categories=12, n_users=21)
 def fitted(tmp_path: Path, users: Users = USERS, name: str = "minimax", **plan: Any) -> Draws:
     spend = LocalPlan(**({"epsilon": 2.0} | plan))
     with spend.open_ledger() as ledger:
-        return fit(name, users, plan=spend, config=LocalConfig(), ledger=ledger, runtime=Runtime(run_dir=str(tmp_path)))
+        return fit(
+            name, users, plan=spend, config=LocalConfig(), curator=Curator(ledger), runtime=Runtime(run_dir=str(tmp_path))
+        )
 
 
 @pytest.fixture(scope="module")

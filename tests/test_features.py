@@ -3,14 +3,20 @@
 import math
 from collections.abc import Callable
 
+import mpmath
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from dpgen.nets.features import RandomFourierFeatures
+from dpgen.nets.features import NORM, RandomFourierFeatures, _cosines
 
 
-def features(n_inputs: int = 784, n_features: int = 200, gamma: float = 0.01, seed: int = 0) -> RandomFourierFeatures:
-    return RandomFourierFeatures(n_inputs, n_features, gamma=gamma, generator=torch.Generator().manual_seed(seed))
+def features(
+    n_inputs: int = 784, n_features: int = 200, gamma: float = 0.01, seed: int = 0, largest: float = 1.0
+) -> RandomFourierFeatures:
+    generator = torch.Generator().manual_seed(seed)
+    return RandomFourierFeatures(n_inputs, n_features, gamma=gamma, generator=generator, largest=largest)
 
 
 def cosines(x: torch.Tensor, n_features: int, gamma: float, generator: torch.Generator) -> torch.Tensor:
@@ -26,10 +32,88 @@ def sparse_records(n: int) -> torch.Tensor:
 
 def test_norm_is_one_for_any_record() -> None:
     x = torch.cat([sparse_records(500), 255 * sparse_records(10), torch.zeros(1, 784), torch.ones(1, 784)])
-    assert (features()(x).norm(dim=1) - 1).abs().max() < 1e-6
-    double = features().double()(x)
-    assert double.dtype == torch.float64
-    assert (double.norm(dim=1) - 1).abs().max() < 1e-14
+    for module in (features(), features().double(), features().half()):
+        assert module(x).dtype == torch.float64
+        assert (module(x).norm(dim=1) - 1).abs().max() < 4 * 200**0.5 / NORM
+        assert torch.equal(module(x), features()(x))
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 100, 1000, 30_000])
+def test_the_table_stays_within_its_circle_and_is_the_truth_cut_towards_zero(pairs: int) -> None:
+    cosines, radius = _cosines(pairs).long(), math.isqrt(2**46 // pairs)
+    sines = cosines.roll(1 << 14)
+    assert int((cosines**2 + sines**2).max()) * pairs <= 2**46
+    with mpmath.workdps(30):
+        for j in (0, 1, 100, 8191, 16383, 16384, 16385, 40_000, 65_535):
+            true = radius * mpmath.cos(2 * mpmath.pi * j / 65536)
+            assert 0 <= abs(true) - abs(int(cosines[j])) <= 1 + 2**-6
+            assert int(cosines[j]) * true >= 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    m=st.integers(1, 60),
+    pairs=st.integers(1, 20),
+    gamma=st.floats(1e-8, 1e3),
+    largest=st.floats(1e-6, 1e6),
+    seed=st.integers(0, 2**30),
+)
+def test_no_row_of_whole_numbers_exceeds_the_norm_and_phases_are_right(
+    m: int, pairs: int, gamma: float, largest: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    assume(largest * math.sqrt(2 * gamma) * m < 2**30)
+    map_ = RandomFourierFeatures(m, 2 * pairs, gamma=gamma, generator=generator, largest=largest)
+    x = largest * (2 * torch.rand(5, m, generator=generator, dtype=torch.float64) - 1)
+    x[0], x[1] = largest, 10 * largest  # one beyond the range
+    whole = map_.whole(x)
+    assert torch.equal(whole, whole.trunc())
+    assert all(sum(int(v) ** 2 for v in row) <= 2**46 for row in whole.tolist())
+    bits = map_.grid.tolist()
+    assert bits[2] * int(map_.turns.abs().sum(0).max()) < 2**53
+    phases = x.clamp(-largest, largest) @ map_.frequencies
+    expected = torch.cat([phases.cos(), phases.sin()], 1) / math.sqrt(pairs)
+    rounding = 2 * math.pi * (2.0**-17 + m * (2.0 ** -bits[0] * 4 * math.sqrt(2 * gamma) + 2.0 ** -bits[1] * largest))
+    assert (map_(x) - expected).abs().max() < rounding + 1e-6
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(1, 400),
+    m=st.integers(1, 100),
+    seed=st.integers(0, 2**30),
+    start=st.integers(0, 400),
+    threads=st.sampled_from([1, 2]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.uint8]),
+)
+def test_a_record_has_its_own_features_bit_for_bit(
+    n: int, m: int, seed: int, start: int, threads: int, dtype: torch.dtype
+) -> None:
+    one = features(m, 20, gamma=0.5)
+    x = torch.rand(n, m, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).mul(2).to(dtype)
+    whole, before = one.whole(x), torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        assert torch.equal(one.whole(x[order]), whole[order])
+        assert torch.equal(one.whole(x[start:]), whole[start:])
+        assert torch.equal(torch.cat([one.whole(row[None]) for row in x[:5]]), whole[:5])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_whole_numbers_of_any_dtype_have_the_same_features() -> None:
+    bits = sparse_records(50).bool()
+    expected = features()(bits)
+    for dtype in (torch.uint8, torch.int64, torch.float32, torch.float64):
+        assert torch.equal(features()(bits.to(dtype)), expected)
+    assert torch.equal(features()(7 * bits.to(torch.uint8)), expected), "beyond the range"
+    assert torch.equal(features()(-7 * bits.to(torch.int16)), features()(-bits.double()))
+
+
+def test_saved_features_are_restored() -> None:
+    one, x = features(), sparse_records(20)
+    assert torch.equal(RandomFourierFeatures.restored(one.turns.clone(), one.grid.clone())(x), one(x))
 
 
 def test_published_map_exceeds_norm_one() -> None:
@@ -38,10 +122,10 @@ def test_published_map_exceeds_norm_one() -> None:
 
 
 def test_layout_is_cosines_then_sines() -> None:
-    one, x = features(3, 4), torch.tensor([[0.5, -1.0, 2.0]])
-    phases = x @ one.frequencies
+    one, x = features(3, 4, largest=2.0), torch.tensor([[0.5, -1.0, 2.0]])
+    phases = x.double() @ one.frequencies
     expected = torch.cat([phases.cos(), phases.sin()], dim=1) / math.sqrt(2)
-    torch.testing.assert_close(one(x), expected)
+    torch.testing.assert_close(one(x), expected, atol=1e-4, rtol=0)
 
 
 def test_frequencies_have_variance_two_gamma() -> None:
@@ -78,9 +162,18 @@ def test_same_generator_seed_same_map() -> None:
         ({"n_inputs": 0}, "n_inputs is 0; it must be a whole number >= 1"),
         ({"n_features": 3}, "n_features is 3; it must be an even number >= 2"),
         ({"gamma": 0.0}, "gamma is 0.0; it must be a finite number > 0"),
+        ({"gamma": 1e20}, "gamma and the range of entries are so large that phases reach"),
+        ({"largest": 0.0}, "largest is 0.0; it must be a finite number > 0"),
         ({"gamma": math.nan}, "gamma is nan; it must be a finite number > 0"),
     ],
 )
 def test_refuses(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         features(**change)
+
+
+def test_entries_count_as_their_grid_points() -> None:
+    generator = torch.Generator().manual_seed(1)
+    features = RandomFourierFeatures(6, 200, gamma=0.5, generator=generator)
+    x, scale = torch.rand(4000, 6, dtype=torch.float64, generator=generator), 2.0 ** int(features.grid[0])
+    assert torch.equal(features.whole(x), features.whole((x * scale).round() / scale))

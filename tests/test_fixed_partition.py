@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.fixed_partition import FixedPartitionHistogram, equal_edges
 
 
@@ -21,7 +21,7 @@ def test_own_cells_are_counted() -> None:
     values = np.repeat([0, 5, 10**18 - 1], [3000, 5000, 2000])
     edges = (0, 4, 10, 10**18)
     model = FixedPartitionHistogram(epsilon=1.0, cell_edges=edges).fit(
-        values, N=10**18, ledger=Ledger(None, delta=1e-9, relation="replace_one"), source=SecureSource()
+        values, N=10**18, curator=Curator(Ledger(None, delta=1e-9, relation="replace_one"))
     )
     assert model.cdfs["x"].knots.tolist() == list(edges)
     assert np.diff(model.cdfs["x"].values) == pytest.approx([0.3, 0.5, 0.2], abs=0.01)
@@ -31,5 +31,5 @@ def test_own_cells_are_counted() -> None:
 def test_cells_that_are_no_partition_are_refused(edges: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="must increase from 0 to N = 8"):
         FixedPartitionHistogram(epsilon=1.0, cell_edges=edges).fit(
-            np.array([1, 2]), N=8, ledger=Ledger(None, delta=1e-9), source=SecureSource()
+            np.array([1, 2]), N=8, curator=Curator(Ledger(None, delta=1e-9))
         )

@@ -8,6 +8,7 @@ import tiny
 import torch
 
 from dpgen.data import load_ring
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
 from dpgen.systems.marginals.product_mixture import ProductMixture
@@ -47,7 +48,7 @@ def fitted(directory: Path, *, epsilon: float = 6.0, **options: Any) -> tuple[An
     config = DPGANConfig(hidden=3, latent=2, fakes=8, **start)  # type: ignore[arg-type]
     ledger = plan.open_ledger()
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
-    return fit(tiny.records(), plan=plan, config=config, ledger=ledger, runtime=runtime), ledger
+    return fit(tiny.records(), plan=plan, config=config, curator=Curator(ledger), runtime=runtime), ledger
 
 
 def test_the_ledger_holds_the_release_and_the_training(tmp_path: Path) -> None:
@@ -70,4 +71,4 @@ def test_starts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         pretrain_gan(gan, release(), steps=1, generator=torch.Generator())
     plan, config, points = DPGMPlan(steps=3), DPGANConfig(warm_start=tmp_path), load_ring(n_points=60, n_test=40)
     with pytest.raises(ValueError, match="only DPGAN on binary records has one"):
-        fit(points, plan=plan, config=config, ledger=plan.open_ledger(), runtime=Runtime(run_dir=tmp_path))
+        fit(points, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=Runtime(run_dir=tmp_path))

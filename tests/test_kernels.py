@@ -7,6 +7,7 @@ import torch
 from finite_cases import EPSILONS, EXCESS, best_kernel_tv, dirichlet, explicit_kernel, ldp_excess, users
 from fixed_source import FixedKeySource
 from scipy import stats
+from test_categorical import Digits
 from torch import Tensor
 
 from dpgen.divergences import DIVERGENCES, f_divergence
@@ -77,7 +78,7 @@ def test_a_million_categories(epsilon: float) -> None:
     assert ldp_excess(sampler.apply(corners), epsilon) <= EXCESS
     rarest = float(q.min())
     assert sampler.worst_case() == pytest.approx((1 - rarest) / (math.expm1(epsilon) * rarest + 1), abs=EXCESS)
-    drawn = sampler.sample_items(torch.full((2000,), n - 1))
+    drawn = sampler.sample_items(torch.full((2000,), n - 1), secrets=SecureSource())
     share = float((drawn == n - 1).double().mean())
     chance = float(kept[n - 1])
     assert abs(share - chance) <= 6 * math.sqrt(chance * (1 - chance) / 2000) + 1e-9
@@ -126,7 +127,7 @@ def test_every_row_is_drawn_as_it_stands(epsilon: float) -> None:
     for sampler in (minimax, RandomizedResponse(epsilon, 5), MechanismSampler(minimax.kernel())):
         kernel = sampler.kernel()
         items = torch.arange(5).repeat_interleave(20_000)
-        drawn = sampler.sample_items(items.reshape(5, -1))
+        drawn = sampler.sample_items(items.reshape(5, -1), secrets=SecureSource())
         assert drawn.shape == (5, 20_000)
         for row in range(5):
             assert chi_square_p(drawn[row], kernel[row]) > 1e-9
@@ -139,27 +140,27 @@ def test_an_item_and_its_distribution_are_drawn_alike() -> None:
     q, p = dirichlet(6, seed=1), dirichlet(6, seed=2)
     sampler = MinimaxSampler(1.0, q)
     items = torch.multinomial(p, 60_000, replacement=True, generator=torch.Generator().manual_seed(0))
-    assert chi_square_p(sampler.sample_items(items), sampler.apply(p)) > 1e-9
-    assert chi_square_p(sampler.sample(p, k=60_000), sampler.apply(p)) > 1e-9
+    assert chi_square_p(sampler.sample_items(items, secrets=SecureSource()), sampler.apply(p)) > 1e-9
+    assert chi_square_p(sampler.sample(p, k=60_000, secrets=SecureSource()), sampler.apply(p)) > 1e-9
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
 def test_integers_and_doubles_invert_rows_alike(epsilon: float) -> None:
     sampler = MinimaxSampler(epsilon, dirichlet(30, seed=8, sharpness=3.0))
     items = torch.arange(30).repeat(10)
-    fast = sampler.sample_items(items, source=FixedKeySource(1))
-    assert torch.equal(fast, sampler.sample_items(items, source=FixedKeySource(1), margin=2.0))
+    fast = sampler.sample_items(items, secrets=FixedKeySource(1))
+    assert torch.equal(fast, sampler.sample_items(items, secrets=FixedKeySource(1), margin=2.0))
 
 
 def test_bad_items() -> None:
     sampler = MinimaxSampler(1.0, 4)
     with pytest.raises(ValueError, match=r"items hold 4; they must be categories in \[0, 4\)"):
-        sampler.sample_items(torch.tensor([0, 4]))
+        sampler.sample_items(torch.tensor([0, 4]), secrets=SecureSource())
     with pytest.raises(TypeError, match=r"items have dtype torch\.float32"):
-        sampler.sample_items(torch.tensor([0.0]))
+        sampler.sample_items(torch.tensor([0.0]), secrets=SecureSource())
     with pytest.raises(TypeError, match="source must be a SecureSource"):
-        sampler.sample_items(torch.tensor([0]), source=torch.Generator())  # type: ignore[arg-type]
-    assert sampler.sample_items(torch.zeros(0, dtype=torch.int64), source=SecureSource()).shape == (0,)
+        sampler.sample_items(torch.tensor([0]), secrets=torch.Generator())  # type: ignore[arg-type]
+    assert sampler.sample_items(torch.zeros(0, dtype=torch.int64), secrets=SecureSource()).shape == (0,)
 
 
 def test_the_matrix_is_for_small_n() -> None:
@@ -172,7 +173,7 @@ def test_a_mechanism_with_other_outputs() -> None:
     sampler = MechanismSampler(matrix)
     assert sampler.epsilon == pytest.approx(math.log(2))
     assert sampler.apply(torch.tensor([0.5, 0.5])).tolist() == [0.375, 0.375, 0.25]
-    assert sampler.sample(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), k=3).shape == (3, 2)
+    assert sampler.sample(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), k=3, secrets=SecureSource()).shape == (3, 2)
     with pytest.raises(ValueError, match="distances of P and Q need m = n"):
         sampler.worst_case()
 
@@ -215,3 +216,13 @@ def test_epsilon_is_checked_for_the_rows_that_are_drawn() -> None:
     assert float((drawn.amax(0) / drawn.amin(0)).log().max()) <= sampler.epsilon + EXCESS
     again = MechanismSampler(**sampler.get_params())
     assert torch.equal(again.matrix, sampler.matrix), "saved and loaded it is the same"
+
+
+def test_doubles_decide_nothing_that_is_close() -> None:
+    """A word at the end of the first interval of a row: the digits behind it decide."""
+    sampler, first = MinimaxSampler(1.0, torch.tensor([0.2, 0.3, 0.5])), torch.zeros(1, dtype=torch.int64)
+    rows = sampler._rows
+    share = rows.exact_boundary(0, 0) / rows.exact_boundary(0, 2)
+    word = int(share * 2**64).to_bytes(8, "little")
+    drawn = [sampler.sample_items(first, secrets=Digits(word + further)).tolist() for further in (b"\0" * 8, b"\xff" * 8)]
+    assert drawn == [[0], [1]]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from finite_cases import dirichlet
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
@@ -15,6 +16,7 @@ from dpgen.systems.finite.local_draws import ABSENT, MOST_DRAWS, SAMPLERS, fit
 from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN
 
+PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
 CONFIGS: dict[str, RandomizedResponseConfig] = {"randomized_response": RandomizedResponseConfig(), "park": ParkConfig()}
 
 
@@ -36,16 +38,16 @@ def fitted(name: str, directory: Path, plan: LocalPlan | None = None, **changes:
     ledger = plan.open_ledger()
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
     config = CONFIGS.get(name, LocalConfig())
-    return fit(name, data(**changes), plan=plan, config=config, ledger=ledger, runtime=runtime), ledger
+    return fit(name, data(**changes), plan=plan, config=config, curator=Curator(ledger), runtime=runtime), ledger
 
 
 @pytest.mark.parametrize("name", list(SAMPLERS))
 def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
     draws, ledger = fitted(name, tmp_path)
     assert list(draws.table.columns) == ["user", "group", "draw", "category"]
-    assert draws.table["user"].tolist() == ["ann", "ann", "cy", "cy", "di", "di"]
-    assert draws.table["group"].tolist() == ["old"] * 2 + ["young"] * 4
-    assert draws.table["draw"].tolist() == [0, 1] * 3
+    assert draws.table["user"].tolist() == ["ann", "ann", "bob", "bob", "cy", "cy", "di", "di"]
+    assert draws.table["group"].tolist() == ["old"] * 4 + ["young"] * 4
+    assert draws.table["draw"].tolist() == [0, 1] * 4
     assert set(draws.table["category"]) <= {"tea", "milk", "rum"}
     assert draws.origin.kind == name
     assert draws.origin.epsilon == 2.0
@@ -92,7 +94,6 @@ def test_a_prior_of_the_private_users_has_to_be_paid(tmp_path: Path) -> None:
         ({"counts": torch.ones(3, 3)}, r"counts have shape \(3, 3\); they must be \(4, 3\), users by categories"),
         ({"counts": -torch.ones(4, 3)}, "they must be finite and >= 0"),
         ({"counts": torch.full((4, 3), float("nan"))}, "they must be finite and >= 0"),
-        ({"counts": torch.zeros(4, 3)}, "counts of all 4 users are 0"),
         ({"prior": torch.ones(3)}, "prior has a row whose sum is off 1 by 2"),
         ({"prior": torch.ones(2) / 2}, r"prior has shape \(2,\); it must be \(3,\)"),
     ],
@@ -101,7 +102,7 @@ def test_bad_data_cost_nothing(changes: dict[str, Any], match: str, tmp_path: Pa
     ledger = LocalPlan().open_ledger()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     with pytest.raises(ValueError, match=match):
-        fit("minimax", data(**changes), plan=LocalPlan(), config=LocalConfig(), ledger=ledger, runtime=runtime)
+        fit("minimax", data(**changes), plan=LocalPlan(), config=LocalConfig(), curator=Curator(ledger), runtime=runtime)
     assert ledger.entries() == []
 
 
@@ -109,7 +110,7 @@ def test_a_ledger_with_less_is_never_overdrawn(tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     ledger = LocalPlan(epsilon=1.0).open_ledger()
     with pytest.raises(BudgetExceeded, match="a draw of every user"):
-        fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), ledger=ledger, runtime=runtime)
+        fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), curator=Curator(ledger), runtime=runtime)
     assert ledger.entries() == []
 
 
@@ -133,29 +134,41 @@ def test_many_users(tmp_path: Path) -> None:
         assert abs(shares[name] - float(mean[j])) < 6 / (2 * u) ** 0.5
 
 
-def test_what_is_released_does_not_depend_on_how_many_were_left_out(tmp_path: Path) -> None:
-    counts = data().counts
-    texts = []
-    for rows in ([0, 2, 3], [0, 1, 2, 3]):
-        names = tuple(data().user_names[row] for row in rows)
-        groups = tuple(data().groups[row] for row in rows)
-        draws, _ = fitted("park", tmp_path, counts=counts[rows], user_names=names, groups=groups)
-        texts.append(draws.statement.to_markdown())
-    assert texts[0] == texts[1]
+@pytest.mark.parametrize("name", list(SAMPLERS))
+def test_who_has_no_events_draws_from_the_prior(name: str, tmp_path: Path) -> None:
+    """A user's counts of 0 are as private as any others: the draws follow the prior, which every sampler leaves as it is."""
+    u = 4000
+    names = tuple(str(i) for i in range(u))
+    for prior in ({}, {"prior": None, "prior_origin": "uniform"}):
+        draws, _ = fitted(name, tmp_path, counts=torch.zeros(u, 3), user_names=names, groups=None, **prior)
+        shares = draws.table["category"].value_counts(normalize=True)
+        for category, expected in zip(("tea", "milk", "rum"), draws.origin.prior.tolist()):
+            assert abs(shares[category] - expected) < 6 * 0.5 / (2 * u) ** 0.5
+
+
+def test_what_is_said_does_not_depend_on_who_has_events(tmp_path: Path) -> None:
+    texts = [
+        fitted("park", tmp_path, counts=counts)[0].statement.to_markdown()
+        for counts in (data().counts, torch.zeros(4, 3), torch.ones(4, 3))
+    ]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_a_file_without_users_gives_no_draws(tmp_path: Path) -> None:
+    plan = LocalPlan(epsilon=2.0, prior_epsilon=0.5)
+    draws, ledger = fitted("minimax", tmp_path, plan, counts=torch.zeros(0, 3), user_names=(), groups=(), **PRIVATE)
+    assert (len(draws.table), len(ledger.entries())) == (0, 2)
 
 
 def test_a_second_run_of_one_ledger_states_its_own_cost_and_the_whole_epsilon(tmp_path: Path) -> None:
     ledger = LocalPlan(epsilon=4.0).open_ledger()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     for _ in range(2):
-        draws = fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), ledger=ledger, runtime=runtime)
+        draws = fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), curator=Curator(ledger), runtime=runtime)
     assert draws.statement.epsilon == pytest.approx(4.0)
     [text] = [text for text in draws.statement.assumptions if "however many users" in text]
     assert text.startswith("this run costs one user 1 x 2 = 2,")
     assert "earlier runs comes on top" in text
-
-
-PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
 
 
 @pytest.mark.parametrize(
@@ -174,8 +187,6 @@ PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
             "draws is 100000000000 for 4 users; draws x users must be <= 33554432, so draws <= 8388608",
         ),
         ({"draws": MOST_DRAWS // 4 + 1}, {}, {}, "so draws <= 8388608"),
-        ({}, {}, {"counts": torch.zeros(4, 3)}, "counts of all 4 users are 0"),
-        ({}, {}, {"counts": torch.zeros(0, 3), "user_names": (), "groups": ()}, "counts of all 0 users are 0"),
     ],
 )
 def test_options_are_refused_before_anything_is_charged(
@@ -185,13 +196,13 @@ def test_options_are_refused_before_anything_is_charged(
     ledger = spend.open_ledger()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     with pytest.raises(ValueError, match=match):
-        fit("park", given, plan=spend, config=choices, ledger=ledger, runtime=runtime)
+        fit("park", given, plan=spend, config=choices, curator=Curator(ledger), runtime=runtime)
     assert ledger.entries() == []
 
 
 def test_the_largest_table_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("dpgen.systems.finite.local_draws.MOST_DRAWS", 8)
-    assert len(fitted("park", tmp_path, LocalPlan(draws=2))[0].table) == 6
+    assert len(fitted("park", tmp_path, LocalPlan(draws=2))[0].table) == 8
     with pytest.raises(ValueError, match="draws is 3 for 4 users; draws x users must be <= 8, so draws <= 2"):
         fitted("park", tmp_path, LocalPlan(draws=3))
 
@@ -199,5 +210,5 @@ def test_the_largest_table_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_densities_with_public_bounds_are_drawn_for(tmp_path: Path) -> None:
     plan, runtime = LocalPlan(), Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     config = ParkConfig(density_bounds=(0.5, 2.0))
-    draws = fit("park", data(), plan=plan, config=config, ledger=plan.open_ledger(), runtime=runtime)
+    draws = fit("park", data(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
     assert draws.origin.density_bounds == (0.5, 2.0)

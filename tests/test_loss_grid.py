@@ -79,3 +79,11 @@ def test_log_moment_of_the_grid_is_above_the_analytic_one(direction):
 def test_too_many_cells():
     with pytest.raises(TooFine, match="cells of 1e-09 nats"):
         discretise(0.5, 1.0, "remove", step=1e-9, tail=1e-10)
+
+
+@pytest.mark.parametrize("direction", ["remove", "add", "replace"])
+@pytest.mark.parametrize("tail", [1e-2, 1e-9])
+def test_no_mass_is_lost(direction, tail):
+    grid = discretise(0.3, 0.8, direction, step=0.01, tail=tail)
+    assert grid.masses.sum() + grid.infinite == pytest.approx(1.0, abs=1e-10)
+    assert (grid.infinite > 0.1 * tail) == (direction != "add")

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from sklearn.datasets import load_digits
 
 from dpgen.data.points import Points
 from dpgen.data.toy import gaussian_ring
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
@@ -33,10 +35,10 @@ def ring(n: int = 200, **options: Any) -> Points:
     return Points("ring", x[:n], x[n:], columns=("east", "north"), **options)
 
 
-def run(data: Points, config: MBDEConfig, plan: DrawPlan | None = None, directory: Path | None = None, **options: Any) -> Draws:
+def run(data: Any, config: MBDEConfig, plan: DrawPlan | None = None, directory: Path | None = None, **options: Any) -> Draws:
     plan = plan or DrawPlan(epsilon=2.0, draws=2)
     runtime = Runtime(progress_bar=False, accelerator="cpu", run_dir=directory, **options)
-    return fit(data, plan=plan, config=config, ledger=plan.open_ledger(), runtime=runtime)
+    return fit(data, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
 
 
 @pytest.mark.parametrize("sampler", ["sir", "rejection", "metropolis"])
@@ -137,8 +139,8 @@ def test_the_ledger_has_the_last_word() -> None:
     plan = DrawPlan(epsilon=2.0, draws=2)
     runtime = Runtime(progress_bar=False, accelerator="cpu")
     ledger = DrawPlan(epsilon=1.5).open_ledger()
-    with pytest.raises(BudgetExceeded, match="spent 0"):
-        fit(ring(), plan=plan, config=MBDEConfig(**SMALL), ledger=ledger, runtime=runtime)
+    with pytest.raises(BudgetExceeded, match=r"a plan of 2 x .SIR draws. would bring it to 2"):
+        fit(ring(), plan=plan, config=MBDEConfig(**SMALL), curator=Curator(ledger), runtime=runtime)
     assert ledger.epsilon() == 0.0
 
 
@@ -148,16 +150,22 @@ GOOD = ring(20).x
 @pytest.mark.parametrize(
     ("x", "match"),
     [
-        (GOOD[:9], "x has 9 points; there must be at least 10"),
         (GOOD[:, :1], r"x has shape \(20, 1\); it must be \(n, 2\)"),
         (GOOD.index_fill(0, torch.tensor([3]), math.nan), "x holds NaN or infinite values"),
-        (GOOD.index_fill(1, torch.tensor([1]), 2.0), r"x is constant in the columns \[1\]"),
         (20 * GOOD, "x has points outside the bounds of the reference"),
     ],
 )
 def test_bad_points(x: torch.Tensor, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         require_points(x, UniformReference(BOX))
+
+
+@pytest.mark.parametrize("sampler", ["sir", "rejection"])
+@pytest.mark.parametrize("n", [0, 1, 9])
+def test_few_points_or_equal_ones_are_no_reason_to_refuse(n: int, sampler: Any) -> None:
+    full, fields = ring(20), ("bounds", "columns", "location", "scale", "target", "test_x")
+    few = SimpleNamespace(x=full.x[:1].repeat(n, 1), **{name: getattr(full, name) for name in fields})
+    assert len(run(few, MBDEConfig(sampler=sampler, codebook=8, **SMALL)).table) == 2
 
 
 def test_a_plan_without_epsilon_is_refused() -> None:
@@ -181,5 +189,5 @@ def test_a_gpu_trains_and_evaluates_the_classifier(sampler: Any) -> None:
     runtime = Runtime(progress_bar=False, accelerator="gpu")
     law = train(ring().x, GaussianReference.standard(2), plan=plan, config=config, runtime=runtime)
     assert law.log_ratio(ring().test_x).device.type == "cpu"
-    draws = mbde_fit.sampler_for(law, config, plan.open_ledger()).sample(2)
+    draws = mbde_fit.sampler_for(law, config, Curator(plan.open_ledger())).sample(2)
     assert (draws.device.type, draws.dtype, draws.shape) == ("cpu", torch.float64, (2, 2))

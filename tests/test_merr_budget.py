@@ -9,8 +9,8 @@ import torch
 from small_domains import dyadic, exponential, interval_cells, models, neighbours, point_cells
 
 from dpgen.metrics.audit import delta_lower_bound
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.merr_budget import StepBudget, StepTerms, step_budget, zcdp_budget
 
 RELATIONS = ["add_remove", "replace_one"]
@@ -23,8 +23,7 @@ def terms(selection: str = "exponential", **changes: object) -> StepTerms:
 
 def charged(budget: StepBudget, steps: int, delta: float) -> float:
     ledger = Ledger(None, delta=delta, relation=budget.relation)
-    for event, note in budget.events:
-        ledger.charge(event, steps, note=note)
+    ledger.declare(budget.planned(steps))
     return ledger.epsilon()
 
 
@@ -39,8 +38,7 @@ def test_steps_fit_the_budget_and_use_it(selection: str, relation: str, epsilon:
         assert composition == "basic" or spent > 0.999 * epsilon
     pure = Ledger(Budget(epsilon, 0.0), relation=relation)  # type: ignore[arg-type]
     if selection != "choosing":
-        for event, note in step_budget(terms(selection, relation=relation, steps=steps), epsilon=epsilon, delta=0).events:
-            pure.charge(event, steps, note=note)
+        pure.declare(step_budget(terms(selection, relation=relation, steps=steps), epsilon=epsilon, delta=0).planned(steps))
         assert pure.epsilon() == pytest.approx(epsilon)
 
 
@@ -70,7 +68,10 @@ def test_zcdp_budget_is_tight_and_checked() -> None:
 def test_variances_are_those_of_the_noise(composition: str, published: bool) -> None:
     budget = step_budget(terms(steps=1, composition=composition, published=published), epsilon=1.0, delta=1e-3)
     for asked, cells in (("interval", 2), ("point", 1)):
-        draws = np.array([budget.answer([7] * cells, SecureSource()) for _ in range(3000)]) - 7
+        curator = Curator(Ledger(None, delta=1e-3, relation=budget.relation))
+        values, knots = np.repeat([0, 1], 7), [1, 2][:cells]
+        draws = np.array([budget.answer(values, knots, curator) for _ in range(3000)]) - 7
+        assert {entry.event for entry in curator.ledger.entries()} == {budget.answer_event}
         assert draws.var() == pytest.approx(budget.variance(asked), rel=0.35)  # type: ignore[arg-type]
         assert (draws == draws.round()).all()
 
@@ -133,7 +134,7 @@ def test_no_step_exceeds_its_epsilon_and_the_printed_noise_does(N: int, selectio
                 assert published or found <= 1e-12
                 if published:
                     printed = max(printed, found)
-                    true = float(sum(event.epsilon for event, _ in budget.events))
+                    true = float(sum(line.event.epsilon for line in budget.planned(1)))
                     assert step_divergence((first, second), chances, answers, scales, true) <= 1e-12
     assert printed > 0.1
 
@@ -142,19 +143,20 @@ def test_the_true_cost_of_the_printed_noise() -> None:
     """T = 20 and epsilon = 1: 80.5 under replace-one instead of 1."""
     budget = step_budget(terms(steps=20, published=True), epsilon=1.0, delta=0)
     ledger = Ledger(None, delta=1e-300, relation="replace_one")
-    for event, note in budget.events:
-        ledger.charge(event, 20, note=note)
-    assert sum(20 * event.epsilon for event, _ in budget.events) == pytest.approx(80.5)
+    ledger.declare(budget.planned(20))
+    assert sum(20 * line.event.epsilon for line in budget.planned(20)) == pytest.approx(80.5)
     assert 60 < ledger.epsilon() <= 80.5 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("published", [False, True])
 def test_audit_rejects_the_printed_noise_only(published: bool) -> None:
     """Both cells of one interval, asked in each of T = 4 steps, on two data sets that differ by a replaced record."""
-    budget, source = step_budget(terms(published=published), epsilon=1.0, delta=0), SecureSource()
+    budget = step_budget(terms(published=published), epsilon=1.0, delta=0)
+    curator = Curator(Ledger(None, delta=1e-6, relation="replace_one"))
 
     def statistic(counts: list[int]) -> torch.Tensor:
-        asked = np.array([[budget.answer(counts, source) for _ in range(4)] for _ in range(300)])
+        values = np.repeat([0, 1], counts)
+        asked = np.array([[budget.answer(values, [1, 2], curator) for _ in range(4)] for _ in range(300)])
         # the log-likelihood ratio of one more record on the left, one fewer inside
         return torch.from_numpy(np.clip(asked - [10, 10], -0.5, 0.5).sum(axis=1) @ [1.0, -1.0])
 

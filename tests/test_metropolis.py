@@ -9,7 +9,7 @@ import pytest
 import torch
 from enumeration import adversarial, fractions, is_private
 from test_rejection import law
-from test_sir import Scripted, ledger
+from test_sir import Scripted, curator
 from torch import Tensor
 
 from dpgen.privacy.noise import SecureSource
@@ -175,7 +175,7 @@ def test_walk_follows_the_kernel() -> None:
         length=4,
         step=lambda: 2 * torch.randint(2, (n, 1), generator=generator) - 1,
         weights=lambda s: words[s % M],
-        source=SecureSource(),
+        secrets=SecureSource(),
     )
     drawn = torch.bincount(states[:, 0] % M, minlength=M) / n
     law_after = torch.tensor([float(p) for p in after(EVEN, ring_kernel(words.tolist()), 4)])
@@ -184,17 +184,17 @@ def test_walk_follows_the_kernel() -> None:
 
 def test_states_lie_on_a_public_lattice_inside_the_support() -> None:
     """Low digits of a float would count the accepted steps."""
-    drawn = MetropolisSampler(law(), ledger=ledger(), length=20).sample(50) * 2**20
+    drawn = MetropolisSampler(law(), curator=curator(), length=20).sample(50) * 2**20
     assert torch.equal(drawn, drawn.round())
     box = UniformReference(torch.tensor([[0.0, 1.0], [-2.0, 2.0]]))
-    drawn = MetropolisSampler(law(reference=box), ledger=ledger(), length=20).sample(50)
+    drawn = MetropolisSampler(law(reference=box), curator=curator(), length=20).sample(50)
     assert bool(((drawn >= box.bounds[:, 0]) & (drawn <= box.bounds[:, 1])).all())
 
 
 def test_draws_come_near_the_target() -> None:
     """f = +-B on the sides of 0 under a Gaussian: P(x > 0) is e^B / (e^B + e^-B)."""
     side = law(lambda x: 9 * x[:, 0].sign(), reference=GaussianReference.standard(1))
-    drawn = MetropolisSampler(side, ledger=ledger(), length=100, step_size=1.5).sample(4000)
+    drawn = MetropolisSampler(side, curator=curator(), length=100, step_size=1.5).sample(4000)
     share = float((drawn > 0).double().mean())
     assert abs(share - 1 / (1 + math.exp(-1))) < 0.05
 
@@ -207,7 +207,7 @@ def test_work_does_not_depend_on_the_data() -> None:
             seen.append(len(x))
             return scale * x[:, 0]
 
-        MetropolisSampler(law(watched), ledger=ledger(), length=7).sample(10)
+        MetropolisSampler(law(watched), curator=curator(), length=7).sample(10)
         return sum(seen)
 
     assert calls(0.0) == calls(100.0) == calls(math.nan) == 80
@@ -216,7 +216,7 @@ def test_work_does_not_depend_on_the_data() -> None:
 def test_a_reference_without_density_is_refused() -> None:
     samples = ModelReference(lambda n, g: torch.randn(n, 2, generator=g))
     with pytest.raises(ValueError, match="needs one with a density"):
-        MetropolisSampler(law(reference=samples), ledger=ledger())
+        MetropolisSampler(law(reference=samples), curator=curator())
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,4 @@ def test_a_reference_without_density_is_refused() -> None:
 )
 def test_bad_options(options: dict[str, int], match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        MetropolisSampler(law(), ledger=ledger(), **options)
-
-
-def test_source_is_secure() -> None:
-    assert isinstance(MetropolisSampler(law(), ledger=ledger())._source, SecureSource)
+        MetropolisSampler(law(), curator=curator(), **options)

@@ -82,6 +82,37 @@ def test_directions_and_limits(rate, sigma):
     assert subsampled_gaussian_alpha(2.0, 0.0, sigma) == 0
 
 
+def reference_replaced(order, rate, sigma):
+    """log E P (P / Q)^order of (1-q) N(0) + q N(+-1), by the trapezoid rule in 50 digits."""
+    step, low, high = min(sigma / 6, sigma**2 / 4), -16 * sigma, 2 * order + 1 + 16 * sigma
+    with mpmath.workdps(50):
+        q, s, a, h = (mpmath.mpf(x) for x in (rate, sigma, order, step))
+        total = mpmath.mpf(0)
+        for i in range(math.ceil((high - low) / step) + 1):
+            z = mpmath.mpf(low) + i * h
+            up, down = (1 - q + q * mpmath.exp((sign * 2 * z - 1) / (2 * s * s)) for sign in (1, -1))
+            total += mpmath.exp(-z * z / (2 * s * s)) * up * (up / down) ** a
+        return mpmath.log(total * h / (s * mpmath.sqrt(2 * mpmath.pi)))
+
+
+@pytest.mark.parametrize(
+    ("order", "rate", "sigma"),
+    [
+        (1.0, 0.9, 1.0), (0.001, 0.5, 2.0), (20.0, 1e-6, 0.5), (5.0, 0.1, 0.3), (3.0, 1 - 1e-9, 0.5), (20.0, 1 - 1e-9, 1.0),
+        (200.0, 1 - 1e-9, 3.0), (100.0, 1 - 1e-12, 5.0), (2000.0, 0.99, 30.0), (2000.0, 1 - 1e-9, 30.0),
+    ],
+)  # fmt: skip
+def test_replaced_alpha_against_50_digits(order, rate, sigma):
+    """At rates near 1 and high orders, which tiny deltas ask for, the tilted mass sits at 2 order + 1."""
+    assert abs(replaced_alpha(order, rate, sigma) / reference_replaced(order, rate, sigma) - 1) < 3e-14
+
+
+def test_replaced_rates_near_1_tend_to_the_plain_gaussian_at_tiny_deltas():
+    near = epsilon(subsampled_gaussian_event(1 - 1e-12, 3.0), 1e-300, relation="replace_one", accountant="rdp")
+    plain = epsilon(subsampled_gaussian_event(1.0, 3.0), 1e-300, relation="replace_one", accountant="rdp")
+    assert near == pytest.approx(plain, rel=1e-7)
+
+
 def test_replaced_alpha_by_plain_quadrature():
     rate, sigma, order = 0.2, 1.3, 3.0
     z = np.linspace(-40, 40, 400_001)

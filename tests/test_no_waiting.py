@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from dpgen.privacy.sampling import Batch
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.sampling import Batch, PoissonMask
 from dpgen.systems.networks.dpgm import DPGM
 from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 
@@ -26,6 +28,7 @@ def built(**options: Any) -> DPGM:
     module._policy = module.config.clipping_callback(module.plan)
     module._policy.begin(K)
     module.bank.begin_step()
+    module._fit_shapes(D)  # a device is waited for when training begins
     return module
 
 
@@ -46,11 +49,16 @@ def step(module: DPGM, device: str, *, sizes: tuple[int, ...] | None) -> None:
     """Everything between the draw and the new parameters, twice: the first step may move what later ones find in place."""
     ids = torch.zeros(B, dtype=torch.int64, device=device)
     batch = Batch(torch.zeros(B, D, device=device), ids, ids, sizes=sizes)
+    curator = Curator(Ledger(None, delta=1e-5))
+    module.serve(curator)
     rows = module.configure_optimizers()
     module.optimizers = lambda *_: rows  # type: ignore[method-assign, assignment]
     for _ in range(2):
         module.bank.begin_step()
-        module._descend(module.noisy_sums(batch, out=module._sums), -1)
+        draw = curator.draw("training steps", PoissonMask(0.5), module.parts())
+        assert draw is not None
+        with draw:
+            module._descend(module.noisy_sums(batch, draw, out=module._sums), -1)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import torch
 from fixed_source import FixedKeySource
 from scipy import stats
 
+from dpgen.privacy.keystream import Keystream
 from dpgen.privacy.noise import DISCRETE_DELTA, PublicRandomness, SecureSource, grid_step, require_secure
 
 STD = 3.0
@@ -238,6 +239,16 @@ def test_uniform() -> None:
     assert 0 < values.min() < values.max() < 1
     assert stats.kstest(values.numpy(), "uniform").pvalue > 1e-6
     assert stats.kstest(values.numpy() ** 1.05, "uniform").pvalue < 1e-6
+
+
+def test_uniforms_are_strictly_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SecureSource()
+    for byte, end in ((0, 0.0), (255, 1.0)):
+        words = np.full(3, byte, np.uint8).repeat(8).view(np.uint64)
+        monkeypatch.setattr(Keystream, "words", lambda self, count, dtype, words=words: words[:count])
+        assert float(source.uniform(3).min()) > 0
+        assert float(source.uniform(3).max()) < 1
+        assert float(source.uniform(3)[0]) == pytest.approx(end, abs=1e-15)
 
 
 def test_discrete_delta() -> None:

@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step
 from dpgen.privacy.noise_ahead import NoiseAhead
 from dpgen.privacy.noise_shares import release_sum_
 from dpgen.privacy.ranks import Ranks
@@ -27,6 +27,11 @@ def test_draws_are_normal_and_never_the_same(ahead: NoiseAhead) -> None:
     assert float(correlation.fill_diagonal_(0).abs().max()) < 6 / math.sqrt(N)
     halves = draws[:, : N // 2] * draws[:, N // 2 : 2 * (N // 2)] / 9.0
     assert float(halves.mean(1).abs().max()) < 6 / math.sqrt(N // 2), "the threads' parts differ"
+
+
+def test_draws_are_not_rounded_to_the_grid_of_the_sums(ahead: NoiseAhead) -> None:
+    in_grid = ahead.draw(1000, noise_std=3.0, dtype=torch.float64) / grid_step(3.0)
+    assert float((in_grid == in_grid.round()).double().mean()) < 0.01
 
 
 def test_another_size_or_std_is_not_mixed_up(ahead: NoiseAhead) -> None:

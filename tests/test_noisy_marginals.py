@@ -1,20 +1,22 @@
 """Noisy marginals: one record moves them by the sensitivity at most, and much data shows the truth."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
+from fixed_source import FixedKeySource
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.mechanisms import GaussianMechanism
-from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
 from dpgen.systems.marginals.noisy_marginals import (
+    Layout,
     MarginalsConfig,
     MarginalsPlan,
     fit,
-    noisy_marginals,
     truncated,
 )
 from dpgen.systems.registry import load_model
@@ -22,48 +24,57 @@ from dpgen.systems.registry import load_model
 D = 4
 
 
-class Seen(Exception):
-    """Carries what was about to be noised."""
-
-
-@pytest.fixture
-def values(monkeypatch: pytest.MonkeyPatch):
-    """Function from records and rows to the exact values of the release and its sensitivity."""
-
-    def look(mechanism, exact, source):
-        raise Seen(exact, mechanism.sensitivity)
-
-    monkeypatch.setattr(GaussianMechanism, "release", look)
-
-    def release(x, row, max_items):
-        ledger = Ledger(None, delta=1e-5)
-        with pytest.raises(Seen, match="tensor") as seen:
-            noisy_marginals(x, row, 2, ledger=ledger, noise_multiplier=1.0, source=SecureSource(), max_items=max_items)
-        return seen.value.args
-
-    return release
-
-
-def worst_move(values, max_items, records):
-    """Largest L2 change when one record of `records` joins, over the sensitivity that is claimed."""
+def moved(layout, relation, records, k):
+    """Largest L2 change of the sums when one of `records` joins or takes the place of another."""
     base = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.uint8)
-    before, claimed = values(base, torch.tensor([0, 1]), max_items)
-    moves = []
-    for record in records:
+
+    def values(record, row):
         x = torch.cat([base, torch.tensor([record], dtype=torch.uint8)])
-        after, _ = values(x, torch.tensor([0, 1, 1]), max_items)
-        moves.append(float((after - before).double().norm()))
-    return max(moves) / claimed
+        return layout.sums(x, torch.tensor([0, k - 1, row])).values
+
+    everything = [values(record, row) for record in records for row in range(k)]
+    others = everything if relation == "replace_one" else [layout.sums(base, torch.tensor([0, k - 1])).values]
+    return max(float((one - other).double().norm()) for one in everything for other in others)
 
 
-def test_no_record_moves_the_sums_by_more_than_the_sensitivity(values):
-    everything = list(product((0, 1), repeat=D))
-    assert worst_move(values, None, everything) == pytest.approx(1.0)
-    assert worst_move(values, 1, [r for r in everything if sum(r) <= 1]) == pytest.approx(1.0)
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("max_items", [None, 1, 2, 3])
+def test_the_sensitivity_is_the_largest_change_under_both_relations(max_items, k, relation):
+    everything = [r for r in product((0, 1), repeat=D) if sum(r) <= (max_items or D)]
+    layout = Layout(D, k, max_items)
+    stated = layout.sums(torch.zeros(1, D), torch.zeros(1, dtype=torch.int64)).under(relation)
+    assert moved(layout, relation, everything, k) == pytest.approx(stated, rel=1e-12)
 
 
-def test_a_twin_that_does_not_truncate_is_rejected(values):
-    assert worst_move(values, 1, list(product((0, 1), repeat=D))) > 1.4
+def test_a_twin_that_does_not_truncate_is_rejected():
+    assert moved(Layout(D, 2, 1), "add_remove", list(product((0, 1), repeat=D)), 2) / Layout(D, 2, 1).sensitivity > 1.4
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_fit_charges_what_its_noise_pays_for(relation):
+    """std of the noise = calibrated multiplier x sensitivity; under replace-one over half of what a replacement moves."""
+
+    class Spy(FixedKeySource):
+        def rounded_normal(self, *shape, noise_std):
+            stds.append(noise_std)
+            return super().rounded_normal(*shape, noise_std=noise_std)
+
+    stds, data, plan = [], tiny.records(), MarginalsPlan(relation=relation)
+    curator = Curator(plan.open_ledger(), source=Spy())
+    fit(data, plan=plan, config=MarginalsConfig(), curator=curator, runtime=Runtime(progress_bar=False))
+    [entry] = curator.ledger.entries()
+    layout = Layout(data.x.shape[1], data.n_classes)
+    moves = layout.sensitivity if relation == "add_remove" else layout.replaced / 2
+    assert stds == [pytest.approx(entry.event.noise_multiplier * moves)]
+    assert 0.99 < curator.ledger.epsilon() <= 1.0
+
+
+def test_no_records_are_no_reason_to_refuse():
+    plan, none = MarginalsPlan(), SimpleNamespace(x=torch.zeros(0, 3), labels=None, n_classes=0, columns=None)
+    curator = Curator(plan.open_ledger())
+    model = fit(none, plan=plan, config=MarginalsConfig(), curator=curator, runtime=Runtime(progress_bar=False))
+    assert model.sample(4, seed=0).x.shape == (4, 3)
 
 
 def test_truncation_keeps_a_subset_of_each_record_alone():
@@ -81,7 +92,9 @@ def test_truncation_keeps_a_subset_of_each_record_alone():
 def test_with_a_large_budget_the_marginals_are_the_records(tmp_path):
     records = tiny.records()
     plan = MarginalsPlan(epsilon=1e4)
-    model = fit(records, plan=plan, config=MarginalsConfig(), ledger=plan.open_ledger(), runtime=Runtime(progress_bar=False))
+    model = fit(
+        records, plan=plan, config=MarginalsConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime(progress_bar=False)
+    )
     for c in range(records.n_classes):
         truth = records.x[records.labels == c].double().mean(0)
         torch.testing.assert_close(model.probabilities[c], truth, atol=0.02, rtol=0)
@@ -95,7 +108,9 @@ def test_with_a_large_budget_the_marginals_are_the_records(tmp_path):
 def test_under_a_small_budget_there_is_noise():
     """Too good means that noise is missing."""
     records, plan = tiny.records(labelled=False), MarginalsPlan(epsilon=0.1)
-    model = fit(records, plan=plan, config=MarginalsConfig(), ledger=plan.open_ledger(), runtime=Runtime(progress_bar=False))
+    model = fit(
+        records, plan=plan, config=MarginalsConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime(progress_bar=False)
+    )
     assert float((model.probabilities[0] - records.x.double().mean(0)).abs().mean()) > 0.02
 
 
@@ -117,6 +132,14 @@ def test_replace_one_asks_for_twice_the_noise():
     records = tiny.records(labelled=False)
     for ledger in (add, swap):
         plan = MarginalsPlan(relation=ledger.relation)
-        fit(records, plan=plan, config=MarginalsConfig(), ledger=ledger, runtime=Runtime(progress_bar=False))
+        fit(records, plan=plan, config=MarginalsConfig(), curator=Curator(ledger), runtime=Runtime(progress_bar=False))
     noise = [ledger.entries()[0].event.noise_multiplier for ledger in (add, swap)]
     assert noise[1] == pytest.approx(2 * noise[0], rel=1e-3)
+
+
+def test_a_fit_counts_no_more_ones_than_it_says():
+    ones = SimpleNamespace(x=torch.ones(50, D, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
+    plan, config = MarginalsPlan(epsilon=500.0), MarginalsConfig(max_items=1)
+    curator = Curator(plan.open_ledger())
+    model = fit(ones, plan=plan, config=config, curator=curator, runtime=Runtime(accelerator="cpu", progress_bar=False))
+    assert float(model.sample(2000, seed=0).x.double().sum(1).mean()) < 1.3

@@ -10,6 +10,7 @@ from dpgen.cli import parse_job
 from dpgen.data.columns import Columns
 from dpgen.data.ordered_mixtures import load_mixture
 from dpgen.discretized import DiscretizedColumn
+from dpgen.privacy.curator import Curator
 from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.ordered.distribution import OrderedDistribution
@@ -27,7 +28,7 @@ def columns(clamped: dict[str, int] | None = None) -> Columns:
 
 
 def release(plan: OrderedPlan, config: OrderedConfig, data: Columns | None = None) -> OrderedDistribution:
-    return fit(data or columns(), plan=plan, config=config, ledger=plan.open_ledger(), runtime=QUIET)
+    return fit(data or columns(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=QUIET)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -88,7 +89,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_charged(plan: dict, c
     for data in (columns(), columns({"a": 1, "b": 2})):
         ledger = some.open_ledger()
         with pytest.raises(ValueError, match=said):
-            fit(data, plan=some, config=public, ledger=ledger, runtime=QUIET)
+            fit(data, plan=some, config=public, curator=Curator(ledger), runtime=QUIET)
         assert ledger.entries() == []
 
 
@@ -99,7 +100,7 @@ def test_a_domain_too_large_for_a_histogram_is_refused_before_anything_is_charge
             load_mixture(n_records=100),
             plan=OrderedPlan(),
             config=OrderedConfig(method="laplace"),
-            ledger=ledger,
+            curator=Curator(ledger),
             runtime=QUIET,
         )
     assert ledger.entries() == []

@@ -1,13 +1,17 @@
 """Partitions: sizes are charged and noisy, assignment is a function of one record and released values."""
 
+from typing import Any
+
 import pytest
 import torch
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from fixed_source import FixedKeySource
 from torch import Tensor
 
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems import DPKMeans
 from dpgen.systems.clusters.kmeans import KMeansPlan
 from dpgen.systems.clusters.partition import KMeansPartition, LabelPartition, Partition
@@ -37,7 +41,7 @@ def ledger() -> Ledger:
 def test_the_contract(make: type[LabelPartition] | type[KMeansPartition]) -> None:
     partition: Partition = make()  # type: ignore[call-arg]
     book = ledger()
-    partition.fit(x(), LABELS, ledger=book, source=SecureSource())
+    partition.fit(x(), LABELS, curator=Curator(book))
     assert book.epsilon() > 0
     cluster = partition.assign(x(), LABELS)
     assert cluster.shape == (N,)
@@ -53,12 +57,31 @@ def test_the_contract(make: type[LabelPartition] | type[KMeansPartition]) -> Non
     assert torch.equal(restored.assign(x(), LABELS), cluster)
 
 
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("make", [label_partition, kmeans_partition])
+def test_what_is_planned_is_what_is_charged(make: Any, relation: Any) -> None:
+    """Under both relations: a declared plan is the guarantee, and the fit takes nothing beyond it."""
+    partition: Partition = make()
+    book = Ledger(None, delta=1e-5, relation=relation)
+    curator = Curator(book)
+    curator.declare(*partition.planned(relation))
+    declared = book.epsilon()
+    assert declared == pytest.approx(epsilon(partition_event(partition, relation), 1e-5, relation=relation), rel=1e-3)
+    partition.fit(x(), LABELS, curator=curator)
+    assert book.epsilon() == declared
+    assert book.spent() == pytest.approx(declared, rel=1e-3)
+
+
+def partition_event(partition: Partition, relation: Any) -> Any:
+    return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in partition.planned(relation)])
+
+
 @pytest.mark.parametrize("make", [label_partition, kmeans_partition])
 def test_nothing_is_released_without_budget(make: type[LabelPartition] | type[KMeansPartition]) -> None:
     partition: Partition = make()  # type: ignore[call-arg]
     book = Ledger(Budget(0.01, 1e-5))
     with pytest.raises(BudgetExceeded, match="would bring it to"):
-        partition.fit(x(), LABELS, ledger=book, source=SecureSource())
+        partition.fit(x(), LABELS, curator=Curator(book))
     assert book.entries() == []
     assert bool((partition.counts == 0).all())
 
@@ -68,7 +91,7 @@ def spread(noise: float) -> tuple[float, float]:
     source, errors = FixedKeySource(0), []
     for _ in range(400):
         partition = label_partition(noise)
-        partition.fit(x(), LABELS, ledger=ledger(), source=source)
+        partition.fit(x(), LABELS, curator=Curator(ledger(), source=source))
         errors.append(partition.counts - torch.tensor([N / 2, N / 2, 0]))
     values = torch.stack(errors).double()
     return float(values.mean()), float(values.std())
@@ -83,7 +106,7 @@ def test_sizes_have_the_noise_that_is_charged() -> None:
 
 def test_label_sizes_are_one_integer_release() -> None:
     partition, book = label_partition(), ledger()
-    partition.fit(x(), LABELS, ledger=book, source=SecureSource())
+    partition.fit(x(), LABELS, curator=Curator(book))
     assert torch.equal(partition.counts, partition.counts.round())
     [entry] = book.entries()
     assert (entry.note, entry.count, entry.event) == ("cluster sizes", 1, gaussian_event(5.0))

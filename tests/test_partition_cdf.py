@@ -6,12 +6,13 @@ from dp_accounting import GaussianDpEvent
 
 from dpgen.data.ordered_mixtures import REFERENCE_MIXTURES, reference_mixture
 from dpgen.evaluation.evaluate_columns import empirical_error, kolmogorov_error
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
+from dpgen.privacy.prefix_sums import prefix_sensitivity
 from dpgen.systems.ordered.distribution import PiecewiseCDF
 from dpgen.systems.ordered.partition_cdf import PartitionCDF
-from dpgen.systems.ordered.prefix_sums import prefix_sensitivity
 
 N = 10**18
 
@@ -24,7 +25,7 @@ def test_the_error_is_that_of_the_empirical_cdf(name: str) -> None:
     for _ in range(5):
         x = np.sort(mixture.draw(30_000, N, rng))
         counts = PartitionCDF(epsilon=1.0, delta=1e-5).fit_counts(
-            x, N=N, ledger=Ledger(None, delta=1e-5, relation="replace_one"), source=SecureSource()
+            x, N=N, curator=Curator(Ledger(None, delta=1e-5, relation="replace_one"))
         )
         ours.append(kolmogorov_error(PiecewiseCDF.from_counts(counts), x, mixture))
         plain.append(empirical_error(x, mixture, N))
@@ -42,7 +43,7 @@ def test_the_error_is_that_of_the_empirical_cdf(name: str) -> None:
 )
 def test_what_is_charged_fills_the_budget(relation: Relation, size: int | None, notes: list[str]) -> None:
     ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
-    PartitionCDF(epsilon=1.0, delta=1e-6, size=size).fit(np.arange(4000), N=4096, ledger=ledger, source=SecureSource())
+    PartitionCDF(epsilon=1.0, delta=1e-6, size=size).fit(np.arange(4000), N=4096, curator=Curator(ledger))
     assert [entry.note for entry in ledger.entries()] == notes
     assert 0.995 < ledger.epsilon() <= 1.0
 
@@ -50,12 +51,14 @@ def test_what_is_charged_fills_the_budget(relation: Relation, size: int | None, 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_the_noise_that_is_drawn_is_the_noise_that_is_charged(relation: Relation, monkeypatch: pytest.MonkeyPatch) -> None:
     stds, source = [], SecureSource()
-    add = source.add_normal_
+    add = source.unrounded_normal
     monkeypatch.setattr(
-        source, "add_normal_", lambda v, *, noise_std: (stds.append((len(v), noise_std)), add(v, noise_std=noise_std))[1]
+        source,
+        "unrounded_normal",
+        lambda m, *, noise_std, dtype: (stds.append((m, noise_std)), add(m, noise_std=noise_std, dtype=dtype))[1],
     )
     ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
-    PartitionCDF(epsilon=1.0, delta=1e-6, size=4000).fit(np.arange(4000), N=4096, ledger=ledger, source=source)
+    PartitionCDF(epsilon=1.0, delta=1e-6, size=4000).fit(np.arange(4000), N=4096, curator=Curator(ledger, source=source))
     [(m, std)] = stds
     event = next(e.event for e in ledger.entries() if "prefix" in e.note)
     assert isinstance(event, GaussianDpEvent)
@@ -66,11 +69,11 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_charged(relation: Relation
 
 def test_one_leaf_and_ties_are_fine() -> None:
     flat = PartitionCDF(epsilon=0.01, delta=1e-6).fit(
-        np.array([3, 4]), N=8, ledger=Ledger(None, delta=1e-6, relation="replace_one"), source=SecureSource()
+        np.array([3, 4]), N=8, curator=Curator(Ledger(None, delta=1e-6, relation="replace_one"))
     )
     assert flat.cdfs["x"].values[-1] == 1
     ties = PartitionCDF(epsilon=2.0, delta=1e-6).fit(
-        np.full(5000, 77), N=10**15, ledger=Ledger(None, delta=1e-6, relation="replace_one"), source=SecureSource()
+        np.full(5000, 77), N=10**15, curator=Curator(Ledger(None, delta=1e-6, relation="replace_one"))
     )
     assert ties.histogram([77, 78])[0] > 0.9
 
@@ -78,7 +81,7 @@ def test_one_leaf_and_ties_are_fine() -> None:
 def test_a_wrong_public_size_and_bad_shares_are_refused() -> None:
     with pytest.raises(ValueError, match="number of records is public and is 2"):
         PartitionCDF(epsilon=1.0, delta=1e-6, size=3).fit(
-            np.array([3, 4]), N=8, ledger=Ledger(None, delta=1e-6, relation="replace_one"), source=SecureSource()
+            np.array([3, 4]), N=8, curator=Curator(Ledger(None, delta=1e-6, relation="replace_one"))
         )
     with pytest.raises(ValueError, match="needs delta in"):
         PartitionCDF(epsilon=1.0)
@@ -91,5 +94,5 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_first_charge(relation:
     ledger = Ledger(None, delta=1e-6, relation=relation)
     rule = PartitionCDF(epsilon=900.0, delta=1e-6, tree_share=0.9)
     with pytest.raises(ValueError, match=r"epsilon is 810\.0; that of a tree must be in"):
-        rule.fit_counts(np.arange(10), N=16, ledger=ledger, source=SecureSource())
+        rule.fit_counts(np.arange(10), N=16, curator=Curator(ledger))
     assert ledger.entries() == []

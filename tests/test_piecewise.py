@@ -5,8 +5,8 @@ import pytest
 
 from dpgen.data.ordered_mixtures import reference_mixture
 from dpgen.evaluation.evaluate_columns import total_variation
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.distribution import PiecewiseCDF
 from dpgen.systems.ordered.knots import MonotoneCounts
 from dpgen.systems.ordered.partition_cdf import PartitionCDF
@@ -52,7 +52,7 @@ def test_degree_2_is_close_to_smooth_targets(n: int, most: float) -> None:
     mixture = reference_mixture("betas")
     x = np.sort(mixture.draw(n, 10**18, np.random.default_rng(0)))
     ledger = Ledger(None, delta=1 / n, relation="replace_one")
-    counts = PartitionCDF(epsilon=1.0, delta=1 / n).fit_counts(x, N=10**18, ledger=ledger, source=SecureSource())
+    counts = PartitionCDF(epsilon=1.0, delta=1 / n).fit_counts(x, N=10**18, curator=Curator(ledger))
     smooth = total_variation(piecewise_polynomial(counts, degree=2), mixture)
     assert smooth < most
     assert smooth < 0.5 * total_variation(PiecewiseCDF.from_counts(counts), mixture)

@@ -7,6 +7,7 @@ from lower_bound import lower_epsilon
 from scipy.stats import norm
 
 from dpgen.privacy import pld
+from dpgen.privacy.loss_grid import discretise
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 7.0, 50.0])
@@ -101,3 +102,17 @@ def test_huge_and_tiny():
 def test_fold_wraps_around():
     folded = pld._fold(np.arange(1.0, 8.0), 2, 4)
     assert folded.tolist() == [3 + 7, 4, 1 + 5, 2 + 6]
+
+
+def test_what_is_cut_off_counts_as_infinite():
+    grid = discretise(0.3, 1.0, "remove", step=0.02, tail=1e-4)
+    composed = pld.Composition([grid], [10])
+    assert composed.infinite == pytest.approx(10 * grid.infinite)
+    tail = composed.tail(0.0, -3.0, 20.0, math.log(1e-3))
+    assert tail.infinite == pytest.approx(10 * grid.infinite + 1e-3)
+
+
+def test_rounding_errors_of_the_transform_have_an_allowance():
+    grid = discretise(1.0, 5.0, "remove", step=0.01, tail=1e-12)
+    tail = pld.Composition([grid], [2]).tail(0.0, -4.0, 8.0, -100.0)
+    assert (np.diff(tail.above) < 0).all(), "no cell is empty, those beyond all losses neither"

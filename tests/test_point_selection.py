@@ -19,7 +19,7 @@ def test_draws_agree_with_enumeration(N: int, n: int, rate: float) -> None:
     values = np.sort(rng.choice(N, n, p=rng.dirichlet(np.full(N, 0.3))))
     for model in models(N, 1.1 * n):
         selection, source = PointSelection(values, N=N, rate=rate), FixedKeySource(n)
-        draws = [selection.draw(source, model) for _ in range(600)]
+        draws = selection.given(model).draw(source, 600)
         counts, public = point_cells(np.bincount(values, minlength=N)[None], model)
         chances = exponential(np.abs(counts - public), rate)[0]
         assert min(draws) >= 1

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from fixed_source import FixedKeySource
 
-from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.ordered.prefix_sums import noisy_prefix_sums, prefix_sensitivity, square_root_factor, toeplitz_product
+from dpgen.privacy.prefix_sums import noisy_prefix_sums, prefix_sensitivity, square_root_factor, toeplitz_product
 
 
 def matrix(m: int) -> np.ndarray:
@@ -59,8 +60,43 @@ def test_noise_has_the_stated_variance_and_not_less() -> None:
     assert ratio.max() < 1.65
 
 
+def fast_product(cells: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """The broken twin: counts and noise through the same fast Fourier transform."""
+    factor = square_root_factor(len(cells))
+    return toeplitz_product(factor, toeplitz_product(factor, cells.astype(float)) + noise)
+
+
+@pytest.mark.parametrize("multiplier", [1e-3, 0.3, 40.0, 1e7])
+def test_a_record_moves_what_is_released_by_whole_numbers_below_it_alone(multiplier: float) -> None:
+    """Same noise, one record more in cell 500 of 1000: sums before it keep every bit, those after it grow by exactly 1."""
+    rng = np.random.default_rng(0)
+    cells = rng.integers(0, 10**6, 1000)
+    more = cells.copy()
+    more[500] += 1
+    first, second = (
+        noisy_prefix_sums(x, noise_multiplier=multiplier, relation="add_remove", source=FixedKeySource(1))[0]
+        for x in (cells, more)
+    )
+    assert (second - first).tolist() == [0.0] * 500 + [1.0] * 500
+    assert (first != np.cumsum(cells)).any()
+    twin = fast_product(more, np.zeros(1000)) - fast_product(cells, np.zeros(1000))
+    assert (twin[:500] != 0).any(), "in floating point every sum moves"
+
+
+def test_what_is_released_are_multiples_of_the_grid() -> None:
+    for multiplier in (0.1, 3.0, 1e5):
+        std = multiplier * prefix_sensitivity(30, "add_remove")
+        sums, _ = noisy_prefix_sums(np.arange(30), noise_multiplier=multiplier, relation="add_remove", source=SecureSource())
+        grid = min(1.0, grid_step(std))
+        assert (sums / grid == np.rint(sums / grid)).all()
+
+
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="m is 0"):
         square_root_factor(0)
+    with pytest.raises(ValueError, match="relation is 'both'"):
+        prefix_sensitivity(3, "both")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="cells are float64"):
+        noisy_prefix_sums(np.ones(3), noise_multiplier=1.0, relation="replace_one", source=SecureSource())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="SecureSource"):
-        noisy_prefix_sums([1], noise_multiplier=1.0, relation="replace_one", source=PublicRandomness(0))  # type: ignore[arg-type]
+        noisy_prefix_sums(np.array([1]), noise_multiplier=1.0, relation="replace_one", source=PublicRandomness(0))  # type: ignore[arg-type]

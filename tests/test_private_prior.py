@@ -2,16 +2,18 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from dpgen.data.users import PRIVATE
 from dpgen.metrics.audit import delta_lower_bound
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.finite import private_prior as module
-from dpgen.systems.finite.private_prior import PRIVATE_ORIGIN, UNIT, noise_scale, noisy_histogram, private_prior
+from dpgen.systems.finite.private_prior import PRIVATE_ORIGIN, UNIT, histogram, noise_scale, private_prior
 
 
 def ledger(epsilon: float, relation: str = "replace_one") -> Ledger:
@@ -28,10 +30,10 @@ def test_loader_and_system_mean_the_same_origin() -> None:
 
 def test_the_ledger_is_asked_before_anything_is_measured() -> None:
     spent = ledger(1.0)
-    private_prior(uniform(3, 2), epsilon=0.75, ledger=spent)
+    private_prior(uniform(3, 2), epsilon=0.75, curator=Curator(spent))
     assert spent.epsilon() == pytest.approx(0.75)
     with pytest.raises(BudgetExceeded, match="epsilon 1"):
-        private_prior(uniform(3, 2), epsilon=0.5, ledger=spent)
+        private_prior(uniform(3, 2), epsilon=0.5, curator=Curator(spent))
     assert spent.epsilon() == pytest.approx(0.75)
 
 
@@ -56,20 +58,20 @@ def test_a_user_adds_at_most_one_unit_exactly(total: float, n: int) -> None:
         ([[0.5, 0.5], [1.5, -0.5]], r"row \(2\)"),
         ([[0.5, float("nan")]], r"row \(1\)"),
         ([0.5, 0.5], r"shape \(2,\): it must be \(users, categories\)"),
-        ([[]], "both at least 1"),
+        ([[]], r"shape \(1, 0\): it must be"),
     ],
 )
 def test_what_is_no_distribution_is_refused(rows: list[object], said: str) -> None:
     spent = ledger(1.0)
     with pytest.raises(ValueError, match=said):
-        private_prior(torch.tensor(rows, dtype=torch.float64), epsilon=0.5, ledger=spent)
+        private_prior(torch.tensor(rows, dtype=torch.float64), epsilon=0.5, curator=Curator(spent))
     assert spent.epsilon() == 0
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-6])
 def test_epsilon_out_of_range_is_refused(epsilon: float) -> None:
     with pytest.raises(ValueError, match=r"prior_epsilon is .*: it must be a finite number >="):
-        private_prior(uniform(2, 2), epsilon=epsilon, ledger=ledger(1.0))
+        private_prior(uniform(2, 2), epsilon=epsilon, curator=Curator(ledger(1.0)))
 
 
 # -- the guarantee, by enumeration -----------------------------------------------------------------------------------
@@ -104,26 +106,41 @@ def test_the_sensitivity_of_the_other_relation_is_rejected(monkeypatch: pytest.M
 # -- the guarantee, by sampling --------------------------------------------------------------------------------------
 
 
-def leak(scale: float, copies: int = 40_000) -> float:
+class HalvedNoise(SecureSource):
+    """The broken twin: half the noise that is paid for."""
+
+    def discrete_laplace(self, *shape: int, scale: float) -> torch.Tensor:
+        return super().discrete_laplace(*shape, scale=scale / 2)
+
+
+def leak(source: SecureSource, copies: int = 40_000) -> float:
     """Lower bound on delta at epsilon 1 for one user who moves from the first category to the second."""
-    first, second = torch.tensor([[UNIT, 0]]), torch.tensor([[0, UNIT]])
-    source = SecureSource()
-    gaps = [noisy_histogram(row.repeat(1, copies), scale, source).reshape(-1, 2) for row in (first, second)]
-    before, after = ((gap[:, 0] - gap[:, 1]).double() for gap in gaps)
+    curator = Curator(ledger(1e6), source=source)
+    copied = [
+        replace(sums, values=sums.values.repeat(copies))
+        for sums in (histogram(torch.tensor([row]).double()) for row in ([1.0, 0.0], [0.0, 1.0]))
+    ]
+    before, after = (
+        (gaps[:, 0] - gaps[:, 1]).double() for gaps in (curator.laplace("prior", sums, 1.0).reshape(-1, 2) for sums in copied)
+    )
     return delta_lower_bound(before, after, 1.0, confidence=1 - 1e-9)
 
 
 def test_an_audit_finds_nothing_and_finds_a_missing_factor_of_two() -> None:
-    scale = noise_scale(1.0, relation="replace_one")
-    assert leak(scale) == 0.0
-    assert leak(scale / 2) > 0.05
+    assert leak(SecureSource()) == 0.0
+    assert leak(HalvedNoise()) > 0.05
+
+
+def test_who_has_nothing_to_say_adds_nothing() -> None:
+    assert histogram(torch.tensor([[0.0, 0.0], [0.5, 0.5]]).double()).values.sum() <= UNIT
+    assert histogram(torch.zeros(0, 3).double()).values.tolist() == [0, 0, 0]
 
 
 # -- use -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_prior_is_positive_and_sums_to_one_even_from_noise_alone() -> None:
-    prior = private_prior(uniform(1, 50), epsilon=0.01, ledger=ledger(0.01))
+    prior = private_prior(uniform(1, 50), epsilon=0.01, curator=Curator(ledger(0.01)))
     assert prior.shape == (50,)
     assert float(prior.min()) > 0
     assert float(prior.sum()) == pytest.approx(1)
@@ -131,5 +148,10 @@ def test_the_prior_is_positive_and_sums_to_one_even_from_noise_alone() -> None:
 
 def test_many_users_give_a_good_prior_but_never_the_exact_one() -> None:
     truth = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
-    error = (private_prior(truth.repeat(5000, 1), epsilon=1.0, ledger=ledger(1.0)) - truth).abs().max()
+    error = (private_prior(truth.repeat(5000, 1), epsilon=1.0, curator=Curator(ledger(1.0))) - truth).abs().max()
     assert 1e-9 < float(error) < 0.05, "Laplace noise of 2 users: beyond 100 of them with probability e^-50"
+
+
+def test_the_prior_is_that_of_the_noisy_counts() -> None:
+    drawn = [private_prior(uniform(5, 4), epsilon=0.5, curator=Curator(ledger(0.5))) for _ in range(2)]
+    assert not torch.equal(*drawn)

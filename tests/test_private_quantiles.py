@@ -7,6 +7,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.private_quantiles import PrivateQuantiles, _median
@@ -61,7 +62,7 @@ def test_no_neighbours_lose_more_than_epsilon_and_a_twin_does() -> None:
 def test_quantiles_are_near_their_ranks() -> None:
     values = np.sort(np.random.default_rng(0).integers(0, 10**18, 20_000))
     counts = PrivateQuantiles(epsilon=1.0, levels=4).fit_counts(
-        values, N=10**18, ledger=Ledger(None, delta=1e-9, relation="replace_one"), source=SecureSource()
+        values, N=10**18, curator=Curator(Ledger(None, delta=1e-9, relation="replace_one"))
     )
     assert len(counts.positions) == 17
     ranks = np.searchsorted(values, counts.positions)

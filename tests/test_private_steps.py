@@ -6,12 +6,23 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from small_domains import neighbours
+from fixed_source import FixedKeySource
+from small_domains import chi_square, neighbours
 
-from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, Planned
 from dpgen.systems.ordered.merr_budget import StepBudget, StepTerms, step_budget
-from dpgen.systems.ordered.private_steps import _steeper, choose_steps, corners, least_errors, step_cost, step_costs
+from dpgen.systems.ordered.private_steps import (
+    CHOICE_NOTE,
+    _steeper,
+    choice,
+    choose_steps,
+    corners,
+    least_errors,
+    step_cost,
+    step_costs,
+)
 
 N = 10**18
 
@@ -127,14 +138,34 @@ def test_choice_pays_and_follows_the_data() -> None:
     for name, values in (("wavy", wavy), ("flat", flat)):
         # At epsilon 100 nearly every choice is the best one; at 1 every fifth is the first.
         ledger = Ledger(Budget(100.0, 1e-6), relation="replace_one")
-        chosen[name] = choose_steps(values, budgets(0.5), N=N, size=1e5, epsilon=100.0, ledger=ledger, source=SecureSource())
+        curator = Curator(ledger)
+        curator.declare(Planned(choice([], epsilon=100.0).event, CHOICE_NOTE))
+        chosen[name] = choose_steps(values, budgets(0.5), N=N, size=1e5, epsilon=100.0, curator=curator)
         assert ledger.epsilon() == pytest.approx(100.0, rel=1e-4)
-        assert "exponential mechanism over [2, 4, 8, 16, 32]" in ledger.entries()[0].note
+        assert [(entry.event.epsilon, entry.note) for entry in ledger.entries()] == [(100.0, CHOICE_NOTE)]
     assert chosen["flat"] == 2
     assert chosen["wavy"] >= 4
 
 
+@pytest.mark.parametrize("stride", [1, 3])
+def test_the_rate_is_what_the_price_pays_for(stride: int) -> None:
+    """Costs that a record moves by the stride, in opposite directions: the log-ratio of a chance comes close to epsilon."""
+    epsilon, losses = 0.8, []
+    for costs in ([0] + [stride] * 10**5, [stride] + [0] * 10**5):
+        chosen = choice(costs, epsilon=epsilon, stride=stride)
+        assert chosen.event == pure_event(epsilon)
+        losses.append(chosen.log_probabilities())
+    assert 0.99 * epsilon < np.abs(losses[0] - losses[1]).max() <= epsilon * (1 + 1e-9)
+
+
+def test_the_choice_is_drawn_with_that_rate() -> None:
+    costs = [0, 2, 5]
+    seen = np.bincount(choice(costs, epsilon=1.0).draw(FixedKeySource(0), 3000), minlength=3)
+    chances = np.exp(-0.5 * np.array(costs))
+    assert chi_square(seen, chances / chances.sum()) > 1e-5
+
+
 def test_an_empty_purse_refuses() -> None:
-    ledger = Ledger(Budget(0.1, 1e-6), relation="replace_one")
+    curator = Curator(Ledger(Budget(0.1, 1e-6), relation="replace_one"))
     with pytest.raises(BudgetExceeded, match="number of steps"):
-        choose_steps(np.arange(9), budgets(), N=N, size=9, epsilon=1.0, ledger=ledger, source=SecureSource())
+        choose_steps(np.arange(9), budgets(), N=N, size=9, epsilon=1.0, curator=curator)

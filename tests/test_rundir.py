@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 import tiny
+import torch
 import yaml
 
 from dpgen.cli import parse_job
+from dpgen.data.split import KEY_FILE
 from dpgen.privacy.ledger import Budget, LedgerError
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.rundir import PACKAGES, open_run
@@ -14,23 +16,23 @@ from dpgen.rundir import PACKAGES, open_run
 
 def begin(directory: Path, *extra: str) -> None:
     """A run that dies after its first charge."""
-    with open_run(tiny.job(directory, *extra)) as (_, _, ledger):
-        ledger.charge(gaussian_event(20.0), note="cluster sizes")
+    with open_run(tiny.job(directory, *extra)) as (_, _, curator):
+        curator.ledger.charge(gaussian_event(20.0), note="cluster sizes")
 
 
 def test_a_new_directory_holds_settings_versions_and_a_ledger(tmp_path: Path) -> None:
     job = tiny.job(tmp_path, "--epsilon=2")
-    with open_run(job) as (directory, runtime, ledger):
+    with open_run(job) as (directory, runtime, curator):
         assert directory == runtime.directory == tmp_path / "run"
-        assert ledger.budget == Budget(2.0, 1e-5)
-        assert ledger.path == directory / "ledger.jsonl"
+        assert curator.ledger.budget == Budget(2.0, 1e-5)
+        assert curator.ledger.path == directory / "ledger.jsonl"
     assert yaml.safe_load((directory / "config.yaml").read_text()) == job.settings
     assert set(yaml.safe_load((directory / "versions.yaml").read_text())) == {"python", *PACKAGES}
 
 
 def test_given_sigmas_make_a_ledger_that_reports(tmp_path: Path) -> None:
-    with open_run(tiny.job(tmp_path, "--sigma_sgd=1.0", "--delta=1e-6", "--relation=replace_one")) as (_, _, ledger):
-        assert (ledger.budget, ledger.delta, ledger.relation) == (None, 1e-6, "replace_one")
+    with open_run(tiny.job(tmp_path, "--sigma_sgd=1.0", "--delta=1e-6", "--relation=replace_one")) as (_, _, curator):
+        assert (curator.ledger.budget, curator.ledger.delta, curator.ledger.relation) == (None, 1e-6, "replace_one")
 
 
 def test_without_run_dir_the_name_tells_model_data_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +43,8 @@ def test_without_run_dir_the_name_tells_model_data_and_time(tmp_path: Path, monk
 
 def test_an_unfinished_run_is_resumed_with_what_it_spent(tmp_path: Path) -> None:
     begin(tmp_path)
-    with open_run(tiny.job(tmp_path, "--checkpoint_every=5", "--threads=1")) as (_, _, ledger):
-        assert [(e.note, e.count) for e in ledger.entries()] == [("cluster sizes", 1)]
+    with open_run(tiny.job(tmp_path, "--checkpoint_every=5", "--threads=1")) as (_, _, curator):
+        assert [(e.note, e.count) for e in curator.ledger.entries()] == [("cluster sizes", 1)]
 
 
 @pytest.mark.parametrize(
@@ -61,16 +63,16 @@ def test_other_settings_are_refused(tmp_path: Path, change: str) -> None:
 def test_a_run_that_spent_nothing_binds_nobody(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="refused"), open_run(tiny.job(tmp_path, "--epsilon=9")):
         raise RuntimeError("refused")
-    with open_run(tiny.job(tmp_path, "--epsilon=2")) as (directory, _, ledger):
-        assert ledger.budget == Budget(2.0, 1e-5)
+    with open_run(tiny.job(tmp_path, "--epsilon=2")) as (directory, _, curator):
+        assert curator.ledger.budget == Budget(2.0, 1e-5)
     assert yaml.safe_load((directory / "config.yaml").read_text())["privacy"]["epsilon"] == 2
 
 
 def test_a_ledger_that_died_at_birth_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "ledger.jsonl").touch()
-    with open_run(tiny.job(tmp_path)) as (_, _, ledger):
-        assert ledger.entries() == []
+    with open_run(tiny.job(tmp_path)) as (_, _, curator):
+        assert curator.ledger.entries() == []
 
 
 def test_a_finished_run_is_refused(tmp_path: Path) -> None:
@@ -82,9 +84,9 @@ def test_a_finished_run_is_refused(tmp_path: Path) -> None:
 
 def test_two_runs_in_one_directory(tmp_path: Path) -> None:
     for charged in (False, True):
-        with open_run(tiny.job(tmp_path)) as (_, _, ledger):
+        with open_run(tiny.job(tmp_path)) as (_, _, curator):
             if charged:
-                ledger.charge(gaussian_event(20.0), note="cluster sizes")
+                curator.ledger.charge(gaussian_event(20.0), note="cluster sizes")
             with pytest.raises(LedgerError, match="another process is writing this ledger"), open_run(tiny.job(tmp_path)):
                 pass
     begin(tmp_path)  # the lock is gone with the run
@@ -125,6 +127,48 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_a_run_makes_the_key_of_its_split_once(tmp_path: Path) -> None:
+    path = tmp_path / "run" / KEY_FILE
+    with open_run(tiny.job(tmp_path, "--split_key=null")) as (_, _, curator):
+        key = path.read_bytes()
+        curator.ledger.charge(gaussian_event(20.0), note="cluster sizes")
+    with open_run(tiny.job(tmp_path, "--split_key=null")):
+        assert path.read_bytes() == key
+    path.unlink()
+    with (
+        pytest.raises(ValueError, match=r"split\.key is missing beside a ledger with charges"),
+        open_run(tiny.job(tmp_path, "--split_key=null")),
+    ):
+        pass
+    assert not path.exists(), "no other one takes its place"
+
+
+def test_a_key_from_elsewhere_is_missed_too(tmp_path: Path) -> None:
+    begin(tmp_path)
+    job = tiny.job(tmp_path)
+    (tmp_path / "tiny.key").unlink()
+    with pytest.raises(ValueError, match=r"tiny\.key is missing beside a ledger with charges"), open_run(job):
+        pass
+
+
+@pytest.mark.parametrize("option", ["--test_fraction=0", "--split_column=0", "--test_path=tiny.npy"])
+def test_a_run_that_draws_no_coins_has_no_key(tmp_path: Path, option: str) -> None:
+    with open_run(tiny.job(tmp_path, "--split_key=null", option)) as (directory, _, _):
+        assert not (directory / KEY_FILE).exists()
+
+
+def test_other_processes_of_a_run_read_the_key_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = tiny.job(tmp_path, "--split_key=null", "--devices=2")
+    with open_run(job) as (directory, _, _):
+        first = job.load(directory)
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        assert not job.runtime.first
+        with open_run(job) as (shared, _, _):
+            second = job.load(shared)
+    assert torch.equal(first.x, second.x)
+    assert torch.equal(first.test_x, second.test_x)
+
+
 def test_a_read_only_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(*_: object, **__: object) -> None:  # permissions do not stop the superuser, so say it for the system
         raise PermissionError(13, "Permission denied")
@@ -136,8 +180,8 @@ def test_a_read_only_directory_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("content", ["", "a: [", "privacy: 3"])
 def test_a_damaged_config_is_refused(tmp_path: Path, content: str) -> None:
-    with open_run(tiny.job(tmp_path)) as (directory, _, ledger):
-        ledger.charge(gaussian_event(30.0), note="something")
+    with open_run(tiny.job(tmp_path)) as (directory, _, curator):
+        curator.ledger.charge(gaussian_event(30.0), note="something")
     (directory / "config.yaml").write_text(content)
     with pytest.raises(ValueError, match="is damaged"), open_run(tiny.job(tmp_path)):
         pass
@@ -160,9 +204,9 @@ def test_private_logs_mark_the_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["--model=marginals", "--model=dpgm --component=gaussian"])
 def test_what_dp_sgd_did_not_train_is_not_resumed(tmp_path: Path, model: str) -> None:
     job = parse_job([*model.split(), f"--run_dir={tmp_path / 'run'}"])
-    with open_run(job) as (_, _, ledger):
-        ledger.charge(gaussian_event(20.0), note="marginals")
-    match = r"was cut off after it had spent epsilon 0\.\d+; only training by DP-SGD can be resumed"
+    with open_run(job) as (_, _, curator):
+        curator.ledger.charge(gaussian_event(20.0), note="marginals")
+    match = r"was cut off after it had spent epsilon \d\S*; only training by DP-SGD can be resumed"
     with pytest.raises(ValueError, match=match), open_run(job):
         pass
     assert (tmp_path / "run" / "ledger.jsonl").exists()

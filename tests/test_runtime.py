@@ -18,6 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
 from dpgen.callbacks.preemption import Preempted
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.runtime import RUN_DIR, Runtime
@@ -76,7 +77,7 @@ def fit(runtime: Runtime, ledger: Ledger, steps: int, *callbacks: Callback) -> L
     plan = DPGMPlan(sampling_rate=0.5, steps=steps, sigma_sgd=1.0, sigma_count=5.0)
     module = DPGM(d=tiny.D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=tiny.CLASSES)
     loader = PoissonLoader(data.x, data.labels, sampling_rate=0.5)
-    runtime.fit(module, loader, max_steps=steps, callbacks=[PrivacyAccountant(ledger), *callbacks])
+    runtime.fit(module, loader, max_steps=steps, callbacks=[PrivacyAccountant(Curator(ledger)), *callbacks])
     return module
 
 

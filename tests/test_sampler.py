@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 from finite_cases import EXCESS, dirichlet, ldp_excess, sampler, users
 from torch import Tensor
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.noise import SecureSource
 from dpgen.systems.finite.boxes import ParkSampler, RelativeMollifier
 from dpgen.systems.finite.kernels import MechanismSampler, MinimaxSampler
 from dpgen.systems.finite.local_draws import SAMPLERS
@@ -51,12 +54,12 @@ def test_contract(mechanism: FiniteSampler) -> None:
 
 def test_draws(mechanism: FiniteSampler) -> None:
     p = users(6, seed=9)
-    one, many = mechanism.sample(p[0], k=3), mechanism.sample(p, k=2)
+    one, many = (mechanism.sample(x, k=k, secrets=SecureSource()) for x, k in ((p[0], 3), (p, 2)))
     assert (one.shape, many.shape, many.dtype) == ((3,), (2, len(p)), torch.int64)
-    assert mechanism.sample(p[0], k=0).shape == (0,)
+    assert mechanism.sample(p[0], k=0, secrets=SecureSource()).shape == (0,)
     assert bool(((many >= 0) & (many < 6)).all())
     with pytest.raises(TypeError, match="source must be a SecureSource, got Generator"):
-        mechanism.sample(p, source=torch.Generator())  # type: ignore[arg-type]
+        mechanism.sample(p, secrets=torch.Generator())  # type: ignore[arg-type]
 
 
 def test_saved_and_loaded(mechanism: FiniteSampler, tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_saved_and_loaded(mechanism: FiniteSampler, tmp_path: Path) -> None:
     ],
 )
 def test_bad_users(mechanism: FiniteSampler, p: Tensor, match: str) -> None:
-    for use in (mechanism.apply, mechanism.sample):
+    for use in (mechanism.apply, partial(mechanism.sample, secrets=SecureSource())):
         with pytest.raises(ValueError, match=match):
             use(p)
 
@@ -124,7 +127,7 @@ BOUND = RelativeMollifier(0.5, 5)
 
 def test_each_draw_is_charged_once_for_all_users() -> None:
     ledger = LocalPlan(epsilon=1.5, draws=3).open_ledger()
-    sampler = BOUND.bind(USERS, ledger)
+    sampler = BOUND.bind(USERS, Curator(ledger))
     assert sampler.sample(2).shape == (2, 4)
     assert ledger.epsilon() == pytest.approx(1.0, abs=1e-9)
     sampler.sample()
@@ -136,17 +139,19 @@ def test_each_draw_is_charged_once_for_all_users() -> None:
 
 def test_one_user() -> None:
     ledger = LocalPlan(epsilon=0.5).open_ledger()
-    assert BOUND.bind(USERS[0], ledger).sample().shape == (1,)
+    assert BOUND.bind(USERS[0], Curator(ledger)).sample().shape == (1,)
 
 
 def test_nothing_shows_the_distribution() -> None:
-    sampler = BOUND.bind(USERS, LocalPlan(epsilon=0.5).open_ledger())
+    sampler = BOUND.bind(USERS, Curator(LocalPlan(epsilon=0.5).open_ledger()))
     for refuse in (pickle.dumps, copy.copy, copy.deepcopy, lambda s: s.state_dict(), lambda s: s.save("x")):
         with pytest.raises(TypeError, match="cannot be saved"):
             refuse(sampler)
     assert "tensor" not in repr(sampler)
     assert [name for name in dir(sampler) if not name.startswith("_")] == [
+        "draw",
         "epsilon",
+        "event",
         "mechanism",
         "sample",
         "save",
@@ -156,8 +161,8 @@ def test_nothing_shows_the_distribution() -> None:
 
 def test_bad_ledgers_and_users() -> None:
     with pytest.raises(ValueError, match="relation 'add_remove'; a local sampler needs 'replace_one'"):
-        BOUND.bind(USERS, Ledger(Budget(1.0, 1e-5)))
+        BOUND.bind(USERS, Curator(Ledger(Budget(1.0, 1e-5))))
     ledger = LocalPlan().open_ledger()
     with pytest.raises(ValueError, match="P has an entry"):
-        BOUND.bind(torch.tensor([1.5, -0.5, 0, 0, 0]), ledger)
+        BOUND.bind(torch.tensor([1.5, -0.5, 0, 0, 0]), Curator(ledger))
     assert ledger.entries() == []

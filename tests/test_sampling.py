@@ -117,7 +117,12 @@ def test_two_loaders_draw_differently_under_one_seed() -> None:
 def test_records_keep_their_cluster_and_label() -> None:
     loader = PoissonLoader(x(), torch.arange(N) % 7, sampling_rate=0.5)
     loader.assign(torch.arange(N) % 3)
-    for batch in loader:
+    batches = list(loader)
+    loader.assign(torch.arange(N) % 3, 3)
+    in_order = list(loader)
+    assert all(bool((batch.cluster.diff() >= 0).all()) for batch in in_order)
+    assert all(list(b.sizes or ()) == torch.bincount(b.cluster, minlength=3).tolist() for b in in_order)
+    for batch in [*batches, *in_order]:
         assert batch.x.dtype == torch.float32
         assert torch.equal(batch.cluster, who(batch) % 3)
         assert torch.equal(batch.labels, who(batch) % 7)
@@ -139,6 +144,7 @@ def test_the_published_schedule_draws_from_one_cluster_at_its_rate() -> None:
         assert all(bool((batch.cluster == group).all()) for batch in drawn)
         assert abs(mean - rate * size) < 5 * math.sqrt(size * rate * (1 - rate) / len(drawn))
         assert loader.poisson.rate(group) == rate
+        assert {batch.mask.use() for batch in drawn if batch.mask is not None} == {rate}
     assert loader.poisson.rate(-1) == 0.1
 
 
@@ -151,7 +157,7 @@ def test_rates_outside_the_unit_interval_are_refused(q: float) -> None:
 @pytest.mark.parametrize(
     ("values", "labels", "match"),
     [
-        (torch.zeros(0, 3), None, "n >= 1, got \\(0, 3\\)"),
+        (torch.zeros(3, 0), None, "d >= 1, got \\(3, 0\\)"),
         (torch.zeros(5), None, "shape \\(n, d\\)"),
         (torch.tensor([[0.0], [math.nan]]), None, "must be finite"),
         (torch.tensor([[0.0], [math.inf]]), None, "must be finite"),

@@ -10,8 +10,16 @@ from scipy.stats import binom
 from small_domains import chi_square
 
 from dpgen.privacy import selection
+from dpgen.privacy.events import pure_event
 from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.selection import exponential_coin, exponential_mechanism, laplace_exceeds, uniform_integers
+from dpgen.privacy.selection import (
+    ExponentialMechanism,
+    exponential_coin,
+    exponential_event,
+    exponential_mechanism,
+    laplace_exceeds,
+    uniform_integers,
+)
 
 ONES = np.ones(3, np.uint64)
 
@@ -48,6 +56,8 @@ def test_close_decisions_are_settled_with_many_digits() -> None:
     source = SecureSource()
     assert exponential_coin(source, Fraction(-1), digits=digits - 1)
     assert not exponential_coin(source, Fraction(-1), digits=digits + 1)
+    assert exponential_coin(source, Fraction(0), halvings=1, digits=2**191 - 1)
+    assert not exponential_coin(source, Fraction(0), halvings=1, digits=2**191)
 
 
 def test_coin_refuses_a_probability_above_one() -> None:
@@ -116,6 +126,20 @@ def test_a_broken_ceiling_is_noticed() -> None:
 def test_bad_blocks_are_refused(sizes: np.ndarray, ceilings: np.ndarray, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         exponential_mechanism(SecureSource(), sizes, ceilings, lambda _b, _i: Fraction(0))
+
+
+def test_a_choice_is_drawn_at_the_rate_that_it_costs() -> None:
+    mechanism = ExponentialMechanism(np.array([0, 2, 3]), Fraction(1, 4), 2)
+    assert mechanism.event == pure_event(1.0)
+    weights = np.exp(np.array([0, 2, 3]) / 4)
+    assert mechanism.log_probabilities() == pytest.approx(np.log(weights / weights.sum()))
+    counts = np.bincount(mechanism.draw(FixedKeySource(3), 4000), minlength=3)
+    assert chi_square(counts, weights / weights.sum()) > 1e-4
+
+
+def test_prices_of_exponential_draws() -> None:
+    assert exponential_event(0.3, 2.0) == pure_event(1.2)
+    assert exponential_event(0.3, 2.0, zcdp=True).rho == pytest.approx(0.18)
 
 
 def test_only_a_secure_source_may_draw() -> None:

@@ -28,13 +28,13 @@ def test_all_items_in_numeric_order(path: str) -> None:
     assert everything(records) == sorted(
         [[1, 0, 0, 1, 1], [1, 0, 0, 0, 1], [1, 0, 0, 0, 0], [0] * 5, [1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
     )
-    assert (records.name, records.n, records.labels) == ("baskets", 5, None)
+    assert (records.name, records.labels) == ("baskets", None)
     assert any("5 items were read from the records: epsilon does not cover" in note for note in records.notes)
 
 
 @pytest.mark.parametrize(
     ("top", "columns"),
-    [(1, ["2"]), (2, ["2", "30"]), (3, ["2", "10", "30"]), (4, ["2", "7", "10", "30"])],
+    [(1, ["2"]), (2, ["2", "30"]), (3, ["2", "10", "30"]), (4, ["2", "7", "10", "30"]), (99, ["2", "7", "9", "10", "30"])],
 )
 def test_top_items_count_records_not_repetitions(path: str, top: int, columns: list[str]) -> None:
     records = load_sets(path=path, top_items=top)
@@ -55,7 +55,8 @@ def test_words_packed_and_public_records(tmp_path: Path) -> None:
     file.write_bytes(gzip.compress("milk bread\r\nbread\tègg\n12 bread\nmilk\n".encode()))
     records = load_sets(path=str(file), public_records=1)
     assert records.columns == ["12", "bread", "milk", "ègg"]
-    assert (records.n, len(records.public_x)) == (2, 1)
+    assert records.public_x is not None
+    assert records.n + len(records.test_x) + len(records.public_x) == 4
 
 
 def test_matrix_agrees_with_brute_force() -> None:
@@ -67,12 +68,11 @@ def test_matrix_agrees_with_brute_force() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top_items": 0}, r"top_items is 0: it must be in \[1, 5\]"),
-        ({"top_items": 6}, r"top_items is 6: it must be in \[1, 5\]"),
+        ({"top_items": 0}, "top_items is 0: it must be at least 1"),
         ({"top_items": 2, "items_path": "x"}, "top_items is 2 and items_path is 'x': give one"),
         ({"items_path": "/nowhere/x"}, "path is '/nowhere/x': there is no such file"),
         ({"test_fraction": 1.5}, r"test_fraction is 1.5"),
-        ({"public_records": 5}, r"public_records is 5: it must be in \[0, 4\]"),
+        ({"public_records": -1}, "public_records is -1: it must be at least 0"),
     ],
 )
 def test_options_are_refused(path: str, options: dict, message: str) -> None:
@@ -89,7 +89,7 @@ def test_options_are_refused(path: str, options: dict, message: str) -> None:
         (b"1;2\n", "line 1 has '1;2'"),
         (b"1 2\n\xff\xfe\n", "is not a text file: byte 4 is not UTF-8"),
         (b"1 2\n\x00\x01\n3\n", "is not a text file: it holds zero bytes"),
-        (gzip.compress(b"1 2\n" * 50)[:-5], "is a damaged gzip file"),
+        (gzip.compress(b"1 2\n" * 50, mtime=0)[:-5], "is a damaged gzip file"),
     ],
 )
 def test_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:

@@ -56,8 +56,10 @@ def test_alone_it_is_the_ledger_itself() -> None:
 
 def test_a_follower_repeats_and_grants_nothing() -> None:
     shared, _ = alone()
-    follower = FollowerLedger(None, delta=1e-5)
-    follower.repeat(shared.ledger.entries())
+    follower = FollowerLedger(Budget(1.0, 1e-5))
+    follower.catch_up(shared.ledger._copy())
     assert follower.epsilon() == pytest.approx(shared.ledger.epsilon(), rel=1e-6)
     with pytest.raises(RuntimeError, match="only rank 0 charges"):
         follower.charge(gaussian_event(50.0), note="own")
+    with pytest.raises(RuntimeError, match="only rank 0 declares"):
+        follower.declare([])

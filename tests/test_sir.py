@@ -9,6 +9,7 @@ import torch
 from enumeration import adversarial, fractions, is_private
 from torch import Tensor
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.continuous.box import Box, mollified
@@ -21,6 +22,10 @@ BOXES = [(1e-6, None), (0.25, None), (1.0, None), (1.0, 0.05), (5.0, None), (5.0
 
 def ledger(epsilon: float = 1e6) -> Ledger:
     return Ledger(Budget(epsilon, 0.0), relation="replace_one", unit="the whole data set")
+
+
+def curator() -> Curator:
+    return Curator(ledger())
 
 
 class Scripted(SecureSource):
@@ -104,7 +109,7 @@ def test_draws_follow_the_law() -> None:
     weights = whole_weights(scores[books], Box.of(2.0)).double() / 2.0**62
     exact = torch.stack([(weights * (books == atom)).sum(1).mean() for atom in range(3)])
     sampler = SIRSampler(
-        law(lambda x: scores[x[:, 0].long()], reference=ModelReference(three_points)), ledger=ledger(), codebook=4
+        law(lambda x: scores[x[:, 0].long()], reference=ModelReference(three_points)), curator=curator(), codebook=4
     )
     drawn = torch.bincount(sampler.sample(20_000)[:, 0].long(), minlength=3) / 20_000
     assert ((drawn - exact).abs() < 6 * (exact * (1 - exact) / 20_000).sqrt()).all()
@@ -127,7 +132,7 @@ def test_work_does_not_depend_on_the_data() -> None:
             rows.append(len(x))
             return function(x)  # type: ignore[operator]
 
-        SIRSampler(law(watched), ledger=ledger(), codebook=64).sample(100)
+        SIRSampler(law(watched), curator=curator(), codebook=64).sample(100)
         return rows
 
     assert counted(lambda x: x[:, 0]) == counted(lambda x: 1e9 * x[:, 0]) == counted(lambda x: x[:, 0] * math.nan)
@@ -136,7 +141,7 @@ def test_work_does_not_depend_on_the_data() -> None:
 
 def test_every_draw_is_charged_and_the_budget_holds() -> None:
     book = ledger(3.0)
-    sampler = SIRSampler(law(epsilon=1.0), ledger=book, codebook=16)
+    sampler = SIRSampler(law(epsilon=1.0), curator=Curator(book), codebook=16)
     assert sampler.sample(2).shape == (2, 2)
     assert book.epsilon() == 2.0
     with pytest.raises(BudgetExceeded, match="spent 2"):
@@ -148,7 +153,7 @@ def test_every_draw_is_charged_and_the_budget_holds() -> None:
 @pytest.mark.parametrize("codebook", [1, 2**17, 3.5, True])
 def test_bad_codebook(codebook: int) -> None:
     with pytest.raises(ValueError, match="codebook is"):
-        SIRSampler(law(), ledger=ledger(), codebook=codebook)
+        SIRSampler(law(), curator=curator(), codebook=codebook)
     with pytest.raises(ValueError, match="codebook is 1"):
         whole_weights(torch.zeros(1, 1), Box.of(1.0))
 
@@ -156,4 +161,4 @@ def test_bad_codebook(codebook: int) -> None:
 def test_a_box_wider_than_epsilon_is_refused() -> None:
     wide = ClippedLaw(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(2.0), epsilon=1.0)
     with pytest.raises(ValueError, match="above epsilon 1 of a draw"):
-        SIRSampler(wide, ledger=ledger())
+        SIRSampler(wide, curator=curator())

@@ -5,8 +5,8 @@ import tiny
 import torch
 
 from dpgen.metrics import independent_marginals, query_errors
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.record_stream import RecordStream
 from dpgen.systems.gaussian.size_tilt import (
@@ -14,11 +14,11 @@ from dpgen.systems.gaussian.size_tilt import (
     _binned_sizes,
     cleaned_histogram,
     fit_size_tilt,
-    release_items,
+    item_sums,
     release_size_tilt,
-    release_sizes,
     shrunken_counts,
     size_bins,
+    size_histogram,
     tilts,
 )
 from dpgen.systems.gaussian.spending import Spending
@@ -33,21 +33,15 @@ def baskets(n: int = 6000, d: int = 120) -> torch.Tensor:
     return (torch.rand(n, d, generator=generator) < size * weight / weight.sum()).to(torch.uint8)
 
 
-def spending(epsilon: float = 4.0) -> Spending:
-    return Spending.within(Budget(epsilon, 1e-5), SHARES)
-
-
 def test_one_record_weighs_at_most_its_bound() -> None:
-    """The items' sensitivity is sqrt(c): audited over records of every size, with the noise taken out."""
-    d, clip = 64, 10.0
+    """The items' sensitivity is sqrt(c), exactly and for records of every size."""
+    d, clip = 64, 10
     for size in (0, 1, 9, 10, 11, 64):
         x = (torch.arange(d) < size).to(torch.uint8)[None]
-        ledger = Ledger(None, delta=1e-5)
-        quiet = Spending(1e-5, SHARES)
-        sums, _ = release_items(RecordStream(x, None), d, clip, spending=quiet, ledger=ledger, source=SecureSource())
-        assert float(sums.norm()) <= clip**0.5 + 1e-2
-        sizes = release_sizes(RecordStream(x, None), size_bins(d), spending=quiet, ledger=ledger, source=SecureSource())
-        assert float(sizes.norm()) == pytest.approx(1.0, abs=1e-2)
+        sums = item_sums(RecordStream(x, None), d, clip)
+        assert sum(value**2 for value in sums.values.tolist()) <= clip * round(1 / sums.step) ** 2
+        assert float(sums.values.double().norm()) * sums.step == pytest.approx(min(size, clip) ** 0.5, rel=1e-6)
+        assert size_histogram(RecordStream(x, None), size_bins(d)).values.sum() == 1
 
 
 def test_bins_cover_every_size_once() -> None:
@@ -108,7 +102,8 @@ def test_without_noise_the_fit_gives_items_and_sizes_back() -> None:
 def test_subset_queries_beat_independent_marginals_even_exact_ones() -> None:
     x = baskets()
     ledger = Ledger(Budget(4.0, 1e-5))
-    found = release_size_tilt(RecordStream(x, None), 120, spending=spending(), ledger=ledger, source=SecureSource())
+    spending = Spending.within(Curator(ledger), Budget(4.0, 1e-5), SHARES)
+    found = release_size_tilt(RecordStream(x, None), 120, spending=spending)
     statement: PrivacyStatement = tiny.statement()
     model = ProductMixture(found.probabilities, found.weights * found.count, statement=statement)
     mine = query_errors(x, model.sample(len(x), seed=0).x)

@@ -9,6 +9,7 @@ from lightning.pytorch import Trainer
 
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.data.sparse_rows import SparseRows, write_sparse_rows
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
@@ -48,7 +49,7 @@ def test_a_model_trains_on_them(rows: SparseRows) -> None:
     module = DPGM(d=D, plan=plan, config=DPGMConfig(clusters="none", hidden=3, latent=1))
     trainer = Trainer(
         max_steps=3, max_epochs=-1, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu",
-        enable_model_summary=False, callbacks=[PrivacyAccountant(Ledger(None, delta=1e-5))],
+        enable_model_summary=False, callbacks=[PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))],
     )  # fmt: skip
     trainer.fit(module, PoissonLoader(rows, sampling_rate=0.5))
     assert module.global_step == 3

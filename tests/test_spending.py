@@ -1,71 +1,135 @@
-"""Shares of mu^2."""
+"""One declared Gaussian, spent in parts."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from dp_accounting import GaussianDpEvent
+from fixed_source import FixedKeySource
 
 from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems.gaussian.fit_rule import FULL, SINGLE, TIED
-from dpgen.systems.gaussian.spending import BORDER, NOTES, Spending, require_shares
+from dpgen.systems.gaussian.spending import NOTES, WHOLE, Spending, require_shares
 
 BUDGET = Budget(1.0, 1e-5)
+RELATIONS = ["add_remove", "replace_one"]
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def curator(relation: Any = "add_remove", budget: Budget | None = BUDGET) -> Curator:
+    return Curator(Ledger(budget, delta=None if budget else 1e-5, relation=relation), source=FixedKeySource())
+
+
+def moments(n: int = 20_000) -> BoundedSum:
+    """As a moment matrix: a replaced record moves it by sqrt 2 as much as an added one."""
+    return BoundedSum(torch.zeros(n, dtype=torch.int64), 1.25, replaced=1.25 * math.sqrt(2.0), step=2.0**-36)
+
+
+def bits(n: int = 20_000) -> BoundedSum:
+    """As signs: a replaced record moves them by twice as much."""
+    return BoundedSum(torch.zeros(n, dtype=torch.int64), 1.0, step=2.0**-30)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("shares", [SINGLE, FULL, TIED], ids=["single", "full", "tied"])
-def test_all_releases_together_spend_the_budget_exactly(relation: str, shares: dict[str, float]) -> None:
-    spending = Spending.within(BUDGET, shares, relation)  # type: ignore[arg-type]
-    spent = epsilon(spending.total(), BUDGET.delta, relation=relation)  # type: ignore[arg-type]
-    assert 0.999 <= spent <= 1.0
+def test_the_plan_is_the_budget_and_all_releases_together_are_the_plan(relation: Any, shares: dict[str, float]) -> None:
+    one = curator(relation)
+    spending = Spending.within(one, BUDGET, shares)
+    assert 0.999 <= one.ledger.epsilon() <= 1.0
+    for name in shares:
+        spending.release(name, moments(2) if name != "clusters" else bits(2))
+    charged = sum(entry.event.noise_multiplier**-2 * entry.count for entry in one.ledger.entries())
+    assert charged == pytest.approx(spending.scale**-2, rel=1e-9)
+    assert [entry.note for entry in one.ledger.entries()] == [NOTES[name] for name in shares]
+    with pytest.raises(BudgetExceeded, match="of it left"):
+        spending.release(next(iter(shares)), bits(2))
 
 
-def test_shares_are_shares_of_the_inverse_square() -> None:
-    spending = Spending.within(BUDGET, SINGLE)
-    inverse = {name: spending.multiplier(name) ** -2 for name in SINGLE}
-    assert sum(inverse.values()) == pytest.approx(spending.scale**-2)
-    assert inverse["subspace"] / inverse["mean"] == pytest.approx(10.0)
-    assert 1 / spending.scale == pytest.approx(0.268, abs=1e-3)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("sums", [moments(), bits()], ids=["moments", "bits"])
+def test_noise_is_what_the_share_pays_for(relation: Any, sums: BoundedSum) -> None:
+    """std = sqrt(rounds / share) s times the sensitivity that the ledger takes a Gaussian to have."""
+    one = curator(relation)
+    spending = Spending.within(one, BUDGET, {"mean": 0.25, "clusters": 0.75})
+    for name, share, rounds in (("mean", 0.25, 1), ("clusters", 0.75, 3)):
+        values, stated = spending.release(name, sums, rounds)
+        multiplier = spending.scale * math.sqrt(rounds / share)
+        moved = sums.sensitivity if relation == "add_remove" else sums.under(relation) / 2.0
+        assert stated == pytest.approx(multiplier * moved, rel=1e-12)
+        assert float(values.std()) == pytest.approx(stated, rel=0.02)
+        assert one.ledger.entries()[-1].event.noise_multiplier == pytest.approx(multiplier, rel=1e-12)
 
 
-def test_rounds_of_a_release_cost_as_much_as_one() -> None:
-    spending = Spending.within(BUDGET, FULL)
-    assert 4 * spending.multiplier("clusters", 4) ** -2 == pytest.approx(spending.multiplier("clusters") ** -2)
+def test_a_budget_of_one_is_a_mu_of_a_quarter() -> None:
+    assert 1 / Spending.within(curator(), BUDGET, SINGLE).scale == pytest.approx(0.268, abs=1e-3)
 
 
-def test_replacing_a_record_costs_less_than_twice() -> None:
-    """The exact factor of moment matrices is sqrt 2; doubling everything would waste a third of the budget."""
-    exact, doubled = Spending.within(BUDGET, SINGLE, "replace_one"), 2 * Spending.within(BUDGET, SINGLE).scale
-    assert exact.scale < 0.75 * doubled
-    assert exact.scale > math.sqrt(2.0) * doubled / 2 * 0.99
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_multiplier_of_the_whole_holds_under_both_relations(relation: Any) -> None:
+    """Of the noise that came out, per add/remove sensitivity: networks that start from the release are charged by it."""
+    one = curator(relation)
+    spending = Spending.within(one, BUDGET, {"mean": 0.3, "components": 0.7})
+    deviations = [spending.release(name, moments(2)).noise_std for name in ("mean", "components")]
+    assert spending.whole == pytest.approx(sum((1.25 / d) ** 2 for d in deviations) ** -0.5)
+    assert spending.mu == pytest.approx(1 / spending.whole), "what the rule for sizes takes the budget to be"
+    assert epsilon(gaussian_event(spending.whole), 1e-5) <= 1.0
 
 
-def test_a_replaced_record_moves_marginals_by_what_is_charged() -> None:
-    """(a, u) becomes (a, -u) in its class, or moves to another: 2 and sqrt(2 (1 + a^2)), over sqrt(1 + a^2)."""
-    u = [v / 10**0.5 for v in (1, -1) * 5]
-    same = math.dist([BORDER, *u], [BORDER, *(-v for v in u)])
-    moved = math.sqrt(2.0 * (BORDER**2 + 1.0))
-    factor = max(same, moved) / math.sqrt(1.0 + BORDER**2)
-    spending = Spending(1.0, {"marginals": 1.0}, "replace_one")
-    assert spending.event("marginals").noise_multiplier == pytest.approx(2.0 / factor)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_what_follows_takes_all_that_is_left(relation: Any) -> None:
+    one = curator(relation)
+    spending = Spending.within(one, BUDGET, {"mean": 0.02, "subspace": 0.2, "radius": 0.78})
+    spending.release("mean", bits(2))
+    spending.release("subspace", moments(2))
+    spending.share({"marginals": 3.0, "pairs": 1.0})
+    assert spending.multiplier("marginals") == pytest.approx(spending.scale / math.sqrt(0.78 * 0.75), rel=1e-9)
+    spending.release("marginals", bits(2))
+    spending.release("pairs", moments(2))
+    assert sum(entry.event.noise_multiplier**-2 for entry in one.ledger.entries()) == pytest.approx(spending.scale**-2)
+    with pytest.raises(ValueError, match="nothing is left of the Gaussian"):
+        spending.share({"items": 1.0})
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_what_follows_takes_all_that_is_left(relation: str) -> None:
-    begun = Spending.within(BUDGET, SINGLE, relation)  # type: ignore[arg-type]
-    rest = begun.continued(BUDGET, ["mean", "subspace"], {"marginals": 1.0})
-    assert 0.999 <= epsilon(rest.total(), BUDGET.delta, relation=relation) <= 1.0  # type: ignore[arg-type]
-    multipliers = [begun.multiplier("mean"), begun.multiplier("subspace"), rest.multiplier("marginals")]
-    assert rest.whole == pytest.approx(sum(m**-2 for m in multipliers) ** -0.5)
-
-
-def test_the_ledger_is_asked_first() -> None:
-    ledger = Ledger(Budget(0.1, 1e-5))
-    spending = Spending.within(BUDGET, SINGLE)
-    with pytest.raises(BudgetExceeded, match="second moment"):
-        spending.charge(ledger, "components")
-    assert not ledger.entries()
+def test_a_plan_that_does_not_fit_is_refused_before_anything_is_charged() -> None:
+    one = curator(budget=Budget(0.1, 1e-5))
+    with pytest.raises(BudgetExceeded, match=f"{WHOLE} .multiplier 3.7"):
+        Spending.within(one, BUDGET, SINGLE)
+    assert not one.ledger.entries()
     assert set(NOTES) >= set(FULL) | set(TIED)
+
+
+def test_a_divisible_gaussian_is_declared() -> None:
+    one = curator(budget=None)
+    Spending(one, 5.0, SINGLE)
+    [planned] = one.ledger.promised()
+    assert (planned.event, planned.note, planned.divisible) == (GaussianDpEvent(5.0), f"{WHOLE} (multiplier 5)", True)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_fit_that_is_run_again_has_what_an_interrupted_one_left(relation: Any, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(BUDGET, relation=relation, path=path) as ledger:
+        first = Spending.within(Curator(ledger), BUDGET, {"mean": 0.3, "subspace": 0.7})
+        first.release("mean", moments(2))
+    with Ledger.open(path) as ledger:
+        again = Spending.within(Curator(ledger), BUDGET, {"mean": 0.5, "subspace": 0.5})
+        assert again.multiplier("mean") == pytest.approx(again.scale / math.sqrt(0.7 * 0.5), rel=1e-9)
+        again.release("mean", moments(2))
+        again.release("subspace", moments(2))
+        assert 0.999 <= ledger.epsilon() <= 1.0
+
+
+def test_several_fits_share_a_ledger() -> None:
+    one = curator(budget=Budget(5.0, 1e-5))
+    for epsilon_ in (1.0, 0.5, 1.0):
+        spending = Spending.within(one, Budget(epsilon_, 1e-5), {"mean": 1.0})
+        assert spending.multiplier("mean") == pytest.approx(spending.scale, rel=1e-9)
+        spending.release("mean", moments(2))
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,17 @@ import pytest
 import tiny
 
 from dpgen.privacy.events import approximate_event, pure_event
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
-from dpgen.statement import PrivacyStatement, rounded_up
+from dpgen.statement import FIXED_IN_ADVANCE, SATISFIED, PrivacyStatement, rounded_up
 
 
 def ledger() -> Ledger:
     book = Ledger(Budget(3.0, 1e-5), unit="one customer")
+    steps = subsampled_gaussian_event(0.1, 2.0)
+    book.declare([Planned(gaussian_event(5.0), "cluster sizes"), Planned(steps, "training steps", 50, "cluster 1")])
     book.charge(gaussian_event(5.0), note="cluster sizes")
-    book.charge(subsampled_gaussian_event(0.1, 2.0), 40, note="training steps", group="cluster 1")
+    book.charge(steps, 40, note="training steps", group="cluster 1")
     return book
 
 
@@ -26,11 +28,12 @@ def test_the_statement_says_what_the_ledger_says() -> None:
     assert (made.relation, made.unit) == ("add_remove", "one customer")
     assert made.also["replace_one"] == book.epsilon(relation="replace_one") > made.epsilon
     assert made.also["as published"] == 0.5
-    assert [(m["note"], m["count"], m["group"]) for m in made.mechanisms] == [
-        ("cluster sizes", 1, None),
-        ("training steps", 40, "cluster 1"),
+    assert [(m["note"], m["count"], m["most"], m["group"]) for m in made.mechanisms] == [
+        ("cluster sizes", 1, 1, None),
+        ("training steps", 40, 50, "cluster 1"),
     ]
-    assert (made.assumptions, made.not_covered) == (("a",), ("b",))
+    assert made.epsilon > book.spent(), "stopping early may depend on what was released: the whole plan counts"
+    assert (made.assumptions, made.not_covered) == (("a", SATISFIED), ("b",))
 
 
 @pytest.mark.parametrize("made", [tiny.statement(), PrivacyStatement.from_ledger(ledger())], ids=["by hand", "ledger"])
@@ -70,8 +73,8 @@ def test_a_pure_local_ledger_has_a_statement() -> None:
 
 def test_a_reading_that_nothing_proves_is_left_out() -> None:
     book = Ledger(Budget(3.0, 1e-6))
-    book.charge(approximate_event(1.0, 9e-7), note="choosing")
-    assert set(PrivacyStatement.from_ledger(book).also) == {"rdp"}
+    book.declare([Planned(approximate_event(1.0, 9e-7), "choosing")])
+    assert PrivacyStatement.from_ledger(book).also == {}
     pure = Ledger(Budget(3.0, 0.0))
     pure.charge(pure_event(1.0), note="counts")
     assert PrivacyStatement.from_ledger(pure).also == {"replace_one": 2.0}
@@ -83,5 +86,32 @@ def test_epsilon_is_never_rounded_down() -> None:
 
 def test_a_guarantee_that_says_nothing_about_replacing_is_no_error() -> None:
     book = Ledger(Budget(30.0, 1e-3))
-    book.charge(approximate_event(9.5, 1e-4), note="choosing")
+    book.declare([Planned(approximate_event(9.5, 1e-4), "choosing")])
     assert "replace_one" not in PrivacyStatement.from_ledger(book).also
+
+
+def test_what_was_added_up_afterwards_says_what_it_takes_for_granted() -> None:
+    book = Ledger(None, delta=1e-5)
+    book.declare([Planned(gaussian_event(5.0), "sizes")])
+    assert FIXED_IN_ADVANCE not in PrivacyStatement.from_ledger(book).assumptions
+    book.charge(gaussian_event(5.0), 2, note="sizes")
+    assert PrivacyStatement.from_ledger(book, assumptions=["a"]).assumptions[-1] == FIXED_IN_ADVANCE
+
+
+def test_what_was_chosen_along_the_way_is_stated_at_the_budget() -> None:
+    book = Ledger(Budget(3.0, 1e-5))
+    book.charge(gaussian_event(5.0), note="sizes")
+    made = PrivacyStatement.from_ledger(book)
+    assert (made.epsilon, made.also) == (3.0, {})
+    assert made.accountant.startswith("filter of Renyi order 7.498")
+    assert made.epsilon > book.spent()
+
+
+def test_parts_of_a_divisible_gaussian_are_listed_with_it() -> None:
+    book = Ledger(Budget(3.0, 1e-5))
+    book.declare([Planned(gaussian_event(3.0), "moments", divisible=True)])
+    book.charge(gaussian_event(5.0), note="means", of="moments")
+    whole, part = PrivacyStatement.from_ledger(book).mechanisms
+    assert (whole["note"], whole["count"], whole["most"]) == ("moments", 0, 1)
+    assert (part["note"], part["count"], part["of"]) == ("means", 1, "moments")
+    assert "| moments | `GaussianDpEvent(noise_multiplier=3.0)` | 0 | 1 |" in PrivacyStatement.from_ledger(book).to_markdown()

@@ -2,9 +2,9 @@
 
 import torch
 
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import clipped
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
-from dpgen.systems.gaussian.gram_sums import clipped
 from dpgen.systems.gaussian.record_stream import RecordStream
 from dpgen.systems.gaussian.spending import Spending
 from dpgen.systems.gaussian.subclusters import Centres, release_centres
@@ -28,9 +28,7 @@ def test_rounds_find_clusters_and_an_empty_class_stays_where_it_was() -> None:
         RecordStream(u, torch.zeros(2000, dtype=torch.int64)),
         lambda x, labels: (x, labels if labels is not None else torch.zeros(len(x)).long()),
         start,
-        spending=Spending(2.0, {"clusters": 1.0}),
-        ledger=ledger,
-        source=SecureSource(),
+        spending=Spending(Curator(ledger), 2.0, {"clusters": 1.0}),
         rounds=3,
     )
     assert torch.allclose(found.centres[0].float(), truth, atol=0.08)
@@ -44,9 +42,10 @@ def test_ties_fall_the_same_way_in_any_batch() -> None:
     generator = torch.Generator().manual_seed(0)
     u = clipped(torch.randn(300, 40, generator=generator))
     near = torch.randn(40, generator=generator).double()
-    centres = Centres(torch.stack([near, -near, near.roll(1), near + 1e-16])[None], torch.zeros(1, 4), 0.0)
+    centres = Centres(torch.stack([near, -near, near.roll(1), near + 1e-12, near - 1e-12])[None], torch.zeros(1, 5), 0.0)
     u = torch.cat([u, torch.zeros(5, 40), (u - u.flip(0))])
     whole = centres.assign(u, torch.zeros(len(u)).long())
+    assert not bool((whole >= 3).any()), "on the grid they are the first centre: a tie, which the first one wins"
     for size in (1, 3, 7):
         parts = [centres.assign(part, torch.zeros(len(part)).long()) for part in u.split(size)]
         assert torch.equal(torch.cat(parts), whole)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems.gaussian.record_stream import RecordStream
 from dpgen.systems.gaussian.spending import Spending
 from dpgen.systems.gaussian.subspace import Location, release_location, release_radius, release_subspace
@@ -17,7 +17,7 @@ SHARES = {"mean": 0.3, "subspace": 0.4, "radius": 0.3}
 
 
 def how(scale: float) -> dict[str, Any]:
-    return {"spending": Spending(scale, SHARES), "ledger": Ledger(None, delta=1e-5), "source": SecureSource()}
+    return {"spending": Spending(Curator(Ledger(None, delta=1e-5)), scale, SHARES)}
 
 
 def records(n: int = 4000) -> Tensor:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dpgen.evaluation.scores import Score
+from dpgen.statement import UNPROTECTED
 from dpgen.summary import summary
 
 PRIVACY = {"epsilon": 2.99961, "delta": 1e-5, "relation": "add_remove", "unit": "one record"}
@@ -30,6 +31,7 @@ def test_summary_says_what_a_reader_needs() -> None:
         "where      runs/7",
         "how good   train on synthetic  0.71    (real data 0.944; chance 0.142; higher is better)",
         "           pairs               0.25    (real data 0.18; independent 0.43; lower is better)",
+        f"           {UNPROTECTED}",
         "note       test records are not protected",
         "           public records are not protected",
     ]

@@ -9,6 +9,7 @@ import tiny
 
 from dpgen.cli import parse_command, parse_job
 from dpgen.run import run
+from dpgen.statement import UNPROTECTED
 from dpgen.sweep import Sweep, parse_sweep, run_sweep
 
 TRAIN = Path(__file__).parent.parent / "scripts" / "train.py"
@@ -80,6 +81,18 @@ def test_every_combination_is_read_before_the_first_starts(tmp_path: Path) -> No
             check(values)
 
 
+def test_the_runs_of_a_sweep_split_by_one_key(tmp_path: Path) -> None:
+    fixed = tuple(a for a in tiny.arguments(tmp_path) if not a.startswith(("--run_dir", "--split_key")))
+    shared = Sweep({"seed": [0, 1]}, fixed, tmp_path / "sweep").check(parse_job)
+    assert [a[-1] for _, a in shared.runs()] == [f"--split_key={tmp_path / 'sweep' / 'split.key'}"] * 2
+    jobs = [parse_job(arguments) for _, arguments in shared.runs()]
+    assert {job.split_key(Path("x")) for job in jobs} == {tmp_path / "sweep" / "split.key"}
+    for more in ("--split_key=mine.key", "--split_column=3", "--test_fraction=0"):
+        own = Sweep({"seed": [0, 1]}, (*fixed, more), tmp_path / "sweep").check(parse_job)
+        assert own.sharing == frozenset(), more
+    assert Sweep({"seed": [0, 1]}, (), tmp_path).check(parse_job).sharing == frozenset(), "digits are public"
+
+
 @pytest.mark.usefixtures("quiet")
 def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> None:
     fixed = tuple(a for a in tiny.arguments(tmp_path, *tiny.UNLABELLED) if not a.startswith(("--run_dir", "--steps")))
@@ -91,6 +104,8 @@ def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> No
     rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
     assert [row["run"] for row in rows] == ["epsilon=1", "epsilon=2"]
     assert [row["exit"] for row in rows] == [0, 0]
+    assert {row["status"] for row in rows} == {UNPROTECTED}
+    assert f"\nscores: {UNPROTECTED}\n" in text
     single = [row["epsilon"] for row in rows]
     together = float(text.split("cost epsilon ")[1].split()[0])
     assert max(single) < together <= sum(single) * 1.01

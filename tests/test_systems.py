@@ -16,6 +16,7 @@ import torch
 
 from dpgen.data import load_mixture, load_ring, load_synthetic_users
 from dpgen.evaluation import evaluate
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.quiet import quiet_training
 from dpgen.release import Draws, PublicModel, RecordModel, Release
@@ -80,7 +81,7 @@ class Fitted:
             self.data,
             plan=self.plan,
             config=system.config(**row.config),
-            ledger=self.ledger,
+            curator=Curator(self.ledger),
             runtime=Runtime(run_dir=directory, accelerator="cpu", progress_bar=False),
         )
 
@@ -184,10 +185,9 @@ def label(value: int) -> torch.Tensor:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "empty": ({"x": torch.zeros(0, tiny.D), "labels": torch.zeros(0, dtype=torch.int64)}, "at least .* records, got"),
     "nan": ({"x": with_value(float("nan"))}, "must be finite"),
     "infinite": ({"x": with_value(float("inf"))}, "must be finite"),
-    "labels too short": ({"labels": torch.zeros(9, dtype=torch.int64)}, r"labels must have shape \(64,\), got \(9,\)"),
+    "labels too short": ({"labels": torch.zeros(9, dtype=torch.int64)}, r"labels must have shape \(63,\), got \(9,\)"),
     "label too large": ({"labels": label(2)}, r"labels must be in \[0, 2\)"),
     "label negative": ({"labels": label(-1)}, r"labels must be in \[0, 2\)"),
     "no labels": ({"labels": None}, "needs labels"),
@@ -207,10 +207,19 @@ def test_bad_records_are_refused_before_anything_is_spent(name: str, case: str, 
     assert ledger.entries() == []
 
 
-def test_fewer_records_than_clusters_are_refused(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:DPNorm")
+@pytest.mark.parametrize("name", ON_RECORDS)
+@pytest.mark.parametrize("n", [0, 1])
+def test_no_number_of_records_and_no_empty_class_is_refused(name: str, n: int, tmp_path: Path) -> None:
+    good = tiny.records()
+    assert good.labels is not None
+    records = replace(good, x=good.x[:n], labels=good.labels[:n])
+    assert Fitted(name, tmp_path, data=records).release.sample(3, seed=0).x.shape == (3, tiny.D)
+
+
+def test_fewer_records_than_clusters_refuse_nothing(tmp_path: Path) -> None:
     records = replace(tiny.records(labelled=False), x=torch.ones(1, tiny.D, dtype=torch.uint8))
-    with pytest.raises(ValueError, match="at least k=10 records, got 1"):
-        Fitted("dpgm", tmp_path, data=records)
+    assert Fitted("dpgm", tmp_path, data=records).release.weights.shape == (10,)
 
 
 @pytest.mark.parametrize("name", list(SYSTEMS))

@@ -54,12 +54,16 @@ def test_a_prior_is_renormalised_and_may_have_zeros() -> None:
     assert float(prior.sum()) == pytest.approx(1, abs=1e-15)
 
 
+def test_how_many_users_there_are_is_no_reason_to_refuse() -> None:
+    nobody = users(counts=torch.zeros(0, 3, dtype=torch.float64), user_names=(), groups=())
+    assert (nobody.u, nobody.distributions.shape) == (0, (0, 3))
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"counts": torch.zeros(2, 3)}, "torch.float32: it must be"),
         ({"counts": torch.zeros(3, dtype=torch.float64)}, r"shape \(3,\)"),
-        ({"counts": torch.zeros(0, 3, dtype=torch.float64)}, "no users"),
         ({"counts": torch.ones(2, 1, dtype=torch.float64)}, "1 categories: at least 2"),
         ({"counts": torch.tensor([[1.0, 1, 1], [1, -2, 1]], dtype=torch.float64)}, "-2 in row 2, column 2"),
         ({"counts": torch.tensor([[1.0, 1, 1], [1, 1, float("nan")]], dtype=torch.float64)}, "nan in row 2, column 3"),

@@ -8,13 +8,14 @@ import tiny
 import torch
 
 from dpgen.nets import RBMBank, VAEBank
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.runtime import Runtime
 from dpgen.systems.marginals.product_mixture import ProductMixture
 from dpgen.systems.networks import components
 from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
-from dpgen.systems.networks.warm_start import FINGERPRINT, NOTE, begin, charge_prior, pretrain, released_start, with_prior
+from dpgen.systems.networks.warm_start import FINGERPRINT, NOTE, Prior, begin, pretrain, released_start, with_prior
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -57,7 +58,7 @@ def fit(directory: Path, epsilon: float = 6.0, **options: Any) -> tuple[Any, Led
     config = DPGMConfig(hidden=3, latent=1, warm_start=directory / "release", warm_start_steps=5, **options)
     ledger = plan.open_ledger()
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
-    return components.fit(tiny.records(), plan=plan, config=config, ledger=ledger, runtime=runtime), ledger
+    return components.fit(tiny.records(), plan=plan, config=config, curator=Curator(ledger), runtime=runtime), ledger
 
 
 def test_the_ledger_and_the_statement_show_both(tmp_path: Path) -> None:
@@ -81,23 +82,24 @@ def test_a_release_of_public_records_costs_nothing_and_the_statement_says_so(tmp
 
 
 def test_a_resumed_run_pays_for_the_release_once() -> None:
-    ledger, plan = Ledger(Budget(6.0, 1e-5)), DPGMPlan(epsilon=6.0).started(2.0)
-    charge_prior(plan, ledger, release())
-    charge_prior(plan, ledger, release())
+    ledger = Ledger(Budget(6.0, 1e-5))
+    Prior(release(), 2.0).charged(Curator(ledger))
+    Prior(release(), 2.0).charged(Curator(ledger))
     assert sum(entry.count for entry in ledger.entries()) == 1
 
 
 @pytest.mark.parametrize("changes", [{"noise_multiplier": 1.0}, {"declared": ["another fit"]}])
 def test_a_resumed_run_refuses_another_release_in_the_same_place(changes: dict[str, Any], tmp_path: Path) -> None:
     """The directory is an option, what lies in it may have changed while the run was interrupted."""
-    path, plan = tmp_path / "ledger.jsonl", DPGMPlan(epsilon=9.0).started(2.0)
+    path = tmp_path / "ledger.jsonl"
     with Ledger(Budget(9.0, 1e-5), path=path) as ledger:
-        charge_prior(plan, ledger, release())
+        Prior(release(), 2.0).charged(Curator(ledger))
+        Prior(release(), 2.0).require_same(ledger)
     other = release(**changes)
     with Ledger.open(path) as ledger:
         before = ledger.epsilon()
         with pytest.raises(ValueError, match="warm_start has changed: the ledger holds"):
-            charge_prior(plan.started(other.noise_multiplier), ledger, other)
+            Prior(other, other.noise_multiplier).require_same(ledger)
         assert ledger.epsilon() == before
 
 
@@ -105,7 +107,7 @@ def test_a_public_start_that_was_charged_for_is_warned_about(tmp_path: Path) -> 
     release().save(tmp_path / "release")
     config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
     with pytest.warns(UserWarning, match=r"names 1 charged mechanisms \(epsilon 1.25\): if any of its records is private here"):
-        begin(DPGMPlan(), config, Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path), **SHAPE)
+        begin(DPGMPlan(), config, Curator(Ledger(Budget(9.0, 1e-5))), Runtime(run_dir=tmp_path), **SHAPE)
 
 
 @pytest.mark.filterwarnings("ignore:warm_start_origin")
@@ -113,13 +115,13 @@ def test_a_public_start_may_not_change_either(tmp_path: Path) -> None:
     release().save(tmp_path / "release")
     config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
     ledger, runtime = Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path)
-    begin(DPGMPlan(), config, ledger, runtime, **SHAPE)
+    begin(DPGMPlan(), config, Curator(ledger), runtime, **SHAPE)
     release(declared=["another fit"]).save(tmp_path / "release")
-    begin(DPGMPlan(), config, ledger, runtime, **SHAPE)  # nothing was spent: a run that was refused binds nobody
+    begin(DPGMPlan(), config, Curator(ledger), runtime, **SHAPE)  # nothing was spent: a run that was refused binds nobody
     ledger.charge(gaussian_event(5.0), note="training steps")
     release().save(tmp_path / "release")
     with pytest.raises(ValueError, match="warm_start has changed: the run began from"):
-        begin(DPGMPlan(), config, ledger, runtime, **SHAPE)
+        begin(DPGMPlan(), config, Curator(ledger), runtime, **SHAPE)
     assert len((tmp_path / FINGERPRINT).read_text().strip()) == 64
 
 
@@ -137,14 +139,14 @@ def test_sparse_items_are_there_after_a_few_steps() -> None:
 
 
 def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="budget epsilon 1 at delta 1e-05"):
+    with pytest.raises(ValueError, match=r"epsilon is 1; at delta 1e-05 this plan reaches no less than 1.998"):
         fit(tmp_path, epsilon=1.0)
 
 
 def test_options_that_do_nothing_are_refused_before_the_start_is_paid(tmp_path: Path) -> None:
     config, ledger = DPGMConfig(warm_start=tmp_path / "release"), Ledger(Budget(9.0, 1e-5))
     with pytest.raises(ValueError, match="public_n is 80, which only component 'gaussian' uses"):
-        begin(DPGMPlan(epsilon=9.0, public_n=80), config, ledger, Runtime(run_dir=tmp_path), **SHAPE)
+        begin(DPGMPlan(epsilon=9.0, public_n=80), config, Curator(ledger), Runtime(run_dir=tmp_path), **SHAPE)
     assert not ledger.entries()
 
 
@@ -174,6 +176,6 @@ def test_a_start_that_does_not_fit_is_refused_before_it_is_charged(tmp_path: Pat
     ledger = Ledger(Budget(9.0, 1e-5))
     config = DPGMConfig(warm_start=tmp_path / "release")
     with pytest.raises(ValueError, match=match):
-        begin(DPGMPlan(epsilon=9.0), config, ledger, Runtime(run_dir=tmp_path / "run"), **shape)
+        begin(DPGMPlan(epsilon=9.0), config, Curator(ledger), Runtime(run_dir=tmp_path / "run"), **shape)
     assert ledger.entries() == []
     assert not (tmp_path / "run").exists()

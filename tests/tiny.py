@@ -6,16 +6,26 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
+from torch import Tensor
 
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
 from dpgen.cli import Job, parse_job
 from dpgen.data import Records
 from dpgen.data.records import split_records
+from dpgen.data.split import Split
 from dpgen.nets import VAEBank
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.ranks import Ranks
+from dpgen.privacy.sampling import Batch, PoissonMask
 from dpgen.statement import PrivacyStatement
 from dpgen.systems import MixtureModel
+from dpgen.systems.networks.private_sums import PrivateSums
 
 N, D, CLASSES = 80, 16, 2
+KEY = b"key of the tests of small runs.."
+"""A key of the split that everybody knows, so that what is tested does not change."""
+
 SMALL = ("--hidden=3", "--latent=1", "--steps=3", "--sampling_rate=0.5", "--progress_bar=false", "--accelerator=cpu")
 
 
@@ -30,21 +40,41 @@ def records(*, labelled: bool = True) -> Records:
     values = torch.from_numpy(table())
     labels = values[:, D].to(torch.int64) if labelled else None
     n_classes = CLASSES if labelled else 0
-    return split_records("tiny", values[:, :D].contiguous(), labels=labels, n_classes=n_classes, image_shape=(4, 4))
+    bits = values[:, :D].contiguous()
+    return split_records("tiny", bits, split=Split(key=KEY), labels=labels, n_classes=n_classes, image_shape=(4, 4))
 
 
 def arguments(directory: Path, *extra: str) -> list[str]:
-    """A command line for the smallest run in `directory / "run"`; options in `extra` win."""
+    """A command line for the smallest run in `directory / "run"`, split by `KEY`; options in `extra` win."""
     path = directory / "tiny.npy"
     if not path.exists():
         np.save(path, table())
-    data = ("--data=npy", f"--path={path}", f"--label_column={D}", "--image_shape=[4,4]", f"--run_dir={directory / 'run'}")
+    key = directory / "tiny.key"
+    key.write_bytes(KEY)
+    data = ("--data=npy", f"--path={path}", f"--label_column={D}", "--image_shape=[4,4]", f"--run_dir={directory / 'run'}",
+            f"--split_key={key}")  # fmt: skip
     given = {key: f"{key}{equals}{value}" for key, equals, value in (a.partition("=") for a in (*data, *SMALL, *extra))}
     return list(given.values())
 
 
 UNLABELLED = ("--label_column=null", "--image_shape=null", "--clusters=none")
 """Options for records without labels: a run that trains no classifier to evaluate itself."""
+
+
+def released(module: PrivateSums, batch: Batch, *, ranks: Ranks | None = None, silent: bool = False) -> Tensor:
+    """The private release of a step outside of a trainer, granted by a ledger that only reports.
+
+    Arguments:
+        silent: latent noise is 0, so that every gradient is known.
+    """
+    curator = module._curator or Curator(Ledger(None, delta=1e-5), ranks=ranks)
+    module.serve(curator)
+    if silent:
+        module._latent = lambda *shape: torch.zeros(shape)  # type: ignore[method-assign]
+    draw = curator.draw("training steps", PoissonMask(module.plan.sampling_rate), module.parts())
+    assert draw is not None
+    with torch.no_grad(), draw:
+        return module.noisy_sums(batch, draw)
 
 
 def job(directory: Path, *extra: str) -> Job:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dpgen.auditing.neighbours import AUDITED
+from dpgen.auditing.releases import Broken
 from dpgen.cli import DEFAULT_MODEL
 from dpgen.option_table import option_table
 from dpgen.options import Sources, choose, full_names, keys, require_writable, split_options, typed
-from dpgen.systems import SYSTEMS
 from dpgen.systems.networks.dpgm_options import DPGMPlan
 
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
@@ -23,13 +24,21 @@ TRAINED_OFTEN = {"sampling_rate": "0.2", "steps": "10"}
 SIGMA = "1.2"
 """Noise of private training where neither it nor epsilon is given."""
 
+NOISY = {"delta": "0.2"}
+"""Of Gaussian releases: at a small delta two worst cases are told apart too rarely for the few fits of an audit."""
+
+COMPONENT = NOISY | {"epsilon": "1", "trainings": "300"}
+"""Of the Gaussian component, whose fits take a tenth of a second."""
+
 QUICK: dict[str, dict[str, str]] = {
     "dpgm": TRAINED,
     "dpgan": TRAINED,
-    "marginals": {"trainings": "4000"},
-    "mwem": {"rounds": "3"},
+    "marginals": NOISY,
+    "kmeans": NOISY | {"trainings": "300"},
+    "merr": NOISY,
+    "mwem": {"rounds": "1", "total_share": "0.98", "delta": "0"},
     "mbde": {"steps": "100", "codebook": "64"},
-    "bernstein": {"degree": "4", "bandwidth": "0.2"},
+    "bernstein": {"degree": "4", "bandwidth": "0.05"},
     "grid_response": {"cells": "4"},
     "interval_laplace": {"cells": "16"},
 }
@@ -45,12 +54,14 @@ class AuditOptions:
 
     Arguments:
         trainings: fits of each of the two data sets, or draws from each where a fit makes many; with several canaries,
-            runs in which a coin decides about each of them. None: 1 run with canaries, else 400 fits or 20,000 draws.
+            runs in which a coin decides about each of them. None: 1 run with canaries, else 600 fits or 20,000 draws.
         canaries: of private training: several, guessed in the same run, or 1, present in one data set alone. None: 1000.
         share: of all records that the canaries' cluster holds, under schedule="published".
         accounting: "ledger", or "published": the claim of Acs et al. 2017 for its one-cluster schedule.
         loader: "poisson", or the broken twin "shuffled".
         noise: "fresh", or the broken twin "reused".
+        broken: "no", or a broken twin of systems that are not trained: "noise" of half the scale that is paid for, or
+            "sensitivity", a record that moves sums by twice what is stated.
         confidence: of the lower bound, in (0, 1): an honest system is flagged with probability at most 1 - confidence.
         workers: processes; None: one for each CPU where there are hundreds of trainings, else 1.
         seed: of public randomness and of the canaries' coins.
@@ -64,6 +75,7 @@ class AuditOptions:
     accounting: Literal["ledger", "published"] = "ledger"
     loader: Literal["poisson", "shuffled"] = "poisson"
     noise: Literal["fresh", "reused"] = "fresh"
+    broken: Broken = "no"
     confidence: float = 0.95
     workers: int | None = None
     seed: int = 0
@@ -105,7 +117,7 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
         ValueError: in one line, what is wrong and what is allowed.
     """
     given = split_options(arguments)
-    model = choose("model", given.pop("model", DEFAULT_MODEL), list(SYSTEMS))
+    model = choose("model", given.pop("model", DEFAULT_MODEL), list(AUDITED))
     sources = _sources(model)
     named = full_names(given, sources, also={"model"})
     quick = _quick(model, {name.partition(".")[2]: value for name, value in named.items()})
@@ -116,7 +128,7 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
 
 
 def _sources(model: str) -> Sources:
-    return {"privacy": SYSTEMS[model].plan, "model": SYSTEMS[model].config, "audit": AuditOptions}
+    return {"privacy": AUDITED[model].plan, "model": AUDITED[model].config, "audit": AuditOptions}
 
 
 def _quick(model: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -124,7 +136,7 @@ def _quick(model: str, given: Mapping[str, str]) -> dict[str, str]:
     if quick is not TRAINED:
         return quick
     if given.get("component") == "gaussian":
-        return {}
+        return COMPONENT
     often, turns = given.get("canaries") == "1", given.get("schedule") == "published"
     noise = {} if {"epsilon", "sigma_sgd"} & set(given) else {"sigma_sgd": SIGMA}
     return (TRAINED_OFTEN if often else TRAINED_IN_TURNS if turns else TRAINED) | noise
@@ -139,6 +151,10 @@ def _require_meaning(job: AuditJob) -> None:
         for name, usual in (("accounting", "ledger"), ("loader", "poisson"), ("noise", "fresh"), ("canaries", None))
         if getattr(options, name) != usual
     ]
+    if options.broken != "no" and job.trained:
+        raise ValueError(
+            f"broken is {options.broken!r}; the twins of private training are loader='shuffled' and noise='reused'"
+        )
     if changed and not job.trained:
         raise ValueError(f"{changed[0]} is {getattr(options, changed[0])!r}: only systems that DP-SGD trains have that choice")
 
@@ -150,10 +166,10 @@ def audit_usage(arguments: Sequence[str] = ()) -> str:
     """
     given = split_options(arguments)
     if "model" not in given:
-        lines = ["usage: audit.py [--model NAME] [--key value ...]", "", f"  --model {', '.join(SYSTEMS)}"]
+        lines = ["usage: audit.py [--model NAME] [--key value ...]", "", f"  --model {', '.join(AUDITED)}"]
         lines += option_table({"audit": "audit"}, {"audit": AuditOptions})
         return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean", "", EXIT_CODES])
-    model = choose("model", given["model"], list(SYSTEMS))
+    model = choose("model", given["model"], list(AUDITED))
     sources, quick = _sources(model), _quick(model, given)
     defaults = {block: {key: value for key, value in quick.items() if key in keys(source)} for block, source in sources.items()}
     titles = {"privacy": f"privacy of {model}", "model": f"model {model}", "audit": "audit"}

@@ -16,7 +16,8 @@ from tqdm.auto import tqdm
 from dpgen.auditing.audit_options import AuditJob
 from dpgen.auditing.engine_audit import ATTACKS, EngineAudit, train_watched
 from dpgen.auditing.finding import Finding
-from dpgen.auditing.neighbours import BlackBoxAudit, fit_once, with_direction
+from dpgen.auditing.neighbours import Task, claim_of, door_of, draw_once, released_numbers, with_direction
+from dpgen.auditing.releases import CERTAIN
 from dpgen.files import write_atomically
 from dpgen.metrics.audit import FEWEST, epsilon_lower_bound, one_run_lower_bound
 from dpgen.privacy.noise import PublicRandomness
@@ -24,7 +25,7 @@ from dpgen.systems.networks.dpgan_options import DPGANConfig
 
 _CHUNK = 8  # trainings that a process is sent at once
 _WORTH_STARTING = 50  # parts below which further processes are not worth their start
-_CANARIES, _FITS, _DRAWS = 1000, 400, 20_000
+_CANARIES, _FITS, _RUNS, _DRAWS = 1000, 400, 600, 20_000
 
 Numbers = npt.NDArray[np.float64]
 
@@ -35,7 +36,7 @@ def audit(job: AuditJob) -> Finding:
     Raises:
         ValueError: too few trainings, or what the system refuses.
     """
-    finding = audit_engine(job) if job.trained else audit_black_box(job)
+    finding = audit_engine(job) if job.trained else audit_draws(job) if _task(job, 1).at_once else audit_releases(job)
     if job.options.out is not None:
         write_atomically(job.options.out, finding.to_json())
     return finding
@@ -121,55 +122,115 @@ def _in_words(job: AuditJob, task: EngineAudit) -> str:
     return ", ".join(words)
 
 
-# -- everything ------------------------------------------------------------------------------------------------------
+# -- draws and releases ------------------------------------------------------------------------------------------------
 
 
-def audit_black_box(job: AuditJob) -> Finding:
-    """Black box: tell the releases on two worst-case neighbouring data sets apart."""
-    options, start = job.options, time.monotonic()
-    once = BlackBoxAudit(model=job.model, plan=job.plan, config=job.config, trials=1).at_once
-    trials = options.trainings or (_DRAWS if once else _FITS)
+def _task(job: AuditJob, trials: int) -> Task:
+    options = job.options
+    return Task(model=job.model, plan=job.plan, config=job.config, trials=trials, seed=options.seed, broken=options.broken)
+
+
+def audit_draws(job: AuditJob) -> Finding:
+    """Black box: tell the draws from two worst-case data sets apart; one fit makes all of them."""
+    start, trials = time.monotonic(), _trials(job, _DRAWS)
+    task = _task(job, trials)
+    if task.broken != "no":
+        raise ValueError(f"broken is {task.broken!r}; a sampler of single draws has no noise or sums that could be broken")
+    found, claimed = _gather(draw_many, [(task, side) for side in (0, 1)], job)
+    first, second = with_direction(*map(torch.from_numpy, found))
+    bound = epsilon_lower_bound(first, second, job.plan.open_ledger().delta, confidence=job.options.confidence)
+    last = first.shape[1] - 1
+    attack = "best linear statistic" if bound.attack == last else f"statistic {bound.attack + 1} of {last}"
+    return _finding(
+        job,
+        task,
+        claimed,
+        bound.epsilon,
+        method="many draws",
+        attack=attack,
+        fits=2,
+        trials=len(first) + len(second),
+        start=start,
+    )
+
+
+def draw_many(task: Task, side: int) -> tuple[Numbers, float]:
+    """Statistics (trials, a) of the draws from one of the two data sets, and the epsilon claimed for one of them."""
+    pair = task.pair()
+    trials = draw_once(task, (pair.first, pair.second)[side])
+    return trials.values.numpy(), trials.claimed
+
+
+def audit_releases(job: AuditJob) -> Finding:
+    """White box at the curator's door: the likelihood ratio of all that two neighbouring data sets release.
+
+    First one fit on each is compared number by number, with the noisy values of the first one given to the second: what is
+    made of them may not depend on the records any more.
+    """
+    start, trials = time.monotonic(), _trials(job, _RUNS)
+    task = _task(job, trials)
+    claimed = claim_of(task)
+    with door_of(task) as door:
+        leaks, most = door.leaks(released_numbers), door.releases()
+    if leaks:
+        attack = "numbers that are no function of the noisy values"
+        return _finding(job, task, claimed, CERTAIN, method="one replay", attack=attack, fits=2, trials=1, start=start)
+    sizes = [min(_CHUNK, trials - done) for done in range(0, trials, _CHUNK)]
+    found, _ = _gather(losses_of, [(task, side, size, most) for side in (0, 1) for size in sizes], job)
+    first, second = (torch.from_numpy(np.concatenate(side)) for side in (found[: len(sizes)], found[len(sizes) :]))
+    bound = epsilon_lower_bound(first, second, job.plan.open_ledger().delta, confidence=job.options.confidence)
+    attack = f"likelihood ratio of {most} releases"
+    return _finding(
+        job, task, claimed, bound.epsilon, method="many runs", attack=attack, fits=2 * trials, trials=2 * trials, start=start
+    )
+
+
+def losses_of(task: Task, side: int, count: int, most: int) -> tuple[Numbers, float]:
+    """Log-likelihood ratios (count,) of fits on one of the two data sets."""
+    with door_of(task) as door:
+        return np.array(door.losses(side, count, most)), 0.0
+
+
+def _trials(job: AuditJob, usual: int) -> int:
+    trials = job.options.trainings or usual
     if trials < FEWEST:
         raise ValueError(f"trainings must be at least {FEWEST}, got {trials}")
-    task = BlackBoxAudit(model=job.model, plan=job.plan, config=job.config, trials=trials, seed=options.seed)
-    fits = 1 if once else trials
-    sizes = [min(_CHUNK, fits - done) for done in range(0, fits, _CHUNK)]
-    parts = [(task, side, size) for side in (0, 1) for size in sizes]
-    found, claimed = _gather(fit_many, parts, job)
-    sides = found[: len(sizes)], found[len(sizes) :]
-    first, second = with_direction(*(torch.from_numpy(np.concatenate(side)) for side in sides))
-    ledger = job.plan.open_ledger()
-    bound = epsilon_lower_bound(first, second, ledger.delta, confidence=options.confidence)
-    last = first.shape[1] - 1
+    return trials
+
+
+def _finding(
+    job: AuditJob, task: Task, claimed: float, bound: float, *, method: str, attack: str, fits: int, trials: int, start: float
+) -> Finding:
+    ledger, twin = job.plan.open_ledger(), _TWINS[task.broken]
     return Finding(
-        audited=f"{job.model}: {', '.join(f'{name} {value}' for name, value in _spent(job.plan).items())}",
+        audited=", ".join([f"{job.model}: {_spent(job.plan)}", *twin]),
         neighbours=task.pair().description,
         claimed=claimed,
         claimed_by="the ledger",
         delta=ledger.delta,
         relation=ledger.relation,
         unit=ledger.unit,
-        lower_bound=bound.epsilon,
-        confidence=options.confidence,
-        method="many draws" if once else "many runs",
-        attack="best linear statistic" if bound.attack == last else f"statistic {bound.attack + 1} of {last}",
-        trainings=2 * fits,
-        trials=len(first) + len(second),
+        lower_bound=bound,
+        confidence=job.options.confidence,
+        method=method,
+        attack=attack,
+        trainings=fits,
+        trials=trials,
         seconds=time.monotonic() - start,
     )
 
 
-def _spent(plan: Any) -> dict[str, Any]:
+_TWINS = {
+    "no": [],
+    "noise": ["BROKEN TWIN: half the noise that is paid for"],
+    "sensitivity": ["BROKEN TWIN: a record moves sums by twice what is stated"],
+}
+
+
+def _spent(plan: Any) -> str:
     """The numbers of a plan that say what it may spend."""
     shown = ("epsilon", "delta", "draws", "rounds")
-    return {name: value for name, value in vars(plan).items() if name in shown and value is not None}
-
-
-def fit_many(task: BlackBoxAudit, side: int, count: int) -> tuple[Numbers, float]:
-    """Statistics (trials, a) of several fits on one of the two data sets, and the largest epsilon claimed."""
-    pair = task.pair()
-    fits = [fit_once(task, (pair.first, pair.second)[side]) for _ in range(count)]
-    return torch.cat([one.values for one in fits]).numpy(), max(one.claimed for one in fits)
+    return ", ".join(f"{name} {value}" for name, value in vars(plan).items() if name in shown and value is not None)
 
 
 # -- processes -------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
+from dpgen.privacy.curator import Draw
 from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step
-from dpgen.privacy.sampling import Batch, Draw, PoissonLoader
+from dpgen.privacy.sampling import Batch, PoissonDraw, PoissonLoader, PoissonMask
 from dpgen.systems.networks.dpgm import DPGM
 
 STEEPNESS = 1e6
@@ -50,23 +51,20 @@ class WatchedDPGM(DPGM):
 
     Arguments:
         target: cluster of the canaries; they are the coordinates from 1 on.
-        reused_noise: the broken twin whose noise is the same in every step.
         options: of `DPGM`.
     """
 
-    def __init__(self, *, target: int, reused_noise: bool = False, **options: Any) -> None:
+    def __init__(self, *, target: int, **options: Any) -> None:
         super().__init__(**options)
         self.target = target
         self.seen: list[Seen] = []
-        if reused_noise:
-            self._source = ReusedNoise()
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         self._group = batch.group
         super().training_step(batch, batch_idx)
 
-    def noisy_sums(self, batch: Batch, out: Tensor | None = None) -> Tensor:
-        released = super().noisy_sums(batch, out)
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
+        released = super().noisy_sums(batch, draw, out)
         if self._group in (-1, self.target):
             rate = self._loader().poisson.rate(self._group)
             self.seen.append(Seen(self.global_step, rate, released[self.target, 1:].double().clone()))
@@ -116,4 +114,4 @@ class ShuffledLoader(PoissonLoader):
         batch_of = public_batches(self.people, batches, epoch=epoch, seed=self.seed)[self.ids]
         for number in range(batches):
             self.epoch = epoch + 1
-            yield self.table[Draw((batch_of == number).nonzero()[:, 0])]
+            yield self.table[PoissonDraw((batch_of == number).nonzero()[:, 0], mask=PoissonMask(self.sampling_rate))]

@@ -7,8 +7,9 @@ import lightning as L
 import torch
 from torch import Tensor
 
-from dpgen.auditing.canaries import CanaryBank, Seen, ShuffledLoader, WatchedDPGM, public_batches
+from dpgen.auditing.canaries import CanaryBank, ReusedNoise, Seen, ShuffledLoader, WatchedDPGM, public_batches
 from dpgen.callbacks import PrivacyAccountant
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.quiet import quiet_training
 from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
@@ -99,10 +100,10 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
         seed=audit.seed,
         bank=CanaryBank(audit.k, x.shape[1]),
         target=audit.k - 1,
-        reused_noise=audit.noise == "reused",
     )
     ids = torch.cat([torch.arange(len(others)), len(others) + here])
-    accountant = PrivacyAccountant(module.plan.open_ledger(), every=_EVERY)
+    source = ReusedNoise() if audit.noise == "reused" else None
+    accountant = PrivacyAccountant(Curator(module.plan.open_ledger(), source=source), every=_EVERY)
     with quiet_training():
         trainer = L.Trainer(
             max_steps=module.plan.steps,

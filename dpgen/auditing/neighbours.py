@@ -1,29 +1,40 @@
-"""Black-box audit of any system: fits on a worst-case pair of neighbouring data sets, and what to look at in a release."""
+"""Worst-case neighbours for every system, its fits on them, and what an adversary looks at."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.auditing.releases import Broken, DoorAudit
 from dpgen.data import Columns, Points, Records, Users
 from dpgen.discretized import DiscretizedColumn
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.quiet import quiet_runtime, quiet_training
-from dpgen.release import Draws, PublicModel, RecordModel, Release
+from dpgen.release import Draws, PublicModel
+from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS
+from dpgen.systems.clusters.kmeans import DPKMeans
+from dpgen.systems.clusters.kmeans_plan import KMeansPlan
 from dpgen.systems.continuous.draw_plan import DrawPlan
-from dpgen.systems.ordered.distribution import OrderedDistribution
+from dpgen.systems.plan import Plan
+from dpgen.systems.private_data import PrivateRecords
+from dpgen.systems.registry import System
 
-_RECORDS, _BITS = 400, 4
+_RECORDS, _BITS = 40, 4
 _VALUES, _GRID = 60, 64
 _POINTS, _CLOSE = 20, 1e-3
 _CATEGORIES = 4
-_SAMPLES = 5000
-_MOST_NUMBERS = 128
 
 
 @dataclass(frozen=True)
@@ -38,10 +49,15 @@ class Pair:
 # -- pairs -----------------------------------------------------------------------------------------------------------
 
 
-def records_pair(relation: str, size: int) -> Pair:
-    """Records of all zeros or all ones in equal parts, and one more of ones; or of ones instead of zeros."""
+def records_pair(relation: str, size: int, copies: int = 1) -> Pair:
+    """Records of all zeros or all ones in equal parts, and one more of ones; or of ones instead of zeros.
+
+    Arguments:
+        size: trials of a fit, for data whose units are trials.
+        copies: how often the one record is there; more than once for the broken twin of the sensitivity.
+    """
     x = (torch.arange(_RECORDS) % 2)[:, None].expand(_RECORDS, _BITS).to(torch.uint8)
-    ones, zeros = (torch.full((1, _BITS), bit, dtype=torch.uint8) for bit in (1, 0))
+    ones, zeros = (torch.full((copies, _BITS), bit, dtype=torch.uint8) for bit in (1, 0))
 
     def records(*extra: Tensor) -> Records:
         return Records("neighbours", torch.cat([x, *extra]), ones)
@@ -51,21 +67,21 @@ def records_pair(relation: str, size: int) -> Pair:
     return Pair("one record of ones, or not", records(ones), records())
 
 
-def columns_pair(relation: str, size: int) -> Pair:
-    """All values at one end of the grid, and one record at the other end."""
+def columns_pair(relation: str, size: int, copies: int = 1) -> Pair:
+    """All values at the upper end of the grid, and one record at the lower end, which moves all counts below it."""
     domain = DiscretizedColumn.integers(_GRID)
 
     def columns(*extra: int) -> Columns:
-        values = np.array([0] * _VALUES + list(extra), np.int64)
+        values = np.array([_GRID - 1] * _VALUES + list(extra) * copies, np.int64)
         return Columns("neighbours", {"x": values}, {"x": domain})
 
     if relation == "replace_one":
-        return Pair("one value at the other end", columns(_GRID - 1), columns(0))
-    return Pair("one value at the other end, or not", columns(_GRID - 1), columns())
+        return Pair("one value at the other end", columns(0), columns(_GRID - 1))
+    return Pair("one value at the other end, or not", columns(0), columns())
 
 
-def points_pair(relation: str, size: int, *, whole: bool = True) -> Pair:
-    """All points at one end of a box and all at the other; or all but one at the same end."""
+def points_pair(relation: str, size: int, copies: int = 1, *, whole: bool = True) -> Pair:
+    """All points at one end of a box and all at the other; or all but one, in the middle, at the same end."""
     near = torch.linspace(0.0, _CLOSE, _POINTS, dtype=torch.float64)[:, None]
     box = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
 
@@ -74,13 +90,13 @@ def points_pair(relation: str, size: int, *, whole: bool = True) -> Pair:
 
     if whole:
         return Pair("all points at one end or at the other", points(1 - near), points(near))
-    far, here = torch.ones(1, 1, dtype=torch.float64), near[:1]
+    far, here = torch.full((copies, 1), 0.5, dtype=torch.float64), near[:1].expand(copies, 1)
     if relation == "replace_one":
-        return Pair("one point at the other end", points(torch.cat([near, far])), points(torch.cat([near, here])))
-    return Pair("one point at the other end, or not", points(torch.cat([near, far])), points(near))
+        return Pair("one point in the middle", points(torch.cat([near, far])), points(torch.cat([near, here])))
+    return Pair("one point in the middle, or not", points(torch.cat([near, far])), points(near))
 
 
-def users_pair(relation: str, size: int) -> Pair:
+def users_pair(relation: str, size: int, copies: int = 1) -> Pair:
     """Users who all hold the first category, or all the last: draws of users are independent, so each is a trial."""
 
     def users(category: int) -> Users:
@@ -92,7 +108,7 @@ def users_pair(relation: str, size: int) -> Pair:
     return Pair("a user of one category or of another", users(0), users(_CATEGORIES - 1))
 
 
-NEIGHBOURS: dict[str, Callable[[str, int], Pair]] = {
+NEIGHBOURS: dict[str, Callable[[str, int, int], Pair]] = {
     "records": records_pair,
     "columns": columns_pair,
     "points": points_pair,
@@ -104,36 +120,14 @@ NEIGHBOURS: dict[str, Callable[[str, int], Pair]] = {
 # -- what to look at -------------------------------------------------------------------------------------------------
 
 
-def statistics(release: Release) -> Tensor:
-    """What an adversary looks at, (trials, a): numbers of a released model, or the draws of every trial.
-
-    Raises:
-        ValueError: a kind of release that the audit does not know.
-    """
-    if isinstance(release, Draws):
-        return _of_draws(release)
-    if isinstance(release, OrderedDistribution):
-        places = np.linspace(1, _GRID - 1, 7).astype(np.int64)
-        return torch.from_numpy(np.concatenate([cdf.below(places) for cdf in release.cdfs.values()]))[None]
-    if isinstance(release, RecordModel):
-        numbers, size = _numbers(release), float(release.size)
-        return torch.cat([torch.tensor([size]), numbers, size * numbers])[None]
-    if isinstance(release, PublicModel):
-        return _tensors(release)[None]
-    raise ValueError(f"release is a {type(release).__name__}: the audit knows public models and draws")
+def released_numbers(release: Any) -> Tensor:
+    """All numbers of a released model, or of a clustering."""
+    tensors = release.tensors() if isinstance(release, PublicModel) else release.state_dict()
+    return torch.cat([tensors[name].double().reshape(-1) for name in sorted(tensors)])
 
 
-def _numbers(model: RecordModel) -> Tensor:
-    if set(model.tensors()) <= {"probabilities", "weights", "counts"}:
-        return _tensors(model)
-    return model.sample(_SAMPLES, seed=0).x.double().mean(0)
-
-
-def _tensors(model: PublicModel) -> Tensor:
-    return torch.cat([value.double().reshape(-1) for value in model.tensors().values()])[:_MOST_NUMBERS]
-
-
-def _of_draws(release: Draws) -> Tensor:
+def statistics(release: Draws) -> Tensor:
+    """What an adversary looks at in draws, (trials, a): themselves, or how often each category came for every user."""
     table = release.table
     if "user" not in table:
         return torch.tensor(table.to_numpy(np.float64))
@@ -159,25 +153,66 @@ def with_direction(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 # -- fits ------------------------------------------------------------------------------------------------------------
 
 
-class Trials(NamedTuple):
-    """Statistics (trials, a) of one fit and the epsilon that it claims for one trial."""
+@dataclass(frozen=True, kw_only=True)
+class ClusteringPlan(Plan):
+    """What DP k-means may spend by itself.
 
-    values: Tensor
-    claimed: float
+    Arguments:
+        epsilon: budget in nats.
+        delta: in (0, 1).
+        relation: neighbouring relation.
+        rounds: of k-means.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    rounds: int = 2
+    gaussian: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlackBoxAudit:
-    """One question to a system of the registry: does it keep the epsilon that its statement claims?
-
-    Samplers of single draws, and of users, make all trials in one fit; of everything else a fit is one trial.
+class ClusteringConfig:
+    """Public choices of k-means.
 
     Arguments:
-        model: name of the system.
+        k: clusters.
+        n_features: random Fourier features.
+    """
+
+    k: int = 2
+    n_features: int = 8
+
+
+def fit_clusters(
+    data: PrivateRecords, *, plan: ClusteringPlan, config: ClusteringConfig, curator: Curator, runtime: Runtime
+) -> DPKMeans:
+    """K-means alone, with the noise that its budget asks for."""
+
+    def at(scale: float) -> KMeansPlan:
+        return KMeansPlan.from_multiplier(scale, rounds=plan.rounds, n_features=config.n_features, relation=plan.relation)
+
+    sigma = calibrate_noise(gaussian_event, Budget(plan.epsilon, plan.delta), relation=plan.relation)
+    kmeans = DPKMeans(config.k, at(sigma), gamma=0.1, n_features=config.n_features, seed=runtime.seed)
+    curator.declare(*kmeans.planned(plan.relation))
+    return kmeans.fit(data.x, curator=curator)
+
+
+AUDITED: dict[str, System] = SYSTEMS | {"kmeans": System(ClusteringPlan, ClusteringConfig, fit_clusters, ("records",))}  # type: ignore[arg-type]
+"""What can be audited by name: all systems, and the clustering that several of them begin with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One question to a system: does it keep the epsilon that it claims?
+
+    Arguments:
+        model: name of the system, a key of `AUDITED`.
         plan: what one fit, or one trial of a sampler, may spend.
         config: of the system.
         trials: of each data set.
         seed: public.
+        broken: the broken twin, if any.
     """
 
     model: str
@@ -185,32 +220,67 @@ class BlackBoxAudit:
     config: Any
     trials: int
     seed: int = 0
+    broken: Broken = "no"
 
     @property
     def at_once(self) -> bool:
         """Whether one fit makes all trials."""
-        return self.by_draw or SYSTEMS[self.model].kinds[0] == "users"
+        return self.by_draw or AUDITED[self.model].kinds[0] == "users"
 
     @property
     def by_draw(self) -> bool:
         """Whether the trials of a fit are draws from one data set, each at its own price."""
-        return SYSTEMS[self.model].kinds[0] == "points" and isinstance(self.plan, DrawPlan)
+        return AUDITED[self.model].kinds[0] == "points" and isinstance(self.plan, DrawPlan)
 
     def pair(self) -> Pair:
         """The neighbours that are worst for the system's kind of data and unit of privacy."""
-        kind, relation = SYSTEMS[self.model].kinds[0], str(self.plan.open_ledger().relation)
+        kind, relation = AUDITED[self.model].kinds[0], str(self.plan.open_ledger().relation)
+        copies = 2 if self.broken == "sensitivity" else 1
         if kind == "points" and not self.by_draw:
-            return points_pair(relation, self.trials, whole=False)
-        return NEIGHBOURS[kind](relation, self.trials)
+            return points_pair(relation, self.trials, copies, whole=False)
+        return NEIGHBOURS[kind](relation, self.trials, copies)
+
+    def fit(self, directory: Path, data: Any, plan: Any, curator: Curator) -> Any:
+        """One fit of the system."""
+        runtime = quiet_runtime(directory, self.seed)
+        return AUDITED[self.model].fit(data, plan=plan, config=self.config, curator=curator, runtime=runtime)
 
 
-def fit_once(audit: BlackBoxAudit, data: Any) -> Trials:
-    """One fit of the system, and what it gives away."""
-    plan, price = audit.plan, 1
-    if audit.by_draw:
-        price = audit.trials
+class Trials(NamedTuple):
+    """Statistics (trials, a) and the epsilon that was claimed for one trial."""
+
+    values: Tensor
+    claimed: float
+
+
+def draw_once(task: Task, data: Any) -> Trials:
+    """One fit of a sampler, which makes all trials: black box."""
+    plan, price = task.plan, 1
+    if task.by_draw:
+        price = task.trials
         plan = replace(plan, epsilon=plan.per_draw * price, draws=price)
     with TemporaryDirectory() as directory, quiet_training():
-        runtime = quiet_runtime(Path(directory), audit.seed)
-        release = SYSTEMS[audit.model].fit(data, plan=plan, config=audit.config, ledger=plan.open_ledger(), runtime=runtime)
+        release = task.fit(Path(directory), data, plan, Curator(plan.open_ledger()))
     return Trials(statistics(release), release.statement.epsilon / price)
+
+
+@contextmanager
+def door_of(task: Task) -> Iterator[DoorAudit]:
+    """The curator's door of a system, for the task's two data sets; fits are booked without being added up."""
+    plan, pair = task.plan, task.pair()
+    books = plan.open_ledger()
+
+    def report() -> Ledger:
+        return Ledger(None, delta=books.delta, relation=books.relation, unit=books.unit)
+
+    with TemporaryDirectory() as directory, quiet_training():
+        first, second = (partial(task.fit, Path(directory), data, plan) for data in (pair.first, pair.second))
+        yield DoorAudit((first, second), report, task.broken)
+
+
+def claim_of(task: Task) -> float:
+    """The epsilon that the ledger of one whole fit states."""
+    curator = Curator(task.plan.open_ledger())
+    with TemporaryDirectory() as directory, quiet_training():
+        task.fit(Path(directory), task.pair().first, task.plan, curator)
+    return curator.ledger.epsilon()

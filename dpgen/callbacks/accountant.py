@@ -1,24 +1,26 @@
 """The callback that stands between a Lightning module and its private data: ask, record, then step."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import lightning as L
 import torch
-from dp_accounting import DpEvent
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
+from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.ranks import Ranks
-from dpgen.privacy.shared_ledger import SharedLedger
+from dpgen.privacy.sampling import PoissonMask
 
 
 class PrivacyAccountant(Callback):
-    """Holds the ledger during `Trainer.fit`: charges every step before it runs and stops before the budget is exceeded.
+    """Holds the curator during `Trainer.fit`: steps are charged before they run, within the budget.
 
-    What it logs is computed from public quantities: `eps` (progress bar), `privacy/epsilon_rdp` and `privacy/remaining`
-    after every step, which bound the truth from above (below), and the tight `privacy/epsilon` (tens of milliseconds to
-    a second) after epochs.
+    What it logs is a display of what has run so far, computed from public quantities: `eps` (progress bar),
+    `privacy/epsilon_rdp` and `privacy/remaining` after every step, which bound it from above (below), and the tight
+    `privacy/epsilon` (tens of milliseconds to a second) after epochs. The guarantee is that of the whole plan
+    (`Ledger.epsilon`), also of a run that is stopped after a look at it.
 
     Formal guarantees:
 
@@ -31,8 +33,8 @@ class PrivacyAccountant(Callback):
     | several processes | rank 0's ledger alone counts; the others do what it decides, and a step is charged once |
 
     Arguments:
-        ledger: what has been and may be spent; on ranks other than 0 any ledger without a file, replaced by a copy of
-            rank 0's when training starts.
+        curator: of the run; on ranks other than 0 with any ledger without a file, replaced by a copy of rank 0's when
+            training starts.
         every: epochs between two tight values, at least 1.
 
     Raises:
@@ -41,14 +43,20 @@ class PrivacyAccountant(Callback):
         LedgerError: the ledger is not the one that the checkpoint belongs to, or was cut.
     """
 
-    def __init__(self, ledger: Ledger, *, every: int = 1) -> None:
+    def __init__(self, curator: Curator, *, every: int = 1) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
-        self.ledger, self.every = ledger, every
+        if not isinstance(curator, Curator):
+            raise TypeError(f"curator must be a Curator, got {type(curator).__name__}: PrivacyAccountant(Curator(ledger))")
+        self.curator, self.every = curator, every
         self.replayed = 0
         self.exhausted = False
         self.ranks = Ranks()
-        self._shared = SharedLedger(ledger, self.ranks)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What has been and may be spent."""
+        return self.curator.ledger
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self.ranks = Ranks.join()
@@ -62,8 +70,7 @@ class PrivacyAccountant(Callback):
         self._require_exact_sums(trainer, pl_module)
         if trainer.world_size > 1:
             self._require_shards(trainer, pl_module)
-        self._shared = SharedLedger(self.ledger, self.ranks)
-        self.ledger = self._shared.ledger
+        self.curator.join(self.ranks, trainer.strategy.root_device)
 
     @staticmethod
     def _require_exact_sums(trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -98,24 +105,22 @@ class PrivacyAccountant(Callback):
                 "batches of fixed size, which cost far more privacy"
             )
 
-    def authorise(self, event: DpEvent, *, note: str, group: str | None = None) -> bool:
-        """Charge one step of all ranks, or refuse it: False, and nothing is charged, when the budget would be exceeded."""
-        if not self.exhausted:
-            self.exhausted = not self._shared.authorise(event, note=note, group=group)
-        return not self.exhausted
-
-    def catch_up(self) -> None:
-        """Let all ranks count what rank 0 has charged by itself; called by all of them."""
-        self._shared.catch_up()
+    def draw(self, note: str, mask: PoissonMask, parts: Mapping[str, float], *, group: str | None = None) -> Draw | None:
+        """What the curator grants for a step of all ranks; None, now and from now on, when the budget would be exceeded."""
+        if self.exhausted:
+            return None
+        granted = self.curator.draw(note, mask, parts, group=group)
+        self.exhausted = granted is None
+        return granted
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if self.ranks.index:
             return
-        # The ledger never lets the total pass the budget, so the budget bounds what Renyi accounting overstates.
+        # What was granted never passes the budget, so the budget bounds what Renyi accounting overstates.
         limit = self.ledger.budget.epsilon if self.ledger.budget else float("inf")
-        running = min(self.ledger.epsilon_rdp(), limit)
+        running = min(self.ledger.spent_rdp(), limit)
         pl_module.log("eps", running, prog_bar=True, logger=False)
         pl_module.log("privacy/epsilon_rdp", running)
         if self.ledger.budget:
@@ -123,7 +128,10 @@ class PrivacyAccountant(Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self.ranks.index == 0 and (trainer.current_epoch + 1) % self.every == 0:
-            pl_module.log("privacy/epsilon", self.ledger.epsilon(), rank_zero_only=True)
+            pl_module.log("privacy/epsilon", self.ledger.spent(), rank_zero_only=True)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.curator.leave()
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self.ledger.sync()

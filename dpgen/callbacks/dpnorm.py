@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dpgen.callbacks.policies import BoundedClipping
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.noise_shares import place
 
 
@@ -19,18 +20,55 @@ def bin_edges(c_max: float, bins: int, spacing: Literal["linear", "log"]) -> Ten
     return c_max * 10.0 ** torch.linspace(-3.0, 0.0, bins)
 
 
-def count_cells(cells: Tensor, seen: Tensor, width: int) -> Tensor:
-    """How many of the seen records are in each of `width` cells, int64, without asking the device for a number."""
-    totals = torch.zeros(width + 1, dtype=torch.int64, device=cells.device)
-    return totals.index_add_(0, torch.where(seen, cells, width), torch.ones_like(cells))[:width]
+_RAMP = 0.1
+_WHOLE = 2**20  # a record is so many units of a histogram, which its two cells share
+
+
+def bin_centres(edges: Tensor, spacing: Literal["linear", "log"]) -> Tensor:
+    """Where a norm counts for one cell alone, (bins + 1,): the middle of every bin, the last one as far above C_max."""
+    if spacing == "linear":
+        return edges[0] * (torch.arange(len(edges) + 1, dtype=torch.float64) + 0.5).to(edges)
+    ratio = (edges[-1] / edges[0]) ** (0.5 / max(len(edges) - 1, 1)) if len(edges) > 1 else edges.new_tensor(10.0**0.5)
+    return torch.cat([edges / ratio, edges[-1:] * ratio])
+
+
+def soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> BoundedSum:
+    r"""Histograms (k, w) of norms by hat functions around w centres: a norm is shared by the two that it lies between.
+
+    A norm x between centres :math:`c_i \le x \le c_{i+1}` adds :math:`1 - t` to cell i and :math:`t` to cell i + 1 of its
+    cluster, :math:`t = (x - c_i) / (c_{i+1} - c_i)`; below the first and above the last it counts in that cell alone, and
+    where it is not finite nowhere. There is no edge at which a last bit of a norm moves a whole record. t is rounded to
+    multiples of 2^-20 and added in int64, so the histogram is exactly the sum of what each norm adds.
+
+    A record adds non-negative numbers of sum 1 (or nothing): L2 norm at most 1. A replaced one moves the histogram by
+    :math:`|h - h'|^2 = |h|^2 + |h'|^2 - 2 \langle h, h' \rangle \le 2`. Both are reached by norms at centres.
+
+    Arguments:
+        norms: (b,).
+        cluster: of every norm, (b,), in [0, k).
+        centres: (w,) increasing, or (k, w), one row for each cluster.
+    """
+    own = centres.to(norms.dtype) if centres.dim() == 1 else centres.to(norms.dtype)[cluster]
+    w = own.shape[-1]
+    seen = torch.isfinite(norms)
+    above = torch.searchsorted(own, norms[:, None].contiguous() if own.dim() == 2 else norms.contiguous()).reshape(norms.shape)
+    low, high = (above - 1).clamp_min(0), above.clamp_max(w - 1)
+    ends = [own[i] if own.dim() == 1 else own.gather(1, i[:, None])[:, 0] for i in (low, high)]
+    t = ((norms - ends[0]) / (ends[1] - ends[0])).clamp(0.0, 1.0)
+    share = torch.where(seen & (low < high), (t * _WHOLE).round(), 0.0).long()
+    counts = torch.zeros(k * w, dtype=torch.int64, device=norms.device)
+    counts.index_add_(0, cluster * w + low, torch.where(seen, _WHOLE - share, 0))
+    counts.index_add_(0, cluster * w + high, share)
+    return BoundedSum(counts.view(k, w), 1.0, unit="norms", replaced=math.sqrt(2.0), step=1.0 / _WHOLE)
 
 
 class DPNorm(BoundedClipping):
     r"""The mode of a noisy histogram of gradient norms as clip bound, one per cluster (Acs et al. 2017, Algorithm 3).
 
     Every step releases, for each cluster, the counts of norms in :math:`(C_{j-1}, C_j]` and of norms above
-    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`; a record is in one bin of one cluster, so the sensitivity is 1. The
-    bound is the upper edge of the fullest bin of the sum over the last `window` released histograms.
+    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`. Bins are soft (`soft_counts`): a norm in the middle of a bin counts
+    there, one at an edge half in each bin beside it, so that the sensitivity is 1 for norms in floating point too. The bound
+    is the upper edge of the fullest bin of the sum over the last `window` released histograms.
 
     The published form is `DPNorm(noise_multiplier=4, bins=100, spacing="linear", window=1)`. At a few records per cluster
     its choice is mostly noise; log-spaced bins and a window of 10 choose the right bin in nearly every step from 40 records
@@ -63,15 +101,13 @@ class DPNorm(BoundedClipping):
             raise ValueError(f"spacing must be one of 'linear', 'log', got {spacing!r}")
         self.noise_multiplier: float = noise_multiplier
         self.edges, self.window = bin_edges(c_max, bins, spacing), window
+        self.centres = bin_centres(self.edges, spacing)
         self._released: list[Tensor] = []
         self._warned = False
 
-    def histogram(self, norms: Tensor, cluster: Tensor) -> Tensor:
-        self.edges = place(self.edges, norms.device)
-        width = self.edges.numel() + 1
-        cells = cluster * width + torch.bucketize(norms, self.edges.to(norms.dtype))
-        # a norm of 0 (or NaN) falls in no bin
-        return count_cells(cells, norms > 0, self.bounds.numel() * width).view(-1, width)
+    def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
+        self.centres = place(self.centres, norms.device)
+        return soft_counts(norms, cluster, self.centres, self.bounds.numel())
 
     def observe(self, released: Tensor) -> None:
         self.edges = place(self.edges, released.device)
@@ -117,7 +153,8 @@ class QuantileClipping(BoundedClipping):
     r"""Clip bounds that track a quantile of the norms: :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`.
 
     Every step releases per cluster how many norms are at most C and how many exceed it, plus :math:`N(0, \sigma_C^2)`;
-    :math:`\tilde b` is the noisy share of the first, averaged over `window` released pairs.
+    :math:`\tilde b` is the noisy share of the first, averaged over `window` released pairs. Within 10 % of C a norm counts on
+    both sides, by a ramp (`soft_counts`), so that no last bit of a norm moves a whole record.
 
     Source: Andrew, Thakkar, McMahan, Ramaswamy 2021, Algorithm 1 (here with both counts noisy, so no size is assumed).
 
@@ -151,9 +188,9 @@ class QuantileClipping(BoundedClipping):
         self.quantile, self.learning_rate, self.window = quantile, learning_rate, window
         self._released: list[Tensor] = []
 
-    def histogram(self, norms: Tensor, cluster: Tensor) -> Tensor:
-        above = (norms > self.placed_bounds(norms)[cluster]).long()
-        return count_cells(cluster * 2 + above, torch.isfinite(norms), 2 * self.bounds.numel()).view(-1, 2)
+    def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
+        bounds = self.placed_bounds(norms)
+        return soft_counts(norms, cluster, torch.stack([bounds * (1 - _RAMP), bounds * (1 + _RAMP)], 1), bounds.numel())
 
     def observe(self, released: Tensor) -> None:
         self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]

@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.noise_shares import place
 
 
@@ -18,7 +19,7 @@ class Clipping(Callback, ABC):
     sensitivity 1 whatever the bounds are; the bounds, functions of released values, scale the noisy sum afterwards.
 
     `noise_multiplier` is None for policies that look at nothing private; otherwise the policy asks for one (k, w)
-    histogram of norms per step, in which a record counts at most once, released with that multiplier.
+    histogram of norms per step, a `BoundedSum` that is released with that multiplier.
     """
 
     noise_multiplier: float | None = None
@@ -26,8 +27,8 @@ class Clipping(Callback, ABC):
     def begin(self, k: int) -> None:
         """Called when training starts or resumes, with the number of clusters."""
 
-    def histogram(self, norms: Tensor, cluster: Tensor) -> Tensor:
-        """Counts (k, w), int64, of norms (b,): the private query of adaptive policies."""
+    def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
+        """Counts (k, w) of the norms (b,) of a draw: the private query of adaptive policies."""
         raise NotImplementedError(f"{type(self).__name__} releases no histogram")
 
     def observe(self, released: Tensor) -> None:

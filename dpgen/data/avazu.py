@@ -77,16 +77,16 @@ def read_clicks(path: str, attribute: str) -> pd.DataFrame:
     """Clicks of a log, in pieces of `CHUNK` rows, as events with the further column ``attribute``.
 
     Raises:
-        ValueError: if the file is missing or no csv, lacks a column, has a click but 0 and 1, or holds no click.
+        ValueError: if the file is missing or no csv, lacks a column, has a click but 0 and 1, or holds no impression.
     """
     if attribute not in ATTRIBUTES:
         raise ValueError(f"attribute is {attribute!r}: it must be one of {', '.join(ATTRIBUTES)}")
     wanted = ["device_id", "site_id", "click", attribute]
     chunks = csv_chunks(path, wanted, rows=CHUNK, what="an Avazu log", dtype=str, keep_default_na=False)
-    parts = [_clicked(part, path) for part in chunks]
-    clicks = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=wanted)
-    if clicks.empty:
-        raise ValueError(f"{path} holds no click of a known device")
+    parts = [_clicked(part, path) for part in chunks if len(part)]
+    if not parts:
+        raise ValueError(f"{path} is empty: it has no impression")
+    clicks = pd.concat(parts, ignore_index=True)
     events = event_frame({"user": clicks["device_id"], "category": clicks["site_id"]}, source=path)
     return events.assign(**{attribute: clicks[attribute].str.strip()})
 
@@ -105,11 +105,7 @@ def frequent(clicks: pd.DataFrame, sites: Sequence[str], min_clicks: int) -> pd.
 
 
 def users_of_clicks(name: str, clicks: pd.DataFrame, known: Known, *, top_sites: int, min_clicks: int) -> Users:
-    """The devices with enough clicks as `Users`.
-
-    Raises:
-        ValueError: if no device has enough clicks.
-    """
+    """The devices with enough clicks as `Users`; there may be none."""
     notes = []
     sites = tuple(known.probabilities or ()) or known.categories
     if sites is None:
@@ -120,8 +116,6 @@ def users_of_clicks(name: str, clicks: pd.DataFrame, known: Known, *, top_sites:
             "not cover this"
         )
     kept = frequent(clicks, sites, min_clicks)
-    if kept.empty:
-        raise ValueError(f"{name} has no device with {min_clicks} clicks on the {len(sites)} sites: lower min_clicks")
     # Whatever the log says: neither whether there are such devices nor how many is public.
     notes.append(f"devices with fewer than {min_clicks} clicks on the sites are left out: who takes part is not covered")
     return users_from_events(name, kept, known, source=name, everyone=clicks, notes=notes)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpgen.data.records import Records, split_records
 from dpgen.data.sets import MAX_CELLS
+from dpgen.data.split import Split
 
 TOWERS, MEAN_TOWERS, MOST_TOWERS, USERS = 1303, 11.42, 422, 4_427_486
 """Cell towers, mean and largest number of towers of a user, and users (Acs et al. 2017, Table I)."""
@@ -136,7 +137,7 @@ def load_call_detail(
     Arguments:
         n_users: number of users, training and test part together.
         data_seed: public seed of the city and of its users.
-        test_fraction: share of records kept for evaluation, in (0, 1).
+        test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         split_seed: public seed of the split and of the choice of public records.
         public_records: number of training records to declare public.
 
@@ -146,15 +147,14 @@ def load_call_detail(
     if n_users * TOWERS > MAX_CELLS:
         raise ValueError(f"n_users is {n_users}: at most {MAX_CELLS // TOWERS} fit into a table; read CallDetail in chunks")
     x = torch.cat([visits.dense() for visits in CallDetail(n_users, data_seed)])
-    records = split_records(
+    return split_records(
         "call detail",
         x,
-        test_fraction=test_fraction,
-        split_seed=split_seed,
+        split=Split.public(split_seed, test_fraction),
+        public_records=public_records,
         columns=[f"tower {j + 1}" for j in range(TOWERS)],
         notes=("the users are simulated: nobody's data are in them",),
     )
-    return records.set_aside(public_records, seed=split_seed)
 
 
 def _first(visits: Visits, users: int) -> Visits:

@@ -32,7 +32,7 @@ class Columns:
         notes: facts that a statement must repeat.
 
     Raises:
-        ValueError: no columns, fewer than two records, unequal lengths, or indices outside the grid.
+        ValueError: no columns, unequal lengths, or indices outside the grid. How many records there are is private.
     """
 
     name: str
@@ -47,10 +47,9 @@ class Columns:
             raise ValueError(f"values are of columns {list(self.values)}, domains of {list(self.domains)}: they must agree")
         if len({len(column) for column in self.values.values()}) > 1:
             raise ValueError(f"columns have {sorted({len(c) for c in self.values.values()})} values: they must be equally long")
-        if self.n < 2:
-            raise ValueError(f"{self.name} has {self.n} records: at least 2 are needed")
         for name, column in self.values.items():
-            if column.dtype != np.int64 or column.min() < 0 or column.max() >= self.domains[name].size:
+            outside = len(column) and not 0 <= column.min() <= column.max() < self.domains[name].size
+            if column.dtype != np.int64 or outside:
                 raise ValueError(f"column {name!r} must hold int64 in [0, {self.domains[name].size})")
 
     def __repr__(self) -> str:
@@ -136,8 +135,8 @@ def assemble_columns(
     clamped = {reader.name: reader.clamped for reader in readers} if clamp else None
     bounds = "bounds, resolution and names of the columns were declared public"
     extra = ("values outside the bounds were moved to the nearer bound; their noisy number is released",) if clamp else ()
-    if any(reader.rows < 2 for reader in readers):
-        raise ValueError(f"{name} has {min(reader.rows for reader in readers)} records: at least 2 are needed")
+    if any(reader.rows == 0 for reader in readers):
+        raise ValueError(f"{name} is empty: it has {len(readers)} columns and no record")
     return Columns(
         name=name,
         values={reader.name: reader.finish() for reader in readers},

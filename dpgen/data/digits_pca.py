@@ -3,7 +3,7 @@
 import torch
 
 from dpgen.data.points import CLAMPED, Points, PublicScaling, split_points
-from dpgen.data.split import public_order
+from dpgen.data.split import Split
 
 _REACH = 5.0  # public standard deviations
 
@@ -19,15 +19,15 @@ def load_digits_pca(
     Arguments:
         components: coordinates kept, in [1, 64] and below public_records.
         public_records: records declared public, which then are left out.
-        test_fraction: share of the rest kept for evaluation.
-        split_seed: public seed of both choices.
+        test_fraction: probability of each of the rest to be kept for evaluation, in [0, 1).
+        split_seed: public seed of both choices: the digits are public.
 
     Raises:
         ValueError: options out of range.
 
     Example:
         >>> load_digits_pca(components=2)
-        Points('digits_pca': 1198 private and 299 test points in 2 dimensions, in a public box)
+        Points('digits_pca': 1209 private and 288 test points in 2 dimensions, in a public box)
     """
     from sklearn.datasets import load_digits
 
@@ -37,8 +37,9 @@ def load_digits_pca(
             f"components is {components}, public_records {public_records}: components must be in [1, 40] and below "
             f"public_records, public_records in [2, {len(x) // 2}]"
         )
-    order = public_order(len(x), split_seed, stream="public")
-    public, rest = x[order[:public_records]], x[order[public_records:]]
+    split = Split.public(split_seed, test_fraction)
+    chosen = split.chosen(len(x), public_records)
+    public, rest = x[chosen], x[~chosen]
     _, values, rows = torch.linalg.svd(public - public.mean(0), full_matrices=False)
     rows = rows * torch.where(rows.sum(1) >= 0, 1.0, -1.0)[:, None]  # the sign of a component is a convention
     std = values[:components] / (public_records - 1) ** 0.5
@@ -50,7 +51,6 @@ def load_digits_pca(
         bounds=bounds,
         columns=tuple(f"pc{i + 1}" for i in range(components)),
         scaling=PublicScaling(torch.zeros(components), torch.ones(components), f"{public_records} public records"),
-        test_fraction=test_fraction,
-        split_seed=split_seed,
+        split=split,
         notes=(f"{public_records} records were declared public; components and scale come from them", CLAMPED),
     )

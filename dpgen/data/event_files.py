@@ -102,8 +102,7 @@ def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str
     """Sums of weights (u, n) of each user and category; users in natural order, those without any weight left out.
 
     Raises:
-        ValueError: if an event's category is not one of ``categories``, a user is in two groups, the table is too large,
-            or no user has events.
+        ValueError: if an event's category is not one of ``categories``, a user is in two groups, or the table is too large.
     """
     category = pd.Index(list(categories)).get_indexer(events["category"])
     if (category < 0).any():
@@ -121,8 +120,6 @@ def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str
         raise ValueError(f"{source} has weights that add up to infinity: their sum must be finite")
     groups = _group_of_each(events, source).reindex(names) if "group" in events else None
     kept = [row for row in sorted(range(len(names)), key=lambda row: natural_order(names[row])) if counts[row].max() > 0]
-    if not kept:
-        raise ValueError(f"{source} has {len(names)} users and none of them has events: at least one is needed")
     return EventCounts(
         counts=counts[kept],
         users=tuple(names[row] for row in kept),

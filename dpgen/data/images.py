@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpgen.data.records import Records, split_records
+from dpgen.data.split import Split
 from dpgen.data.table_files import data_folder, one_line, read_bytes
 
 DIGITS_THRESHOLD = 7
@@ -31,31 +32,30 @@ _FILES = {"train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
 def load_digits(*, test_fraction: float = 0.2, split_seed: int = 0, public_records: int = 0) -> Records:
     """The 1,797 digits of 8 x 8 pixels that come with scikit-learn, 1 where the grey value of 0..16 is above 7.
 
-    Needs no file. The split into private and test part is public and does not look at the records.
+    Needs no file. The digits are public, and so is the seed of their split, so that figures on them can be repeated.
 
     Arguments:
-        test_fraction: share of records kept for evaluation, in (0, 1).
+        test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         split_seed: public seed of the split and of the choice of public records.
         public_records: number of training records to declare public.
 
     Example:
         >>> load_digits()
-        Records('digits': 1438 private, 359 test, 0 public records of 64 binary features, 10 classes)
+        Records('digits': 1445 private, 352 test, 0 public records of 64 binary features, 10 classes)
     """
     from sklearn.datasets import load_digits as sklearn_digits
 
     bunch = sklearn_digits()
-    records = split_records(
+    return split_records(
         "digits",
         torch.from_numpy(bunch.data > DIGITS_THRESHOLD).to(torch.uint8),
         labels=torch.from_numpy(bunch.target).to(torch.int64),
-        test_fraction=test_fraction,
-        split_seed=split_seed,
+        split=Split.public(split_seed, test_fraction),
         n_classes=10,
         image_shape=(8, 8),
         class_names=_DIGIT_NAMES,
+        public_records=public_records,
     )
-    return records.set_aside(public_records, seed=split_seed)
 
 
 def load_mnist(
@@ -76,7 +76,7 @@ def load_mnist(
     Raises:
         ValueError: if a file is missing, cut or not an idx file.
     """
-    return _load_idx("mnist", _DIGIT_NAMES, data_root, download).set_aside(public_records, seed=split_seed)
+    return _load_idx("mnist", _DIGIT_NAMES, data_root, download).set_aside(public_records, Split.public(split_seed))
 
 
 def load_fashion_mnist(
@@ -95,7 +95,7 @@ def load_fashion_mnist(
         ValueError: if a file is missing, cut or not an idx file.
     """
     records = _load_idx("fashion_mnist", tuple(_FASHION_NAMES), data_root, download)
-    return records.set_aside(public_records, seed=split_seed)
+    return records.set_aside(public_records, Split.public(split_seed))
 
 
 def read_idx(path: Path | str) -> Tensor:

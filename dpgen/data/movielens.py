@@ -94,8 +94,6 @@ def read_movielens(root: Path, version: Version) -> tuple[pd.DataFrame, pd.DataF
             name = ratings[what].iloc[row]
             raise ValueError(f"{folder} has a rating (line {row + 1}) with {what} {name!r}, which its list lacks")
     ratings = ratings[ratings["movie"].map(listed).notna()]
-    if ratings.empty:
-        raise ValueError(f"{folder} has no rating of a movie with a genre")
     columns = {
         "user": ratings["user"],
         "category": ratings["movie"].map(listed),

@@ -1,6 +1,7 @@
 """Points from tables - csv, parquet and npy files - with public bounds."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,17 @@ import torch
 from torch import Tensor
 
 from dpgen.data.points import CLAMPED, OutOfRange, Points, place, require_bounds, require_points, split_points
-from dpgen.data.table_files import column_names, name_of, read_csv, read_npy, read_parquet, require_columns
+from dpgen.data.split import Split, SplitOptions
+from dpgen.data.table_files import (
+    column_names,
+    column_number,
+    name_of,
+    numbered,
+    read_csv,
+    read_npy,
+    read_parquet,
+    require_columns,
+)
 
 
 def load_points_csv(
@@ -18,7 +29,9 @@ def load_points_csv(
     columns: list[str] | str | None = None,
     out_of_range: OutOfRange = "refuse",
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    test_path: str | None = None,
+    split_column: str | None = None,
+    split_key: Path | None = None,
 ) -> Points:
     """A csv file with a header line and columns of numbers; compressed files (.gz) are read too.
 
@@ -28,14 +41,19 @@ def load_points_csv(
             serves all columns.
         columns: names of the columns to use, a list or "x,y"; without it all of them.
         out_of_range: "refuse" a point outside the bounds, or "clamp" it to them.
-        test_fraction: share of points kept for evaluation, in (0, 1).
-        split_seed: public seed of the split.
+        test_fraction: probability of each point to be kept for evaluation, in [0, 1).
+        test_path: file of the test points, with the same columns; then all of ``path`` is private.
+        split_column: column, no coordinate, whose hash is the coin of a point; without it the coin is a secret one.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
 
     Raises:
-        ValueError: the file is missing or malformed, a column absent, not numeric or constant, a value missing, not finite or
-            out of range, or fewer than 10 private points.
+        ValueError: the file is missing, empty or malformed, a column absent or not numeric, a value missing, not finite or
+            out of range.
     """
-    return _from_table(read_csv(path), path, bounds, columns, out_of_range, test_fraction, split_seed)
+    options = SplitOptions(test_fraction, test_path, split_column, split_key)
+    # The key is read as text: the type that pandas guesses depends on other records.
+    text = {} if split_column is None else {split_column: str}
+    return _from_table(*options.read(path, lambda path: read_csv(path, dtype=text)), path, bounds, columns, out_of_range)
 
 
 def load_points_parquet(
@@ -45,7 +63,9 @@ def load_points_parquet(
     columns: list[str] | str | None = None,
     out_of_range: OutOfRange = "refuse",
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    test_path: str | None = None,
+    split_column: str | None = None,
+    split_key: Path | None = None,
 ) -> Points:
     """A parquet file with columns of numbers; errors as in `load_points_csv`.
 
@@ -55,10 +75,13 @@ def load_points_parquet(
             serves all columns.
         columns: names of the columns to use, a list or "x,y"; without it all of them.
         out_of_range: "refuse" a point outside the bounds, or "clamp" it to them.
-        test_fraction: share of points kept for evaluation, in (0, 1).
-        split_seed: public seed of the split.
+        test_fraction: probability of each point to be kept for evaluation, in [0, 1).
+        test_path: file of the test points, with the same columns; then all of ``path`` is private.
+        split_column: column, no coordinate, whose hash is the coin of a point; without it the coin is a secret one.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
     """
-    return _from_table(read_parquet(path), path, bounds, columns, out_of_range, test_fraction, split_seed)
+    options = SplitOptions(test_fraction, test_path, split_column, split_key)
+    return _from_table(*options.read(path, read_parquet), path, bounds, columns, out_of_range)
 
 
 def load_points_npy(
@@ -67,7 +90,9 @@ def load_points_npy(
     bounds: list[list[float]] | str,
     out_of_range: OutOfRange = "refuse",
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    test_path: str | None = None,
+    split_column: int | None = None,
+    split_key: Path | None = None,
 ) -> Points:
     """A numpy file with one array (n, d) of numbers; no pickles, errors as in `load_points_csv`.
 
@@ -76,12 +101,15 @@ def load_points_npy(
         bounds: public low and high of each column in its own unit, "low,high,low,high" or `[[low, high], ...]`; one pair
             serves all columns.
         out_of_range: "refuse" a point outside the bounds, or "clamp" it to them.
-        test_fraction: share of points kept for evaluation, in (0, 1).
-        split_seed: public seed of the split.
+        test_fraction: probability of each point to be kept for evaluation, in [0, 1).
+        test_path: file of the test points, with as many columns; then all of ``path`` is private.
+        split_column: number of a column, no coordinate, whose hash is the coin of a point; without it the coin is secret.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
     """
-    array = read_npy(path, kinds="iuf")
-    table = pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
-    return _from_table(table, path, bounds, None, out_of_range, test_fraction, split_seed)
+    key = column_number("split_column", split_column, read_npy(path, kinds="iuf").shape[1], "x")
+    options = SplitOptions(test_fraction, test_path, key, split_key)
+    read = options.read(path, lambda path: numbered(read_npy(path, kinds="iuf"), "x"))
+    return _from_table(*read, path, bounds, None, out_of_range)
 
 
 def parse_bounds(bounds: list[list[float]] | str, d: int) -> Tensor:
@@ -107,20 +135,19 @@ def parse_bounds(bounds: list[list[float]] | str, d: int) -> Tensor:
 
 def _from_table(
     table: pd.DataFrame,
+    split: Split,
     path: str,
     bounds: list[list[float]] | str,
     columns: list[str] | str | None,
     out_of_range: OutOfRange,
-    test_fraction: float,
-    split_seed: int,
 ) -> Points:
     names = list(table.columns) if columns is None else column_names(columns)
     require_columns(path, names, table.columns)
     for name in names:
         if table[name].dtype.kind not in "iufb":
             raise ValueError(f"column {name!r} of {path} is not numeric: give the numeric ones in columns")
-    if not names or not len(table):
-        raise ValueError(f"{path} has {len(table)} points and {len(names)} columns: it is empty")
+    if not names:
+        raise ValueError(f"{path} has no column but the one that it is split by: a point needs a coordinate")
     box = parse_bounds(bounds, len(names))
     x = place(require_points(torch.from_numpy(np.array(table[names], dtype=np.float64))), box, out_of_range, names)
     return split_points(
@@ -128,8 +155,7 @@ def _from_table(
         x,
         bounds=box,
         columns=tuple(names),
-        test_fraction=test_fraction,
-        split_seed=split_seed,
+        split=split,
         notes=(
             f"the columns and the bounds {box.tolist()} are public: they must have been chosen without looking at the records",
             *((CLAMPED,) if out_of_range == "clamp" else ()),

@@ -7,10 +7,9 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from dpgen.data.split import public_split
+from dpgen.data.split import Split
 
 OutOfRange = Literal["clamp", "refuse"]
-FEWEST = 10
 CLAMPED = "points outside the public bounds were moved to them"
 """Note of data whose points were clamped."""
 
@@ -76,7 +75,7 @@ class Points:
 
     Arguments:
         name: what the data are called in reports.
-        x: private points (n, d), float64, n >= 10, finite, inside the bounds, no coordinate constant.
+        x: private points (n, d), float64, finite, inside the bounds; how many there are is private.
         test_x: points for evaluation (n_test, d); they are not protected.
         bounds: public box (d, 2), or None for all of R^d.
         columns: d names; none: x0, x1, ...
@@ -105,17 +104,12 @@ class Points:
         x, test_x = (require_points(getattr(self, name), name=name) for name in ("x", "test_x"))
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "test_x", test_x)
-        if len(x) < FEWEST:
-            raise ValueError(f"x has {len(x)} points: at least {FEWEST} are needed")
         if test_x.shape[1] != self.d:
             raise ValueError(f"test_x has {test_x.shape[1]} columns, x has {self.d}: they must agree")
         columns = tuple(f"x{i}" for i in range(self.d)) if not self.columns else tuple(self.columns)
         if len(set(columns)) != self.d:
             raise ValueError(f"columns is {columns}: it must have {self.d} different names")
         object.__setattr__(self, "columns", columns)
-        for i, name in enumerate(columns):
-            if bool((x[:, i] == x[0, i]).all()):
-                raise ValueError(f"column {name!r} is constant: leave it out, it needs no private model")
         self._set_public()
 
     def _set_public(self) -> None:
@@ -164,13 +158,13 @@ class Points:
 
 
 def require_points(x: Tensor, *, name: str = "x") -> Tensor:
-    """A non-empty finite matrix of points, as float64.
+    """A finite matrix of points, as float64; it may have no rows.
 
     Raises:
         ValueError: naming row and column of the first value that is not finite, or the shape.
     """
-    if x.ndim != 2 or x.numel() == 0:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (points, coordinates), both at least 1")
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (points, coordinates), with a coordinate")
     x = x.detach().to(torch.float64)
     wrong = (~torch.isfinite(x)).nonzero()
     if len(wrong):
@@ -222,25 +216,23 @@ def split_points(
     bounds: Tensor | None = None,
     columns: tuple[str, ...] | None = None,
     scaling: PublicScaling | None = None,
-    test_fraction: float = 0.2,
-    split_seed: int = 0,
+    split: Split | None = None,
     notes: tuple[str, ...] = (),
 ) -> Points:
-    """Splits points (n, d) at random, as `public_split`, into a private and a test part.
+    """Splits points (n, d) into a private and a test part, without ``split`` by fresh secret coins of probability .2.
 
     Raises:
-        ValueError: test_fraction outside (0, 1), or `Points` refuses.
+        ValueError: `Points` refuses.
     """
     x = require_points(x)
-    train, test = public_split(len(x), test_fraction, split_seed, stream="points")
-    if len(train) < FEWEST:
-        raise ValueError(f"{name} has {len(x)} points, {len(train)} of them to protect: at least {FEWEST} are needed")
+    split = Split() if split is None else split
+    test = split.test_rows(len(x))
     return Points(
         name=name,
-        x=x[train],
+        x=x[~test],
         test_x=x[test],
         bounds=bounds,
         columns=columns or (),
         scaling=scaling,
-        notes=(*notes, "the test points are not protected: evaluation on them adds no noise"),
+        notes=(*notes, split.note("points")),
     )

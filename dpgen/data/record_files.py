@@ -1,12 +1,15 @@
 """Tables of zeros and ones: csv, parquet and npy files."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from dpgen.data.records import Records, require_binary, split_records
-from dpgen.data.table_files import name_of, read_csv, read_npy, read_parquet, require_columns
+from dpgen.data.split import Split, SplitOptions
+from dpgen.data.table_files import column_number, name_of, numbered, read_csv, read_npy, read_parquet, require_columns
 
 MAX_CLASSES = 1000
 """A label column with more distinct values than this is refused: it is a quantity or a key, not a class."""
@@ -18,7 +21,9 @@ def load_records_csv(
     label_column: str | None = None,
     image_shape: tuple[int, int] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    test_path: str | None = None,
+    split_column: str | None = None,
+    split_key: Path | None = None,
     public_records: int = 0,
 ) -> Records:
     """A csv file with a header line, every column 0/1 but ``label_column``; compressed files (.gz) are read too.
@@ -27,18 +32,26 @@ def load_records_csv(
         path: file to read.
         label_column: column with the class of each record, of any type; the classes are sorted.
         image_shape: (height, width) when the columns are the pixels of an image, row by row.
-        test_fraction: share of records kept for evaluation, in (0, 1).
-        split_seed: public seed of the split and of the choice of public records.
+        test_fraction: probability of each record to be kept for evaluation, in [0, 1).
+        test_path: file of the test records, with the same columns; then all of ``path`` is private.
+        split_column: column, no feature, whose hash is the coin of a record; without it the coin is a secret one.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         public_records: number of training records to declare public.
 
     Raises:
-        ValueError: if the file is missing, empty or malformed, lacks the label column, or has values but 0 and 1.
+        ValueError: if the file is missing, empty or malformed, lacks a column, or has values but 0 and 1.
     """
-    table = read_csv(path)
-    if len(table.columns) > 1 and all(name.split(".")[0] in ("0", "1") for name in table.columns):
-        raise ValueError(f"{path} has no header: its first line is {', '.join(table.columns[:5])}, ... where names belong")
-    records = _from_table(table, path, label_column, image_shape, test_fraction, split_seed)
-    return records.set_aside(public_records, seed=split_seed)
+    options = SplitOptions(test_fraction, test_path, split_column, split_key)
+
+    def read(path: str) -> pd.DataFrame:
+        # The key is read as text: the type that pandas guesses depends on other records.
+        table = read_csv(path, dtype={} if split_column is None else {split_column: str})
+        if len(table.columns) > 1 and all(name.split(".")[0] in ("0", "1") for name in table.columns):
+            shown = ", ".join(table.columns[:5])
+            raise ValueError(f"{path} has no header: its first line is {shown}, ... where names belong")
+        return table
+
+    return _from_table(*options.read(path, read), path, label_column, image_shape, public_records)
 
 
 def load_records_parquet(
@@ -47,7 +60,9 @@ def load_records_parquet(
     label_column: str | None = None,
     image_shape: tuple[int, int] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    test_path: str | None = None,
+    split_column: str | None = None,
+    split_key: Path | None = None,
     public_records: int = 0,
 ) -> Records:
     """A parquet file, every column 0/1 but ``label_column``; errors as in `load_records_csv`.
@@ -56,13 +71,14 @@ def load_records_parquet(
         path: file to read.
         label_column: column with the class of each record, of any type; the classes are sorted.
         image_shape: (height, width) when the columns are the pixels of an image, row by row.
-        test_fraction: share of records kept for evaluation, in (0, 1).
-        split_seed: public seed of the split and of the choice of public records.
+        test_fraction: probability of each record to be kept for evaluation, in [0, 1).
+        test_path: file of the test records, with the same columns; then all of ``path`` is private.
+        split_column: column, no feature, whose hash is the coin of a record; without it the coin is a secret one.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         public_records: number of training records to declare public.
     """
-    table = read_parquet(path)
-    records = _from_table(table, path, label_column, image_shape, test_fraction, split_seed)
-    return records.set_aside(public_records, seed=split_seed)
+    options = SplitOptions(test_fraction, test_path, split_column, split_key)
+    return _from_table(*options.read(path, read_parquet), path, label_column, image_shape, public_records)
 
 
 def load_records_npy(
@@ -71,7 +87,9 @@ def load_records_npy(
     label_column: int | None = None,
     image_shape: tuple[int, int] | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    test_path: str | None = None,
+    split_column: int | None = None,
+    split_key: Path | None = None,
     public_records: int = 0,
 ) -> Records:
     """A numpy file with one array (n, d), every column 0/1 but ``label_column``; no pickles, errors as in `load_records_csv`.
@@ -80,17 +98,17 @@ def load_records_npy(
         path: file to read.
         label_column: number of the column with the class of each record, from 0; the classes are sorted.
         image_shape: (height, width) when the columns are the pixels of an image, row by row.
-        test_fraction: share of records kept for evaluation, in (0, 1).
-        split_seed: public seed of the split and of the choice of public records.
+        test_fraction: probability of each record to be kept for evaluation, in [0, 1).
+        test_path: file of the test records, with as many columns; then all of ``path`` is private.
+        split_column: number of a column, no feature, whose hash is the coin of a record; without it the coin is secret.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         public_records: number of training records to declare public.
     """
-    array = read_npy(path)
-    if label_column is not None and not -array.shape[1] <= label_column < array.shape[1]:
-        raise ValueError(f"label_column is {label_column}: it must be in [0, {array.shape[1] - 1}]")
-    label = None if label_column is None else f"{label_column % array.shape[1]}"
-    table = pd.DataFrame(array, columns=[str(column) for column in range(array.shape[1])])
-    records = _from_table(table, path, label, image_shape, test_fraction, split_seed)
-    return records.set_aside(public_records, seed=split_seed)
+    width = read_npy(path).shape[1]
+    label, key = (column_number(*given, width) for given in (("label_column", label_column), ("split_column", split_column)))
+    options = SplitOptions(test_fraction, test_path, key, split_key)
+    read = options.read(path, lambda path: numbered(read_npy(path)))
+    return _from_table(*read, path, label, image_shape, public_records)
 
 
 def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
@@ -146,14 +164,12 @@ def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:
 
 def _from_table(
     table: pd.DataFrame,
+    split: Split,
     path: str,
     label_column: str | None,
     image_shape: tuple[int, int] | None,
-    test_fraction: float,
-    split_seed: int,
+    public_records: int,
 ) -> Records:
-    if len(table) == 0:
-        raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
     labels, class_names = None, None
     notes: tuple[str, ...] = ("the names of the columns are public",)
     if label_column is not None:
@@ -163,12 +179,12 @@ def _from_table(
     return split_records(
         name_of(path),
         binary_table(table, path),
+        split=split,
         labels=labels,
-        test_fraction=test_fraction,
-        split_seed=split_seed,
         n_classes=0 if class_names is None else len(class_names),
         image_shape=image_shape,
         columns=list(table.columns),
         class_names=class_names,
+        public_records=public_records,
         notes=notes,
     )

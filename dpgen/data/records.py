@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dpgen.data.split import public_order, public_split
+from dpgen.data.split import Split, rows_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,7 +35,8 @@ class Records:
         grey_threshold: public number in [0, 254].
 
     Raises:
-        ValueError: if a part is empty, has a wrong shape, or holds a value outside the stated range.
+        ValueError: if a part has a wrong shape, or holds a value outside the stated range. Parts may be empty: how many
+            records there are is private, and no reason to refuse.
 
     Example:
         >>> Records("tiny", torch.eye(3, dtype=torch.uint8), torch.ones(1, 3, dtype=torch.uint8))
@@ -113,45 +114,42 @@ class Records:
         """Number of binary features of a record."""
         return self.x.shape[1]
 
-    def set_aside(self, public_records: int, *, seed: int) -> "Records":
-        """Moves ``public_records`` private records, drawn with the public ``seed``, to the public part.
+    def set_aside(self, public_records: int, split: Split) -> "Records":
+        """Moves ``public_records`` private records (all, if there are no more), drawn as `Split.chosen`, to the public part.
 
         Raises:
-            ValueError: if ``public_records`` is outside [0, n - 1] or a public part exists already.
+            ValueError: if ``public_records`` is negative or a public part exists already.
         """
-        if not 0 <= public_records < self.n:
-            raise ValueError(f"public_records is {public_records}: it must be in [0, {self.n - 1}] for {self.n} records")
+        if public_records < 0:
+            raise ValueError(f"public_records is {public_records}: it must be at least 0")
         if public_records == 0:
             return self
         if self.public_x is not None:
-            raise ValueError(f"public_records is {public_records}, but {len(self.public_x)} records are public already")
-        order = public_order(self.n, seed, stream="public")
-        public, private = order[:public_records].sort().values, order[public_records:].sort().values
+            raise ValueError(f"public_records is {public_records}, but some records are public already")
+        public = split.chosen(self.n, public_records)
         return replace(
             self,
-            x=self.x[private],
-            labels=None if self.labels is None else self.labels[private],
-            grey=None if self.grey is None else self.grey[private],
+            x=self.x[~public],
+            labels=rows_of(self.labels, ~public),
+            grey=rows_of(self.grey, ~public),
             public_x=self.x[public],
-            public_labels=None if self.labels is None else self.labels[public],
+            public_labels=rows_of(self.labels, public),
             notes=(*self.notes, f"{public_records} training records were declared public and are not protected"),
         )
 
 
 def require_binary(x: Tensor, *, name: str = "x", columns: list[str] | None = None) -> None:
-    """Checks that ``x`` is a non-empty uint8 matrix of zeros and ones.
+    """Checks that ``x`` is a uint8 matrix of zeros and ones.
 
     Raises:
         ValueError: naming the row, the column and the value that is wrong.
     """
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (records, features) with at least one feature")
-    if len(x) == 0:
-        raise ValueError(f"{name} is empty: at least one record is needed")
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         row, column = (~torch.isfinite(x)).nonzero()[0].tolist()
         raise ValueError(f"{name} has {x[row, column]:g} in row {row + 1}, {_column(column, columns)}: it must be 0 or 1")
-    if x.dtype == torch.uint8 and int(x.max()) <= 1:
+    if x.dtype == torch.uint8 and (len(x) == 0 or int(x.max()) <= 1):
         return
     wrong = ((x != 0) & (x != 1)).nonzero()
     if len(wrong):
@@ -166,41 +164,43 @@ def split_records(
     name: str,
     x: Tensor,
     *,
+    split: Split | None = None,
     labels: Tensor | None = None,
-    test_fraction: float = 0.2,
-    split_seed: int = 0,
     n_classes: int = 0,
     image_shape: tuple[int, int] | None = None,
     columns: list[str] | None = None,
     class_names: tuple[str, ...] | None = None,
+    public_records: int = 0,
     notes: tuple[str, ...] = (),
 ) -> Records:
-    """Splits ``x`` (n, d) at random, as `public_split`, into private and test part.
+    """Splits ``x`` (n, d) into private and test part, and declares ``public_records`` private ones public.
+
+    Without ``split`` every record is for evaluation by a fresh secret coin of probability .2, see `Split`.
 
     Raises:
-        ValueError: if ``test_fraction`` is outside (0, 1), there are fewer than two records, or `Records` refuses.
+        ValueError: if labels and records differ in length, or `Records` refuses.
 
     Example:
-        >>> split_records("tiny", torch.eye(10, dtype=torch.uint8))
+        >>> split_records("tiny", torch.eye(10, dtype=torch.uint8), split=Split(key=b"K" * 32))
         Records('tiny': 8 private, 2 test, 0 public records of 10 binary features, no labels)
     """
     if labels is not None and len(labels) != len(x):
         raise ValueError(f"labels has length {len(labels)}, x has {len(x)} records: they must agree")
-    if len(x) < 2:
-        raise ValueError(f"{name} has {len(x)} records: at least 2 are needed, one to train and one to test")
-    train, test = public_split(len(x), test_fraction, split_seed, stream="records")
-    return Records(
+    split = Split() if split is None else split
+    test = split.test_rows(len(x))
+    records = Records(
         name=name,
-        x=x[train],
-        labels=None if labels is None else labels[train],
+        x=x[~test],
+        labels=rows_of(labels, ~test),
         test_x=x[test],
-        test_labels=None if labels is None else labels[test],
+        test_labels=rows_of(labels, test),
         n_classes=n_classes,
         image_shape=image_shape,
         columns=columns,
         class_names=class_names,
-        notes=(*notes, "the test records are not protected: evaluation on them adds no noise"),
+        notes=(*notes, split.note()),
     )
+    return records.set_aside(public_records, split)
 
 
 def _require_labels(labels: Tensor, *, n: int, n_classes: int, name: str) -> None:
@@ -210,6 +210,8 @@ def _require_labels(labels: Tensor, *, n: int, n_classes: int, name: str) -> Non
         raise ValueError(f"{name} has shape {tuple(labels.shape)}: it must be ({n},), one label for each record")
     if labels.dtype != torch.int64:
         raise ValueError(f"{name} has dtype {labels.dtype}: it must be torch.int64")
+    if n == 0:
+        return
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= n_classes:
         raise ValueError(f"{name} has {low if low < 0 else high}: labels must be in [0, {n_classes - 1}]")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpgen.data.records import Records, split_records
+from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import name_of, read_bytes
 
 MAX_CELLS = 4 * 2**30
@@ -20,7 +21,8 @@ def load_sets(
     top_items: int | None = None,
     items_path: str | None = None,
     test_fraction: float = 0.2,
-    split_seed: int = 0,
+    test_path: str | None = None,
+    split_key: Path | None = None,
     public_records: int = 0,
 ) -> Records:
     """One record per line, item ids separated by blanks, plain or gzipped; feature j is 1 when item j is in the record.
@@ -33,28 +35,31 @@ def load_sets(
         path: file of records.
         top_items: number of most frequent items to keep (ties: the smaller id).
         items_path: file of item ids, separated by blanks or lines, that are public.
-        test_fraction: share of records kept for evaluation, in (0, 1).
-        split_seed: public seed of the split and of the choice of public records.
+        test_fraction: probability of each record to be kept for evaluation, in [0, 1).
+        test_path: file of the test records, of the same form; then all of ``path`` is private.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         public_records: number of training records to declare public.
 
     Raises:
         ValueError: if a file is missing, empty or not of this form, or an option is out of range.
     """
+    options = SplitOptions(test_fraction, test_path, split_key=split_key)
     baskets = read_baskets(path)
-    items, note = _universe(baskets, path, top_items=top_items, items_path=items_path)
+    test = [] if test_path is None else read_baskets(test_path)
+    items, note = _universe(baskets, top_items=top_items, items_path=items_path)
+    baskets += test
     if len(baskets) * len(items) > MAX_CELLS:
         raise ValueError(
             f"{path} has {len(baskets)} records x {len(items)} items: at most {MAX_CELLS} cells fit; lower top_items"
         )
-    records = split_records(
+    return split_records(
         name_of(path),
         indicator_matrix(baskets, items),
-        test_fraction=test_fraction,
-        split_seed=split_seed,
+        split=options.split(held_out=None if test_path is None else len(test)),
         columns=items,
+        public_records=public_records,
         notes=note,
     )
-    return records.set_aside(public_records, seed=split_seed)
 
 
 def read_baskets(path: Path | str) -> list[list[str]]:
@@ -93,18 +98,16 @@ def indicator_matrix(baskets: list[list[str]], items: list[str]) -> Tensor:
     return torch.from_numpy(x)
 
 
-def _universe(
-    baskets: list[list[str]], path: str, *, top_items: int | None, items_path: str | None
-) -> tuple[list[str], tuple[str, ...]]:
+def _universe(baskets: list[list[str]], *, top_items: int | None, items_path: str | None) -> tuple[list[str], tuple[str, ...]]:
     if items_path is not None:
         if top_items is not None:
             raise ValueError(f"top_items is {top_items} and items_path is {items_path!r}: give one of them")
         return _public_items(items_path), ()
+    if top_items is not None and top_items < 1:
+        raise ValueError(f"top_items is {top_items}: it must be at least 1")
     counts = Counter(item for basket in baskets for item in set(basket))
     if top_items is None:
         return sorted(counts, key=_by_id), (f"the {len(counts)} items were read from the records: epsilon does not cover it",)
-    if not 1 <= top_items <= len(counts):
-        raise ValueError(f"top_items is {top_items}: it must be in [1, {len(counts)}], the items in {path}")
     kept = sorted(counts, key=lambda item: (-counts[item], _by_id(item)))[:top_items]
     note = f"the {top_items} most frequent items were chosen on the records: epsilon does not cover this choice"
     return sorted(kept, key=_by_id), (note,)

@@ -1,40 +1,226 @@
-"""Choices of records by a public seed that look at no record: the split into private and test part, and other shuffles."""
+"""Which records are for evaluation: an independent coin for each, so that nobody's part depends on anybody else's record."""
 
-from typing import Literal
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-Stream = Literal["records", "public", "points"]
+from dpgen.data.table_files import existing_file, require_columns
+from dpgen.files import create_private
+
+KEY_BYTES = 32
+KEY_FILE = "split.key"
+"""Name of the key of a run's split, in its directory; nobody but the owner may read it, and nothing prints it."""
+
+TEST_FRACTION = 0.2
+
+_WORD = 2**64
+_WAIT = 600.0  # seconds that a process waits for the key that the first one makes
 
 
-def public_order(n: int, seed: int, *, stream: Stream) -> Tensor:
-    """A shuffle (n,) of 0, ..., n - 1 by a public seed.
+@dataclass(frozen=True, eq=False)
+class Split:
+    r"""A choice of the records for evaluation, each by a coin of its own.
+
+    Record i is for evaluation when its word $w_i$, uniform on the integers below $2^{64}$, is below $2^{64} f$ for the
+    test fraction f. The words are
+
+    | given | words | a record's part depends on |
+    |---|---|---|
+    | neither ``values`` nor ``held_out`` | SHAKE-256 of the secret ``key``, eight bytes a position | its own secret coin |
+    | ``values``, one text a record | the first eight bytes of SHA-256 of the text, big-endian | that text |
+    | ``held_out`` | none: the last ``held_out`` records are for evaluation, no other one | its file |
+
+    Somebody who adds or removes a line shifts the positions behind it. Under a secret key that changes nothing: the
+    coins are independent and equally distributed, so whatever is computed from the parts has the law that it would have if
+    every record had kept its coin. Given that a line is in the training part, one line of the file is one training record.
+    Under a key that others know this fails, and a split whose sizes are functions of n fails with or without a key.
+    Replaced lines are covered where both are in the training part: by position they have the same coin.
 
     Arguments:
-        n: number of records.
-        seed: public.
-        stream: "records" or "points" for a split, "public" for the choice of public records; shuffles of one seed that
-            must not be the same.
-    """
-    state = {"records": 2 * seed, "public": 2 * seed + 1, "points": seed}[stream]
-    return torch.randperm(n, generator=torch.Generator().manual_seed(state))
-
-
-def public_split(n: int, test_fraction: float, seed: int, *, stream: Stream) -> tuple[Tensor, Tensor]:
-    """Rows of the private part and of the test part, each in their old order.
-
-    The test part has round(test_fraction * n) rows, at least 1 and at most n - 1.
+        test_fraction: f in [0, 1), exact to 2^-64; with 0 all records are private.
+        key: 32 secret bytes; without it fresh ones of the operating system.
+        values: texts of a declared key column; equal texts share a coin, so the rows of one person stay together.
+        held_out: number of records at the end that come from a file of test records.
+        seed: public seed that the key was made of, see `Split.public`.
 
     Raises:
-        ValueError: ``test_fraction`` is outside (0, 1).
+        ValueError: a fraction outside [0, 1), a key of another length, or both ``values`` and ``held_out``.
 
     Example:
-        >>> [len(rows) for rows in public_split(10, 0.25, 0, stream="records")]
-        [8, 2]
+        >>> Split(0.25, key=bytes(32)).test_rows(8).tolist()
+        [True, False, True, False, True, True, False, False]
+        >>> Split(0.5, values=["ann", "bob", "ann"]).test_rows(3).tolist()
+        [True, False, True]
     """
-    if not 0 < test_fraction < 1:
-        raise ValueError(f"test_fraction is {test_fraction}: it must be in (0, 1)")
-    n_test = min(max(round(test_fraction * n), 1), max(n - 1, 1))
-    order = public_order(n, seed, stream=stream)
-    return order[n_test:].sort().values, order[:n_test].sort().values
+
+    test_fraction: float = TEST_FRACTION
+    key: bytes = field(default_factory=lambda: os.urandom(KEY_BYTES), repr=False)
+    values: Sequence[str] | None = field(default=None, repr=False)
+    held_out: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.test_fraction < 1:
+            raise ValueError(f"test_fraction is {self.test_fraction}: it must be in [0, 1)")
+        if len(self.key) != KEY_BYTES:
+            raise ValueError(f"key has {len(self.key)} bytes: it must have {KEY_BYTES}")
+        if self.values is not None and self.held_out is not None:
+            raise ValueError("values and held_out are both given: records are split by a column or by files, not by both")
+
+    @classmethod
+    def public(cls, seed: int, test_fraction: float = TEST_FRACTION) -> "Split":
+        """Coins that everybody can repeat, for data that are public themselves: they protect nobody."""
+        return cls(test_fraction, hashlib.sha256(f"dpgen public split {seed}".encode()).digest(), seed=seed)
+
+    def test_rows(self, n: int) -> Tensor:
+        """Which of n records are for evaluation, bool (n,)."""
+        if self.held_out is not None:
+            return torch.arange(n) >= n - self.held_out
+        words = self._words(n, "test") if self.values is None else np.array([_word(value) for value in self.values], np.uint64)
+        if len(words) != n:
+            raise ValueError(f"values has length {len(words)}: it must be {n}, one for each record")
+        return torch.from_numpy(words < np.uint64(int(Fraction(self.test_fraction) * _WORD)))
+
+    def chosen(self, n: int, count: int) -> Tensor:
+        """Which of n records have the ``count`` smallest of n further words, bool (n,); all of them if there are no more.
+
+        For records that are declared public. Given that a record is not among them, they are a uniform choice from the
+        others, whether it is there or not.
+        """
+        rows = torch.zeros(n, dtype=torch.bool)
+        rows[torch.from_numpy(np.argsort(self._words(n, "public"), kind="stable")[:count])] = True
+        return rows
+
+    def note(self, what: str = "records") -> str:
+        """What a statement says of the test part."""
+        if self.held_out is None and self.test_fraction == 0:
+            return f"there are no test {what}: the evaluation compares with the private ones"
+        if self.seed is not None:
+            origin = f"public data, split by the public seed {self.seed}"
+        elif self.held_out is not None:
+            origin = "from a file of their own"
+        else:
+            coin = "secret coin" if self.values is None else "hash of its key column"
+            origin = f"each record by its own {coin}, probability {self.test_fraction:g}"
+        return f"the test {what} are not protected: evaluation on them adds no noise ({origin})"
+
+    def _words(self, n: int, stream: Literal["test", "public"]) -> np.ndarray:
+        digest = hashlib.shake_256(b"dpgen " + stream.encode() + self.key).digest(8 * n)
+        return np.frombuffer(digest, dtype=">u8").astype(np.uint64)
+
+
+def _word(value: str) -> int:
+    return int.from_bytes(hashlib.sha256(value.encode()).digest()[:8], "big")
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """How somebody asked a file to be split; fields as the options of the loaders.
+
+    Raises:
+        ValueError: options that contradict each other.
+    """
+
+    test_fraction: float = TEST_FRACTION
+    test_path: str | None = None
+    split_column: str | None = None
+    split_key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.test_fraction < 1:
+            raise ValueError(f"test_fraction is {self.test_fraction}: it must be in [0, 1)")
+        if self.test_path is not None:
+            if self.split_column is not None:
+                raise ValueError(f"test_path is {self.test_path!r} and split_column is {self.split_column!r}: give one of them")
+            if self.test_fraction not in (0, TEST_FRACTION):
+                raise ValueError(f"test_fraction is {self.test_fraction} with a test_path: it must be 0 or left out")
+            existing_file(self.test_path, option="test_path")
+
+    def split(self, *, values: Sequence[str] | None = None, held_out: int | None = None) -> Split:
+        """The split, under the key of the file ``split_key``, or a fresh one that is kept nowhere."""
+        key = os.urandom(KEY_BYTES) if self.split_key is None else secret_key(self.split_key)
+        return Split(self.test_fraction, key, values=values, held_out=held_out)
+
+    def read(self, path: str, read: Callable[[str], pd.DataFrame]) -> tuple[pd.DataFrame, Split]:
+        """The table of a file with the test records, if they have their own, behind it, without the key column; its split.
+
+        A file without a record is refused: it has no types, so it cannot satisfy a schema. That is a fact about the form of
+        a file, as a missing header is; with one record or more, how many there are is no reason to refuse.
+
+        Raises:
+            ValueError: a file has no record, the files have different columns, or the key column is not there or lacks a
+                value.
+        """
+        table = _not_empty(read(path), path)
+        if self.test_path is not None:
+            test = _not_empty(read(self.test_path), self.test_path)
+            require_columns(self.test_path, table.columns, test.columns)
+            require_columns(path, test.columns, table.columns)
+            return pd.concat([table, test[table.columns]], ignore_index=True), self.split(held_out=len(test))
+        if self.split_column is None:
+            return table, self.split()
+        require_columns(path, [self.split_column], table.columns)
+        keys = table[self.split_column]
+        if (missing := keys.isna().to_numpy()).any():
+            row = int(missing.argmax()) + 1
+            raise ValueError(f"split_column {self.split_column!r} has no value in row {row}: every record needs one")
+        return table.drop(columns=self.split_column), self.split(values=keys.astype(str).tolist())
+
+
+def _not_empty(table: pd.DataFrame, path: str) -> pd.DataFrame:
+    if len(table) == 0:
+        raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
+    return table
+
+
+def needs_key(options: Mapping[str, Any]) -> bool:
+    """Whether a loader with these options draws coins under a secret key."""
+    by_position = options.get("test_fraction") and options.get("test_path") is None and options.get("split_column") is None
+    return "split_key" in options and bool(by_position or options.get("public_records"))
+
+
+def secret_key(path: Path, *, create: bool = True) -> bytes:
+    """The key in a file, which is made, readable for its owner only, if it is not there.
+
+    Of several processes that make it at once, one does, and all of them read the same.
+
+    Raises:
+        ValueError: the file cannot be made or read, is not there and may not be made, or holds something else.
+    """
+    try:
+        if create and not path.exists():
+            create_private(path, os.urandom(KEY_BYTES))
+        key = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"split_key {str(path)!r} cannot be used: {error.strerror or error}") from error
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"split_key {str(path)!r} is damaged: it has {len(key)} bytes and must have {KEY_BYTES}")
+    return key
+
+
+def await_key(path: Path, *, seconds: float = _WAIT) -> None:
+    """Wait until another process has made the key.
+
+    Raises:
+        ValueError: it does not within so many seconds.
+    """
+    end = time.monotonic() + seconds
+    while not path.exists():
+        if time.monotonic() > end:
+            raise ValueError(f"split_key {str(path)!r} is missing: the first process has not made it in {seconds:g} seconds")
+        time.sleep(0.05)
+
+
+def rows_of(values: Tensor | None, rows: Tensor) -> Tensor | None:
+    """The chosen rows of what may not be there."""
+    return None if values is None else values[rows]

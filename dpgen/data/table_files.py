@@ -211,6 +211,24 @@ def read_npy(path: str | Path, *, kinds: str = "biuf", vectors: bool = False) ->
     return array if array.ndim == 2 else array[:, None]
 
 
+def numbered(array: npt.NDArray[Any], prefix: str = "") -> pd.DataFrame:
+    """An array (n, d) as a table whose columns are called 0, 1, ... after a prefix."""
+    return pd.DataFrame(array, columns=[f"{prefix}{column}" for column in range(array.shape[1])])
+
+
+def column_number(option: str, number: int | None, width: int, prefix: str = "") -> str | None:
+    """The name that `numbered` gives to a column.
+
+    Raises:
+        ValueError: there is no such column.
+    """
+    if number is None:
+        return None
+    if not -width <= number < width:
+        raise ValueError(f"{option} is {number}: it must be in [0, {width - 1}]")
+    return f"{prefix}{number % width}"
+
+
 def read_bytes(path: Path | str) -> bytes:
     """Content of a file, decompressed when it starts with the gzip signature.
 

@@ -166,8 +166,6 @@ def _require_counts(counts: Tensor) -> None:
         raise ValueError(
             f"counts has shape {tuple(counts.shape)} and {counts.dtype}: it must be (users, categories) of float64"
         )
-    if len(counts) == 0:
-        raise ValueError("counts holds no users: at least one user with events is needed")
     if counts.shape[1] < 2:
         raise ValueError(f"counts has {counts.shape[1]} categories: at least 2 are needed, one alone says nothing")
     wrong = ~(torch.isfinite(counts) & (counts >= 0))
@@ -176,7 +174,7 @@ def _require_counts(counts: Tensor) -> None:
         raise ValueError(
             f"counts has {counts[row, column]:g} in row {row + 1}, column {column + 1}: it must be finite and >= 0"
         )
-    empty = counts.amax(dim=1) == 0
+    empty = ~(counts > 0).any(dim=1)
     if bool(empty.any()):
         raise ValueError(f"counts has no events in row {int(empty.nonzero()[0]) + 1}: users without events must be left out")
 

@@ -108,6 +108,7 @@ def _column_scores(name: str, cdf: PiecewiseCDF, values: Integers, truth: KnownL
                 f"{name}: total variation to the truth",
                 total_variation(cdf, truth),
                 chance=total_variation(uniform, truth),
+                private=False,
                 **options,
             )
         )

@@ -22,11 +22,11 @@ from dpgen.metrics.densities import (
     optimal_mollification,
 )
 from dpgen.release import Draws, PublicModel, Release
-from dpgen.statement import PrivacyStatement, rounded_up
+from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
 
 NOT_COVERED = (
     "metrics, pictures and certificates of the evaluation look at the test points and at the density behind the draws, "
-    "which is private: computed on private data, not for release"
+    f"which is private: {UNPROTECTED}"
 )
 """What a statement says about the files of an evaluation."""
 
@@ -38,7 +38,6 @@ _LATTICE_POINTS = 2**13  # each is compared with every record
 _SYNTHETIC = 10_000
 _KERNELS = 2_000
 _CHUNK = 2**13
-_MARK = "computed on private data, not for release"
 
 
 def privacy_model(statement: PrivacyStatement) -> str:
@@ -58,9 +57,11 @@ def privacy_model(statement: PrivacyStatement) -> str:
 def evaluate_points(release: Release, points: Points, *, seed: int) -> Evaluation:
     """Scores against the exact target where there is one, else against the test points, and pictures in 1-D and 2-D.
 
+    Without test points the scores are those of the private points, and say so; without any point there are none.
+
     Integrals are by quadrature up to two dimensions, beyond (or with more cells than nodes are affordable) by 2^16 public
     points of the reference. The reference Q0 alone is the baseline of every score, the target itself is "real"; the best that
-    the release's box allows has a score of its own. Scores that look at private data say so in their names.
+    the release's box allows has a score of its own. Scores that look at private data are marked.
 
     Files: certificates.csv (where the sampler has some), samples.csv of a released model, and density.png; where that shows
     the density behind private draws, its title says so, and for real points its name is private_density.png.
@@ -83,18 +84,19 @@ def evaluate_points(release: Release, points: Points, *, seed: int) -> Evaluatio
 
 
 def write_certificates(rows: list[dict[str, Any]], path: Path) -> None:
-    """A table whose first column says that it is not for release."""
+    """A table whose first column says that it is not for publication."""
     table = pd.DataFrame(rows)
     table = table.drop(columns=[name for name in ("note",) if name in table])
-    table.insert(0, "status", _MARK)
+    table.insert(0, "status", UNPROTECTED)
     write_atomically(path, table.to_csv(index=False))
 
 
 class _View:
-    """A density q beside its reference q0, at nodes with known masses and at the test points."""
+    """A density q beside its reference q0, at nodes with known masses and at the test points (private ones, without any)."""
 
     def __init__(self, points: Points, name: str, nodes: Tensor, log_volume: Tensor, rule: Quadrature | None) -> None:
         self.points, self.name, self.nodes, self.log_volume, self.rule = points, name, nodes, log_volume, rule
+        self.held, self.where = (points.test_x, "test points") if len(points.test_x) else (points.x, "private points")
         self.private = False  # whether the density itself must not leave this machine
         self.normalised = False  # whether densities integrate to 1 as they are
         self.box: tuple[float, float] | None = None
@@ -107,7 +109,7 @@ class _View:
     def _normalised(self, log_density: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         at_nodes = log_density(self.nodes)
         constant = 0.0 if self.normalised else torch.logsumexp(at_nodes + self.log_volume, 0)
-        return at_nodes - constant, log_density(self.points.test_x) - constant
+        return at_nodes - constant, log_density(self.held) - constant
 
     def exact_scores(self) -> list[Score]:
         rule, target = self.rule, self.points.target
@@ -124,13 +126,15 @@ class _View:
         return [*scores, self._score("mode coverage", covered, most, least)]
 
     def test_scores(self) -> list[Score]:
+        if not len(self.held):
+            return []
         nll, start = -float(self.test_q.mean()), -float(self.test_q0.mean())
-        scores = [self._score("negative log-likelihood of test points, nats", nll, None, start, "lower", private=True)]
+        scores = [self._score(f"negative log-likelihood of {self.where}, nats", nll, None, start, "lower", private=True)]
         covered = []
         for at_nodes, at_test in ((self.log_q, self.test_q), (self.log_q0, self.test_q0)):
             threshold = dense_threshold(at_nodes, at_nodes + self.log_volume)
             covered.append(float((at_test >= threshold).to(torch.float64).mean()))
-        scores.append(self._score("mode coverage of test points", covered[0], None, covered[1], private=True))
+        scores.append(self._score(f"mode coverage of {self.where}", covered[0], None, covered[1], private=True))
         return scores
 
     def _score(
@@ -143,15 +147,15 @@ class _View:
         *,
         private: bool = False,
     ) -> Score:
-        mark = " (private)" if private or self.private else ""
-        return Score(f"{measure}{mark} [{self.name}]", value, real=real, chance=chance, better=better, baseline="Q0 alone")
+        figures: dict[str, Any] = {"real": real, "chance": chance, "better": better, "baseline": "Q0 alone"}
+        return Score(f"{measure} [{self.name}]", value, **figures, private=private or self.private)
 
     def picture(self, path: Path) -> None:
         assert self.rule is not None
         shown = {"Q0": self.log_q0, "law behind the draws" if self.private else self.name: self.log_q}
         if self.points.target is not None:
             shown = {"target": self.rule.normalised(self.points.target.log_prob(self.nodes)), **shown}
-        densities_figure(shown, self.rule, path, points=self.draws, title=_MARK if self.private else "")
+        densities_figure(shown, self.rule, path, points=self.draws, title=UNPROTECTED if self.private else "")
 
 
 def _view(release: Release, points: Points, seed: int) -> _View:

@@ -1,5 +1,6 @@
 """How good a model of binary records is, on records that it was not trained on."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -38,6 +39,27 @@ NOT_COVERED = (
 """What a statement says about the files of an evaluation."""
 
 
+@dataclass(frozen=True)
+class _Held:
+    """The records that scores compare with: the test records or, where there are none, the private ones themselves."""
+
+    x: Tensor
+    labels: Tensor | None
+    grey: Tensor | None
+    private: bool
+
+    @classmethod
+    def of(cls, records: Records) -> "_Held":
+        if len(records.test_x):
+            return cls(records.test_x, records.test_labels, records.test_grey, private=False)
+        return cls(records.x, records.labels, records.grey, private=True)
+
+    @property
+    def where(self) -> str:
+        """What the names of scores add."""
+        return ", on the private records" if self.private else ""
+
+
 def evaluate_records(release: RecordModel, records: Records, *, seed: int) -> Evaluation:
     """Scores of a release against the test records, and the synthetic records that were scored.
 
@@ -46,76 +68,98 @@ def evaluate_records(release: RecordModel, records: Records, *, seed: int) -> Ev
     records and their independent marginals reach. These reference values, like the test records
     themselves, are not covered by the privacy guarantee. The number of synthetic records is the release's own noisy
     size, for the number of private records is private too.
+
+    Without test records scores compare with the private records, say so in their names, and have no value of real data
+    beside them; without any record there are none. Pictures show test records only.
     """
     samples = release.sample(min(max(release.size, 1), MOST_SYNTHETIC), seed=seed)
+    held = _Held.of(records)
 
     def picture(path: Path) -> None:
-        samples_figure(records.test_x, samples.by_cluster(), records.image_shape, path)
+        samples_figure(held.x, samples.by_cluster(), records.image_shape, path)
 
     generator = torch.Generator().manual_seed(seed)
-    rivals = (samples.x, records.x, independent_marginals(records.x, records.n, generator=generator))
+    rivals = {"value": samples.x}
+    if not held.private and records.n:
+        rivals["real"] = records.x
+    if records.n:
+        rivals["chance"] = independent_marginals(records.x, records.n, generator=generator)
+    scores = [
+        *_label_scores(release, samples, records, held, seed),
+        *_query_scores(held, rivals, seed),
+        *_joint_scores(held, rivals, seed),
+    ]
     return Evaluation(
-        scores=[
-            *_label_scores(release, samples, records, seed),
-            *_query_scores(records.test_x, rivals, seed),
-            *_joint_scores(records.test_x, rivals, seed),
-        ],
+        scores=scores if len(held.x) else [],
         released={"samples.npz": samples.save},
-        pictures={"samples.png": picture},
+        pictures={} if held.private else {"samples.png": picture},
     )
 
 
-def _label_scores(release: RecordModel, samples: RecordSamples, records: Records, seed: int) -> list[Score]:
-    if records.labels is None or records.test_labels is None:
+def _label_scores(release: RecordModel, samples: RecordSamples, records: Records, held: _Held, seed: int) -> list[Score]:
+    if held.labels is None or not len(held.x):
         return []
-    scores, chance = [], chance_level(records.test_labels)
+    scores, chance = [], chance_level(held.labels)
+
+    def accuracy(x: Tensor, labels: Tensor | None, test_x: Tensor) -> float:
+        assert labels is not None
+        assert held.labels is not None
+        return train_on_synthetic_accuracy(x, labels, test_x, held.labels, image_shape=records.image_shape, seed=seed)
+
     if samples.labels is not None:
-        for name, (synthetic_x, real_x, test_x) in _views(samples, records).items():
-            synthetic, real = (
-                train_on_synthetic_accuracy(x, labels, test_x, records.test_labels, image_shape=records.image_shape, seed=seed)
-                for x, labels in ((synthetic_x, samples.labels), (real_x, records.labels))
-            )
-            scores.append(Score(name, synthetic, real=real, chance=chance))
-    clusters = release.assign(records.test_x)
+        for name, (synthetic_x, real_x, test_x) in _views(samples, records, held).items():
+            value = accuracy(synthetic_x, samples.labels, test_x)
+            real = None if held.private or not records.n else accuracy(real_x, records.labels, test_x)
+            scores.append(Score(name + held.where, value, real=real, chance=chance))
+    clusters = release.assign(held.x)
     if clusters is not None:
-        accuracy = clustering_accuracy(records.test_labels, clusters)
-        scores.append(Score("clustering accuracy", accuracy, chance=chance))
+        scores.append(Score("clustering accuracy" + held.where, clustering_accuracy(held.labels, clusters), chance=chance))
     return scores
 
 
-def _views(samples: RecordSamples, records: Records) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+def _views(samples: RecordSamples, records: Records, held: _Held) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     """Synthetic, private and test records as a classifier sees them: bits, and grey values where all three have them."""
     name = "train on synthetic, test on real: accuracy"
-    views = {name: (samples.x, records.x, records.test_x)}
+    views = {name: (samples.x, records.x, held.x)}
     grey = getattr(samples, "grey", None)
-    if grey is not None and records.grey is not None and records.test_grey is not None:
-        views[f"{name} on grey values"] = (grey / 255, records.grey / 255, records.test_grey / 255)
+    if grey is not None and records.grey is not None and held.grey is not None:
+        views[f"{name} on grey values"] = (grey / 255, records.grey / 255, held.grey / 255)
     return views
 
 
-def _query_scores(test_x: Tensor, rivals: tuple[Tensor, ...], seed: int) -> list[Score]:
-    errors = [query_errors(test_x, x, seed=seed) for x in rivals]
-    return [_beside_marginals(f"counting queries {name}: relative error", [e[name] for e in errors]) for name in errors[0]]
+def _query_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Score]:
+    if not len(held.x):
+        return []
+    errors = {rival: query_errors(held.x, x, seed=seed) for rival, x in rivals.items()}
+    return [
+        _beside_marginals(f"counting queries {name}: relative error{held.where}", {r: own[name] for r, own in errors.items()})
+        for name in errors["value"]
+    ]
 
 
-def _joint_scores(test_x: Tensor, rivals: tuple[Tensor, ...], seed: int) -> list[Score]:
+def _joint_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Score]:
     """What columns do together, where there are columns and records enough to say it."""
+    if not len(held.x):
+        return []
     generator = torch.Generator().manual_seed(seed)
-    real, *others = (x[torch.randperm(len(x), generator=generator)[:MOST_COMPARED]] for x in (test_x, *rivals))
+    real, *chosen = (x[torch.randperm(len(x), generator=generator)[:MOST_COMPARED]] for x in (held.x, *rivals.values()))
+    others = dict(zip(rivals, chosen))
     scores = []
     if real.shape[1] >= 2:
-        distances = [float(marginal_errors(real, x, 2, seed=seed).mean()) for x in others]
-        scores.append(_beside_marginals("2-way marginals: mean total variation", distances))
+        distances = {rival: float(marginal_errors(real, x, 2, seed=seed).mean()) for rival, x in others.items()}
+        scores.append(_beside_marginals(f"2-way marginals: mean total variation{held.where}", distances))
     if int((real.amax(0) > real.amin(0)).sum()) >= 2:
-        errors = [float(correlation_errors(real, x).mean()) for x in others]
-        scores.append(_beside_marginals("pairwise correlations: mean absolute error", errors))
-    if min(map(len, (real, *others))) >= _LEAST_TESTED:
-        tests = [classifier_two_sample_test(real, x, most=MOST_TESTED, seed=seed).accuracy for x in others]
-        scores.append(_beside_marginals("classifier two-sample test: accuracy", tests))
+        errors = {rival: float(correlation_errors(real, x).mean()) for rival, x in others.items()}
+        scores.append(_beside_marginals(f"pairwise correlations: mean absolute error{held.where}", errors))
+    if min(map(len, (real, *chosen))) >= _LEAST_TESTED:
+        tests = {
+            rival: classifier_two_sample_test(real, x, most=MOST_TESTED, seed=seed).accuracy for rival, x in others.items()
+        }
+        scores.append(_beside_marginals(f"classifier two-sample test: accuracy{held.where}", tests))
     return scores
 
 
-def _beside_marginals(name: str, values: list[float]) -> Score:
+def _beside_marginals(name: str, values: dict[str, float]) -> Score:
     """A score whose values are the synthetic records', the private records' and their independent marginals'."""
-    value, real, chance = values
-    return Score(name, value, real=real, chance=chance, better="lower", baseline="independent marginals")
+    real, chance = values.get("real"), values.get("chance")
+    return Score(name, values["value"], real=real, chance=chance, better="lower", baseline="independent marginals")

@@ -43,7 +43,8 @@ def evaluate_users(release: Draws, users: Users, *, seed: int) -> Evaluation:
 
     The release's sampler stands beside every other one with the same epsilon and prior, and beside the prior itself, which
     needs no data at all. Files: samplers.csv, groups.csv (with groups), samplers.png, groups.png and USERS.md, which
-    also says what one user's draws cost together. All of them look at private distributions, see `NOT_COVERED`.
+    also says what one user's draws cost together. All of them look at private distributions, see `NOT_COVERED`. Of nobody
+    there is nothing to say.
 
     Arguments:
         release: draws with the public mechanism as ``origin``.
@@ -53,6 +54,8 @@ def evaluate_users(release: Draws, users: Users, *, seed: int) -> Evaluation:
     Raises:
         ValueError: the release does not know its mechanism, or that is for another number of categories.
     """
+    if not users.u:
+        return Evaluation([])
     mechanism = release.origin
     if not isinstance(mechanism, FiniteSampler):
         raise ValueError(f"release has the origin {type(mechanism).__name__}: it must be the sampler that made the draws")

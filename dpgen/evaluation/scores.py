@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from dpgen.statement import UNPROTECTED
+
 _ESCAPED_BAR = r"\|"
 
 
@@ -19,6 +21,7 @@ class Score:
         chance: the same measure without any knowledge of the records, or for the plain baseline that is named.
         better: whether higher or lower figures are better.
         baseline: what ``chance`` stands for, in a word or two.
+        private: whether one of the figures looks at private or test records; then every table carries the mark `UNPROTECTED`.
     """
 
     name: str
@@ -27,6 +30,17 @@ class Score:
     chance: float | None = None
     better: Literal["higher", "lower"] = "higher"
     baseline: str = "chance"
+    private: bool = True
+
+    @property
+    def tag(self) -> str:
+        """Name of the figure in the logs of a run, in a section that carries the mark."""
+        return f"final{f' ({UNPROTECTED})' * self.private}/{self.name}"
+
+
+def marks(scores: Iterable[Score]) -> tuple[str, ...]:
+    """The mark that a table of these scores carries, if any."""
+    return (UNPROTECTED,) if any(score.private for score in scores) else ()
 
 
 def number(value: float | None) -> str:
@@ -48,9 +62,11 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def metrics_markdown(scores: Sequence[Score]) -> str:
-    """Table of scores in Markdown.
+    """Table of scores in Markdown, under its mark.
 
     >>> print(metrics_markdown([Score("accuracy", 0.8, real=0.95, chance=0.1)]))
+    computed on private records without noise: not for publication
+    <BLANKLINE>
     | measure | better | synthetic | real data | baseline |
     |---|---|---|---|---|
     | accuracy | higher | 0.8 | 0.95 | 0.1 (chance) |
@@ -59,9 +75,11 @@ def metrics_markdown(scores: Sequence[Score]) -> str:
     for score in scores:
         baseline = number(score.chance) + ("" if score.chance is None else f" ({score.baseline})")
         rows.append([score.name, score.better, score.value, number(score.real), baseline])
-    return markdown_table(["measure", "better", "synthetic", "real data", "baseline"], rows)
+    table = markdown_table(["measure", "better", "synthetic", "real data", "baseline"], rows)
+    return "\n\n".join([*marks(scores), table])
 
 
 def metrics_json(scores: Sequence[Score]) -> str:
-    """Scores as a JSON list of objects with the fields of `Score`."""
-    return json.dumps([asdict(score) for score in scores], indent=2) + "\n"
+    """Scores as a JSON list of objects with the fields of `Score`; private ones carry their mark as "status"."""
+    rows = [asdict(score) | {"status": UNPROTECTED if score.private else None} for score in scores]
+    return json.dumps(rows, indent=2) + "\n"

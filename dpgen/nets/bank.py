@@ -1,16 +1,27 @@
 """k models of one architecture trained side by side, with per-record gradients in factored form."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 Noise = Callable[..., Tensor]
 """Draws standard normal noise of a shape: `noise(b, latent) -> (b, latent)`."""
+
+
+def segments(bounds: Sequence[int], most: int | None) -> Iterator[tuple[int, int, int]]:
+    """Cluster, first and last row (excluded) of every product: the rows of a cluster, `most` at a time.
+
+    >>> list(segments([0, 0, 5], 3))
+    [(1, 0, 3), (1, 3, 5)]
+    """
+    for c, (a, b) in enumerate(pairwise(bounds)):
+        for start in range(a, b, most or b - a or 1):
+            yield c, start, min(b, start + most) if most else b
 
 
 class Factor(NamedTuple):
@@ -30,11 +41,19 @@ class RecordGradients(NamedTuple):
     """Gradients of b records, sorted by cluster: cluster c owns the rows `bounds[c]:bounds[c + 1]`.
 
     `offset` (k, p), if given, holds public values: record r of cluster c has gradient (factors of r) - offset[c].
+    `present` (k,), if given, says how many of a cluster's rows are records; they come first, the rest only pads.
+    `most_rows`, if given, is how many rows one product may have.
     """
 
     factors: Sequence[Factor]
     bounds: Sequence[int]
     offset: Tensor | None = None
+    present: Sequence[int] | None = None
+    most_rows: int | None = None
+
+    def segments(self) -> Iterator[tuple[int, int, int]]:
+        """See `segments`."""
+        return segments(self.bounds, self.most_rows)
 
     def full(self) -> "RecordGradients":
         """The same gradients with every factor at least float32: those of half precision count with the values they have."""
@@ -56,6 +75,12 @@ class ModelBank(nn.Module, ABC):
         shapes: shape of every named parameter of one model.
     """
 
+    dense: ClassVar[bool] = False
+    """Whether gradients are multiplied out, p numbers for every record."""
+
+    has_offset: ClassVar[bool] = False
+    """Whether gradients come with public values to be taken off, see `RecordGradients`."""
+
     def __init__(self, k: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
         if k < 1:
@@ -64,6 +89,12 @@ class ModelBank(nn.Module, ABC):
         ends = torch.tensor([prod(s) for s in self.shapes.values()]).cumsum(0).tolist()
         self.columns = {name: slice(a, b) for name, a, b in zip(self.shapes, [0, *ends[:-1]], ends)}
         self.theta = nn.Parameter(torch.zeros(k, ends[-1]))
+        self.most_rows: int | None = None
+        """Rows of one product at most; None: as many as a cluster has."""
+
+    def segments(self, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """See `segments`, with this bank's `most_rows`."""
+        return segments(bounds, self.most_rows)
 
     @property
     def p(self) -> int:
@@ -113,18 +144,25 @@ def in_ambient_precision(*values: Tensor) -> tuple[Tensor, ...]:
     return tuple(v.to(torch.get_autocast_dtype(kind)) if v.dtype == torch.float32 else v for v in values)
 
 
+def logistic(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x)) whose bits do not depend on where a value stands, which those of `torch.sigmoid` do.
+
+    `sigmoid` evaluates the last values of an array, and of each thread's share of it, by another function than the others.
+    """
+    return x.neg().exp_().add_(1.0).reciprocal_()
+
+
 class _SegmentAffine(torch.autograd.Function):
     """Rows of cluster c times the weights of model c; gradients flow to the rows only, the factors cover the weights."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, bounds: Sequence[int]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, segments: Sequence[tuple[int, int, int]]) -> Tensor:
         x, weight, bias = in_ambient_precision(x, weight, bias)
         ctx.save_for_backward(weight)
-        ctx.bounds = bounds
+        ctx.segments = segments
         y = x.new_empty(x.shape[0], weight.shape[1])
-        for c, (a, b) in enumerate(pairwise(bounds)):
-            if b > a:
-                torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
+        for c, a, b in segments:
+            torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
         return y
 
     @staticmethod
@@ -133,9 +171,8 @@ class _SegmentAffine(torch.autograd.Function):
             return None, None, None, None
         (weight,), (grad,) = ctx.saved_tensors, grads
         out = grad.new_empty(grad.shape[0], weight.shape[2])
-        for c, (a, b) in enumerate(pairwise(ctx.bounds)):
-            if b > a:
-                torch.mm(grad[a:b], weight[c], out=out[a:b])
+        for c, a, b in ctx.segments:
+            torch.mm(grad[a:b], weight[c], out=out[a:b])
         return out, None, None, None
 
 
@@ -143,22 +180,23 @@ class Tape:
     """Applies the affine maps of a bank to sorted rows and remembers what their factored gradients need."""
 
     def __init__(self, bank: ModelBank, bounds: Sequence[int]) -> None:
-        self.bank, self.bounds = bank, bounds
+        self.bank, self.bounds, self._segments = bank, bounds, list(bank.segments(bounds))
         self._calls: list[tuple[str, Tensor, Tensor]] = []
 
     def affine(self, name: str, x: Tensor) -> Tensor:
         """Rows times `{name}.weight` of their own model plus `{name}.bias`; each map may be used once per record."""
         if any(used == name for used, _, _ in self._calls):
             raise ValueError(f"layer {name!r} is used twice: a shared layer has no factored norm, use the generic bank")
-        y = _SegmentAffine.apply(x, self.bank.part(f"{name}.weight"), self.bank.part(f"{name}.bias"), self.bounds)
+        y = _SegmentAffine.apply(x, self.bank.part(f"{name}.weight"), self.bank.part(f"{name}.bias"), self._segments)
         if not y.requires_grad:
             y.requires_grad_()
         self._calls.append((name, x.detach(), y))
         return y
 
-    def gradients(self, losses: Tensor, *known: tuple[Tensor, Tensor]) -> RecordGradients:
-        """Factored gradients of per-record losses (b,) plus `known` terms: a value and the term's derivative by it."""
-        values, slopes = zip((losses.sum(), None), *known)
+    def gradients(self, losses: Tensor | None, *known: tuple[Tensor, Tensor]) -> RecordGradients:
+        """Factored gradients of per-record losses (b,), if any, plus `known` terms: a value and the term's derivative by it."""
+        summed: list[tuple[Tensor, Tensor | None]] = [] if losses is None else [(losses.sum(), None)]
+        values, slopes = zip(*summed, *known)
         outputs = torch.autograd.grad(values, [y for _, _, y in self._calls], slopes)
         columns = self.bank.columns
         factors = [

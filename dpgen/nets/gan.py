@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import avg_pool2d, interpolate, leaky_relu, softplus
 
-from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape
+from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape, logistic
 from dpgen.nets.generic import GenericBank
 
 Loss = Literal["nonsaturating", "wgan"]
@@ -26,6 +26,12 @@ def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
     """
     signed = -score if real else score
     return signed if loss == "wgan" else softplus(signed)
+
+
+def critic_slope(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
+    """Derivative of `critic_loss` by the scores."""
+    sign = -1.0 if real else 1.0
+    return torch.full_like(score, sign) if loss == "wgan" else logistic(sign * score) * sign
 
 
 def sameness(x: Tensor, z: Tensor) -> Tensor:
@@ -100,7 +106,8 @@ class CriticBank(ModelBank):
 
     def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
         tape = Tape(self, bounds)
-        return tape.gradients(critic_loss(self._scores(x, tape.affine), real=real, loss=self.loss))
+        scores = self._scores(x, tape.affine)
+        return tape.gradients(None, (scores, critic_slope(scores.detach(), real=real, loss=self.loss)))
 
     def score(self, x: Tensor) -> Tensor:
         """D(x), (m,), differentiable by x (m, d + categories)."""

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -27,6 +26,8 @@ class GenericBank(ModelBank):
     Raises:
         ValueError: the module holds a layer that mixes records (BatchNorm, InstanceNorm with running statistics).
     """
+
+    dense = True
 
     def __init__(self, k: int, module: nn.Module) -> None:
         for name, layer in module.named_modules():
@@ -65,9 +66,8 @@ class GenericBank(ModelBank):
         per_record = vmap(grad(lambda row, a, b: loss(row, a[None], b[None])[0]), in_dims=(None, 0, 0))
         theta = self.theta.detach()
         dense = x.new_empty(x.shape[0], self.p)
-        for c, (a, b) in enumerate(pairwise(bounds)):
-            if b > a:
-                dense[a:b] = per_record(theta[c], x[a:b], z[a:b])
+        for c, a, b in self.segments(bounds):
+            dense[a:b] = per_record(theta[c], x[a:b], z[a:b])
         return RecordGradients([Factor(dense, None, None, slice(0, self.p))], bounds)
 
     @torch.no_grad()

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, in_ambient_precision
+from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, in_ambient_precision, logistic
 
 
 class RBMBank(ModelBank):
@@ -32,6 +31,8 @@ class RBMBank(ModelBank):
 
     Source: Acs et al. 2017, section II-A; weights N(0, .01^2), zero biases as in "Experimental settings".
     """
+
+    has_offset = True
 
     def __init__(
         self, k: int, d: int, *, hidden: int = 200, chains: int = 64, gibbs_steps: int = 1, categories: int = 0
@@ -113,9 +114,9 @@ class RBMBank(ModelBank):
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         weight, c, v = in_ambient_precision(self.weights(), self.part("hidden_bias"), x)
         h = v.new_empty(x.shape[0], self.hidden)
-        for i, (a, b) in enumerate(pairwise(bounds)):
+        for i, a, b in self.segments(bounds):
             torch.addmm(c[i], v[a:b], weight[i].T, out=h[a:b])
-        h = h.to(x.dtype).sigmoid_().neg_()
+        h = logistic(h.to(x.dtype)).neg_()
         columns = self.columns
         factors = [
             Factor(h, x * self.d**-0.5, columns["weight"], None),

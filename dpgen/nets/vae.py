@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape
+from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape, logistic
 
 
 class VAEBank(ModelBank):
@@ -73,8 +73,8 @@ class VAEBank(ModelBank):
         """Mean values of the Bernoulli bits and of the one-hot code, (b, d)."""
         bits = self.d - self.categories
         if not self.categories:
-            return logits.sigmoid()
-        return torch.cat([logits[:, :bits].sigmoid(), logits[:, bits:].softmax(1)], 1)
+            return logistic(logits)
+        return torch.cat([logistic(logits[:, :bits]), logits[:, bits:].softmax(1)], 1)
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         tape = Tape(self, bounds)

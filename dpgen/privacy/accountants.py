@@ -245,6 +245,37 @@ def event_alphas(event: DpEvent, relation: Relation = "add_remove") -> np.ndarra
     return total
 
 
+@lru_cache(maxsize=4096)
+def _alpha_at(lam: float, rate: float, sigma: float, relation: Relation) -> float:
+    """Log-moment at one order, inf where the noise is too small for it."""
+    function = moments.replaced_alpha if relation == "replace_one" else moments.subsampled_gaussian_alpha
+    if sigma == 0 or lam > max(2.0, 2000 * sigma**2):
+        return math.inf
+    try:
+        return function(lam, rate, sigma)
+    except ValueError:  # the grid of such a peak would not fit into memory
+        return math.inf
+
+
+def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, float, float]:
+    """What a filter at log-moment order `lam` counts for `event`: log-moment, sum of pure epsilons (inf unless all parts
+    are (epsilon, delta) guarantees), sum of deltas."""
+    try:
+        parts = _parts(event)
+    except UnsupportedEvent:
+        try:
+            key = _key(event)
+        except UnsupportedEvent:
+            return math.inf, math.inf, 0.0
+        return math.fsum(n * _alpha_at(lam, *part, relation) for part, n in key), math.inf if key else 0.0, 0.0
+    from dpgen.privacy.events import pure_alphas, zcdp_alphas
+
+    key, orders = _key(parts.gaussian), np.array([lam])
+    losses = [n * _alpha_at(lam, *part, relation) for part, n in key] + [float(zcdp_alphas(parts.rho, orders)[0])]
+    losses += [n * float(pure_alphas(e, orders)[0]) for e, n in parts.pure]
+    return math.fsum(losses), math.inf if key or parts.rho else parts.total, parts.delta
+
+
 def _parts(event: DpEvent) -> Parts:
     from dpgen.privacy.events import Parts
 

@@ -12,6 +12,7 @@ from dpgen.privacy.mechanisms import UnsupportedEvent
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+    from dpgen.privacy.filters import Filter
     from dpgen.privacy.ledger import Budget
 
 
@@ -23,11 +24,13 @@ def calibrate_noise(
     low: float = 0.05,
     high: float = 1e4,
     tolerance: float = 1e-4,
+    limits: Filter | None = None,
 ) -> float:
     """Smallest noise scale `s` in [low, high] with `epsilon(event_at(s)) <= budget.epsilon`, at most `tolerance`
     (relative) above.
 
     `event_at(s)` is the whole plan at scale `s`: epsilon must fall as `s` grows. The result was itself checked to fit.
+    With `limits` epsilon is what that filter counts, for plans whose events are chosen in the light of what they release.
 
     Raises:
         ValueError: even `high` does not fit; the message states the smallest epsilon reachable. Or `low >= high`.
@@ -41,7 +44,10 @@ def calibrate_noise(
         raise ValueError(f"low is {low!r} and high is {high!r}; 0 < low < high < inf must hold")
 
     def excess(scale: float, accountant: Accountant = "tightest") -> float:
-        spent = epsilon(event_at(scale), budget.delta, relation=relation, accountant=accountant)
+        if limits is not None:
+            spent = limits.epsilon_of(event_at(scale), relation)
+        else:
+            spent = epsilon(event_at(scale), budget.delta, relation=relation, accountant=accountant)
         return math.log(max(spent, 1e-300) / budget.epsilon)
 
     if excess(high) > 0:

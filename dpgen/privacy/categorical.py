@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.discrete import Words
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.noise import require_secure
 
 Weights = npt.NDArray[np.float64]
 Boundary = Callable[[int], Fraction]
@@ -57,7 +58,7 @@ def exact_sum(values: Weights) -> Fraction:
     return Fraction(total, 2 ** (1074 + 53))
 
 
-def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fraction, source: SecureSource) -> int:
+def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fraction, source: Secrets) -> int:
     """Smallest j < n with $u T$ < boundary(j), for a uniform real u in [0, 1) that begins with the 64 digits of `word`.
 
     Arguments:
@@ -93,13 +94,17 @@ def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fractio
     return low
 
 
-def uniform_words(source: SecureSource, count: int) -> tuple[Words, Tensor]:
-    """The first 64 digits of `count` uniform reals, and the same as doubles, each at most $2^{-53}$ below the real."""
-    words = source.words(count)
+def uniform_words(source: Secrets, count: int) -> tuple[Words, Tensor]:
+    """The first 64 digits of `count` uniform reals, and the same as doubles, each at most $2^{-53}$ below the real.
+
+    Raises:
+        TypeError: source is no `SecureSource`.
+    """
+    words = require_secure(source).words(count)
     return words, torch.from_numpy((words >> np.uint64(11)) * 2.0**-53)
 
 
-def draw_categorical(source: SecureSource, weights: Tensor, *, k: int = 1, margin: float | None = None) -> Tensor:
+def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1, margin: float | None = None) -> Tensor:
     """Draw k outcomes of each row of weights (u, n); int64 (k, u) on the CPU, exactly in proportion to the weights.
 
     Arguments:
@@ -107,8 +112,10 @@ def draw_categorical(source: SecureSource, weights: Tensor, *, k: int = 1, margi
         margin: relative distance from a boundary below which integers decide; None is the rounding error's bound.
 
     Raises:
+        TypeError: source is no `SecureSource`.
         ValueError: weights or k out of range.
 
+    >>> from dpgen.privacy.noise import SecureSource
     >>> draw_categorical(SecureSource(), torch.tensor([[0.0, 1.0], [3.0, 0.0]], dtype=torch.float64), k=2).tolist()
     [[1, 0], [1, 0]]
     """

@@ -9,21 +9,53 @@ Formal guarantees of `clipped_sums` with the coefficients of this module, for an
 
 | case | what holds |
 |---|---|
-| any record | its term in the sum has L2 norm at most 1 (in units of its clip bound), up to float rounding |
-| a record with a NaN or infinite gradient | its term is exactly zero, all other terms are untouched |
+| any record | its term in the exact sum has L2 norm at most 1 + 2^-20 (in units of its clip bound) |
+| a record with a NaN or infinite gradient, or one of norm above 2^100 | its term is exactly zero, all others are untouched |
 | a cluster without records | its row of the sum is exactly zero (noise is still added by the caller) |
 | a gradient of norm 0 | its term is zero |
+| one record more or less in a cluster of up to 2 million drawn | the floating-point sum moves by at most `SENSITIVITY` |
+
+**The margin.** Let :math:`t_r = \hat g_r a_r^\top` be a record's exact term, with :math:`\hat g_r = fl(w_r g_r)` computed from
+that record alone, bit for bit (`systems.networks.invariance`). Norms are never understated (`gradient_norms`), so
+:math:`w_r |g_r a_r^\top| \le 1 + u`, and three roundings of relative size u give :math:`|t_r| \le 1 + 4u`. In any order, with
+or without fused multiply-add, a sum of n products errs by at most :math:`\gamma_n \sum_r |\hat g_{ri}||a_{rj}|` in each entry,
+:math:`\gamma_n = n u / (1 - n u)` (Higham 2002, section 3.1), so by at most :math:`e(n) = n \gamma_n (1 + 4u)` in L2 norm, for
+:math:`\big|\sum_r |\hat g_r||a_r|^\top\big| \le \sum_r |t_r|`. A removed record moves the exact sum by :math:`|t_r|` and both
+sums err, hence :math:`1 + 4u + 2 e(n)`.
+
+| records n of the cluster in the draw | accumulated in | 2 e(n) |
+|---|---|---|
+| up to 88 | float32, u = 2^-24 | 9.24e-4 |
+| up to 4,096 | float64, u = 2^-53, then rounded to float32: e = 2^-24 n | 4.9e-4 |
+| up to 2 million | float64 | n^2 2^-52 <= 8.9e-4 |
+
+Which line applies is decided by n of the cluster alone, so that its sum is the same whatever happens in other clusters. The
+last bound holds for any order; parts of m records that are added one after the other lose 2 n (m + n/m) 2^-53, which is
+4e-6 at n = 4 million and m = 512. Products with an offset are float64 throughout, for their two parts may be much larger than
+their difference.
 
 Source: Goodfellow 2015 (outer-product norms); Abadi et al. 2016 (clipping); Bu et al. 2023 (automatic clipping).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+SHORT = 88
+"""Records of a cluster that may be added up in float32."""
+
+ROUNDED = 4096
+"""Records of a cluster whose float64 sum may be rounded to float32."""
+
+SENSITIVITY = 1.0 + 2.0**-10
+"""What one record can move a sum of clipped gradients, in units of its clip bound, whatever the draw: 1 + .00098."""
+
+_LARGEST = 2.0**100
+_WIDE = 4096  # entries that may be squared and added in float32 before the norm is overstated by more than 3e-4
 
 
 class AffineFactor(Protocol):
@@ -48,6 +80,9 @@ class FactoredGradients(Protocol):
     def bounds(self) -> Sequence[int]: ...
     @property
     def offset(self) -> Tensor | None: ...  # (k, p), public
+    @property
+    def present(self) -> Sequence[int] | None: ...  # (k,): records of a cluster, before its rows of padding
+    def segments(self) -> Iterator[tuple[int, int, int]]: ...  # cluster, first and last row of every product
 
 
 def _exactly(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -70,71 +105,130 @@ def _exactly(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @_exactly
 def gradient_norms(gradients: FactoredGradients) -> Tensor:
-    """L2 norm of every record's gradient, (b,), rounded upwards by a few units in the last place; NaN if not finite."""
-    total = gradients.factors[0].outputs.new_zeros(())
-    for f in gradients.factors:
-        square = _squares(f.outputs)
-        inputs = _squares(f.inputs) if f.inputs is not None else square.new_zeros(())
-        total = total.to(square) + square * (inputs + float(f.bias is not None))
-    size = total
+    r"""Upper bounds of the L2 norms of all records' gradients, (b,), a few millionths above them; NaN if not finite.
+
+    A sum of m squares, in any order, is at least :math:`1 - \gamma_{m + 1}` times the exact one, minus what underflows: at
+    most the smallest normal number for each entry. Both are put back, so no norm is understated: rows of up to 4,096 entries
+    are added in float32, longer ones in float64. With an offset, whose terms cancel, everything is float64 and the margin is
+    relative to the terms. Norms above 2^100 count as not finite, so that their inverses are no subnormal numbers.
+    """
+    dtype = gradients.factors[0].outputs.dtype
     if gradients.offset is not None:
-        cross, offset_size = _offset_terms(gradients, gradients.offset)
-        total, size = total - 2.0 * cross + offset_size, total + offset_size
-    # Rounding must not understate a norm: |F|^2 - 2<F, O> + |O|^2 cancels, so the margin is relative to its terms.
-    norms = (total.clamp_min(0.0) + 32.0 * torch.finfo(total.dtype).eps * size).sqrt()
-    return torch.where(torch.isfinite(norms), norms, torch.nan)
+        norms = _norms_of_differences(gradients, gradients.offset.double())
+    else:
+        total = gradients.factors[0].outputs.new_zeros(())
+        for f in gradients.factors:
+            square = _squares(f.outputs)
+            inputs = _squares(f.inputs) if f.inputs is not None else square.new_zeros(())
+            total = total.to(square) + square * (inputs + float(f.bias is not None))
+        norms = (total + torch.finfo(dtype).tiny).sqrt_()
+        # (1 - gamma_m)^(1/2) (1 + m u) >= 1 + m u / 4, which also covers the roundings of this line and the last one.
+        norms.mul_(1.0 + (_longest(gradients) + len(gradients.factors) + 24) * 0.5 * torch.finfo(dtype).eps)
+    norms = norms.to(dtype)
+    return torch.where(norms < _LARGEST, norms, torch.nan)
 
 
 def _squares(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1).square()
+    """Squared norms (b,), with what underflow may have lost put back."""
+    wide = rows.shape[1] > _WIDE
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64 if wide else None)
+    return norms.square().add_(2.0 * rows.shape[1] * torch.finfo(rows.dtype).tiny)
+
+
+def _longest(gradients: FactoredGradients) -> int:
+    """Most entries whose squares meet in one product of norms, those added in float64 not counted."""
+    widths = [[v.shape[1] for v in (f.outputs, f.inputs) if v is not None] for f in gradients.factors]
+    return max(sum(width for width in pair if width <= _WIDE) for pair in widths)
+
+
+def _norms_of_differences(gradients: FactoredGradients, offset: Tensor) -> Tensor:
+    """Upper bounds of |F_r - O_c|, float64: |F|^2 - 2<F, O> + |O|^2 cancels, so the margin is relative to its terms."""
+    total: Tensor = offset.new_zeros(())
+    for f in gradients.factors:
+        square = _squares(f.outputs.double())
+        inputs = _squares(f.inputs.double()) if f.inputs is not None else square.new_zeros(())
+        total = total + square * (inputs + float(f.bias is not None))
+    cross, offset_size = _offset_terms(gradients, offset)
+    size = total + offset_size
+    lost = 8.0 * (offset.shape[1] + 64) * torch.finfo(torch.float64).eps
+    norms = (total - 2.0 * cross + offset_size).clamp_min_(0.0).add_(lost * size).sqrt_()
+    return norms.mul_(1.0 + torch.finfo(gradients.factors[0].outputs.dtype).eps * 2)  # for rounding to the dtype of the factors
 
 
 def _offset_terms(gradients: FactoredGradients, offset: Tensor) -> tuple[Tensor, Tensor]:
     """<F_r, O_c> and |O_c|^2 for every record, both (b,)."""
     b = gradients.factors[0].outputs.shape[0]
     cross, size = offset.new_zeros(b), offset.new_zeros(b)
-    for c, (start, stop) in enumerate(pairwise(gradients.bounds)):
-        if stop == start:
-            continue
+    for c, start, stop in gradients.segments():
         size[start:stop] = offset[c].square().sum()
         for f in gradients.factors:
-            g = f.outputs[start:stop]
+            g = f.outputs[start:stop].double()
             if f.inputs is not None and f.weight is not None:
                 matrix = offset[c, f.weight].view(g.shape[1], -1)
-                cross[start:stop] += ((g @ matrix) * f.inputs[start:stop]).sum(1)
+                cross[start:stop] += ((g @ matrix) * f.inputs[start:stop].double()).sum(1)
             if f.bias is not None:
-                cross[start:stop] += g @ offset[c, f.bias]
+                cross[start:stop] += (g * offset[c, f.bias]).sum(1)
     return cross, size
 
 
 @_exactly
-def clipped_sums(gradients: FactoredGradients, coefficients: Tensor, out: Tensor, *, accumulate: bool = False) -> Tensor:
+def clipped_sums(
+    gradients: FactoredGradients,
+    coefficients: Tensor,
+    out: Tensor,
+    *,
+    accumulate: bool = False,
+    drawn: Sequence[int] | None = None,
+    short: int = SHORT,
+) -> Tensor:
     """Write sum_r coefficients[r] * gradient_r of every cluster into its row of `out` (k, p), and return `out`.
 
     With `accumulate` the sums are added to what is there; without, no old value matters, not even NaN. A record with
     coefficient 0 contributes exactly nothing, also where its gradient is not finite.
+
+    Arguments:
+        drawn: records (k,) of every cluster in the whole draw, if these are a part of it. Clusters of more than `short`
+            are added up in float64, and `out` must be float64 if they come in several parts, or have more than `ROUNDED`.
+        short: at most `SHORT`; the margin of this module is for that.
     """
     if not accumulate and _columns(gradients) < out.shape[1]:
         out.zero_()  # parameters that no factor covers
-    excluded = coefficients == 0
-    clean = excluded.device.type != "cpu" or bool(excluded.any())  # a device is not asked: it would have to be waited for
-    for f in gradients.factors:
-        g = f.outputs * coefficients[:, None]
-        a = f.inputs
-        if clean:
-            g = torch.where(excluded[:, None], 0.0, g)
-            a = torch.where(excluded[:, None], 0.0, a) if a is not None else None
-        for c, (start, stop) in enumerate(pairwise(gradients.bounds)):
-            if a is not None and f.weight is not None:
-                matrix = out[c, f.weight].view(g.shape[1], -1)
-                matrix.addmm_(g[start:stop].T, a[start:stop], beta=float(accumulate))
-            if f.bias is not None:
-                total = g[start:stop].sum(0)
-                out[c, f.bias] = out[c, f.bias] + total if accumulate else total
-    if gradients.offset is not None:
-        for c, (start, stop) in enumerate(pairwise(gradients.bounds)):
-            out[c].sub_(gradients.offset[c] * coefficients[start:stop].sum())
+    present = gradients.present or [b - a for a, b in pairwise(gradients.bounds)]
+    scaled = _scaled(gradients, coefficients, sum(present))
+    scratch: dict[torch.dtype, Tensor] = {}
+    for c, (start, n) in enumerate(zip(gradients.bounds, present)):
+        exact = gradients.offset is not None or (present if drawn is None else drawn)[c] > short
+        dtype = torch.float64 if exact else scaled[0][0].dtype
+        row = out[c]
+        if dtype != out.dtype:
+            row = scratch.setdefault(dtype, torch.zeros_like(row, dtype=dtype))
+        beta = float(accumulate and dtype == out.dtype)
+        for f, (g, a) in zip(gradients.factors, scaled):
+            _add_products(row, f, g[start : start + n].to(dtype), None if a is None else a[start : start + n].to(dtype), beta)
+        if gradients.offset is not None:
+            row.sub_(gradients.offset[c].to(dtype) * coefficients[start : start + n].to(dtype).sum())
+        if dtype != out.dtype:
+            out[c].add_(row) if accumulate else out[c].copy_(row)
     return out
+
+
+def _scaled(gradients: FactoredGradients, coefficients: Tensor, records: int) -> list[tuple[Tensor, Tensor | None]]:
+    """Outputs of every factor times the coefficients, and its inputs; rows of coefficient 0 are 0 in both."""
+    scaled: list[tuple[Tensor, Tensor | None]] = [(f.outputs * coefficients[:, None], f.inputs) for f in gradients.factors]
+    # A device is not asked whether there are any: it would have to be waited for.
+    if coefficients.device.type == "cpu" and int(torch.count_nonzero(coefficients)) >= records:
+        return scaled
+    excluded = (coefficients == 0)[:, None]
+    return [(g.masked_fill_(excluded, 0.0), None if a is None else torch.where(excluded, 0.0, a)) for g, a in scaled]
+
+
+def _add_products(row: Tensor, f: AffineFactor, g: Tensor, a: Tensor | None, beta: float) -> None:
+    """Replace the factor's part of `row` (p,) by beta times it plus g^T a and the column sums of g."""
+    if a is not None and f.weight is not None:
+        row[f.weight].view(g.shape[1], -1).addmm_(g.T, a, beta=beta)
+    if f.bias is not None:
+        total = g.sum(0)
+        row[f.bias] = row[f.bias] + total if beta else total
 
 
 def _columns(gradients: FactoredGradients) -> int:

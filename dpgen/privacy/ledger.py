@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from array import array
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from dpgen.privacy.filters import Cost, Filter, heaviest
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
 from dpgen.privacy.limits import require_positive, require_whole
 from dpgen.privacy.parallel import Loads, Mechanism, Relation, rdp_bound, worst
@@ -19,9 +23,11 @@ if TYPE_CHECKING:
 
     from dpgen.privacy.accountants import Accountant
 
-__all__ = ["Budget", "BudgetExceeded", "Ledger", "LedgerEntry", "LedgerError"]
+__all__ = ["Budget", "BudgetExceeded", "Ledger", "LedgerEntry", "LedgerError", "Planned"]
 
-_FORMAT = 1
+_FORMAT = 2
+_SURPLUS = 1e-9  # by which the parts of a divisible Gaussian may exceed it, for rounding; it is paid for
+_BITS = 256
 
 
 @dataclass(frozen=True)
@@ -42,21 +48,61 @@ class Budget:
 
 
 class BudgetExceeded(RuntimeError):
-    """A charge that would spend more than the budget; nothing was recorded and the mechanism must not run."""
+    """A charge or a plan that would spend more than the budget; nothing was recorded and the mechanism must not run."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One line of a plan: a mechanism that may run up to `count` times.
+
+    Arguments:
+        event: what one run costs.
+        note: what it is called.
+        count: greatest number of runs, >= 1.
+        group: disjoint group of records that it touches, None for all.
+        divisible: a plain Gaussian of multiplier s that is spent in parts chosen along the way (`charge(..., of=note)`),
+            whose multipliers obey `sum 1/s_i^2 <= count/s^2`.
+    """
+
+    event: DpEvent
+    note: str
+    count: int = 1
+    group: str | None = None
+    divisible: bool = False
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """`count` consecutive charges of one event under one note."""
+    """`count` consecutive charges of one event under one note; `of` is the divisible Gaussian that it was a part of."""
 
     note: str
     event: DpEvent
     count: int
     group: str | None
+    of: str | None = None
 
 
 class Ledger:
-    """Asks, records, then lets the mechanism run; never the other way round.
+    r"""Asks, records, then lets the mechanism run; never the other way round.
+
+    **Plans.** `declare` takes the whole plan of a run, every event with its greatest count, before private data are
+    touched. A ledger's first plan is checked with exact accounting (privacy loss distributions, closed forms) and is its
+    guarantee, whatever part of it runs, in any order, stopped whenever. Charges inside of it are granted at once.
+
+    **What is chosen later** - a charge beyond the declared counts, one that no plan declared, a second plan - is granted only
+    by the filter (`filters.py`): Renyi losses at one order, fixed in the file's header, of everything together, the first
+    plan included. Then the guarantee is the budget; where all are pure guarantees it is their sum.
+
+    Why both hold on one ledger: whether the first plan fits the filter is known before anything is released. If it does not,
+    nothing is ever granted beside it, and the exact value covers all that can happen. If it does, all that can happen obeys
+    the filter, and the exact value is never used for anything but the plan by itself.
+
+    Why the order of a plan's events may be chosen along the way: let M be the events that are left. The first of them is
+    dominated by its pair; given its outcome, the rest is such a procedure on the others, by induction dominated by the product
+    of their pairs, whatever the order; so all are dominated by the product over M (Zhu, Dong, Wang 2022, Theorem 10). Leaving
+    events out is post-processing. A part of a divisible Gaussian with `1/s_i^2 = (j/N)/s^2` is post-processing of j out of N
+    equal Gaussians of multiplier `s sqrt(N)`, which are such events; N grows without bound (Smith and Thakurta 2022 prove
+    it for Gaussians alone).
 
     A charge is refused with `BudgetExceeded` before anything is recorded. What is recorded counts as spent, also when
     the process dies before the mechanism runs, and also when a resumed run does the same step again.
@@ -65,18 +111,29 @@ class Ledger:
     total is the worst of (ungrouped + one group); under replace_one a record may leave one group for another, so the
     two worst groups add. Guarantees of `events.py` hold for the ledger's own relation.
 
-    `budget` None only reports, at `delta`. `path` is a new file (`Ledger.open` resumes one); without it nothing is
-    kept.
+    Threads may share a ledger: asking, recording and booking are one step. Forked processes may not.
+
+    Arguments:
+        budget: what is enforced; None only reports, at `delta`: a declared plan's guarantee, and of undeclared charges what
+            they cost if they were fixed in advance (`chosen_later`).
+        delta: of a ledger that only reports.
+        relation: neighbouring relation of all guarantees.
+        unit: what neighbouring data sets differ in.
+        path: a new file (`Ledger.open` resumes one); without it nothing is kept.
+        order: Renyi order > 1 of the filter; None: the best one for a single Gaussian.
+        durable: wait at every charge until it is on the disk (a millisecond or more). Without, the death of the process
+            loses nothing, but a power cut may lose the charges since the last `sync` (checkpoints sync; so do plans).
 
     Raises:
-        ValueError: budget and delta both or neither given, or an unknown relation.
+        ValueError: budget and delta both or neither given, an unknown relation, or an order where there is no filter.
         LedgerError: `path` holds a ledger already or is being written.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
     >>> ledger = Ledger(Budget(1.0, 1e-5))
+    >>> ledger.declare([Planned(gaussian_event(10.0), "histogram", 5)])
     >>> ledger.charge(gaussian_event(10.0), note="histogram")
-    >>> round(ledger.epsilon(), 2), ledger.allowance(gaussian_event(10.0))
-    (0.34, 6)
+    >>> round(ledger.epsilon(), 2), round(ledger.spent(), 2)
+    (0.82, 0.34)
     """
 
     def __init__(
@@ -87,25 +144,35 @@ class Ledger:
         relation: Relation = "add_remove",
         unit: str = "one record",
         path: Path | None = None,
+        order: float | None = None,
+        durable: bool = False,
     ) -> None:
         if (budget is None) == (delta is None):
             raise ValueError("give either budget, or budget=None together with delta (report only)")
         if relation not in ("add_remove", "replace_one"):
             raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
+        if budget is None and order is not None:
+            raise ValueError(f"order is {order!r}; a ledger that only reports has no filter")
         self.budget = budget
         self.delta = budget.delta if budget else Budget(1.0, cast(float, delta)).delta
         self.relation: Relation = relation
         self.unit = unit
+        self.durable = durable
+        self.filter = Filter.best(budget.epsilon, budget.delta, order=order) if budget else None
+        self._lock = threading.RLock()
         self._declared: list[Mechanism] = []
         self._known: dict[Any, Mechanism] = {}
+        self._divisible: dict[tuple[str, str | None], Mechanism] = {}
+        self._plans: list[dict[int, int]] = []  # number of a mechanism: greatest count
+        self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
+        self._filtered: dict[str | None, Cost] | None = None
         self._runs: list[list[Any]] = []
         self._charged = array("q")  # charges up to and including each line
         self._cache: dict[Any, Any] = {}
-        self._clock = 0
-        self._certified = math.inf  # epsilon of the counts `allowed`, which are never below the charged ones
+        self._guarantees: dict[Any, float] = {}
         self._file = LedgerFile(Path(path) if path is not None else None)
         self._file.create()
-        self._append([json.dumps(self._header(), separators=(",", ":"))], charged=0)
+        self._append([_json(self._header())], charged=0)
         self._file.sync()
 
     def _header(self) -> dict[str, Any]:
@@ -115,11 +182,14 @@ class Ledger:
             "delta": self.delta,
             "relation": self.relation,
             "unit": self.unit,
+            "filter": {"order": self.filter.order, "reserved": self.filter.reserved} if self.filter else None,
         }
 
     @classmethod
-    def open(cls, path: Path) -> Ledger:
+    def open(cls, path: Path, *, durable: bool = False) -> Ledger:
         """Resume the ledger at `path`, locked against a second writer.
+
+        Declaring a plan that the file holds takes it up where it stopped, once for each time that it was declared.
 
         Raises:
             LedgerError: missing, empty, locked, cut inside a line, edited, or written by another version.
@@ -128,11 +198,15 @@ class Ledger:
         lines = file.read()
         header = next(lines)
         try:
+            if header.get("dpgen_ledger") == 1:
+                raise LedgerError(f"{path}: a version 1 ledger, of dpgen 0.3; finish its run with that version")
             if header.get("dpgen_ledger") != _FORMAT:
                 raise LedgerError(f"{path}: line 1 is no header of a version {_FORMAT} ledger")
             budget = None if header["epsilon"] is None else Budget(header["epsilon"], header["delta"])
             delta = header["delta"] if budget is None else None
-            ledger = cls(budget, delta=delta, relation=header["relation"], unit=header["unit"])
+            ledger = cls(budget, delta=delta, relation=header["relation"], unit=header["unit"], durable=durable)
+            if budget is not None:
+                ledger.filter = Filter(budget.epsilon, budget.delta, **header["filter"])
             for line in lines:
                 ledger._replay(line)
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -142,19 +216,23 @@ class Ledger:
             file.close()
             raise
         ledger._file = file
+        ledger._unfinished = list(ledger._plans)
         return ledger
 
     def _replay(self, line: dict[str, Any]) -> None:
-        if "declare" in line:
-            if line["declare"] != len(self._declared):
-                raise ValueError(f"mechanism {line['declare']} declared out of order")
-            mechanism = self._find(decode_event(line["event"]), line["note"], line["group"])
-            self._declare(mechanism)
-            self._charged.append(self._charged[-1])
+        charged = 0
+        if "mechanism" in line:
+            if line["mechanism"] != len(self._declared):
+                raise ValueError(f"mechanism {line['mechanism']} declared out of order")
+            whole = self._declared[line["of"]] if "of" in line else None
+            event = decode_event(line["event"])
+            self._number(self._find(event, line["note"], line["group"], whole=whole, divisible=line.get("divisible", False)))
+        elif "plan" in line:
+            self._enter_plan({int(n): require_whole("count", count) for n, count in line["plan"]})
         else:
-            mechanism, count = self._declared[line["charge"]], require_whole("count", line["count"])
-            self._book(mechanism, count)
-            self._charged.append(self._charged[-1] + count)
+            mechanism, charged = self._declared[line["charge"]], require_whole("count", line["count"])
+            self._book(mechanism, charged)
+        self._charged.append(self._charged[-1] + charged)
 
     def _append(self, bodies: list[str], *, charged: int) -> None:
         self._file.append(bodies)
@@ -162,21 +240,41 @@ class Ledger:
         for _ in bodies[1:]:
             self._charged.append(total)
         self._charged.append(total + charged)
+        if self.durable:
+            self._file.sync()
 
-    def _find(self, event: DpEvent, note: str, group: str | None) -> Mechanism:
+    def _find(
+        self, event: DpEvent, note: str, group: str | None, *, whole: Mechanism | None = None, divisible: bool = False
+    ) -> Mechanism:
+        kind = whole.note if whole else divisible
         try:
-            key: Any = (event, note, group)
+            key: Any = (event, note, group, kind)
             found = self._known.get(key)
         except TypeError:  # a composed event holds a list
-            key = (json.dumps(encode_event(event)), note, group)
+            key = (json.dumps(encode_event(event)), note, group, kind)
             found = self._known.get(key)
         if found is None:
             if not (isinstance(note, str) and (group is None or isinstance(group, str))):
                 raise ValueError(f"note is {note!r} and group is {group!r}; both must be strings, group may be None")
             self._require_sound(event, group)
             found = Mechanism.of(event, note, group)
+            found.whole = whole
+            if divisible:
+                self._make_divisible(found)
+            elif whole is not None:
+                found.precision = _precision(event)
             self._known[key] = found
         return found
+
+    def _make_divisible(self, mechanism: Mechanism) -> None:
+        from dp_accounting import GaussianDpEvent
+
+        event = mechanism.event
+        if not (isinstance(event, GaussianDpEvent) and 0 < event.noise_multiplier < math.inf):
+            raise ValueError(f"event is {event!r}; only a plain Gaussian is divisible")
+        shrunk = event.noise_multiplier / math.sqrt(1 + 2 * _SURPLUS)
+        mechanism.precision = _precision(event)
+        mechanism.priced = Mechanism.of(GaussianDpEvent(shrunk), mechanism.note, mechanism.group)
 
     def _require_sound(self, event: DpEvent, group: str | None) -> None:
         """A record that leaves one group for another is removed here and added there: only Gaussians have both bounds."""
@@ -188,14 +286,195 @@ class Ledger:
                     f"group is {group!r}; under replace_one {type(event).__name__} must be charged without a group"
                 )
 
-    def _declare(self, mechanism: Mechanism) -> None:
+    def _number(self, mechanism: Mechanism) -> None:
         mechanism.number = len(self._declared)
         self._declared.append(mechanism)
+        if mechanism.divisible:
+            self._divisible[mechanism.note, mechanism.group] = mechanism
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def declare(self, plan: Sequence[Planned]) -> None:
+        """Record a plan, the whole of which the budget has to cover, before private data are touched.
+
+        Lines of one event, note and group add up. In a ledger that was opened again, a plan of the file is taken up where it
+        stopped. An empty plan changes nothing.
+
+        Raises:
+            BudgetExceeded: the plan does not fit (see the class); nothing was recorded.
+            LedgerError: it could not be recorded.
+            ValueError: a bad count, note or event, or an event that is not divisible.
+        """
+        with self._lock:
+            lines: Counter[Mechanism] = Counter()
+            for line in plan:
+                require_whole("count", line.count)
+                lines[self._find(line.event, line.note, line.group, divisible=line.divisible)] += line.count
+            self._require_one_each([m for m in lines if m.divisible])
+            if not lines or self._taken_up(lines):
+                return
+            if self.budget is not None:
+                self._require_fit(lines)
+            fresh = [m for m in lines if m.number is None]
+            numbers = {id(m): len(self._declared) + i for i, m in enumerate(fresh)}
+            counts = {numbers[id(m)] if m.number is None else m.number: n for m, n in lines.items()}
+            bodies = [_json(self._line(m, number)) for m, number in zip(fresh, numbers.values())]
+            self._append([*bodies, _json({"plan": [[number, n] for number, n in counts.items()]})], charged=0)
+            self._file.sync()
+            for mechanism in fresh:
+                self._number(mechanism)
+            self._enter_plan(counts)
+
+    def _require_one_each(self, divisible: list[Mechanism]) -> None:
+        found = dict(self._divisible)
+        for mechanism in divisible:
+            if found.setdefault((mechanism.note, mechanism.group), mechanism) is not mechanism:
+                raise ValueError(f"note is {mechanism.note!r}; another divisible Gaussian has this note")
+
+    def _taken_up(self, lines: Counter[Mechanism]) -> bool:
+        """Whether a resumed run declares again what the file holds."""
+        counts = {m.number: n for m, n in lines.items() if m.number is not None}
+        if len(counts) < len(lines) or counts not in self._unfinished:
+            return False
+        self._unfinished.remove(counts)
+        return True
+
+    def _require_fit(self, lines: Counter[Mechanism]) -> None:
+        budget, names = cast(Budget, self.budget), ", ".join(f"{n} x {m.note!r}" for m, n in lines.items())
+        if self._plans or any(m.most for m in self._declared):
+            added: dict[str | None, Cost] = {}
+            for mechanism, count in lines.items():
+                cost = self._cost(mechanism).times(count)
+                added[mechanism.group] = added.get(mechanism.group, Cost()).plus(cost)
+            self._require_filter(added, f"a second plan of {names}")
+            return
+        loads = [(m.priced or m, n) for m, n in lines.items()]
+        needed = self._rdp(loads)
+        if needed > budget.epsilon:
+            needed = self._spent(loads)
+        if needed > budget.epsilon:
+            raise BudgetExceeded(f"{self._terms()}: a plan of {names} would bring it to {needed:.6g}")
+
+    def _terms(self) -> str:
+        budget = cast(Budget, self.budget)
+        return f"budget epsilon {budget.epsilon:.6g} at delta {budget.delta:g} ({self.relation}, {self.unit})"
+
+    def _enter_plan(self, counts: dict[int, int]) -> None:
+        for number, count in counts.items():
+            self._declared[number].planned += count
+        self._plans.append(counts)
+        self._filtered = None
+        self._cache.clear()
+        self._guarantees.clear()
+
+    # -- the filter ----------------------------------------------------------------------------------------------------
+
+    def _cost(self, mechanism: Mechanism) -> Cost:
+        priced = mechanism.priced or mechanism
+        if priced.cost is None:
+            priced.cost = cast(Filter, self.filter).cost(priced.event, self.relation)
+        return priced.cost
+
+    def _totals(self) -> dict[str | None, Cost]:
+        """What the filter counts of everything promised and charged, by group."""
+        if self._filtered is None:
+            totals: dict[str | None, Cost] = {None: Cost()}
+            for m in self._declared:
+                if m.most:
+                    totals[m.group] = totals.get(m.group, Cost()).plus(self._cost(m).times(m.most))
+            self._filtered = totals
+        return self._filtered
+
+    def _heaviest(self, added: dict[str | None, Cost] | None = None) -> Cost:
+        totals = dict(self._totals())
+        for group, cost in (added or {}).items():
+            totals[group] = totals.get(group, Cost()).plus(cost)
+        base = totals.pop(None)
+        return heaviest(base, totals.values(), self.relation)
+
+    def _require_filter(self, added: dict[str | None, Cost], name: str) -> None:
+        limits = cast(Filter, self.filter)
+        total = self._heaviest(added)
+        if not limits.fits(total):
+            before, after = limits.total_epsilon(self._heaviest()), limits.total_epsilon(total)
+            by = "sum of epsilons" if limits.order is None else f"filter of Renyi order {limits.order:.4g}"
+            raise BudgetExceeded(
+                f"{self._terms()}: spent {before:.6g}, {name} would bring it to {after:.6g} ({by}: what was not declared at "
+                "the start is counted so, with everything else)"
+            )
+
+    # -- charges -------------------------------------------------------------------------------------------------------
+
+    def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None) -> None:
+        """Ask for `count` runs of `event`, record them, return; only then may the mechanism run.
+
+        Microseconds for what a plan declared, tens of them for what is chosen later.
+
+        Arguments:
+            event: what one run costs.
+            count: runs, >= 1.
+            note: what they are called.
+            group: disjoint group of records that they touch, None for all.
+            of: note of the declared divisible Gaussian (of the same group) that these runs are a part of.
+
+        Raises:
+            BudgetExceeded: it would spend more than the budget, or than is left of the divisible Gaussian; nothing was
+                recorded.
+            LedgerError: it could not be recorded; the file is as it was.
+            ValueError: a bad count, note or event, or no such divisible Gaussian.
+        """
+        if count.__class__ is not int or count < 1:
+            count = require_whole("count", count)
+        with self._lock:
+            mechanism = self._find(event, note, group, whole=None if of is None else self._whole(of, group))
+            if mechanism.whole is not None:
+                self._require_part(mechanism.whole, mechanism, count)
+            elif self.budget is not None and (later := mechanism.beyond(count)):
+                self._require_filter({group: self._cost(mechanism).times(later)}, f"{count} x {note!r}")
+            self._record(mechanism, count)
+            self._book(mechanism, count)
+
+    def _whole(self, of: str, group: str | None) -> Mechanism:
+        found = self._divisible.get((of, group))
+        if found is None or not found.planned:
+            known = ", ".join(repr(note) for (note, _), m in self._divisible.items() if m.planned) or "none"
+            raise ValueError(f"of is {of!r}, group {group!r}; it must name a divisible Gaussian that was declared: {known}")
+        return found
+
+    def _require_part(self, whole: Mechanism, part: Mechanism, count: int) -> None:
+        limit = math.floor(whole.precision * whole.planned * (1 + Fraction(_SURPLUS)))
+        if whole.parts + count * part.precision > limit:
+            share = [float(Fraction(p, whole.planned * whole.precision)) for p in (whole.parts, count * part.precision)]
+            raise BudgetExceeded(
+                f"the divisible Gaussian {whole.note!r} of multiplier {whole.event.noise_multiplier:.6g} has "
+                f"{1 - share[0]:.6g} of it left; {count} x {part.note!r} would take {share[1]:.6g}"
+            )
+
+    def _line(self, mechanism: Mechanism, number: int) -> dict[str, Any]:
+        line = {"mechanism": number, "event": json.loads(mechanism.code), "note": mechanism.note, "group": mechanism.group}
+        if mechanism.whole is not None:
+            line["of"] = mechanism.whole.number
+        return line | ({"divisible": True} if mechanism.divisible else {})
+
+    def _record(self, mechanism: Mechanism, count: int) -> None:
+        if mechanism.number is not None:
+            self._append([f'{{"charge":{mechanism.number},"count":{count}}}'], charged=count)
+            return
+        number = len(self._declared)
+        self._append([_json(self._line(mechanism, number)), f'{{"charge":{number},"count":{count}}}'], charged=count)
+        self._number(mechanism)
 
     def _book(self, mechanism: Mechanism, count: int) -> None:
+        later = mechanism.beyond(count)
         mechanism.count += count
-        self._clock += 1
-        mechanism.last, mechanism.size = self._clock, count
+        if mechanism.whole is not None:
+            mechanism.whole.parts += count * mechanism.precision
+        elif later:
+            mechanism.later += later
+            self._guarantees.clear()
+            if self._filtered is not None:
+                cost = self._cost(mechanism).times(later)
+                self._filtered[mechanism.group] = self._filtered.get(mechanism.group, Cost()).plus(cost)
         if self._runs and self._runs[-1][0] is mechanism:
             self._runs[-1][1] += count
         else:
@@ -203,94 +482,34 @@ class Ledger:
         if self._cache:
             self._cache.clear()
 
-    def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None) -> None:
-        """Ask for `count` runs of `event`, record them, return; only then may the mechanism run.
-
-        Microseconds for events that are charged again and again: what still fits is worked out ahead.
-
-        Raises:
-            BudgetExceeded: it would spend more than the budget; nothing was recorded.
-            LedgerError: it could not be recorded; the file is as it was.
-            ValueError: a bad count, note or event.
-        """
-        if count.__class__ is not int or count < 1:
-            count = require_whole("count", count)
-        mechanism = self._find(event, note, group)
-        try:
-            self._ask_and_record(mechanism, count)
-        except BaseException:
-            # What was worked out ahead counted on this charge: with it unrecorded, nothing is known to fit.
-            self._certified = math.inf
-            for known in self._known.values():
-                known.allowed = 0
-            raise
-        self._book(mechanism, count)
-
-    def _ask_and_record(self, mechanism: Mechanism, count: int) -> None:
-        if self.budget is not None and mechanism.count + count > mechanism.allowed:
-            self._extend(mechanism, count)
-        if mechanism.number is None:
-            number = len(self._declared)
-            event = json.loads(mechanism.code)
-            declaration = {"declare": number, "event": event, "note": mechanism.note, "group": mechanism.group}
-            bodies = [json.dumps(declaration, separators=(",", ":")), f'{{"charge":{number},"count":{count}}}']
-            self._append(bodies, charged=count)
-            self._declare(mechanism)
-        else:
-            self._append([f'{{"charge":{mechanism.number},"count":{count}}}'], charged=count)
-
-    def _extend(self, mechanism: Mechanism, count: int) -> None:
-        """Find counts that fit the budget with room for more of what was charged lately, `mechanism` at least.
-
-        RDP is asked first: it is cheap, never below the truth, and enough while the budget is far.
-        """
-        budget = cast(Budget, self.budget)
-        asked = self._loads(mechanism, count)
-        needed = self._rdp(asked)
-        if needed > budget.epsilon:
-            needed = self._spent(asked)
-        if needed > budget.epsilon:
-            raise BudgetExceeded(
-                f"budget epsilon {budget.epsilon:.6g} at delta {budget.delta:g} ({self.relation}, {self.unit}): "
-                f"spent {self.epsilon():.6g}, {count} x {mechanism.note!r} would bring it to {needed:.6g}"
-            )
-        since = self._clock - 2 * len(self._declared) - 8
-        rates = {id(m): m.size if m.last > since else 0 for m, _ in asked} | {id(mechanism): count}
-
-        def scaled(scale: int) -> Loads:
-            return [(m, n + scale * rates[id(m)]) for m, n in asked]
-
-        best = _largest(lambda scale: self._rdp(scaled(scale)) <= budget.epsilon)
-        self._certified = self._rdp(scaled(best))
-        if best == 0:
-            # RDP is above the tight value by a factor that changes slowly: one tight look at what it predicts
-            factor = 1.002 * needed / max(self._certified, 1e-300)
-            best = _largest(lambda scale: factor * self._rdp(scaled(scale)) <= budget.epsilon)
-            self._certified = self._spent(scaled(best))
-        if best == 0 or self._certified > budget.epsilon:
-            best = _largest(lambda scale: self._spent(scaled(scale)) <= budget.epsilon)
-            self._certified = self._spent(scaled(best))
-        for m, n in scaled(best):
-            m.allowed = n
-
     def allowance(self, event: DpEvent, *, group: str | None = None) -> int:
-        """How many more charges of `event` fit the budget; without a budget there is no limit to state.
+        """How many more charges of `event`, beside what was declared, the filter would grant.
 
         Raises:
             ValueError: the ledger has no budget, or the event costs nothing.
         """
         if self.budget is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
-        limit, extra = self.budget.epsilon, Mechanism.of(event, "", group)
-        key = ("allowance", extra.code, group)
-        if key not in self._cache:
-            self._cache[key] = _largest(lambda n: self._spent([*self._loads(), (extra, n)]) <= limit, exact=True)
-        return int(self._cache[key])
+        limits = cast(Filter, self.filter)
+        with self._lock:
+            cost, room = self._cost(Mechanism.of(event, "", group)), 0
+            if cost == Cost():
+                raise ValueError(f"event {event!r} costs nothing; there is no limit to state")
+            step = 1
+            while limits.fits(self._heaviest({group: cost.times(room + step)})):
+                room, step = room + step, 2 * step
+            while step > 1:
+                step //= 2
+                room += step * limits.fits(self._heaviest({group: cost.times(room + step)}))
+            return room
 
-    def _loads(self, mechanism: Mechanism | None = None, count: int = 0) -> Loads:
-        """What was charged, with `count` more of `mechanism`."""
-        loads = [(m, m.count + (count if m is mechanism else 0)) for m in self._declared]
-        return loads if mechanism is None or mechanism.number is not None else [*loads, (mechanism, count)]
+    def _loads(self) -> Loads:
+        """What was charged."""
+        return [(m, m.count) for m in self._declared]
+
+    def _guaranteed(self) -> Loads:
+        """What the guarantee counts: plans as a whole, and what was charged beyond them."""
+        return [(m.priced or m, m.most) for m in self._declared if m.most]
 
     def _spent(
         self,
@@ -303,21 +522,91 @@ class Ledger:
         at, relation = self.delta if delta is None else delta, relation or self.relation
         return worst(loads, at, relation, accountant, own=self.relation)[0]
 
+    @property
+    def chosen_later(self) -> bool:
+        """Whether anything stands beside the first plan; with a budget, the filter then makes the guarantee."""
+        return len(self._plans) > 1 or any(m.later for m in self._declared)
+
     def epsilon(
         self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
     ) -> float:
-        """Epsilon (nats) of everything charged, at the ledger's delta and relation unless others are given."""
-        key = ("epsilon", delta, relation, accountant)
-        if key not in self._cache:
-            value = self._spent(self._loads(), delta=delta, relation=relation, accountant=accountant)
-            if delta is None and relation is None and accountant == "tightest":
-                value = min(value, self._certified)
-            self._cache[key] = value
-        return float(self._cache[key])
+        """The guarantee: epsilon (nats) at the ledger's delta and relation unless others are given.
 
-    def epsilon_rdp(self) -> float:
+        That of the whole plan, whatever part of it has run; where something was chosen later, that of the filter: the
+        budget, or the sum where all are pure. Without a budget: of the plans and what was charged beside them, taken as
+        fixed in advance.
+
+        Raises:
+            UnsupportedEvent: what was chosen later has no guarantee under another relation.
+        """
+        with self._lock:
+            key = (delta, relation, accountant)
+            if key not in self._guarantees:
+                if self.filter is not None and self.chosen_later:
+                    self._guarantees[key] = self._of_filter(delta, relation)
+                else:
+                    self._guarantees[key] = self._spent(
+                        self._guaranteed(), delta=delta, relation=relation, accountant=accountant
+                    )
+            return self._guarantees[key]
+
+    def _of_filter(self, delta: float | None, relation: Relation | None) -> float:
+        from dpgen.privacy.mechanisms import UnsupportedEvent
+
+        limits, total = cast(Filter, self.filter), self._heaviest()
+        pure = limits.pure_epsilon(total)  # bounds the loss itself, at any time
+        if relation in (None, self.relation):
+            return min(pure, limits.guarantee(self.delta if delta is None else delta))
+        if relation == "replace_one" and pure < math.inf:
+            return 2 * pure
+        raise UnsupportedEvent(
+            f"relation is {relation!r}, but the charges were made under {self.relation} and chosen along the way: they have no "
+            "guarantee under the other relation"
+        )
+
+    @property
+    def accountant(self) -> str:
+        """How the guarantee is worked out, in words."""
+        if self.filter is None or not self.chosen_later:
+            return "tightest valid of PLD, Renyi and closed forms"
+        return f"filter of Renyi order {self.filter.order:.4g}" if self.filter.order else "sum of pure epsilons"
+
+    def spent(
+        self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
+    ) -> float:
+        """Epsilon of what has run so far, as if it had been fixed in advance: for a display; the guarantee is `epsilon`."""
+        with self._lock:
+            key = ("spent", delta, relation, accountant)
+            if key not in self._cache:
+                self._cache[key] = self._spent(self._loads(), delta=delta, relation=relation, accountant=accountant)
+            return float(self._cache[key])
+
+    def _copy(self) -> dict[str, Any]:
+        """What another rank needs to promise and report the same."""
+        with self._lock:
+            numbers = {id(m): i for i, m in enumerate(self._declared)}
+            fields = [
+                (m.event, m.note, m.group, m.divisible, numbers.get(id(m.whole)), m.planned, m.count, m.later, m.parts)
+                for m in self._declared
+            ]
+            return {"mechanisms": fields, "plans": list(self._plans), "runs": [(numbers[id(m)], n) for m, n in self._runs]}
+
+    def _become(self, copy: dict[str, Any]) -> None:
+        self._declared, self._known, self._divisible, self._runs = [], {}, {}, []
+        for event, note, group, divisible, whole, *counts in copy["mechanisms"]:
+            whole = None if whole is None else self._declared[whole]
+            mechanism = self._find(event, note, group, whole=whole, divisible=divisible)
+            mechanism.planned, mechanism.count, mechanism.later, mechanism.parts = counts
+            self._number(mechanism)
+        self._plans, self._filtered = copy["plans"], None
+        self._runs = [[self._declared[n], count] for n, count in copy["runs"]]
+        self._cache.clear()
+        self._guarantees.clear()
+
+    def spent_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
-        return self._rdp(self._loads())
+        with self._lock:
+            return self._rdp(self._loads())
 
     def _rdp(self, loads: Loads) -> float:
         if not self.delta:
@@ -329,16 +618,23 @@ class Ledger:
 
     def entries(self) -> list[LedgerEntry]:
         """Charges in order, equal neighbours merged."""
-        return [LedgerEntry(m.note, m.event, count, m.group) for m, count in self._runs]
+        with self._lock:
+            return [LedgerEntry(m.note, m.event, n, m.group, m.whole.note if m.whole else None) for m, n in self._runs]
+
+    def promised(self) -> list[Planned]:
+        """What the guarantee counts: everything declared with its greatest count, and what was charged beyond it."""
+        with self._lock:
+            return [Planned(m.event, m.note, m.most, m.group, m.divisible) for m in self._declared if m.most]
 
     def event(self) -> DpEvent:
-        """One composed event for other tools: the worst record's, see `group`."""
-        return worst(self._loads(), self.delta, self.relation, "tightest")[1]
+        """One composed event for other tools: what the guarantee counts for the worst record, see `group`."""
+        with self._lock:
+            return worst(self._guaranteed(), self.delta, self.relation, "tightest")[1]
 
     @property
     def remaining(self) -> float:
-        """Epsilon left of the budget, inf without one."""
-        return max(0.0, self.budget.epsilon - self.epsilon()) if self.budget else math.inf
+        """Budget less `spent`, inf without a budget: for a display."""
+        return max(0.0, self.budget.epsilon - self.spent()) if self.budget else math.inf
 
     @property
     def path(self) -> Path | None:
@@ -381,14 +677,21 @@ class Ledger:
         self.close()
 
 
-def _largest(fits: Callable[[int], bool], *, exact: bool = False, most: int = 10**9) -> int:
-    """Largest n with `fits(n)` (within 3 % unless `exact`), 0 if none, `most` at most."""
-    low, high = 0, 1
-    while high <= most and fits(high):
-        low, high = high, high * 8
-    if high > most:
-        return most
-    while high - low > (1 if exact else max(1, low // 32)):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+def _precision(event: DpEvent) -> int:
+    """`sum 1/s^2` of plain Gaussians, in whole multiples of 2^-256, rounded up.
+
+    Raises:
+        ValueError: anything else is in the event.
+    """
+    from dpgen.privacy.mechanisms import gaussian_parts
+
+    total = Fraction(0)
+    for (rate, sigma), count in gaussian_parts(event).items():
+        if rate != 1 or sigma == 0:
+            raise ValueError(f"event is {event!r}; a part of a divisible Gaussian must be a plain Gaussian")
+        total += count / Fraction(sigma) ** 2
+    return math.ceil(total * (1 << _BITS))
+
+
+def _json(line: dict[str, Any]) -> str:
+    return json.dumps(line, separators=(",", ":"))

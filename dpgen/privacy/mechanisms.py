@@ -10,19 +10,52 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dpgen.privacy.limits import require_positive, require_whole
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from dp_accounting import DpEvent
     from torch import Tensor
 
     from dpgen.privacy.noise import SecureSource
 
 
+T_co = TypeVar("T_co", covariant=True)
+
+
 class UnsupportedEvent(ValueError):
     """An event that this accountant cannot bound."""
+
+
+class Secrets(Protocol):
+    """Secret randomness as a mechanism sees it, once the curator has charged for the draw."""
+
+    def words(self, *shape: int, bits: int = 64) -> npt.NDArray[np.uint64]:
+        """Whole numbers, uniform in [0, 2^bits)."""
+
+    def uniform(self, *shape: int) -> Tensor:
+        """float64 uniforms strictly inside (0, 1)."""
+
+    def normal(self, *shape: int, noise_std: float = 1.0) -> Tensor:
+        r"""float32 draws of :math:`N(0, \sigma^2)`."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """Uniform bytes."""
+
+
+class Mechanism(Protocol[T_co]):
+    """A private draw that carries its own price, so that nobody can pay for one and make another.
+
+    `event` is what one draw costs under the ledger's relation; `draw` makes `count` of them.
+    """
+
+    @property
+    def event(self) -> DpEvent: ...
+
+    def draw(self, secrets: Secrets, count: int) -> T_co: ...
 
 
 def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
@@ -74,6 +107,8 @@ def effective_multiplier(*noise_multipliers: float) -> float:
     """
     if not noise_multipliers:
         raise ValueError("noise_multipliers is empty; give at least one")
+    if len(noise_multipliers) == 1 and noise_multipliers[0] != math.inf:
+        return require_positive("noise_multiplier", noise_multipliers[0])  # to the last bit, as it was declared
     precision = 0.0
     for value in noise_multipliers:
         precision += 0.0 if value == math.inf else require_positive("noise_multiplier", value) ** -2

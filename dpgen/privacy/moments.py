@@ -65,7 +65,7 @@ def _ratio(z: Array, sampling_rate: float, noise_multiplier: float) -> tuple[Arr
     x = sampling_rate * np.expm1(np.minimum(t, 700.0))
     kept = math.log1p(-sampling_rate) if sampling_rate < 1 else -math.inf
     far = np.logaddexp(kept, math.log(sampling_rate) + t)
-    log_ratio = np.where(x < 0.5, np.log1p(np.maximum(x, -1.0 + 1e-16)), far)
+    log_ratio = np.where(np.abs(x) < 0.5, np.log1p(np.clip(x, -0.5, 0.5)), far)  # 1 + x would cancel at x near -1
     return x, log_ratio
 
 
@@ -136,11 +136,8 @@ def replaced_alpha(order: float, sampling_rate: float, noise_multiplier: float) 
         return 0.0
     if sampling_rate == 1:
         return 4 * order * (order + 1) / (2 * noise_multiplier**2)
-    z, log_weights = _grid(order + 1, noise_multiplier)
-    low = _grid(-order, noise_multiplier)[0][0]
-    step = z[1] - z[0]
-    z = np.concatenate([z[0] - step * np.arange(math.ceil((z[0] - low) / step), 0, -1), z])
-    log_weights = -0.5 * (z / noise_multiplier) ** 2 + math.log(step / (noise_multiplier * math.sqrt(2 * math.pi)))
+    # at rates near 1 the ratio tilts the mass by order + 1 one way and by order the same way again
+    z, log_weights = _grid(2 * order + 1, noise_multiplier)
     x, log_up = _ratio(z, sampling_rate, noise_multiplier)
     y, log_down = _ratio(-z, sampling_rate, noise_multiplier)
     exponent = (order + 1) * log_up - order * log_down

@@ -165,7 +165,7 @@ class SecureSource:
         r"""Draw int64 round$(N(0, \sigma^2))$ exactly; integer queries keep the Gaussian mechanism's accounting.
 
         Raises:
-            ValueError: noise_std outside [1e-6, 1e12].
+            ValueError: noise_std outside [1e-6, 1e16].
         """
         return self._integers(discrete.rounded_normal(self._stream(), _size(shape), noise_std=noise_std), shape)
 

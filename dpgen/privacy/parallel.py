@@ -15,24 +15,41 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.privacy.accountants import Accountant
+    from dpgen.privacy.filters import Cost
 
 Relation = Literal["add_remove", "replace_one"]
 
 
 @dataclass(eq=False)
 class Mechanism:
-    """One (event, note, group) of a ledger, with what was charged and what is already known to fit."""
+    """One (event, note, group) of a ledger.
+
+    Attributes:
+        code: the event as JSON.
+        whole: the divisible Gaussian that this one is a part of, None for anything else.
+        priced: what is accounted for in its place, of a divisible Gaussian (which is spent in parts only).
+        number: in the file, None before it is written there.
+        planned: greatest count over all declared plans.
+        count: what was charged.
+        later: what was charged beyond the plans.
+        precision: `1 / sigma^2` of a divisible Gaussian or of a part of one, in whole multiples of 2^-256.
+        parts: precision of all parts that were charged.
+    """
 
     event: DpEvent
     note: str
     group: str | None
     code: str
+    whole: Mechanism | None = None
+    priced: Mechanism | None = None
     number: int | None = None
+    planned: int = 0
     count: int = 0
-    allowed: int = 0
-    last: int = 0  # when it was charged last, in charges of the ledger
-    size: int = 0  # and how much
+    later: int = 0
+    precision: int = 0
+    parts: int = 0
     alphas: dict[str, np.ndarray] = field(default_factory=dict)
+    cost: Cost | None = None
 
     @classmethod
     def of(cls, event: DpEvent, note: str, group: str | None) -> Mechanism:
@@ -42,6 +59,20 @@ class Mechanism:
         except (TypeError, ValueError) as error:
             raise ValueError(f"event {event!r} cannot be recorded: {error}") from None
         return cls(event, note, group, code)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it is spent in parts, and only in parts."""
+        return self.priced is not None
+
+    @property
+    def most(self) -> int:
+        """What the guarantee counts: what was declared and what was charged beyond it; parts count with their whole."""
+        return 0 if self.whole is not None else self.planned + self.later
+
+    def beyond(self, count: int) -> int:
+        """How many of `count` more charges no plan has room for."""
+        return max(0, self.count - self.later + count - self.planned)
 
 
 Loads = list[tuple[Mechanism, int]]

@@ -15,11 +15,32 @@ from dpgen.privacy.noise_shares import to_device
 from dpgen.privacy.ranks import Ranks
 
 
+class PoissonMask:
+    """The right to release from one secret Poisson draw, once: every record took part with probability `rate`."""
+
+    __slots__ = ("_used", "rate")
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self._used = rate, False
+
+    def use(self) -> float:
+        """The rate, for the one event of this draw.
+
+        Raises:
+            RuntimeError: the draw has been charged already; amplification needs a fresh one.
+        """
+        if self._used:
+            raise RuntimeError("this Poisson draw has been used: every release needs a fresh one")
+        self._used = True
+        return self.rate
+
+
 class Batch(NamedTuple):
     """One Poisson draw: records, the cluster and label of each (label -1: none), the only cluster drawn from (-1: all).
 
     `sizes` (k,), if given, says that the rows are sorted by cluster and how many each cluster has: numbers that the host
-    knows, so that a device is not asked for them.
+    knows, so that a device is not asked for them. `mask` is what the curator wants to see before it releases anything of the
+    draw; a batch that no `PoissonLoader` made has none.
     """
 
     x: Tensor  # (b, d) float32
@@ -27,6 +48,7 @@ class Batch(NamedTuple):
     labels: Tensor  # (b,) int64
     group: int = -1
     sizes: Sequence[int] | None = None
+    mask: PoissonMask | None = None
 
 
 @dataclass(frozen=True)
@@ -59,8 +81,8 @@ class PoissonTable(Dataset[Batch]):
     x: Any  # a tensor, or `Rows`
 
     def __init__(self, x: Tensor | Rows, labels: Tensor | None = None) -> None:
-        if x.ndim != 2 or x.shape[0] == 0:
-            raise ValueError(f"x must have shape (n, d) with n >= 1, got {tuple(x.shape)}")
+        if x.ndim != 2 or x.shape[1] == 0:
+            raise ValueError(f"x must have shape (n, d) with d >= 1, got {tuple(x.shape)}")
         if isinstance(x, Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
             raise ValueError("x must be finite, got NaN or infinite values")
         if labels is not None and labels.shape != (x.shape[0],):
@@ -72,7 +94,7 @@ class PoissonTable(Dataset[Batch]):
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
-    def __getitem__(self, draw: "Draw") -> Batch:
+    def __getitem__(self, draw: "PoissonDraw") -> Batch:
         rows, cluster = draw.rows, self.cluster[draw.rows]
         sizes: tuple[int, ...] | None = None
         if self.k is not None:
@@ -80,7 +102,7 @@ class PoissonTable(Dataset[Batch]):
             rows, cluster = rows[order], cluster[order]
             sizes = tuple(torch.bincount(cluster, minlength=self.k).tolist())
         labels = self.labels[rows] if self.labels is not None else torch.full_like(cluster, -1)
-        return Batch(self._records(rows), cluster, labels, draw.group, sizes)
+        return Batch(self._records(rows), cluster, labels, draw.group, sizes, draw.mask)
 
     def fingerprint(self) -> str:
         """Hash of all records and labels in order, to tell whether two processes hold the same."""
@@ -96,14 +118,15 @@ class PoissonTable(Dataset[Batch]):
         return self.x[to_device(rows, self.x.device)].to(torch.float32)
 
 
-class Draw(NamedTuple):
-    """Indices of one Poisson draw, sorted, and the cluster that it was restricted to (-1: none)."""
+class PoissonDraw(NamedTuple):
+    """Indices of one Poisson draw, sorted, the cluster that it was restricted to (-1: none), and the right to release it."""
 
     rows: Tensor
     group: int = -1
+    mask: PoissonMask | None = None
 
 
-class PoissonSampler(Sampler[Draw]):
+class PoissonSampler(Sampler[PoissonDraw]):
     """Every record enters every draw independently with probability `sampling_rate`; draws may be empty.
 
     On one of several ranks, every record of the rank's shard does: the ranks' draws together are one Poisson draw of all
@@ -118,7 +141,7 @@ class PoissonSampler(Sampler[Draw]):
         self._next = 0
 
     def follow(self, schedule: OneClusterSchedule | None, *, start: int = 0) -> None:
-        """Draw from one cluster per step, beginning with step `start` of the schedule; None: from all records again."""
+        """PoissonDraw from one cluster per step, beginning with step `start` of the schedule; None: from all records again."""
         self._schedule, self._next, self._members = schedule, start, []
         if schedule is None:
             return
@@ -138,17 +161,18 @@ class PoissonSampler(Sampler[Draw]):
         shard = self.ranks.shard(len(self.table))
         return shard.start + shard.step * places
 
-    def _draw(self) -> Draw:
+    def _draw(self) -> PoissonDraw:
         if self._schedule is None:
             shard = self.ranks.shard(len(self.table))
             places = len(range(shard.start, shard.stop, shard.step))
-            return Draw(self._rows(self.source.bernoulli_indices(places, probability=self.sampling_rate)))
+            rows = self._rows(self.source.bernoulli_indices(places, probability=self.sampling_rate))
+            return PoissonDraw(rows, mask=PoissonMask(self.sampling_rate))
         group = self._schedule.order[self._next % len(self._schedule.order)]
         self._next += 1
         members, rate = self._members[group], self._schedule.rates[group]
-        return Draw(members[self.source.bernoulli_indices(len(members), probability=rate)], group)
+        return PoissonDraw(members[self.source.bernoulli_indices(len(members), probability=rate)], group, PoissonMask(rate))
 
-    def __iter__(self) -> Iterator[Draw]:
+    def __iter__(self) -> Iterator[PoissonDraw]:
         for _ in range(self.draws):
             yield self._draw()
 
@@ -192,7 +216,7 @@ class PoissonLoader(DataLoader[Batch]):
         self.table.cluster, self.table.k = cluster.to(torch.int64).cpu(), k
 
     def share(self, ranks: Ranks) -> None:
-        """Draw from this rank's shard of the records only; every rank must do so."""
+        """PoissonDraw from this rank's shard of the records only; every rank must do so."""
         self.poisson.ranks = ranks
 
     def reside(self, device: torch.device, *, most: float = 0.5) -> bool:

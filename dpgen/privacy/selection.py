@@ -10,15 +10,21 @@ that depends on the scores; timing is not part of the guarantee.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from dpgen.privacy.discrete import Integers
-from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.noise import require_secure
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 Sizes = npt.NDArray[np.uint64]
 Reals = npt.NDArray[np.float64]
@@ -33,12 +39,28 @@ _TRIES = 32  # proposals and coins drawn together
 _compile = numba.njit(nogil=True, cache=True)
 
 
-def uniform_integers(source: SecureSource, below: int, count: int) -> list[int]:
+def exponential_event(rate: float, sensitivity: float = 1.0, *, zcdp: bool = False) -> "DpEvent":
+    r"""What one draw of the exponential mechanism costs, its scores moving by at most `sensitivity` between neighbours.
+
+    Pure: :math:`2 \lambda \Delta` (McSherry and Talwar 2007). zCDP: :math:`\lambda^2 \Delta^2 / 2` (losses in a range of
+    :math:`2 \lambda \Delta`: Dong, Durfee and Rogers 2020, Cesar and Rogers 2021).
+
+    >>> exponential_event(0.25)
+    ApproximateDpEvent(epsilon=0.5, delta=0.0)
+    """
+    from dp_accounting import ZCDpEvent
+
+    scaled = rate * sensitivity
+    return ZCDpEvent(scaled**2 / 2) if zcdp else pure_event(2 * scaled)
+
+
+def uniform_integers(source: Secrets, below: int, count: int) -> list[int]:
     """Draw `count` independent uniform integers in [0, below), exactly.
 
     Raises:
         ValueError: below < 1.
 
+    >>> from dpgen.privacy.noise import SecureSource
     >>> uniform_integers(SecureSource(), 1, 3)
     [0, 0, 0]
     """
@@ -54,7 +76,7 @@ def uniform_integers(source: SecureSource, below: int, count: int) -> list[int]:
     return found[:count]
 
 
-def exponential_coin(source: SecureSource, exponent: Fraction, *, halvings: int = 0, digits: int | None = None) -> bool:
+def exponential_coin(source: Secrets, exponent: Fraction, *, halvings: int = 0, digits: int | None = None) -> bool:
     r"""True with probability $e^x 2^{-h}$, to within $2^{-192}$.
 
     Arguments:
@@ -86,9 +108,10 @@ def _exact_coin(digits: int, exponent: Fraction, halvings: int) -> bool:
     return bool(context.mpf(2 * digits + 1) * context.mpf(2) ** -(_BITS + 1) < power)
 
 
-def laplace_exceeds(source: SecureSource, gap: Fraction, rate: Fraction) -> bool:
+def laplace_exceeds(source: Secrets, gap: Fraction, rate: Fraction) -> bool:
     r"""True with probability $P(L \ge g)$, L Laplace of scale 1/rate: a noisy comparison without a noisy number.
 
+    >>> from dpgen.privacy.noise import SecureSource
     >>> laplace_exceeds(SecureSource(), Fraction(-10**6), Fraction(1))
     True
     """
@@ -116,7 +139,7 @@ def _locate(exponents: Integers, sizes: Sizes, wanted: int, rank: np.uint64) -> 
     return -1, rank
 
 
-def exponential_mechanism(source: SecureSource, sizes: Sizes, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
+def exponential_mechanism(source: Secrets, sizes: Sizes, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
     r"""Draw one candidate with probability proportional to $e^{w}$; returns its block and its number in the block.
 
     With $w = \lambda q$ and a score that neighbours change by at most D the draw is $2 \lambda D$-DP, and
@@ -132,6 +155,7 @@ def exponential_mechanism(source: SecureSource, sizes: Sizes, ceilings: Reals, l
         TypeError: source is no SecureSource.
         ValueError: no candidates, shapes differ, a ceiling is not finite, or a weight above its ceiling turned up.
 
+    >>> from dpgen.privacy.noise import SecureSource
     >>> w = [Fraction(0), Fraction(-1000)]
     >>> exponential_mechanism(SecureSource(), np.ones(2, np.uint64), np.array([0.0, -1000.0]), lambda b, i: w[b])
     (0, 0)
@@ -168,3 +192,46 @@ def _class_of(ticket: int, counts: list[int]) -> tuple[int, int]:
             return e, ticket >> (_SPAN - 1 - e)
         ticket -= width
     raise AssertionError("the ticket was drawn below the sum of all classes")
+
+
+@dataclass(frozen=True, eq=False)
+class ExponentialMechanism:
+    r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, with its own price.
+
+    Formal guarantee: a record that moves every score by at most D moves every log-weight by at most :math:`\lambda D` and the
+    logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP, whatever the signs of the moves.
+
+    Arguments:
+        scores: q (m,), whole numbers, private.
+        rate: lambda > 0, exactly.
+        sensitivity: D under the ledger's relation.
+
+    Source: McSherry and Talwar 2007.
+
+    >>> ExponentialMechanism(np.array([0, 3]), Fraction(1, 4), 2).event
+    ApproximateDpEvent(epsilon=1.0, delta=0.0)
+    """
+
+    scores: Integers
+    rate: Fraction
+    sensitivity: int
+
+    @property
+    def event(self) -> "DpEvent":
+        """What one draw costs."""
+        return pure_event(float(2 * self.rate * self.sensitivity))
+
+    def log_probabilities(self) -> Reals:
+        """log P(i) (m,) of the candidates, as private as the scores."""
+        weights = self.scores.astype(np.float64) * float(self.rate)
+        shifted = weights - weights.max()
+        return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+    def draw(self, secrets: Secrets, count: int) -> Integers:
+        """Candidates (count,), independent draws."""
+        sizes, ceilings = np.ones(len(self.scores), np.uint64), self.scores.astype(np.float64) * float(self.rate)
+        drawn = [
+            exponential_mechanism(secrets, sizes, ceilings, lambda block, _: int(self.scores[block]) * self.rate)[0]
+            for _ in range(count)
+        ]
+        return np.array(drawn, np.int64)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from dpgen.privacy.ledger import BudgetExceeded, Ledger, LedgerEntry
+from dpgen.privacy.ledger import BudgetExceeded, Ledger, Planned
 from dpgen.privacy.ranks import Ranks, RemoteFailure
 
 if TYPE_CHECKING:
@@ -12,16 +13,28 @@ if TYPE_CHECKING:
 
 
 class FollowerLedger(Ledger):
-    """What ranks other than 0 hold: the charges of rank 0's ledger so far, for reading. It has no file and grants nothing."""
+    """What ranks other than 0 hold: the plans and charges of rank 0's ledger, for reading. It has no file, grants nothing."""
 
-    def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None) -> NoReturn:
+    def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None) -> NoReturn:
         """Refuse: only rank 0 charges."""
         raise RuntimeError("only rank 0 charges; the other ranks repeat what its ledger has recorded")
 
-    def repeat(self, entries: list[LedgerEntry]) -> None:
-        """Take over charges that rank 0 has recorded."""
-        for entry in entries:
-            super().charge(entry.event, entry.count, note=entry.note, group=entry.group)
+    def declare(self, plan: Sequence[Planned]) -> NoReturn:
+        """Refuse: only rank 0 declares."""
+        raise RuntimeError("only rank 0 declares a plan; the other ranks repeat what its ledger has recorded")
+
+    def repeat(self, event: DpEvent, *, note: str, group: str | None = None) -> None:
+        """Take over one charge that rank 0 has recorded."""
+        with self._lock:
+            mechanism = self._find(event, note, group)
+            if mechanism.number is None:
+                self._number(mechanism)
+            self._book(mechanism, 1)
+
+    def catch_up(self, copy: dict[str, Any]) -> None:
+        """Take over everything that rank 0 has recorded."""
+        with self._lock:
+            self._become(copy)
 
 
 class SharedLedger:
@@ -31,8 +44,9 @@ class SharedLedger:
 
     | case | what holds |
     |---|---|
-    | a charge is granted | it is on rank 0's file before any rank goes on; all ranks count it |
+    | a charge is granted, a plan is declared | it is on rank 0's file before any rank goes on; all ranks count it |
     | the budget is spent | all ranks are told so; nothing is charged anywhere |
+    | a plan does not fit | all ranks stop; rank 0 raises `BudgetExceeded` |
     | rank 0 cannot record it | all ranks stop; rank 0 raises the ledger's error |
     | number of ranks | does not matter: one step is charged once |
 
@@ -45,29 +59,33 @@ class SharedLedger:
     """
 
     def __init__(self, ledger: Ledger, ranks: Ranks) -> None:
-        self.ranks, self._seen = ranks, 0
-        delta, relation, unit = ranks.first(lambda: (ledger.delta, ledger.relation, ledger.unit))
-        self.ledger = ledger if ranks.index == 0 else FollowerLedger(None, delta=delta, relation=relation, unit=unit)
+        self.ranks = ranks
+        budget, delta, relation, unit, limits = ranks.first(
+            lambda: (ledger.budget, ledger.delta, ledger.relation, ledger.unit, ledger.filter)
+        )
+        self.ledger = ledger
+        if ranks.index:
+            self.ledger = FollowerLedger(budget, delta=None if budget else delta, relation=relation, unit=unit)
+            self.ledger.filter = limits
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Repeat on all ranks what rank 0 has charged by itself since the last time."""
+        """Repeat on all ranks what rank 0 has declared and charged by itself."""
         if self.ranks.count == 1:
             return
-        news = self.ranks.first(self._news)
+        copy = self.ranks.first(self.ledger._copy)
         if isinstance(self.ledger, FollowerLedger):
-            self.ledger.repeat(news)
+            self.ledger.catch_up(copy)
 
-    def _news(self) -> list[LedgerEntry]:
-        """Charges since the last call, on rank 0."""
-        news, passed = [], 0
-        for entry in self.ledger.entries():
-            fresh = min(entry.count, passed + entry.count - self._seen)
-            passed += entry.count
-            if fresh > 0:
-                news.append(LedgerEntry(entry.note, entry.event, fresh, entry.group))
-        self._seen = passed
-        return news
+    def declare(self, plan: Sequence[Planned]) -> None:
+        """Declare a plan, for all ranks together.
+
+        Raises:
+            BudgetExceeded: on rank 0, when the plan does not fit; `RemoteFailure` elsewhere.
+            LedgerError: on rank 0, when it cannot be recorded; `RemoteFailure` elsewhere.
+        """
+        self.ranks.first(lambda: self.ledger.declare(plan))
+        self.catch_up()
 
     def authorise(self, event: DpEvent, *, note: str, group: str | None = None) -> bool:
         """Charge one run of `event`, for all ranks together; False when the budget would be exceeded.
@@ -89,8 +107,7 @@ class SharedLedger:
         if failed:
             raise RemoteFailure("rank 0 stopped: its ledger could not record a charge")
         if isinstance(self.ledger, FollowerLedger) and not refused:
-            self.ledger.repeat([LedgerEntry(note, event, 1, group)])
-        self._seen += not refused
+            self.ledger.repeat(event, note=note, group=group)
         return not refused
 
     def _charged(self, event: DpEvent, note: str, group: str | None) -> bool:

@@ -13,9 +13,10 @@ from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.clustering import clustering_accuracy
 from dpgen.nets.features import RandomFourierFeatures
 from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.clusters.kmeans import DPKMeans, KMeansPlan
 
 if TYPE_CHECKING:
@@ -92,14 +93,10 @@ def _accuracy(x: Tensor, public_x: Tensor, labels: Tensor, method: Method, epsil
     multiplier = calibrate_noise(gaussian_event, Budget(epsilon, DELTA))
     plan = KMeansPlan.from_multiplier(multiplier, rounds=ROUNDS, n_features=x.shape[1], repair=method.repair)
     bound = 1.0 if method.features else method.bound * x.shape[1] ** 0.5
-    kmeans = DPKMeans(K, plan, kernel=_same, norm_bound=bound, init="public", seed=seed)
+    kmeans = DPKMeans(K, plan, kernel="linear", norm_bound=bound, init="public", seed=seed)
     ledger = Ledger(None, delta=DELTA)
-    kmeans.fit(x, ledger=ledger, source=SecureSource(), public_x=public_x, value_range=(-1.0, 1.0))
+    kmeans.fit(x, curator=Curator(ledger), public_x=public_x, value_range=(-1.0, 1.0))
     return clustering_accuracy(labels, kmeans.predict(x))
-
-
-def _same(x: Tensor) -> Tensor:
-    return x
 
 
 def clustering_figure(table: pd.DataFrame, path: Path) -> Path:

@@ -17,6 +17,7 @@ from dpgen.data.records import Records
 from dpgen.data.sets import load_sets
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.queries import independent_marginals, query_errors
+from dpgen.privacy.curator import Curator
 from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
@@ -129,7 +130,7 @@ def fit_system(name: str, records: Records, runtime: Runtime, *, plan: dict[str,
     """A fit of a system of the registry under a ledger of its own."""
     system = SYSTEMS[name]
     made = system.plan(**plan)
-    model = system.fit(records, plan=made, config=system.config(**config), ledger=made.open_ledger(), runtime=runtime)
+    model = system.fit(records, plan=made, config=system.config(**config), curator=Curator(made.open_ledger()), runtime=runtime)
     assert isinstance(model, RecordModel)
     return model
 

@@ -17,8 +17,8 @@ from dpgen.data.ordered_mixtures import OrderedMixture, reference_mixture
 from dpgen.evaluation.evaluate_columns import empirical_error, kolmogorov_error
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.distribution import PiecewiseCDF
 from dpgen.systems.ordered.ordered_options import Method, OrderedConfig
 
@@ -117,12 +117,12 @@ def _warm_up(steps: tuple[int, ...]) -> None:
     """Every method once, untimed: the first run compiles."""
     x = np.sort(targets(None)[0].first(100, np.random.default_rng(0)))
     for _, config in methods(steps):
-        ledger = Ledger(None, delta=0.01, relation="replace_one")
-        config.estimator(EPSILON, 0.01, None).fit_counts(x, N=N, ledger=ledger, source=SecureSource())
+        curator = Curator(Ledger(None, delta=0.01, relation="replace_one"))
+        config.estimator(EPSILON, 0.01, None).fit_counts(x, N=N, curator=curator)
 
 
 def _measure(target: Target, n: int, steps: tuple[int, ...], rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-    raw, delta, source = target.first(n, rng), 1 / n, SecureSource()
+    raw, delta = target.first(n, rng), 1 / n
     start = time.perf_counter()
     x = np.sort(raw)
     sorting = time.perf_counter() - start
@@ -130,9 +130,9 @@ def _measure(target: Target, n: int, steps: tuple[int, ...], rng: np.random.Gene
     yield row | {"method": "empirical (not private)", "error": target.empirical(x), "seconds": sorting}
     for label, config in methods(steps):
         estimator = config.estimator(EPSILON, delta, None)
-        ledger = Ledger(None, delta=delta, relation="replace_one")
+        curator = Curator(Ledger(None, delta=delta, relation="replace_one"))
         start = time.perf_counter()
-        counts = estimator.fit_counts(x, N=target.domain, ledger=ledger, source=source)
+        counts = estimator.fit_counts(x, N=target.domain, curator=curator)
         seconds = sorting + time.perf_counter() - start
         error = target.error(PiecewiseCDF.from_counts(counts), x)
         yield row | {"method": label, "error": error, "seconds": seconds}
@@ -213,8 +213,8 @@ def figure1(target: Target, path: Path, *, n: int, rng: np.random.Generator) -> 
         released = PiecewiseCDF(np.array([0, N]), np.array([0.0, 1.0]))
         if steps:
             estimator = OrderedConfig(method="points", steps=steps).estimator(EPSILON, 1 / n, None)
-            ledger = Ledger(None, delta=1 / n, relation="replace_one")
-            released = PiecewiseCDF.from_counts(estimator.fit_counts(x, N=N, ledger=ledger, source=SecureSource()))
+            curator = Curator(Ledger(None, delta=1 / n, relation="replace_one"))
+            released = PiecewiseCDF.from_counts(estimator.fit_counts(x, N=N, curator=curator))
         axis.plot(places / N, np.searchsorted(x, places) / n, label="empirical")
         axis.plot(released.knots / N, released.values, marker="o", markersize=3, label="released")
         axis.set(title=f"T = {steps}", xlabel="x / N", ylabel="" if steps else "share of records below x")

@@ -19,6 +19,7 @@ from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, random_ga
 from dpgen.evaluation.density_figures import densities_figure, lines_figure
 from dpgen.files import write_atomically
 from dpgen.metrics.densities import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
+from dpgen.privacy.curator import Curator
 from dpgen.quiet import quiet_training
 from dpgen.reproduce.husain_samples import (
     DELTA,
@@ -244,7 +245,7 @@ class Problem:
     def _bernstein(self, epsilon: float) -> Tensor:
         plan = bernstein.BernsteinPlan(epsilon=epsilon)
         config = bernstein.BernsteinConfig(degree=400, bandwidth=0.01) if self.target.d == 1 else bernstein.BernsteinConfig()
-        model = bernstein.fit(self.points, plan=plan, config=config, ledger=plan.open_ledger(), runtime=Runtime())
+        model = bernstein.fit(self.points, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=Runtime())
         return self.rule.normalised(model.log_prob(self.rule.nodes))
 
 

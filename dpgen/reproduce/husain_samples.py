@@ -13,6 +13,7 @@ from dpgen.data.points import Points
 from dpgen.data.toy import GaussianMixture
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.densities import Quadrature, negative_log_likelihood
+from dpgen.privacy.curator import Curator
 from dpgen.quiet import quiet_runtime
 from dpgen.systems.registry import SYSTEMS
 
@@ -36,7 +37,8 @@ def gan_samples(points: Points, method: str, epsilon: float, *, steps: int, n: i
     plan = system.plan(epsilon=epsilon, delta=DELTA, sampling_rate=_RATE, steps=steps)
     with TemporaryDirectory() as directory:
         runtime = quiet_runtime(Path(directory), seed)
-        model = system.fit(points, plan=plan, config=system.config(**GANS[method]), ledger=plan.open_ledger(), runtime=runtime)
+        curator = Curator(plan.open_ledger())
+        model = system.fit(points, plan=plan, config=system.config(**GANS[method]), curator=curator, runtime=runtime)
     x: Tensor = model.sample(n, seed=seed).x  # type: ignore[attr-defined]
     return x
 

@@ -1,7 +1,8 @@
 """What the statements of several systems rest on, in words."""
 
 ONE_RECORD = (
-    "one person is one record; neighbouring data sets differ in one record of the training part, and the split is public"
+    "one person is one record; neighbouring data sets differ in one line of the file that is not for evaluation: the test part "
+    "is not protected"
 )
 CHOSEN_BLIND = "all options, and whatever else is called public, were chosen without looking at the private data"
 SECURE_NOISE = (

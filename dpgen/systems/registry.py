@@ -27,7 +27,7 @@ from dpgen.systems.plan import Plan
 
 
 class System(NamedTuple):
-    """One row of the contract: `fit(data, plan=, config=, ledger=, runtime=)` pays the ledger and returns a release."""
+    """One row of the contract: `fit(data, plan=, config=, curator=, runtime=)` returns what the curator has released."""
 
     plan: Callable[..., Plan]
     config: type[Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -12,17 +13,19 @@ from torch import Tensor
 from dpgen.callbacks.dpnorm import DPNorm
 from dpgen.nets.features import RandomFourierFeatures
 from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
-from dpgen.privacy.noise import PublicRandomness, SecureSource, require_secure
-from dpgen.systems.clusters.kmeans_plan import KMeansPlan
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.systems.clusters.kmeans_plan import COUNTS, NORMS, ROUND, KMeansPlan, count_event, round_sensitivity
 from dpgen.systems.clusters.lloyd import (
+    Centres,
     FeatureMap,
     FeatureSpace,
-    cluster_totals,
     identity,
     kmeans_plus_plus,
-    nearest,
+    norm_sums,
     require_records,
+    round_sums,
+    size_sums,
+    slices,
     split_largest,
     update_centres,
 )
@@ -30,7 +33,9 @@ from dpgen.systems.clusters.lloyd import (
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.ledger import Ledger
+    from dpgen.privacy.accountants import Relation
+    from dpgen.privacy.curator import Curator
+    from dpgen.privacy.ledger import Planned
 
 __all__ = ["DPKMeans", "KMeansPlan"]
 
@@ -42,19 +47,24 @@ _NUDGE = 0.1  # in units of the norm bound
 class DPKMeans:
     r"""Differentially private k-means in the feature space of a kernel, used like scikit-learn's `KMeans`.
 
-    `kernel="rbf"`: on random Fourier features of norm exactly 1 (`RandomFourierFeatures`), so the sums need noise that
+    `kernel="rbf"`: on random Fourier features of norm at most 1 (`RandomFourierFeatures`), so the sums need noise that
     depends neither on d nor on the data. `kernel="linear"`: standard DP k-means on the records themselves. Or any
-    public map of records to features.
+    public map of records to features, which is evaluated record by record.
 
     Formal guarantees:
-        - `fit` releases what `event` says, under add/remove-one, whatever x holds: features are clipped.
+        - `fit` releases what `event` says, whatever x holds: features are clipped to the norm bound exactly.
+        - What is added up is a function of each record alone, bit for bit: features are whole numbers that no batch,
+          thread or device changes (`FeatureSpace`), the nearest centre is decided by products without rounding, ties by
+          the smaller index (`Centres`), and sums are int64. So one record moves one cluster, by at most what is charged.
         - The ledger is charged before each release; if it refuses, nothing of that round is drawn.
         - Everything else (initial centres, frequencies, splits) is public or post-processing.
 
     Edge cases:
         - Empty cluster: its counts and sums are released like any other's. Below 3 noise stds of a count it is
           re-seeded next to a large cluster (`plan.repair`), in the last round it keeps its centre.
+        - Fewer records than clusters, or none: the same; how many there are is private and refuses nothing.
         - Noisy counts below 1 are given as 1 in `counts_`.
+        - A record whose features are not finite (custom maps): it counts as a record at 0.
 
     Arguments:
         k: clusters, at least 1.
@@ -72,13 +82,14 @@ class DPKMeans:
     Attributes after `fit`, all released values: `centres_` (k, d), `counts_` (k,) noisy sizes of the clusters of
     exactly these centres, `norm_bound_`.
 
-    Source: Acs et al. 2017, Algorithm 2 and Theorem 2, with [cos, sin] features, separate noise for counts and sums,
+    Source: Acs et al. 2017, Algorithm 2 and Theorem 2, with [cos, sin] features, less noise for sums than for counts,
     and shrunken means. The paper's noise std sqrt(2) sigma_K is `noise_*` = sqrt(2) sigma_K here.
 
+    >>> from dpgen.privacy.curator import Curator
     >>> from dpgen.privacy.ledger import Budget, Ledger
     >>> x = (torch.arange(2000)[:, None] % 2 == torch.arange(8) % 2).to(torch.uint8)
     >>> kmeans = DPKMeans(2, KMeansPlan(noise_count=20.0, noise_sum=4.0, rounds=5), gamma=0.1, n_features=16)
-    >>> kmeans = kmeans.fit(x, ledger=Ledger(Budget(4.0, 1e-5)), source=SecureSource())
+    >>> kmeans = kmeans.fit(x, curator=Curator(Ledger(Budget(4.0, 1e-5))))
     >>> bool((kmeans.counts_ - 1000).abs().max() < 200), len(kmeans.predict(x[:2]).unique())
     (True, 2)
     """
@@ -114,50 +125,58 @@ class DPKMeans:
         self.norm_bound, self.init, self.seed = norm_bound, init, seed
         self._space: FeatureSpace | None = None
 
-    @property
-    def event(self) -> DpEvent:
-        """Everything that `fit` will charge: the norm histogram, if any, and the plan."""
-        from dp_accounting import ComposedDpEvent
+    def event(self, relation: Relation) -> DpEvent:
+        """Everything that `fit` will charge to a ledger of this relation: the norm histogram, if any, and the plan."""
+        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
+        return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in self.planned(relation)])
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """What `fit` releases, as a ledger of this relation declares it: `curator.declare(*kmeans.planned(...))` before fit."""
+        from dpgen.privacy.ledger import Planned
 
         if not isinstance(self.norm_bound, str | DPNorm):
-            return self.plan.event
-        return ComposedDpEvent([gaussian_event(self._dpnorm(1.0).noise_multiplier), self.plan.event])
+            return self.plan.planned(relation)
+        histogram = count_event(self._dpnorm(1.0).noise_multiplier, relation)
+        return (Planned(histogram, NORMS), *self.plan.planned(relation))
 
     def fit(
         self,
         x: Tensor,
         *,
-        ledger: Ledger,
-        source: SecureSource,
+        curator: Curator,
         public_x: Tensor | None = None,
         value_range: tuple[float, float] = (0.0, 1.0),
     ) -> DPKMeans:
         """Release centres and counts of private records; after a failure the estimator is as before.
 
         Arguments:
-            x: private records (n, m), any real dtype, n >= k.
-            ledger: is charged before each release.
-            source: secure noise.
+            x: private records (n, m), any real dtype.
+            curator: is charged before each release. Where `planned` has not been declared to it, its filter decides, which
+                counts more.
             public_x: public records (p, m), p >= k, for init "public" and "kmeans++".
             value_range: public range of the entries.
 
         Raises:
-            ValueError: records of a wrong shape, too few, not finite or outside the range.
+            ValueError: records of a wrong shape, not finite or outside the range.
             BudgetExceeded: the next release does not fit into the ledger's budget.
         """
-        source = require_secure(source)
         x = require_records("x", x, value_range)
-        if len(x) < self.k:
-            raise ValueError(f"x has {len(x)} records; there must be at least k = {self.k}")
         seeds = self._seed_records(x, public_x, value_range)
-        space = FeatureSpace(self._feature_map(x, self._public("features")))
-        space = FeatureSpace(space.feature_map, self._bound(space, x, value_range, ledger, source))
-        centres = self._lloyd(space, x, self._initial(space, seeds), ledger, source)
+        space = FeatureSpace(self._feature_map(x, value_range))
+        space = FeatureSpace(space.feature_map, self._bound(space, x, value_range, curator))
+        centres = self._initial(space, seeds)
+        cache = list(space.chunks(x)) if len(x) * centres.shape[1] <= _CACHE_ENTRIES else None
+
+        def chunks() -> Iterable[Tensor]:
+            return space.chunks(x) if cache is None else cache
+
+        centres = self._lloyd(space.norm_bound, chunks, centres, curator)
         # Rounded before they are counted, so that the clusters of the stored centres are the counted ones.
         centres = centres.to(torch.float32)
-        ledger.charge(gaussian_event(self.plan.noise_count), 1, note="k-means: counts of the final clusters")
-        counts, _ = cluster_totals(space.chunks(x), centres.to(torch.float64))
-        counts = GaussianMechanism(self.plan.noise_count).release(counts, source)
+        cut = Centres.cut(centres, space.norm_bound)
+        sizes = size_sums((cut.nearest(z) for z in chunks()), self.k)
+        counts = curator.gaussian(COUNTS, sizes, self.plan.noise_count)
         self.centres_, self.counts_ = centres, counts.clamp_min(1).to(torch.float32)
         self.norm_bound_, self._space = space.norm_bound, space
         return self
@@ -168,11 +187,11 @@ class DPKMeans:
             raise RuntimeError("DPKMeans is not fitted: call fit or load_state_dict before predict")
         x = require_records("x", x, None)
         features = self._space.feature_map
-        width = len(features.frequencies) if isinstance(features, RandomFourierFeatures) else self.centres_.shape[1]
+        width = len(features.turns) if isinstance(features, RandomFourierFeatures) else self.centres_.shape[1]
         if x.shape[1] != width and not callable(self.kernel):
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {width}), as in fit")
-        centres = self.centres_.to(x.device, torch.float64)
-        return torch.cat([nearest(z, centres) for z in self._space.chunks(x)])
+        cut = Centres.cut(self.centres_.to(x.device), self._space.norm_bound)
+        return torch.cat([cut.nearest(self._space.whole(part)) for part in slices(x)])
 
     assign = predict
 
@@ -186,7 +205,7 @@ class DPKMeans:
             "norm_bound": torch.tensor(self.norm_bound_, dtype=torch.float64),
         }
         if isinstance(self._space.feature_map, RandomFourierFeatures):
-            state["frequencies"] = self._space.feature_map.frequencies
+            state |= {"turns": self._space.feature_map.turns, "grid": self._space.feature_map.grid}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -195,13 +214,12 @@ class DPKMeans:
         Raises:
             ValueError: the state does not belong to this k and kernel.
         """
-        wanted = {"centres", "counts", "norm_bound"} | ({"frequencies"} if self.kernel == "rbf" else set())
+        wanted = {"centres", "counts", "norm_bound"} | ({"turns", "grid"} if self.kernel == "rbf" else set())
         if set(state) != wanted or len(state["centres"]) != self.k or state["counts"].shape != (self.k,):
             raise ValueError(f"state has entries {sorted(state)}; it must have {sorted(wanted)} of k = {self.k}")
         feature_map: FeatureMap = identity if self.kernel == "linear" else self.kernel  # type: ignore[assignment]
         if self.kernel == "rbf":
-            feature_map = RandomFourierFeatures(1, 2, gamma=1.0, generator=torch.Generator())
-            feature_map.frequencies = state["frequencies"]
+            feature_map = RandomFourierFeatures.restored(state["turns"], state["grid"])
         self.centres_, self.counts_, self.norm_bound_ = state["centres"], state["counts"], float(state["norm_bound"])
         self._space = FeatureSpace(feature_map, self.norm_bound_)
 
@@ -211,31 +229,33 @@ class DPKMeans:
         public = self.seed if isinstance(self.seed, PublicRandomness) else PublicRandomness(self.seed)
         return public.spawn(name).generator
 
-    def _feature_map(self, x: Tensor, generator: torch.Generator) -> FeatureMap:
+    def _feature_map(self, x: Tensor, value_range: tuple[float, float]) -> FeatureMap:
         if callable(self.kernel):
             return self.kernel
         if self.kernel == "linear":
             return identity
-        return RandomFourierFeatures(x.shape[1], self.n_features, gamma=self.gamma, generator=generator).to(x.device)
+        features = RandomFourierFeatures(
+            x.shape[1],
+            self.n_features,
+            gamma=self.gamma,
+            generator=self._public("features"),
+            largest=max(map(abs, value_range)) or 1.0,
+        )
+        return features.to(x.device)
 
     def _dpnorm(self, c_max: float) -> DPNorm:
         return copy.deepcopy(self.norm_bound) if isinstance(self.norm_bound, DPNorm) else DPNorm(c_max=c_max, window=1)
 
-    def _bound(
-        self, space: FeatureSpace, x: Tensor, value_range: tuple[float, float], ledger: Ledger, source: SecureSource
-    ) -> float:
-        corner = math.sqrt(x.shape[1]) * max(map(abs, value_range))
+    def _bound(self, space: FeatureSpace, x: Tensor, value_range: tuple[float, float], curator: Curator) -> float:
+        corner = math.sqrt(x.shape[1]) * (max(map(abs, value_range)) or 1.0)
         if self.norm_bound is None:
             return 1.0 if self.kernel == "rbf" else corner
         if not isinstance(self.norm_bound, str | DPNorm):
             return float(self.norm_bound)
         dpnorm = self._dpnorm(corner if self.kernel == "linear" else 10.0)
         dpnorm.begin(1)
-        mechanism = GaussianMechanism(dpnorm.noise_multiplier)
-        ledger.charge(mechanism.event, 1, note="k-means: histogram of feature norms")
-        norms = torch.cat([z.norm(dim=1) for z in space.chunks(x)])
-        histogram = dpnorm.histogram(norms, torch.zeros(len(norms), dtype=torch.int64, device=x.device))
-        dpnorm.observe(mechanism.release(histogram, source))
+        histogram = norm_sums((space.raw(part) for part in slices(x)), dpnorm.edges)
+        dpnorm.observe(curator.gaussian(NORMS, histogram, dpnorm.noise_multiplier))
         return float(dpnorm.bounds[0])
 
     def _seed_records(self, x: Tensor, public_x: Tensor | None, value_range: tuple[float, float]) -> Tensor:
@@ -251,7 +271,7 @@ class DPKMeans:
         return public_x.to(x.device)
 
     def _initial(self, space: FeatureSpace, records: Tensor) -> Tensor:
-        z = torch.cat(list(space.chunks(records)))
+        z = space(records)
         generator = self._public("centres")
         if self.init == "random":
             # One common norm: else the shortest draw would attract nearly everything.
@@ -260,19 +280,17 @@ class DPKMeans:
             return z[torch.randperm(len(z), generator=generator)[: self.k].to(z.device)]
         return z[kmeans_plus_plus(z, self.k, generator)]
 
-    def _lloyd(self, space: FeatureSpace, x: Tensor, centres: Tensor, ledger: Ledger, source: SecureSource) -> Tensor:
-        plan, floor = self.plan, max(1.0, _STARVING * self.plan.noise_count)
-        counting = GaussianMechanism(plan.noise_count)
-        summing = GaussianMechanism(plan.noise_sum, sensitivity=space.norm_bound)
+    def _lloyd(self, norm_bound: float, chunks: Callable[[], Iterable[Tensor]], centres: Tensor, curator: Curator) -> Tensor:
+        plan, weight, floor = self.plan, self.plan.weight, max(1.0, _STARVING * self.plan.noise_count)
+        sum_std = plan.round_multiplier * round_sensitivity(weight) * norm_bound
         generator = self._public("splits")
-        cache = list(space.chunks(x)) if len(x) * centres.shape[1] <= _CACHE_ENTRIES else None
         for done in range(1, plan.rounds + 1):
-            ledger.charge(plan.round_event, 1, note="k-means: counts and sums of a round")
-            counts, sums = cluster_totals(cache or space.chunks(x), centres)
-            counts, sums = counting.release(counts, source).to(sums), summing.release(sums, source)
-            centres = update_centres(centres, counts, sums, sum_std=summing.noise_std, floor=floor, shrink=plan.repair)
+            private = round_sums(chunks(), Centres.cut(centres, norm_bound), weight)
+            noisy = curator.gaussian(ROUND, private, plan.round_multiplier).to(centres)
+            counts, sums = noisy[:, 0] / weight, noisy[:, 1:] * norm_bound
+            centres = update_centres(centres, counts, sums, sum_std=sum_std, floor=floor, shrink=plan.repair)
             if plan.repair and done < plan.rounds:
                 nudges = torch.randn(centres.shape, generator=generator, dtype=torch.float64)
-                nudges *= _NUDGE * space.norm_bound / nudges.norm(dim=1, keepdim=True)
+                nudges *= _NUDGE * norm_bound / nudges.norm(dim=1, keepdim=True)
                 centres = split_largest(centres, counts, nudges.to(centres), floor=floor)
         return centres

@@ -12,6 +12,51 @@ from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+    from dpgen.privacy.accountants import Relation
+    from dpgen.privacy.ledger import Planned
+
+NORMS = "k-means: histogram of feature norms"
+ROUND = "k-means: counts and sums of a round"
+COUNTS = "k-means: counts of the final clusters"
+
+SUM_STEP = 2.0**-23
+"""Grid of what a round adds up, in units of the norm bound."""
+_MOST_WEIGHT = 2.0**10
+
+
+def round_sensitivity(weight: float) -> float:
+    r"""Add/remove sensitivity of (weight * count, sum / C) of clusters: :math:`\sqrt{w^2 + 1}`.
+
+    A record adds (w, z), |z| <= 1, to one cluster and nothing to the others.
+    """
+    return math.sqrt(1.0 + weight**2)
+
+
+def round_replaced(weight: float) -> float:
+    r"""The same when a record is replaced: :math:`\max(2, \sqrt{2 (1 + w^2)})`.
+
+    Within a cluster the count stays and the sum moves by |z - z'| <= 2; from one cluster to another two of them move by
+    (w, z) and (w, z').
+    """
+    return max(2.0, math.sqrt(2.0) * round_sensitivity(weight))
+
+
+COUNT_REPLACED = math.sqrt(2.0)
+"""L2 change of sizes of clusters (or bins) by a replaced record: one falls and one rises."""
+
+
+def count_event(noise_count: float, relation: Relation) -> DpEvent:
+    """Sizes of clusters (or bins) with this noise, in a ledger of this relation, which doubles Gaussians under replace_one.
+
+    >>> count_event(5.0, "add_remove"), count_event(5.0, "replace_one")
+    (GaussianDpEvent(noise_multiplier=5.0), GaussianDpEvent(noise_multiplier=7.07106...))
+    """
+    return gaussian_event(_count_multiplier(noise_count, relation))
+
+
+def _count_multiplier(noise_count: float, relation: Relation) -> float:
+    return noise_count if relation == "add_remove" else noise_count * (2.0 * 1.0 / COUNT_REPLACED)
+
 
 @dataclass(frozen=True, kw_only=True)
 class KMeansPlan:
@@ -20,7 +65,12 @@ class KMeansPlan:
     .. math:: \mu^2 = T (1/\sigma_n^2 + 1/\sigma_s^2) + 1/\sigma_n^2
 
     A record is in one cluster and its feature vector has norm at most C, so a round is one Gaussian mechanism of
-    multiplier :math:`(1/\sigma_n^2 + 1/\sigma_s^2)^{-1/2}` under add/remove-one. The last counts belong to the released
+    multiplier :math:`(1/\sigma_n^2 + 1/\sigma_s^2)^{-1/2}` under add/remove-one: the release of (w counts, sums / C) with
+    :math:`w = \sigma_s / \sigma_n` and one noise. A replaced record costs less than two records do,
+
+    .. math:: \mu^2 = T \max(4 / \sigma_s^2, \ 2/\sigma_n^2 + 2/\sigma_s^2) + 2/\sigma_n^2,
+
+    for it moves the sum of its cluster by 2, or counts and sums of two clusters. The last counts belong to the released
     centres themselves: what `DPKMeans.predict` says and what `counts_` counts are the same clusters, and no sum is paid
     for that is not used.
 
@@ -46,12 +96,27 @@ class KMeansPlan:
         require_whole("rounds", self.rounds)
 
     @classmethod
-    def from_multiplier(cls, noise_multiplier: float, *, rounds: int, n_features: int, repair: bool = True) -> KMeansPlan:
-        r"""The plan that costs exactly as much as one Gaussian of this multiplier, :math:`\mu` = 1 / multiplier.
+    def from_multiplier(
+        cls,
+        noise_multiplier: float,
+        *,
+        rounds: int,
+        n_features: int,
+        repair: bool = True,
+        relation: Relation = "add_remove",
+    ) -> KMeansPlan:
+        r"""The plan that costs exactly as much as one Gaussian of this multiplier.
 
         Noise of a centre c is :math:`(\sqrt d \sigma_s C)^2 + (|c| \sigma_n)^2` over the squared count, least for
         :math:`\sigma_n / \sigma_s = (\sqrt d C / |c|)^{1/2}`. Centres are private, so |c| = C/2 is taken; the optimum
-        is flat (5.3 at d = 200). The paper's equal noise costs 1.85 times in centre error.
+        is flat (5.3 at d = 200). The paper's equal noise costs 1.85 times in centre error. Under replace-one a round costs
+        the same whatever :math:`\sigma_n \ge \sigma_s` is, only the last counts cost more: the least error is at
+        :math:`\sigma_n / \sigma_s = \max(1, (2 d / T)^{1/4})`.
+
+        Arguments:
+            noise_multiplier: 1 / mu under add/remove; under replace-one the Gaussian's sensitivity counts twice, mu = 2 /
+                multiplier, as in a ledger.
+            relation: that of the budget.
 
         Raises:
             ValueError: an argument is out of its range.
@@ -59,24 +124,58 @@ class KMeansPlan:
         require_positive("noise_multiplier", noise_multiplier)
         require_whole("rounds", rounds)
         require_whole("n_features", n_features)
-        ratio = (2.0 * math.sqrt(n_features)) ** 0.5
-        noise_sum = noise_multiplier * (rounds + (rounds + 1) / ratio**2) ** 0.5
+        if relation == "replace_one":
+            ratio = max(1.0, (2.0 * n_features / rounds) ** 0.25)
+        else:
+            ratio = (2.0 * math.sqrt(n_features)) ** 0.5
+        unit = cls(noise_count=ratio, noise_sum=1.0, rounds=rounds, repair=repair)
+        noise_sum = noise_multiplier / unit.multiplier(relation)
         return cls(noise_count=ratio * noise_sum, noise_sum=noise_sum, rounds=rounds, repair=repair)
 
     @property
+    def weight(self) -> float:
+        """w = sigma_s / sigma_n on the grid of the sums: what a count is multiplied by, so that one noise serves both."""
+        return min(max(round(self.noise_sum / self.noise_count / SUM_STEP), 1) * SUM_STEP, _MOST_WEIGHT)
+
+    def multiplier(self, relation: Relation) -> float:
+        """The one Gaussian, as a ledger of this relation reads it, that equals the whole plan."""
+        of_round, of_counts = self._parts(relation)
+        return effective_multiplier(*[of_round] * self.rounds, of_counts)
+
+    @property
     def noise_multiplier(self) -> float:
-        """The one Gaussian that equals the whole plan."""
-        counts, sums = [self.noise_count] * (self.rounds + 1), [self.noise_sum] * self.rounds
-        return effective_multiplier(*counts, *sums)
+        """The one Gaussian that equals the whole plan under add/remove."""
+        return self.multiplier("add_remove")
 
     @property
-    def round_event(self) -> DpEvent:
-        """One joint release of counts and sums."""
-        return gaussian_event(effective_multiplier(self.noise_count, self.noise_sum))
+    def round_multiplier(self) -> float:
+        """Noise std / add-remove sensitivity of one joint release of counts and sums."""
+        return effective_multiplier(self.noise_count, self.noise_sum)
 
-    @property
-    def event(self) -> DpEvent:
-        """Everything that the plan releases."""
+    def round_event(self, relation: Relation) -> DpEvent:
+        """One joint release of counts and sums, in a ledger of this relation."""
+        return gaussian_event(self._parts(relation)[0])
+
+    def count_event(self, relation: Relation) -> DpEvent:
+        """The counts of the final clusters, in a ledger of this relation."""
+        return gaussian_event(self._parts(relation)[1])
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """The plan as a ledger of this relation declares it."""
+        from dpgen.privacy.ledger import Planned
+
+        return (Planned(self.round_event(relation), ROUND, self.rounds), Planned(self.count_event(relation), COUNTS))
+
+    def event(self, relation: Relation) -> DpEvent:
+        """Everything that the plan releases, in a ledger of this relation, which doubles every Gaussian under replace_one."""
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        return ComposedDpEvent([SelfComposedDpEvent(self.round_event, self.rounds), gaussian_event(self.noise_count)])
+        return ComposedDpEvent([SelfComposedDpEvent(self.round_event(relation), self.rounds), self.count_event(relation)])
+
+    def _parts(self, relation: Relation) -> tuple[float, float]:
+        """Multipliers of a round and of the last counts: under replace_one times 2 sensitivity / replaced."""
+        counts = _count_multiplier(self.noise_count, relation)
+        if relation == "add_remove":
+            return self.round_multiplier, counts
+        doubled = 2.0 * round_sensitivity(self.weight) / round_replaced(self.weight)
+        return self.round_multiplier * doubled, counts

@@ -1,4 +1,4 @@
-"""The parts of DP k-means: features of bounded norm, and Lloyd's steps on released values."""
+"""The parts of DP k-means: features of bounded norm, exact sums, and Lloyd's steps on released values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.privacy.clipping import flat_coefficients
+from dpgen.nets.features import NORM, RandomFourierFeatures
+from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, row_squares
+from dpgen.systems.clusters.kmeans_plan import COUNT_REPLACED, SUM_STEP, round_replaced, round_sensitivity
 
 FeatureMap = Callable[[Tensor], Tensor]
-"""Public map of records (n, m) to features (n, d), row by row."""
+"""Public map of records (n, m), float32, to features (n, d)."""
 
 _CHUNK_ENTRIES = 2**18
+_DOT_BITS = 51  # products of rows and centres stay below 2^51, where float64 holds every whole number
 
 
 def require_records(name: str, x: Tensor, value_range: tuple[float, float] | None) -> Tensor:
     """Records (n, m) as a tensor; refuse other shapes, NaN, infinities and entries outside the public range."""
     x = torch.as_tensor(x)
-    if x.ndim != 2 or 0 in x.shape:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (n, m) with n >= 1 and m >= 1")
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (n, m) with m >= 1")
+    if not len(x):
+        return x
     low, high = (float(v) for v in x.aminmax())
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"{name} holds NaN or infinite entries; they must all be finite")
@@ -32,48 +37,113 @@ def require_records(name: str, x: Tensor, value_range: tuple[float, float] | Non
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """Features (n, d), float64, clipped to norm at most `norm_bound`; what the sums are made of."""
+    """Features (n, d) of norm at most `norm_bound`; what the sums are made of.
+
+    A record's features depend on that record alone, bit for bit: random Fourier features and `identity` by what they are
+    made of, any other map because it is evaluated record by record, on a fresh copy of the record alone.
+    """
 
     feature_map: FeatureMap
     norm_bound: float = math.inf
 
+    def raw(self, x: Tensor) -> Tensor:
+        """Features (n, d), float64, before they are clipped; those that are not finite are as if of norm infinity."""
+        if self.feature_map is identity or isinstance(self.feature_map, RandomFourierFeatures):
+            return self.feature_map(x).double()
+        rows = [self.feature_map(row.to(torch.float32, copy=True)[None]) for row in x]
+        for z in rows:
+            if z.ndim != 2 or len(z) != 1 or z.shape != rows[0].shape:
+                raise ValueError(f"features of one record have shape {tuple(z.shape)}; they must be (1, d) of one d")
+        return torch.cat(rows).double() if rows else self.feature_map(x.to(torch.float32)).double()
+
+    def whole(self, x: Tensor) -> Tensor:
+        """Clipped features (n, d) in whole numbers of norm_bound * 2^-23, float64, cut towards zero: no row exceeds 2^23.
+
+        Features that are not finite become 0.
+        """
+        if isinstance(self.feature_map, RandomFourierFeatures) and self.norm_bound == 1.0:
+            return self.feature_map.whole(x)
+        return clipped(self.raw(x) * (1.0 / self.norm_bound), NORM).mul_(NORM)
+
     def __call__(self, x: Tensor) -> Tensor:
-        z = self.feature_map(x.to(torch.float32))
-        if z.ndim != 2 or len(z) != len(x) or not bool(torch.isfinite(z).all()):
-            raise ValueError(f"features have shape {tuple(z.shape)}; they must be finite and ({len(x)}, d)")
-        z = z.to(torch.float64)
-        if self.norm_bound == math.inf:
-            return z
-        # float64: rounding lets no norm exceed the bound by more than 1e-15 of it
-        bound = z.new_tensor(self.norm_bound)
-        return z * (bound * flat_coefficients(z.norm(dim=1), bound))[:, None]
+        """Clipped features (n, d), float64."""
+        return self.whole(x) * (self.norm_bound * SUM_STEP)
 
     def chunks(self, x: Tensor) -> Iterator[Tensor]:
-        """Features of consecutive slices of x, so that memory does not grow with n."""
-        for part in x.split(max(1, _CHUNK_ENTRIES // x.shape[1])):
-            yield self(part)
+        """`whole` of consecutive slices of x, so that memory does not grow with n; float32, which holds them."""
+        for part in slices(x):
+            yield self.whole(part).float()
 
 
-def nearest(z: Tensor, centres: Tensor) -> Tensor:
-    """Index (n,) of the nearest centre (k, d) of every row of z (n, d); of equally near ones the first.
+def slices(x: Tensor) -> tuple[Tensor, ...]:
+    """Consecutive rows of x, about 2^18 entries at a time."""
+    return x.split(max(1, _CHUNK_ENTRIES // x.shape[1]))
 
-    Scores are compared on a grid far above rounding errors: with coinciding centres the choice would otherwise hang on
-    how a matrix product rounds, which may change with a record's place in its batch, that is with other records.
+
+@dataclass(frozen=True)
+class Centres:
+    r"""Released centres (k, d) on a grid so coarse that their products with features are exact.
+
+    The nearest centre maximises :math:`z^\top c - |c|^2 / 2`. Features are whole numbers with norm at most :math:`2^{23}`,
+    centres whole numbers with norm at most :math:`2^{28}`: by Cauchy and Schwarz every partial sum of a product is below
+    :math:`2^{51}`, so float64 computes it without rounding in any order, and a record's scores depend on that record alone.
     """
-    lengths = centres.square().sum(1)
-    step = 1e-9 * lengths.max().clamp_min(1e-300)
-    return ((lengths - 2.0 * z @ centres.T) / step).round().argmin(1)
+
+    rows: Tensor  # (k, d), float64
+    half_squares: Tensor  # (k,)
+
+    @classmethod
+    def cut(cls, centres: Tensor, norm_bound: float) -> Centres:
+        """Centres (k, d) / norm_bound in whole numbers of 2^-q, cut towards zero; q serves the largest entry."""
+        on_device, centres = centres.device, centres.detach().to("cpu", torch.float64) * (1.0 / norm_bound)
+        bits = min(24, _DOT_BITS - 23 - math.ceil(math.log2(centres.shape[1]) / 2))
+        q = bits - math.frexp(float(centres.abs().max()))[1]
+        rows = (centres * 2.0**q).trunc()
+        squares = rows.to(torch.int64).square().sum(1)  # below 2^56
+        return cls(rows.to(on_device), (squares.double() * 2.0 ** (22 - q)).to(on_device))
+
+    def nearest(self, z: Tensor) -> Tensor:
+        """Index (n,) of the nearest centre of every row of z (n, d), whole numbers; of equally near ones the first."""
+        return (self.half_squares - z.double() @ self.rows.T).argmin(1)
 
 
-def cluster_totals(chunks: Iterable[Tensor], centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Private sizes (k,), int64, and sums (k, d) of the clusters of the nearest centre."""
-    counts = torch.zeros(len(centres), dtype=torch.int64, device=centres.device)
-    sums = torch.zeros_like(centres)
+def cluster_sums(chunks: Iterable[Tensor], centres: Centres) -> Tensor:
+    """Private (counts, sums of features) (k, 1 + d), int64, of the clusters of the nearest centre, on the CPU."""
+    k, d = centres.rows.shape
+    total = torch.zeros(k, 1 + d, dtype=torch.int64)
     for z in chunks:
-        member = torch.nn.functional.one_hot(nearest(z, centres), len(centres))
-        counts += member.sum(0)
-        sums += member.to(z).T @ z
-    return counts, sums
+        rows, owner = z.double(), centres.nearest(z)
+        total[:, 1:] += group_sums(rows, owner, k, most=NORM).cpu()
+        total[:, 0] += torch.bincount(owner, minlength=k).cpu()
+    return total
+
+
+def round_sums(chunks: Iterable[Tensor], centres: Centres, weight: float) -> BoundedSum:
+    """(weight * count, sum of features / norm bound) of every cluster, (k, 1 + d), on one grid; see `round_sensitivity`."""
+    sums = cluster_sums(chunks, centres)
+    sums[:, 0] *= round(weight / SUM_STEP)
+    return BoundedSum(sums, round_sensitivity(weight), replaced=round_replaced(weight), step=SUM_STEP)
+
+
+def size_sums(clusters: Iterable[Tensor], k: int) -> BoundedSum:
+    """Sizes (k,) of clusters: a record counts once, and a replaced one lowers one size and raises another."""
+    sizes = torch.zeros(k, dtype=torch.int64)
+    for cluster in clusters:
+        sizes += torch.bincount(cluster, minlength=k).cpu()
+    return BoundedSum(sizes, 1.0, replaced=COUNT_REPLACED)
+
+
+def norm_sums(rows: Iterable[Tensor], edges: Tensor) -> BoundedSum:
+    """Histogram (1, w) of the norms of rows (b, d), with upper edges (w - 1,) and the last bin for longer ones.
+
+    A norm is folded in a fixed order, so its bin depends on its record alone; a norm of 0 (or NaN) falls in no bin.
+    """
+    histogram = torch.zeros(1, len(edges) + 1, dtype=torch.int64)
+    for z in rows:
+        norms = row_squares(z).sqrt().cpu()
+        cells = torch.bucketize(norms[norms > 0], edges.to("cpu", torch.float64))
+        histogram[0] += torch.bincount(cells, minlength=len(edges) + 1)
+    return BoundedSum(histogram, 1.0, replaced=COUNT_REPLACED)
 
 
 def update_centres(centres: Tensor, counts: Tensor, sums: Tensor, *, sum_std: float, floor: float, shrink: bool) -> Tensor:

@@ -5,10 +5,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import GaussianMechanism
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Planned
 from dpgen.systems.clusters.kmeans import DPKMeans
+from dpgen.systems.clusters.kmeans_plan import count_event
+from dpgen.systems.clusters.lloyd import size_sums
+
+SIZES = "cluster sizes"
+"""What the ledger calls the sizes of clusters that labels make."""
 
 
 class Partition(Protocol):
@@ -19,8 +24,11 @@ class Partition(Protocol):
     @property
     def counts(self) -> Tensor: ...
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, ledger: Ledger, source: SecureSource) -> None:
-        """Release what the rule needs, each release charged to the ledger first."""
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """What `fit` releases, as a ledger of this relation declares it."""
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        """Release what the rule needs, each release charged first."""
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
         """Cluster (n,) of every record: private, a function of that record and of released values."""
@@ -36,18 +44,20 @@ class LabelPartition:
     r"""Cluster = label (or one cluster for everything, when `labelled` is false).
 
     Labels are part of a record, so the cluster sizes are released like any other count:
-    :math:`\tilde n_c = n_c + N(0, \sigma_n^2)`, rounded to integers; sensitivity 1, for a record is in one cluster.
+    :math:`\tilde n_c = n_c + N(0, \sigma_n^2)`, rounded to integers; sensitivity 1, for a record is in one cluster, and
+    sqrt 2 for a replaced one, which may change clusters.
     """
 
     def __init__(self, k: int, *, noise_count: float, labelled: bool = True) -> None:
         self.k, self.noise_count, self.labelled = k, noise_count, labelled
         self.counts = torch.zeros(k)
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, ledger: Ledger, source: SecureSource) -> None:
-        mechanism = GaussianMechanism(self.noise_count)
-        sizes = torch.bincount(self.assign(x, labels), minlength=self.k)
-        ledger.charge(mechanism.event, note="cluster sizes")
-        self.counts = mechanism.release(sizes, source).to(torch.float32)
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        return (Planned(count_event(self.noise_count, relation), SIZES),)
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        sizes = size_sums([self.assign(x, labels)], self.k)
+        self.counts = curator.gaussian(SIZES, sizes, self.noise_count).to(torch.float32)
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
         if not self.labelled:
@@ -75,8 +85,11 @@ class KMeansPartition:
         self.k, self.kmeans, self.public_x = kmeans.k, kmeans, public_x
         self.counts = torch.zeros(kmeans.k)
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, ledger: Ledger, source: SecureSource) -> None:
-        self.kmeans.fit(x, ledger=ledger, source=source, public_x=self.public_x)
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        return self.kmeans.planned(relation)
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        self.kmeans.fit(x, curator=curator, public_x=self.public_x)
         self.counts = self.kmeans.counts_
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:

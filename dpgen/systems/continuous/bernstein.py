@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
 from dpgen.release import PublicModel
 from dpgen.runtime import Runtime
@@ -103,48 +104,67 @@ def kernel_mass(degree: int, bandwidth: float) -> float:
     return (1 + 2 * math.fsum(terms)) * (1 + 1e-12)
 
 
+def kernel_values(u: Tensor) -> Tensor:
+    r"""exp(-u) of u >= 0, to 1e-9, by + - x / alone: :math:`(e^{-u/1024})^{1024}`, ten squarings of a short series.
+
+    IEEE 754 rounds each of these operations for every entry by itself, so an entry's value is a function of that entry, bit
+    for bit; a library's exp may differ between the body and the tail of an array, and between machines. It is 0 from
+    u = 64 on: whole weights are far below 1 there.
+    """
+    v = u.clamp_max(64.0) / 1024
+    series = torch.ones_like(v)
+    for i in range(6, 0, -1):
+        series = 1 - v / i * series
+    for _ in range(10):
+        series = series * series
+    return torch.where(u >= 64.0, 0.0, series)
+
+
 def record_weights(y: Tensor, *, degree: int, bandwidth: float, units: int) -> Tensor:
     """Kernel values of records y (n,) in [0, 1] on the lattice, as whole numbers (n, k + 1) whose rows sum to at most units.
 
-    The certificate `kernel_mass` sets the scale; rows are scaled down if rounding should ever pass it.
+    A row depends on its own record alone: elementwise arithmetic, cut to whole numbers, whose sum is exact in any order. The
+    certificate `kernel_mass` sets the scale; rows are scaled down if rounding should ever pass it.
     """
     lattice = torch.arange(degree + 1, dtype=torch.float64) / degree
-    values = (-0.5 * ((lattice - y[:, None]) / bandwidth).square()).exp()
-    weights = (values * (units / kernel_mass(degree, bandwidth))).floor()
+    apart = (lattice - y[:, None].to(torch.float64)) / bandwidth
+    weights = (kernel_values(0.5 * (apart * apart)) * (units / kernel_mass(degree, bandwidth))).floor()
     return (weights * (units / weights.sum(1, keepdim=True).clamp_min(1)).clamp_max(1)).floor()
 
 
-def lattice_sums(y: Tensor, *, degree: int, bandwidth: float) -> tuple[Tensor, int]:
-    """Sums over records y (n, d) in [0, 1]^d of their product weights, int64 ((k + 1)^d), and one record's most L1 norm."""
+def lattice_units(d: int) -> int:
+    """Most that one record adds to the lattice sums over d axes, in L1 norm: the product of rows that sum to 2^(24 // d)."""
+    return (2 ** (_BITS // d)) ** d
+
+
+def lattice_sums(y: Tensor, *, config: BernsteinConfig, group_size: int = 1) -> BoundedSum:
+    r"""Sums over records y (n, d) in [0, 1]^d of their product weights, ((k + 1)^d), whole numbers.
+
+    A record's weights are >= 0 and their products sum to the product of d sums, each at most :math:`2^{\lfloor 24/d \rfloor}`:
+    that bounds what it adds in L1 norm. Two records can be so far apart that no weights of theirs meet: replacing one by
+    the other moves twice as much. A group of g records moves g times as much.
+    """
     d = y.shape[1]
     units = 2 ** (_BITS // d)
-    total = torch.zeros([degree + 1] * d, dtype=torch.float64)
+    total = torch.zeros([config.degree + 1] * d, dtype=torch.int64)
     letters = "abcdefgh"[:d]
     pattern = ",".join(f"z{letter}" for letter in letters) + "->" + letters
     for part in y.split(_CHUNK):
-        axes = [record_weights(part[:, i], degree=degree, bandwidth=bandwidth, units=units) for i in range(d)]
-        total += torch.einsum(pattern, *axes)
-    return total.to(torch.int64), units**d
+        axes = [record_weights(part[:, i], degree=config.degree, bandwidth=config.bandwidth, units=units) for i in range(d)]
+        total += torch.einsum(pattern, *axes).to(torch.int64)  # below 2^36: exact, however the product is taken
+    return BoundedSum(total, float(lattice_units(d) * group_size), "kernel weights", norm="l1")
 
 
-def noisy_sums(y: Tensor, *, config: BernsteinConfig, epsilon: float, ledger: Ledger, group_size: int = 1) -> Tensor:
-    """The mechanism: charge the ledger, then add discrete Laplace noise to the lattice sums; float64 ((k + 1)^d).
-
-    Formal guarantee: pure epsilon for the ledger's relation, group_size records at a time. One record moves the integer
-    sums by at most `units` in L1 norm (add/remove) or twice that (replace).
+def require_noise(epsilon: float, *, d: int, relation: Relation, group_size: int) -> None:
+    """An epsilon whose integer noise has an exact sampler; a matter of public numbers.
 
     Raises:
-        ValueError: epsilon is out of the range that integer noise can serve; nothing was charged.
+        ValueError: there is none.
     """
-    sums, sensitivity = lattice_sums(y, degree=config.degree, bandwidth=config.bandwidth)
-    sensitivity *= group_size * (2 if ledger.relation == "replace_one" else 1)
-    scale = math.nextafter(sensitivity / epsilon, math.inf)
-    if not _SCALES[0] <= scale <= _SCALES[1]:
-        low, high = sensitivity / _SCALES[1], sensitivity / _SCALES[0]
+    sensitivity = lattice_units(d) * group_size * (2 if relation == "replace_one" else 1)
+    low, high = sensitivity / _SCALES[1], sensitivity / _SCALES[0]
+    if not low <= epsilon <= high:
         raise ValueError(f"epsilon is {epsilon!r}; for group_size {group_size} it must be in [{low:.3g}, {high:.3g}]")
-    ledger.charge(pure_event(epsilon), 1, note=f"Bernstein mechanism: {config.degree + 1}^{y.shape[1]} coefficients")
-    noise = SecureSource().discrete_laplace(*sums.shape, scale=scale)
-    return (sums + noise).to(torch.float64)
 
 
 def basis(u: Tensor, degree: int) -> Tensor:
@@ -248,24 +268,29 @@ def require_size(d: int, degree: int) -> None:
 
 
 def fit(
-    data: PrivatePoints, *, plan: BernsteinPlan, config: BernsteinConfig, ledger: Ledger, runtime: Runtime
+    data: PrivatePoints, *, plan: BernsteinPlan, config: BernsteinConfig, curator: Curator, runtime: Runtime
 ) -> BernsteinModel:
     """Release a density by the Bernstein mechanism.
 
     Raises:
         ValueError: no bounds, points outside them, too many columns or coefficients, or epsilon out of range.
+        BudgetExceeded: the ledger allows less than the plan; nothing was released.
     """
     runtime.require_one_process()
     bounds = require_box(data)
-    require_size(len(bounds), config.degree)
+    d = len(bounds)
+    require_size(d, config.degree)
+    require_noise(plan.epsilon, d=d, relation=curator.relation, group_size=plan.group_size)
+    note = f"Bernstein mechanism: {config.degree + 1}^{d} coefficients"
+    curator.declare(Planned(pure_event(plan.epsilon), note))
     low, high = bounds.unbind(1)
-    unit = (data.x - low) / (high - low)
-    sums = noisy_sums(unit, config=config, epsilon=plan.epsilon, ledger=ledger, group_size=plan.group_size)
+    unit = (data.x.to(torch.float64) - low) / (high - low)
+    noisy = curator.laplace(note, lattice_sums(unit, config=config, group_size=plan.group_size), plan.epsilon)
     person = ONE_RECORD if plan.group_size == 1 else f"one person is at most {plan.group_size} records"
     assumptions = (person, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
     return BernsteinModel(
-        to_weights(sums, config),
+        to_weights(noisy.to(torch.float64), config),
         bounds=bounds,
         columns=data.columns,
-        statement=PrivacyStatement.from_ledger(ledger, assumptions=assumptions),
+        statement=PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions),
     )

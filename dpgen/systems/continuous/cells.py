@@ -1,18 +1,22 @@
 """A public lattice of cells in a box, and private draws that pass a record's cell through a channel."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NoReturn
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import Draws, PrivateSampler
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.assumptions import CHOSEN_BLIND, SECURE_NOISE
+from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.continuous.references import UniformReference
 from dpgen.systems.private_data import PrivatePoints
 
@@ -54,24 +58,24 @@ class Lattice:
         powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
         return number[:, None] // powers % self.per_axis
 
-    def scatter(self, index: Tensor, source: SecureSource) -> Tensor:
+    def scatter(self, index: Tensor, secrets: Secrets) -> Tensor:
         """A uniform point (n, d) of each cell: independent of everything private but the cell."""
         low, high = self.bounds.unbind(1)
-        return low + (high - low) * (index + source.uniform(*index.shape)) / self.per_axis
+        return low + (high - low) * (index + secrets.uniform(*index.shape)) / self.per_axis
 
 
 class CellLaw(ABC):
     """The law of a draw: a record's cell, sent through a channel. PRIVATE: it shows the data, only draws may leave.
 
     Arguments:
-        x: private points (n, d) inside the box.
+        x: private points (n, d) inside the box; of none the middle of the box stands in, for how many there are is private.
         lattice: public.
         epsilon: of one draw.
     """
 
     def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
         self.lattice, self.epsilon = lattice, epsilon
-        self._cells = lattice.index(x)
+        self._cells = lattice.index(x if len(x) else lattice.bounds.mean(1)[None])
 
     @property
     def reference(self) -> UniformReference:
@@ -87,12 +91,12 @@ class CellLaw(ABC):
         """Density (m,) in cells (m, d), relative to the reference."""
 
     @abstractmethod
-    def send(self, cells: Tensor, source: SecureSource) -> Tensor:
+    def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
         """The cells (k, d) that the channel makes of these (k, d), in an amount of work that does not depend on them."""
 
-    def pick(self, k: int, source: SecureSource) -> Tensor:
+    def pick(self, k: int, secrets: Secrets) -> Tensor:
         """Cells (k, d) of k records, each drawn uniformly; any mixture of records keeps the guarantee."""
-        return self._cells[(source.uniform(k) * len(self._cells)).to(torch.int64)]
+        return self._cells[(secrets.uniform(k) * len(self._cells)).to(torch.int64)]
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it holds the cell of every record")
@@ -104,17 +108,17 @@ class CellLaw(ABC):
 class CellSampler(PrivateSampler):
     """Draws of a `CellLaw`."""
 
-    def __init__(self, law: CellLaw, *, ledger: Ledger, note: str) -> None:
-        super().__init__(epsilon=law.epsilon, ledger=ledger, note=note)
+    def __init__(self, law: CellLaw, *, curator: Curator, note: str) -> None:
+        super().__init__(epsilon=law.epsilon, curator=curator, note=note)
         self._law = law
 
-    def _draw(self, k: int, source: SecureSource) -> Tensor:
-        return self._law.lattice.scatter(self._law.send(self._law.pick(k, source), source), source)
+    def draw(self, secrets: Secrets, count: int) -> Tensor:
+        return self._law.lattice.scatter(self._law.send(self._law.pick(count, secrets), secrets), secrets)
 
 
-def words(count: int, source: SecureSource) -> Tensor:
+def words(count: int, secrets: Secrets) -> Tensor:
     """Uniform whole numbers (count,), int64, in [0, WORD)."""
-    return (source.uniform(count) * WORD).to(torch.int64)
+    return (secrets.uniform(count) * WORD).to(torch.int64)
 
 
 def require_box(data: PrivatePoints) -> Tensor:
@@ -131,8 +135,23 @@ def require_box(data: PrivatePoints) -> Tensor:
     return data.bounds
 
 
-def release_draws(law: CellLaw, data: PrivatePoints, *, draws: int, ledger: Ledger, note: str) -> Draws:
-    """Charge and make the draws of a law, with their statement; the law stays with the release for evaluation."""
-    points = CellSampler(law, ledger=ledger, note=note).sample(draws)
+def release_draws(
+    make: Callable[..., CellLaw], data: PrivatePoints, *, cells: int, plan: DrawPlan, curator: Curator, note: str
+) -> Draws:
+    """Declare and make the draws of a law, with their statement; the law stays with the release for evaluation.
+
+    Arguments:
+        make: the law of points x with `lattice` and `epsilon`.
+        cells: of the lattice, on each axis.
+        note: what the draws are called in the ledger.
+
+    Raises:
+        ValueError: points outside the public bounds, or numbers that the law cannot serve; nothing was declared.
+        BudgetExceeded: the ledger does not allow the draws.
+    """
+    law = make(data.x, lattice=Lattice(require_box(data), cells), epsilon=plan.per_draw)
+    curator.declare(Planned(pure_event(plan.per_draw), note, plan.draws))
+    points = CellSampler(law, curator=curator, note=note).sample(plan.draws)
     table = pd.DataFrame(points.numpy(), columns=list(data.columns))
-    return Draws(table, statement=PrivacyStatement.from_ledger(ledger, assumptions=(CHOSEN_BLIND, SECURE_NOISE)), origin=law)
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(CHOSEN_BLIND, SECURE_NOISE))
+    return Draws(table, statement=statement, origin=law)

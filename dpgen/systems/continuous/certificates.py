@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpgen.statement import UNPROTECTED
 from dpgen.systems.continuous.box import Box, mollified
 from dpgen.systems.continuous.laws import Law
 from dpgen.systems.continuous.mbde_options import LOG2
 
-NOTE = "computed on private data, not for release"
+NOTE = UNPROTECTED
 _HIGH = 1 / 3
 
 

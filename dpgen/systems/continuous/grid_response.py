@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous.cells import (
@@ -17,7 +17,6 @@ from dpgen.systems.continuous.cells import (
     CellLaw,
     Lattice,
     release_draws,
-    require_box,
     words,
 )
 from dpgen.systems.continuous.draw_plan import DrawPlan
@@ -76,8 +75,8 @@ class GridResponse(CellLaw):
         law = (self.other + (self.own - self.other) * self._shares) / WORD
         return law[self.lattice.flat(cells)] * self.size
 
-    def send(self, cells: Tensor, source: SecureSource) -> Tensor:
-        return self.lattice.unflat(self.answer(self.lattice.flat(cells), words(len(cells), source)))
+    def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
+        return self.lattice.unflat(self.answer(self.lattice.flat(cells), words(len(cells), secrets)))
 
     def answer(self, number: Tensor, word: Tensor) -> Tensor:
         """Answers (k,) for cells (k,) and words (k,): own cell below `own`, then `other` words for each other cell."""
@@ -85,8 +84,8 @@ class GridResponse(CellLaw):
         return torch.where(word < self.own, number, (number + step) % self.size)
 
 
-def fit(data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+def fit(data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Draws by randomised response on the grid of the public bounds."""
     runtime.require_one_process()
-    law = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
-    return release_draws(law, data, draws=plan.draws, ledger=ledger, note="randomised response on a public grid")
+    note = "randomised response on a public grid"
+    return release_draws(GridResponse, data, cells=config.cells, plan=plan, curator=curator, note=note)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.continuous.cells import (
@@ -16,7 +16,6 @@ from dpgen.systems.continuous.cells import (
     CellLaw,
     Lattice,
     release_draws,
-    require_box,
     words,
 )
 from dpgen.systems.continuous.draw_plan import DrawPlan
@@ -116,14 +115,14 @@ class IntervalLaplace(CellLaw):
             product *= self.channel[self._cells[:, axis]].T[cells[:, axis]].to(torch.float64) / WORD
         return product.mean(1)
 
-    def send(self, cells: Tensor, source: SecureSource) -> Tensor:
+    def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
         flat = cells.reshape(-1)
-        answer = torch.searchsorted(self._edges[flat], words(len(flat), source)[:, None], right=True)
+        answer = torch.searchsorted(self._edges[flat], words(len(flat), secrets)[:, None], right=True)
         return answer.reshape(cells.shape)
 
 
-def fit(data: PrivatePoints, *, plan: DrawPlan, config: IntervalLaplaceConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+def fit(data: PrivatePoints, *, plan: DrawPlan, config: IntervalLaplaceConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Draws by the Laplace mechanism on the public bounds."""
     runtime.require_one_process()
-    law = IntervalLaplace(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
-    return release_draws(law, data, draws=plan.draws, ledger=ledger, note="Laplace mechanism on bounded intervals")
+    note = "Laplace mechanism on bounded intervals"
+    return release_draws(IntervalLaplace, data, cells=config.cells, plan=plan, curator=curator, note=note)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Planned
 from dpgen.release import Draws, PrivateSampler
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.assumptions import CHOSEN_BLIND, SECURE_NOISE
+from dpgen.systems.continuous import metropolis, rejection, sir
 from dpgen.systems.continuous.box import Box
 from dpgen.systems.continuous.certificates import RoundCertificate, plug_in_row, total_row
 from dpgen.systems.continuous.draw_plan import DrawPlan
 from dpgen.systems.continuous.laws import ClippedLaw, Law, TiltedLaw, evaluated
 from dpgen.systems.continuous.mbde import MBDE, Minibatches
-from dpgen.systems.continuous.mbde_options import MBDEConfig
+from dpgen.systems.continuous.mbde_options import LOG2, MBDEConfig, step_sizes
 from dpgen.systems.continuous.metropolis import MetropolisSampler
 from dpgen.systems.continuous.pictures import write_density
 from dpgen.systems.continuous.references import GaussianReference, Reference, UniformReference
@@ -24,8 +29,10 @@ from dpgen.systems.continuous.rejection import RejectionSampler, tries_for
 from dpgen.systems.continuous.sir import SIRSampler
 from dpgen.systems.private_data import PrivatePoints
 
-FEWEST_POINTS = 10
+_STAND_INS = 64
 _CERTIFIED_POINTS = 2**15
+NOTES = {"sir": sir.NOTE, "rejection": rejection.NOTE, "metropolis": metropolis.NOTE}
+"""What the draws of each sampler are called in the ledger."""
 
 ASSUMPTIONS = (
     "any data set may replace any other (integral privacy): with one person's data in it this is local privacy",
@@ -38,7 +45,7 @@ ASSUMPTIONS = (
 SYNTHETIC_LOGS = "the logs hold the density behind the draws (private/), which is not covered: the target is synthetic"
 
 
-def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, ledger: Ledger, runtime: Runtime) -> Draws:
+def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
 
     Raises:
@@ -47,11 +54,14 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, ledger: Ledg
         BudgetExceeded: the ledger does not allow the draws.
     """
     reference = reference_for(data, config)
-    law = train(require_points(data.x, reference), reference, plan=plan, config=config, runtime=runtime)
+    require_tries(plan, config)
+    x = require_points(data.x, reference)
+    curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
+    law = train(x, reference, plan=plan, config=config, runtime=runtime)
     if runtime.private_logs or data.target is not None:
         log_density(law, data, runtime)
-    draws = sampler_for(law, config, ledger).sample(plan.draws)
-    statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
+    draws = sampler_for(law, config, curator).sample(plan.draws)
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
     notes = (SYNTHETIC_LOGS,) if data.target is not None else ()
     statement = statement.extended(notes, private_logs=runtime.private_logs)
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=law)
@@ -70,24 +80,32 @@ def require_points(x: Tensor, reference: Reference) -> Tensor:
     """Private points (n, d) in float64 inside the support of the reference.
 
     Raises:
-        ValueError: too few, a wrong shape, not finite, constant in a column, or outside.
+        ValueError: a wrong shape, not finite, or outside: against the public schema. How many there are is private and
+            nothing to refuse; where there are none, points of the reference stand in for them.
     """
     if x.ndim != 2 or x.shape[1] != reference.d:
         raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {reference.d})")
-    if len(x) < FEWEST_POINTS:
-        raise ValueError(f"x has {len(x)} points; there must be at least {FEWEST_POINTS}")
     x = x.to(torch.float64)
     if not bool(torch.isfinite(x).all()):
         raise ValueError("x holds NaN or infinite values; they must all be finite")
-    constant = (x == x[0]).all(0).nonzero().flatten().tolist()
-    if constant:
-        raise ValueError(f"x is constant in the columns {constant}; leave them out: they need no private model")
     bounds = getattr(reference, "bounds", None)
     if bounds is not None and bool(((x < bounds[:, 0]) | (x > bounds[:, 1])).any()):
         raise ValueError(
             "x has points outside the bounds of the reference, where it has no mass: clamp them or widen the bounds"
         )
-    return x
+    return x if len(x) else reference.evaluation_points(_STAND_INS)
+
+
+def require_tries(plan: DrawPlan, config: MBDEConfig) -> None:
+    """Refuse an epsilon that rejection cannot serve before hours of training, not after.
+
+    Raises:
+        ValueError: too many proposals a draw.
+    """
+    if config.sampler == "rejection" and config.tries is None:
+        scaled = config.draws_by == "scaled"
+        epsilon, draws = (plan.epsilon, plan.draws) if scaled else (plan.per_draw, 1)
+        tries_for(LOG2 * math.fsum(step_sizes(epsilon, config.total_rounds, full=config.steps_full, draws=draws)))
 
 
 def train(
@@ -104,8 +122,6 @@ def train(
         seed=runtime.seed,
         private_logs=runtime.private_logs,
     )
-    if config.sampler == "rejection" and config.tries is None:
-        tries_for(module.bound)  # refuses an epsilon before hours of training, not after
     batch = config.batch if config.training == "fast" else None
     loader = Minibatches(x, batch=batch, length=module.steps_per_round, seed=runtime.seed)
     trainer = runtime.private_trainer(max_steps=module.total_steps)
@@ -139,14 +155,14 @@ def law_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedLaw | TiltedLaw:
     return law
 
 
-def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, ledger: Ledger) -> PrivateSampler:
-    """The sampler of the configuration, bound to the law and the ledger."""
+def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, curator: Curator) -> PrivateSampler:
+    """The sampler of the configuration, bound to the law and the curator."""
     if config.sampler == "sir":
-        return SIRSampler(law, ledger=ledger, codebook=config.codebook)
+        return SIRSampler(law, curator=curator, codebook=config.codebook)
     assert isinstance(law, TiltedLaw)
     if config.sampler == "rejection":
-        return RejectionSampler(law, ledger=ledger, tries=config.tries)
-    return MetropolisSampler(law, ledger=ledger, length=config.chain_length)
+        return RejectionSampler(law, curator=curator, tries=config.tries)
+    return MetropolisSampler(law, curator=curator, length=config.chain_length)
 
 
 def log_density(law: Law, data: PrivatePoints, runtime: Runtime) -> None:

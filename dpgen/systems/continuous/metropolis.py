@@ -19,14 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import PrivateSampler
 from dpgen.systems.continuous.laws import TiltedLaw, evaluated
 from dpgen.systems.continuous.references import StandardReference
 from dpgen.systems.continuous.rejection import WORD_BITS, acceptance_words
 
+NOTE = "single states of Metropolis chains"
 STEP_SIZES = (1e-3, 1e3)
 _SPACING = 2.0**-20
 _REACH = 6.0
@@ -58,7 +59,7 @@ class ChainLattice:
         share = (self.reference.coordinate_log_density(index * self.spacing) - self._peak).exp()
         return torch.where(inside, (share * 2.0**WORD_BITS).to(torch.int64).clamp(1, 2**WORD_BITS), 0)
 
-    def start(self, k: int, source: SecureSource) -> Tensor:
+    def start(self, k: int, secrets: Secrets) -> Tensor:
         """k points (k, d), int64, with probabilities exactly proportional to the product of their weights.
 
         By rejection from equally likely points, which looks at nothing private.
@@ -67,7 +68,7 @@ class ChainLattice:
         for axis, (first, last) in enumerate(zip(self.first.tolist(), self.last.tolist())):
             found, bits = torch.empty(0, dtype=torch.int64), max(1, (last - first).bit_length())
             while len(found) < k:
-                place, coin = source.words(2, 16 * (k - len(found)))
+                place, coin = secrets.words(2, 16 * (k - len(found)))
                 index = first + torch.from_numpy((place >> np.uint64(64 - bits)).astype(np.int64))
                 weights = self.weights(index[:, None].expand(-1, len(self.first)))[:, axis]
                 accepted = torch.from_numpy((coin >> np.uint64(64 - WORD_BITS)).astype(np.int64)) < weights
@@ -76,7 +77,7 @@ class ChainLattice:
         return torch.stack(columns, 1)
 
 
-def accepted(old: Tensor, new: Tensor, source: SecureSource) -> Tensor:
+def accepted(old: Tensor, new: Tensor, secrets: Secrets) -> Tensor:
     r"""Coins (k,) that fall with probability :math:`\min(1, \prod_j new_j / \prod_j old_j)`, up to 2^-128.
 
     Logarithms decide unless they are closer to the coin than 1e-9; whole numbers decide the rest.
@@ -84,9 +85,9 @@ def accepted(old: Tensor, new: Tensor, source: SecureSource) -> Tensor:
     Arguments:
         old: whole weights (k, m), > 0.
         new: whole weights (k, m), >= 0.
-        source: gives the coins.
+        secrets: gives the coins.
     """
-    words = source.words(_COIN_BITS // 64, len(old))
+    words = secrets.words(_COIN_BITS // 64, len(old))
     log_coin = torch.from_numpy(np.log((words[0] + (words[1] + 0.5) * 2.0**-64) * 2.0**-64))
     gap = log_coin - (new.to(torch.float64).log().sum(1) - old.to(torch.float64).log().sum(1))
     result = gap < 0
@@ -102,7 +103,7 @@ def walk(
     length: int,
     step: Callable[[], Tensor],
     weights: Callable[[Tensor], Tensor],
-    source: SecureSource,
+    secrets: Secrets,
 ) -> Tensor:
     """States (k, d) after `length` symmetric steps of k independent chains; one evaluation of the weights a step.
 
@@ -111,13 +112,13 @@ def walk(
         length: public number of steps.
         step: draws symmetric increments (k, d), int64.
         weights: whole factors (k, m) of the target, up to a constant, at states (k, d); one of them 0 outside its support.
-        source: gives the coins.
+        secrets: gives the coins.
     """
     state, old = start, weights(start)
     for _ in range(length):
         proposal = state + step()
         new = weights(proposal)
-        moves = accepted(old, new, source)[:, None]
+        moves = accepted(old, new, secrets)[:, None]
         state, old = torch.where(moves, proposal, state), torch.where(moves, new, old)
     return state
 
@@ -131,7 +132,7 @@ class MetropolisSampler(PrivateSampler):
 
     Arguments:
         law: tilt, reference and bound.
-        ledger: is charged epsilon for each draw.
+        curator: charges epsilon for each draw.
         length: steps of each chain, public.
         step_size: standard deviation of a step in units of the reference's scale.
 
@@ -141,7 +142,7 @@ class MetropolisSampler(PrivateSampler):
     Source: Husain et al. 2018, section 5 (random walk Metropolis-Hastings; length and step are not given there).
     """
 
-    def __init__(self, law: TiltedLaw, *, ledger: Ledger, length: int = 1000, step_size: float = 0.7) -> None:
+    def __init__(self, law: TiltedLaw, *, curator: Curator, length: int = 1000, step_size: float = 0.7) -> None:
         if not isinstance(law.reference, StandardReference):
             raise ValueError(
                 f"the reference is a {type(law.reference).__name__}; the Metropolis sampler needs one with a density and a "
@@ -150,14 +151,14 @@ class MetropolisSampler(PrivateSampler):
         require_whole("length", length)
         if not STEP_SIZES[0] <= step_size <= STEP_SIZES[1]:
             raise ValueError(f"step_size is {step_size!r}; it must be in [{STEP_SIZES[0]:g}, {STEP_SIZES[1]:g}]")
-        super().__init__(epsilon=law.epsilon, ledger=ledger, note="single states of Metropolis chains")
+        super().__init__(epsilon=law.epsilon, curator=curator, note=NOTE)
         self._law, self._lattice, self._length, self._step_size = law, ChainLattice(law.reference), length, step_size
 
-    def _draw(self, k: int, source: SecureSource) -> Tensor:
-        sizes = [min(_CHAINS_AT_ONCE, k - done) for done in range(0, k, _CHAINS_AT_ONCE)]
-        return torch.cat([self._part(size, source) for size in sizes])
+    def draw(self, secrets: Secrets, count: int) -> Tensor:
+        sizes = [min(_CHAINS_AT_ONCE, count - done) for done in range(0, count, _CHAINS_AT_ONCE)]
+        return torch.cat([self._part(size, secrets) for size in sizes])
 
-    def _part(self, k: int, source: SecureSource) -> Tensor:
+    def _part(self, k: int, secrets: Secrets) -> Tensor:
         lattice, law, shape = self._lattice, self._law, (k, self._law.reference.d)
 
         def points(index: Tensor) -> Tensor:
@@ -168,7 +169,7 @@ class MetropolisSampler(PrivateSampler):
             return torch.cat([lattice.weights(index), acceptance_words(tilt, law.bound)[:, None]], 1)
 
         def step() -> Tensor:
-            length, sign = torch.special.ndtri(source.uniform(*shape)).abs(), 1 - 2 * (source.uniform(*shape) < 0.5).long()
+            length, sign = torch.special.ndtri(secrets.uniform(*shape)).abs(), 1 - 2 * (secrets.uniform(*shape) < 0.5).long()
             return sign * (self._step_size / lattice.spacing * length).round().to(torch.int64)  # symmetric to the last bit
 
-        return points(walk(lattice.start(k, source), length=self._length, step=step, weights=weights, source=source))
+        return points(walk(lattice.start(k, secrets), length=self._length, step=step, weights=weights, secrets=secrets))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.quasirandom import SobolEngine
 
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import PublicModel
 
 PublicSampler = Callable[[int, torch.Generator], Tensor]
@@ -43,13 +43,13 @@ class Reference(ABC):
     def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
         """n points (n, d) in float64 from public randomness."""
 
-    def draw(self, n: int, source: SecureSource) -> Tensor:
+    def draw(self, n: int, secrets: Secrets) -> Tensor:
         """n fresh points (n, d) for a private draw.
 
         A generator of PyTorch is seeded anew. That is enough: the guarantees of SIR and of rejection hold for every set
         of proposals, known or not; only which of them is released is secret.
         """
-        seed = int.from_bytes(source.random_bytes(8), "big") >> 1
+        seed = int.from_bytes(secrets.random_bytes(8), "big") >> 1
         return self.sample(n, generator=torch.Generator().manual_seed(seed))
 
     def evaluation_points(self, n: int) -> Tensor:
@@ -117,8 +117,8 @@ class StandardReference(Reference):
         u = torch.rand(n, self.d, dtype=torch.float64, generator=generator).clamp(2.0**-53, 1 - 2.0**-53)
         return self.units(self.quantile(u))
 
-    def draw(self, n: int, source: SecureSource) -> Tensor:
-        return self.units(self.quantile(source.uniform(n, self.d)))
+    def draw(self, n: int, secrets: Secrets) -> Tensor:
+        return self.units(self.quantile(secrets.uniform(n, self.d)))
 
     def evaluation_points(self, n: int) -> Tensor:
         """Quasi-random points: the error of a mean falls almost as 1 / n."""

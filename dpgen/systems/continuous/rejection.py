@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import PrivateSampler
 from dpgen.systems.continuous.laws import TiltedLaw, evaluated
 
+NOTE = "rejection draws"
 WORD_BITS = 62
 FALLBACK = 1e-9
 MOST_TRIES = 2**20
@@ -61,14 +62,14 @@ def acceptance_words(tilt: Tensor, bound: float) -> Tensor:
     return (chance * 2.0**WORD_BITS).to(torch.int64).clamp(least, 2**WORD_BITS)
 
 
-def first_accepted(words: Tensor, source: SecureSource) -> Tensor:
+def first_accepted(words: Tensor, secrets: Secrets) -> Tensor:
     """Index (k,) of the first accepted of r proposals in a secret order; the last in the order is always accepted.
 
     Arguments:
         words: `acceptance_words` (k, r).
-        source: gives the coins and the order.
+        secrets: gives the coins and the order.
     """
-    coins, order = (torch.from_numpy(source.words(*words.shape, bits=WORD_BITS).astype(np.int64)) for _ in range(2))
+    coins, order = (torch.from_numpy(secrets.words(*words.shape, bits=WORD_BITS).astype(np.int64)) for _ in range(2))
     accepted = (coins < words).scatter(1, order.argmax(1, keepdim=True), True)
     return torch.where(accepted, order, 2**63 - 1).argmin(1)
 
@@ -81,7 +82,7 @@ class RejectionSampler(PrivateSampler):
 
     Arguments:
         law: tilt, reference and bound B <= epsilon / 4.
-        ledger: is charged epsilon for each draw.
+        curator: charges epsilon for each draw.
         tries: R; None: so many that the fallback has probability of at most 1e-9.
 
     Raises:
@@ -90,17 +91,17 @@ class RejectionSampler(PrivateSampler):
     Source: Husain et al. 2020, Theorem 4; the constant work is an addition.
     """
 
-    def __init__(self, law: TiltedLaw, *, ledger: Ledger, tries: int | None = None) -> None:
+    def __init__(self, law: TiltedLaw, *, curator: Curator, tries: int | None = None) -> None:
         self._tries = tries_for(law.bound) if tries is None else require_whole("tries", tries, 1, MOST_TRIES)
-        super().__init__(epsilon=law.epsilon, ledger=ledger, note="rejection draws")
+        super().__init__(epsilon=law.epsilon, curator=curator, note=NOTE)
         self._law = law
 
-    def _draw(self, k: int, source: SecureSource) -> Tensor:
+    def draw(self, secrets: Secrets, count: int) -> Tensor:
         at_once = max(1, _VALUES_AT_ONCE // (self._tries + 1))
-        return torch.cat([self._part(min(at_once, k - done), source) for done in range(0, k, at_once)])
+        return torch.cat([self._part(min(at_once, count - done), secrets) for done in range(0, count, at_once)])
 
-    def _part(self, k: int, source: SecureSource) -> Tensor:
-        points = self._law.reference.draw(k * (self._tries + 1), source)
+    def _part(self, k: int, secrets: Secrets) -> Tensor:
+        points = self._law.reference.draw(k * (self._tries + 1), secrets)
         tilt = evaluated(self._law.function, points, self._law.bound).reshape(k, self._tries + 1)
-        index = first_accepted(acceptance_words(tilt, self._law.bound), source)
+        index = first_accepted(acceptance_words(tilt, self._law.bound), secrets)
         return points.reshape(k, self._tries + 1, -1)[torch.arange(k), index]

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import PrivateSampler
 from dpgen.systems.continuous.box import Box, mollified
 from dpgen.systems.continuous.laws import Law, evaluated
 
+NOTE = "SIR draws"
 TOTAL_BITS = 62
 CODEBOOKS = (2, 2**16)
 _VALUES_AT_ONCE = 2**17
@@ -56,9 +57,9 @@ def _filled(amount: Tensor, room: Tensor) -> Tensor:
     return (amount - before).clamp_min(0).minimum(room)
 
 
-def chosen(weights: Tensor, source: SecureSource) -> Tensor:
+def chosen(weights: Tensor, secrets: Secrets) -> Tensor:
     """An index (k,) for each row of `whole_weights`, with exactly their probabilities."""
-    target = torch.from_numpy(source.words(len(weights), bits=TOTAL_BITS).astype(np.int64))
+    target = torch.from_numpy(secrets.words(len(weights), bits=TOTAL_BITS).astype(np.int64))
     return torch.searchsorted(weights.cumsum(1), target[:, None], right=True).squeeze(1)
 
 
@@ -70,37 +71,38 @@ class SIRSampler(PrivateSampler):
 
     Arguments:
         law: private function, reference and box; of a `TiltedLaw` the tilt is the log density ratio.
-        ledger: is charged epsilon for each draw.
+        curator: charges epsilon for each draw.
         codebook: points of Q0 for each draw; the law of a draw comes near the ideal one as 1 / codebook.
 
     Raises:
         ValueError: codebook out of range, or a box wider than epsilon.
 
+    >>> from dpgen.privacy.curator import Curator
     >>> from dpgen.privacy.ledger import Budget, Ledger
     >>> from dpgen.systems.continuous.laws import ClippedLaw
     >>> from dpgen.systems.continuous.references import GaussianReference
-    >>> ledger = Ledger(Budget(2.0, 0.0), relation="replace_one", unit="the whole data set")
+    >>> curator = Curator(Ledger(Budget(2.0, 0.0), relation="replace_one", unit="the whole data set"))
     >>> law = ClippedLaw(lambda x: x.sum(1), GaussianReference.standard(2), box=Box.of(1.0), epsilon=1.0)
-    >>> SIRSampler(law, ledger=ledger).sample(2).shape, ledger.epsilon()
+    >>> SIRSampler(law, curator=curator).sample(2).shape, curator.ledger.epsilon()
     (torch.Size([2, 2]), 2.0)
     """
 
-    def __init__(self, law: Law, *, ledger: Ledger, codebook: int = 1024) -> None:
+    def __init__(self, law: Law, *, curator: Curator, codebook: int = 1024) -> None:
         require_whole("codebook", codebook, *CODEBOOKS)
         if law.box.epsilon > law.epsilon * (1 + 1e-12):
             raise ValueError(
                 f"box is {law.box}: its log-ratio {law.box.epsilon:.6g} is above epsilon {law.epsilon:g} of a draw"
             )
-        super().__init__(epsilon=law.epsilon, ledger=ledger, note="SIR draws")
+        super().__init__(epsilon=law.epsilon, curator=curator, note=NOTE)
         self._law, self._codebook = law, codebook
 
-    def _draw(self, k: int, source: SecureSource) -> Tensor:
+    def draw(self, secrets: Secrets, count: int) -> Tensor:
         at_once = max(1, _VALUES_AT_ONCE // self._codebook)
-        sizes = [min(at_once, k - done) for done in range(0, k, at_once)]
-        return torch.cat([self._part(size, source) for size in sizes])
+        sizes = [min(at_once, count - done) for done in range(0, count, at_once)]
+        return torch.cat([self._part(size, secrets) for size in sizes])
 
-    def _part(self, k: int, source: SecureSource) -> Tensor:
-        points = self._law.reference.draw(k * self._codebook, source)
+    def _part(self, k: int, secrets: Secrets) -> Tensor:
+        points = self._law.reference.draw(k * self._codebook, secrets)
         values = evaluated(self._law.function, points).reshape(k, self._codebook)
-        index = chosen(whole_weights(values, self._law.box), source)
+        index = chosen(whole_weights(values, self._law.box), secrets)
         return points.reshape(k, self._codebook, -1)[torch.arange(k), index]

@@ -41,8 +41,13 @@ class ProjectedKernel(BoxSampler, kind="projected_kernel"):
 
     def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
         super().__init__(epsilon, prior, floor=floor)
-        self.lower = MinimaxSampler(self.epsilon, self.prior).lower()
+        kernel = MinimaxSampler(self.epsilon, self.prior)
+        self.lower, self._kept = kernel.lower(), kernel.keeps()
         self.upper = math.exp(self.epsilon) * self.lower
+
+    def keeps(self) -> Tensor:
+        """Never less than the kernel keeps, which is known without cancellation."""
+        return torch.maximum(super().keeps(), self._kept)
 
 
 class QInvariantMinimax(BoxSampler, kind="q_invariant"):

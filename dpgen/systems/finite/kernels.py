@@ -18,7 +18,7 @@ from dpgen.privacy.categorical import (
     scan_error,
     uniform_words,
 )
-from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.systems.finite.mollifiers import mollifier_epsilon
 from dpgen.systems.finite.sampler import LinearSampler
 from dpgen.systems.finite.simplex import PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, require_epsilon
@@ -98,6 +98,10 @@ class MinimaxSampler(LinearSampler, kind="minimax"):
         missed = _before(self._a * self._q) + self._a * self._tail
         return torch.empty_like(missed).scatter_(0, self._order, missed)
 
+    def keeps(self) -> Tensor:
+        kept = self._gain * self._a * self._q
+        return torch.empty_like(kept).scatter_(0, self._order, kept)
+
     def lower(self) -> Tensor:
         """Least entry (n,) of each column of K: row n has it, and in the last column row n - 1."""
         scale = torch.cat([self._a[:-1], self._a[-2:-1]])
@@ -110,9 +114,9 @@ class MinimaxSampler(LinearSampler, kind="minimax"):
         rank = self._rank
         return k[rank][:, rank]
 
-    def sample_items(self, items: Tensor, *, source: SecureSource | None = None, margin: float | None = None) -> Tensor:
+    def sample_items(self, items: Tensor, *, secrets: Secrets, margin: float | None = None) -> Tensor:
         flat = self._checked_items(items)
-        drawn = self._rows.draw(self._rank[flat], require_secure(source or SecureSource()), margin)
+        drawn = self._rows.draw(self._rank[flat], secrets, margin)
         return self._order[drawn].reshape(torch.as_tensor(items).shape)
 
 
@@ -133,9 +137,9 @@ class _KernelRows:
             return left
         return left + Fraction(float(self.diagonal[i])) + Fraction(float(self.a[i])) * exact_sum(self.q[i + 1 : j + 1].numpy())
 
-    def draw(self, i: Tensor, source: SecureSource, margin: float | None) -> Tensor:
+    def draw(self, i: Tensor, secrets: Secrets, margin: float | None) -> Tensor:
         """One rank for each row i (b,), exactly in proportion to the row's doubles."""
-        words, real = uniform_words(source, i.numel())
+        words, real = uniform_words(secrets, i.numel())
         target = real * self.total[i]
         from_diagonal = target - self.before[i]
         from_above = from_diagonal - self.diagonal[i]
@@ -150,12 +154,12 @@ class _KernelRows:
             gap[b] = torch.minimum(gap[b], inner * unit(b))
         close = 4 * scan_error(self.q.numel()) if margin is None else margin
         for b in (gap <= close * self.total[i]).nonzero()[:, 0].tolist():
-            guess[b] = self._exact(int(i[b]), int(words[b]), int(guess[b]), source)
+            guess[b] = self._exact(int(i[b]), int(words[b]), int(guess[b]), secrets)
         return guess
 
-    def _exact(self, i: int, word: int, guess: int, source: SecureSource) -> int:
+    def _exact(self, i: int, word: int, guess: int, secrets: Secrets) -> int:
         n, total = self.q.numel(), self.exact_boundary(i, self.q.numel() - 1)
-        return resolve(word, lambda j: self.exact_boundary(i, j), n, guess=guess, total=total, source=source)
+        return resolve(word, lambda j: self.exact_boundary(i, j), n, guess=guess, total=total, source=secrets)
 
 
 def _search(sums: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -217,14 +221,20 @@ class MechanismSampler(LinearSampler, kind="mechanism"):
 
     def misses(self) -> Tensor:
         """Needs m = n."""
+        return self._square().clone().fill_diagonal_(0.0).sum(1)
+
+    def keeps(self) -> Tensor:
+        """Needs m = n."""
+        return self._square().diagonal()
+
+    def _square(self) -> Tensor:
         if self.matrix.shape[0] != self.matrix.shape[1]:
             raise ValueError(f"matrix has shape {tuple(self.matrix.shape)}; distances of P and Q need m = n")
-        return self.matrix.clone().fill_diagonal_(0.0).sum(1)
+        return self.matrix
 
     def _kernel(self) -> Tensor:
         return self.matrix.clone()
 
-    def sample_items(self, items: Tensor, *, source: SecureSource | None = None) -> Tensor:
+    def sample_items(self, items: Tensor, *, secrets: Secrets) -> Tensor:
         flat = self._checked_items(items)
-        rows = self.matrix[flat]
-        return draw_categorical(require_secure(source or SecureSource()), rows)[0].reshape(torch.as_tensor(items).shape)
+        return draw_categorical(secrets, self.matrix[flat])[0].reshape(torch.as_tensor(items).shape)

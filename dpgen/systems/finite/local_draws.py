@@ -10,7 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Planned
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
@@ -24,6 +26,7 @@ from dpgen.systems.finite.boxes import (
 from dpgen.systems.finite.kernels import MinimaxSampler, RandomizedResponse
 from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 from dpgen.systems.finite.private_prior import ASSUMPTION, PRIVATE_ORIGIN, noise_scale, private_prior
+from dpgen.systems.finite.private_prior import NOTE as PRIOR_NOTE
 from dpgen.systems.finite.sampler import FiniteSampler
 from dpgen.systems.finite.simplex import raised_atoms, zero_atoms
 from dpgen.systems.private_data import PrivateUsers
@@ -42,50 +45,56 @@ ASSUMPTIONS = (
 )
 
 ABSENT = (
-    "users without events, if there were any, were left out: who takes part can be seen; the guarantee hides what a user's "
-    "events are, not whether there are any"
+    "who takes part can be seen: loaders leave out users without events, if there are any; the guarantee hides what the events "
+    "of a user of the file are, also that they are none"
 )
 """What every statement says about users who are not drawn for: neither whether there were any nor how many."""
+
+_LEAST = 5e-324  # divides nothing by itself
 
 MOST_DRAWS = 2**25
 """Largest table of draws (draws times users) that is made: some gigabytes."""
 
 
 def fit(
-    name: str, data: PrivateUsers, *, plan: LocalPlan, config: RandomizedResponseConfig, ledger: Ledger, runtime: Runtime
+    name: str, data: PrivateUsers, *, plan: LocalPlan, config: RandomizedResponseConfig, curator: Curator, runtime: Runtime
 ) -> Draws:
-    """Private draws of all users with the sampler `name` of `SAMPLERS`; users without events are left out.
+    """Private draws of all users with the sampler `name` of `SAMPLERS`; a user without events draws from the prior.
 
     Returns:
         Draws with columns user, group (if there are groups), draw and category; `origin` is the public mechanism.
 
     Raises:
-        ValueError: counts that are negative, not finite or of the wrong shape, no user with events; more draws times users
-            than `MOST_DRAWS`; a `prior_epsilon` that does not fit the data's prior or is too small; a prior that is no
-            distribution over the categories; impossible `density_bounds`. Nothing was charged then.
+        ValueError: counts that are negative, not finite or of the wrong shape; more draws times users than `MOST_DRAWS`; a
+            `prior_epsilon` that does not fit the data's prior or is too small; a prior that is no distribution over the
+            categories; impossible `density_bounds`. Nothing was charged then.
         BudgetExceeded: the ledger refuses; nothing was drawn.
     """
     _require_possible(data, plan, config)
+    note = f"{name} sampler: a draw of every user"
+    prior_event = () if plan.prior_epsilon is None else (Planned(pure_event(plan.prior_epsilon), PRIOR_NOTE),)
+    curator.declare(*prior_event, Planned(pure_event(plan.per_draw), note, plan.draws))
     counts = data.counts.detach().to(torch.float64)
-    active = (counts > 0).any(1)
-    scaled = counts[active] / counts[active].amax(1, keepdim=True)
-    p = scaled / scaled.sum(1, keepdim=True)
-    prior, assumptions = _prior(data, p, plan, ledger)
+    scaled = counts / counts.amax(1, keepdim=True).clamp_min(_LEAST)
+    p = scaled / scaled.sum(1, keepdim=True).clamp_min(_LEAST)
+    prior, assumptions = _prior(data, p, plan, curator)
     mechanism = SAMPLERS[name](plan.per_draw, prior, **config.options())
-    draws = mechanism.bind(p, ledger, note=f"{name} sampler: a draw of every user").sample(plan.draws)
+    # Who has no events holds the prior: a distribution like any other, so that nobody sees whose counts are all 0.
+    p = torch.where((counts > 0).any(1, keepdim=True), p, mechanism.prior.to(p.device))
+    draws = mechanism.bind(p, curator, note=note).sample(plan.draws)
     statement = PrivacyStatement.from_ledger(
-        ledger,
+        curator.ledger,
         assumptions=(*ASSUMPTIONS, *_about_prior(data, mechanism, config), _composition(plan), *assumptions),
         not_covered=(ABSENT,),
     )
-    return Draws(_table(data, active, draws), statement=statement, origin=mechanism)
+    return Draws(_table(data, draws), statement=statement, origin=mechanism)
 
 
 def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedResponseConfig) -> None:
     """Data and options that draws can be made with; called before anything is charged."""
     _require_counts(data)
     users, n = len(data.user_names), len(data.categories)
-    if plan.draws > MOST_DRAWS // users:
+    if plan.draws * users > MOST_DRAWS:
         raise ValueError(
             f"draws is {plan.draws} for {users} users; draws x users must be <= {MOST_DRAWS}, so draws <= {MOST_DRAWS // users}"
         )
@@ -113,13 +122,11 @@ def _require_counts(data: PrivateUsers) -> None:
         raise ValueError(
             f"counts have entries from {float(counts.min())} to {float(counts.max())}; they must be finite and >= 0"
         )
-    if not bool((counts > 0).any()):
-        raise ValueError(f"counts of all {counts.shape[0]} users are 0; at least one user must have events")
 
 
-def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, ledger: Ledger) -> tuple[Tensor | int, tuple[str, ...]]:
+def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, curator: Curator) -> tuple[Tensor | int, tuple[str, ...]]:
     if plan.prior_epsilon is not None:
-        return private_prior(p, epsilon=plan.prior_epsilon, ledger=ledger), (ASSUMPTION,)
+        return private_prior(p, epsilon=plan.prior_epsilon, curator=curator), (ASSUMPTION,)
     return (len(data.categories) if data.prior is None else data.prior), ()
 
 
@@ -138,11 +145,11 @@ def _composition(plan: LocalPlan) -> str:
     )
 
 
-def _table(data: PrivateUsers, active: Tensor, draws: Tensor) -> pd.DataFrame:
-    rows, k = active.cpu().numpy(), draws.shape[0]
-    columns: dict[str, Any] = {"user": np.array(data.user_names, dtype=object)[rows].repeat(k)}
+def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:
+    k = draws.shape[0]
+    columns: dict[str, Any] = {"user": np.array(data.user_names, dtype=object).repeat(k)}
     if data.groups is not None:
-        columns["group"] = np.array(data.groups, dtype=object)[rows].repeat(k)
-    columns["draw"] = np.tile(np.arange(k), int(rows.sum()))
+        columns["group"] = np.array(data.groups, dtype=object).repeat(k)
+    columns["draw"] = np.tile(np.arange(k), len(data.user_names))
     columns["category"] = np.array(data.categories, dtype=object)[draws.T.reshape(-1).cpu().numpy()]
     return pd.DataFrame(columns)

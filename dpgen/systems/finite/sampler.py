@@ -11,14 +11,14 @@ from torch import Tensor
 
 from dpgen.divergences import Divergence, perspective
 from dpgen.privacy.categorical import draw_categorical
-from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import PrivateSampler
 from dpgen.systems.finite.box_projection import project_to_box
 from dpgen.systems.finite.simplex import PRIOR_FLOOR, distributions, public_prior, require_epsilon, zero_atoms
 from dpgen.tensor_files import TensorFiles, damaged, read_tensor_files
 
 if TYPE_CHECKING:
-    from dpgen.privacy.ledger import Ledger
+    from dpgen.privacy.curator import Curator
 
 MOST_EXPLICIT = 4096
 
@@ -81,6 +81,10 @@ class FiniteSampler(ABC):
     def misses(self) -> Tensor:
         """Probability (n,) that a user who holds only category i releases another one, summed without cancellation."""
 
+    @abstractmethod
+    def keeps(self) -> Tensor:
+        """Probability (n,) that a user who holds only category i releases it, without cancellation where it is tiny."""
+
     def worst_case(self, divergence: Divergence = "tv") -> float:
         r"""$\sup_P D_f(P \| Q(P))$ in closed form, for any f.
 
@@ -91,27 +95,34 @@ class FiniteSampler(ABC):
         Raises:
             ValueError: unknown divergence.
         """
-        miss = self.misses().max()
+        keeps = self.keeps()
+        worst = keeps.argmin()
+        keep, miss = keeps[worst], self.misses()[worst]
         one, f = torch.ones_like(miss), perspective(divergence)
-        return float(f(one, 1 - miss) + f(torch.zeros_like(miss), miss))
+        return float(f(one, keep) + f(torch.zeros_like(miss), miss))
 
-    def sample(self, p: Tensor, *, k: int = 1, source: SecureSource | None = None) -> Tensor:
+    def sample(self, p: Tensor, *, secrets: Secrets, k: int = 1) -> Tensor:
         """k private draws for each P: int64 (k,) for P (n,), (k, u) for P (u, n). Each draw costs its user epsilon.
 
-        Nothing is charged here; `bind` gives a sampler that asks a ledger first.
+        Nothing is charged here: it is what the curator runs for `bind(p, curator).sample(k)`, which is the way to draw, on
+        this machine or on the user's own.
+
+        Arguments:
+            p: private distributions (n,) or (u, n).
+            secrets: secret randomness, as a curator hands it to a mechanism.
+            k: draws of each.
 
         Raises:
-            TypeError: `source` is not a `SecureSource`.
+            TypeError: `secrets` are no `SecureSource`.
             ValueError: P is not made of distributions, or k < 0.
         """
-        source = require_secure(source if source is not None else SecureSource())
         q = self.apply(p)
-        drawn = draw_categorical(source, q if q.ndim == 2 else q[None], k=k)
+        drawn = draw_categorical(secrets, q if q.ndim == 2 else q[None], k=k)
         return (drawn if q.ndim == 2 else drawn[:, 0]).to(q.device)
 
-    def bind(self, p: Tensor, ledger: Ledger, *, note: str | None = None) -> BoundSampler:
-        """The private sampler of the users with distributions P (n,) or (u, n): every draw charges the ledger."""
-        return BoundSampler(self, p, ledger=ledger, note=note or f"{self.kind} sampler, one draw")
+    def bind(self, p: Tensor, curator: Curator, *, note: str | None = None) -> BoundSampler:
+        """The private sampler of the users with distributions P (n,) or (u, n): the curator charges every draw."""
+        return BoundSampler(self, p, curator=curator, note=note or f"{self.kind} sampler, one draw")
 
     def save(self, directory: Path) -> None:
         """Write the mechanism, which is public; `mechanism.json` comes last and holds the checksum of all of it."""
@@ -127,28 +138,28 @@ class FiniteSampler(ABC):
 class BoundSampler(PrivateSampler):
     r"""Draws of a public mechanism for users with distributions P; k draws of each user cost k epsilon.
 
-    The ledger's unit must be one user's whole distribution, under replace_one: one user is one record of it, and users
+    The unit of the ledger must be one user's whole distribution, under replace_one: one user is one record of it, and users
     are disjoint, so a draw of all of them together costs epsilon once.
 
     Arguments:
         mechanism: public sampler on n categories.
         p: private distributions (n,) or (u, n).
-        ledger: charged with epsilon before each draw.
+        curator: charges epsilon before each draw.
         note: name of the draws in the ledger.
 
     Raises:
-        ValueError: P is not made of distributions, or the ledger's relation is not replace_one.
+        ValueError: P is not made of distributions, or the curator's relation is not replace_one.
     """
 
-    def __init__(self, mechanism: FiniteSampler, p: Tensor, *, ledger: Ledger, note: str) -> None:
-        if ledger.relation != "replace_one":
-            raise ValueError(f"ledger has the relation {ledger.relation!r}; a local sampler needs 'replace_one'")
+    def __init__(self, mechanism: FiniteSampler, p: Tensor, *, curator: Curator, note: str) -> None:
+        if curator.relation != "replace_one":
+            raise ValueError(f"the ledger has the relation {curator.relation!r}; a local sampler needs 'replace_one'")
         self._p = distributions(p, mechanism.n)
-        super().__init__(epsilon=mechanism.epsilon, ledger=ledger, note=note)
+        super().__init__(epsilon=mechanism.epsilon, curator=curator, note=note)
         self.mechanism = mechanism
 
-    def _draw(self, k: int, source: SecureSource) -> Tensor:
-        return self.mechanism.sample(self._p, k=k, source=source)
+    def draw(self, secrets: Secrets, count: int) -> Tensor:
+        return self.mechanism.sample(self._p, k=count, secrets=secrets)
 
 
 def load_mechanism(directory: Path) -> FiniteSampler:
@@ -174,13 +185,17 @@ class LinearSampler(FiniteSampler):
         """K (n, m)."""
 
     @abstractmethod
-    def sample_items(self, items: Tensor, *, source: SecureSource | None = None) -> Tensor:
+    def sample_items(self, items: Tensor, *, secrets: Secrets) -> Tensor:
         """One draw from row `items[...]` of K for each item, int64 of the same shape.
 
         Fed with a fresh draw of P it is distributed like `sample(P)`; the user's P itself is not needed.
 
+        Arguments:
+            items: private categories, any shape.
+            secrets: secret randomness, as a curator hands it to a mechanism; nothing is charged here.
+
         Raises:
-            TypeError: `source` is not a `SecureSource`, or items are not integers.
+            TypeError: `secrets` are no `SecureSource`, or items are not integers.
             ValueError: an item outside [0, n).
         """
 
@@ -225,6 +240,9 @@ class BoxSampler(FiniteSampler):
         others = torch.nn.functional.pad(self.lower, (1, 1))
         before, after = others[:-2].cumsum(0), others[2:].flip(0).cumsum(0).flip(0)
         return torch.maximum(before + after, 1 - self.upper)
+
+    def keeps(self) -> Tensor:
+        return torch.minimum(self.upper, self.lower + (1 - self.lower.sum()).clamp_min(0))
 
     def best_tv(self, p: Tensor) -> Tensor:
         r"""Total variation to the nearest point, $\max(\sum (P-u)_+, \sum (l-P)_+)$, without finding it; one per row."""

@@ -2,22 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.exact_sums import clipped
 from dpgen.systems.gaussian.fit_rule import Covariance
-from dpgen.systems.gaussian.gram_sums import (
-    Encode,
-    clipped,
-    gram_sensitivity,
-    gram_sums,
-    release_grams,
-    spectral_noise,
-)
+from dpgen.systems.gaussian.gram_sums import Encode, gram_sums, spectral_noise, symmetric
 from dpgen.systems.gaussian.latent_mixture import Cleaned, LatentMixture, clean_covariance
 from dpgen.systems.gaussian.record_stream import Batches
 from dpgen.systems.gaussian.spending import BORDER, Spending
@@ -57,26 +49,15 @@ class Moments:
         return spectral_noise(self.means.shape[1], noise_std=self.noise_std) / float(self.counts[j].clamp_min(1.0))
 
 
-def release_moments(
-    batches: Batches,
-    encode: Encode,
-    *,
-    k: int,
-    m: int,
-    name: str,
-    spending: Spending,
-    ledger: Ledger,
-    source: SecureSource,
-) -> Moments:
+def release_moments(batches: Batches, encode: Encode, *, k: int, m: int, name: str, spending: Spending) -> Moments:
     """One noisy (count, sum, second moment) matrix per cluster, one Gaussian mechanism for all of them."""
-    multiplier = spending.charge(ledger, name)
-    sums = gram_sums(batches, encode, k=k, m=m, border=BORDER)
-    noisy = release_grams(sums, border=BORDER, noise_multiplier=multiplier, source=source)
+    values, noise_std = spending.release(name, gram_sums(batches, encode, k=k, m=m, border=BORDER))
+    noisy = symmetric(values)
     counts = noisy[:, 0, 0] / BORDER**2
     safe = counts.clamp_min(1.0)
     means = noisy[:, 0, 1:] / BORDER / safe[:, None]
     covariances = noisy[:, 1:, 1:] / safe[:, None, None] - means[:, :, None] * means[:, None, :]
-    return Moments(counts, means, covariances, multiplier * gram_sensitivity(BORDER))
+    return Moments(counts, means, covariances, noise_std)
 
 
 def pooled(moments: Moments) -> Moments:
@@ -206,8 +187,6 @@ def release_components(
     covariance: Covariance,
     cut: float,
     spending: Spending,
-    ledger: Ledger,
-    source: SecureSource,
     generator: torch.Generator,
 ) -> Components:
     """Gaussians of k classes with `subclusters` each, from one to six passes over the records.
@@ -220,18 +199,15 @@ def release_components(
         subclusters: Gaussians of a class.
         covariance: "full" or "tied" among the sub-clusters of a class.
         cut: see `GaussianOptions`.
-        spending: noise of "components", or of "classes", "clusters" and, with full covariances, "components".
-        ledger: is charged before each pass.
-        source: secure noise.
+        spending: pays for "components", or for "classes", "clusters" and, with full covariances, "components".
         generator: public randomness of initial centres.
     """
-    run: dict[str, Any] = {"spending": spending, "ledger": ledger, "source": source}
     if subclusters == 1:
-        moments = release_moments(batches, encode, k=k, m=m, name="components", **run)
+        moments = release_moments(batches, encode, k=k, m=m, name="components", spending=spending)
         return mixture_of(moments, torch.arange(k), cut)
-    classes = release_moments(batches, encode, k=k, m=m, name="classes", **run)
+    classes = release_moments(batches, encode, k=k, m=m, name="classes", spending=spending)
     start = initial_centres(mixture_of(classes, torch.arange(k), cut), subclusters, generator)
-    centres = release_centres(batches, encode, start, **run)
+    centres = release_centres(batches, encode, start, spending=spending)
     if covariance == "tied":
         return tied(classes, centres, cut)
 
@@ -240,5 +216,5 @@ def release_components(
         u = clipped(u)
         return u, centres.assign(u, own)
 
-    moments = release_moments(batches, assigned, k=k * subclusters, m=m, name="components", **run)
+    moments = release_moments(batches, assigned, k=k * subclusters, m=m, name="components", spending=spending)
     return mixture_of(moments, torch.arange(k).repeat_interleave(subclusters), cut)

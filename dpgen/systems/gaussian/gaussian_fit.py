@@ -1,24 +1,26 @@
 """The Gaussian component from records to release: location, axes, moments, clean-up, calibration."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import clipped
+from dpgen.privacy.ledger import Budget
+from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
+from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
 from dpgen.systems.gaussian.component_moments import Components, release_components
 from dpgen.systems.gaussian.fit_rule import Sizes
 from dpgen.systems.gaussian.gaussian_model import Calibration, GaussianMixtureModel, PostProcessing
-from dpgen.systems.gaussian.gaussian_task import BEFORE_COMPONENTS, Checked, Task
-from dpgen.systems.gaussian.gram_sums import Encode, clipped
+from dpgen.systems.gaussian.gaussian_task import Checked, Task
+from dpgen.systems.gaussian.gram_sums import Encode
 from dpgen.systems.gaussian.marginal_calibration import fit_tilt, release_marginals, release_pairs
 from dpgen.systems.gaussian.record_stream import Batches, RecordStream
 from dpgen.systems.gaussian.size_tilt import SHARES, release_size_tilt
@@ -37,7 +39,6 @@ ASSUMPTIONS = (
     SECURE_NOISE,
     "what a record adds lies on a grid and sums are exact (of at most 2^27 records), so no rounding depends on other records; "
     "the result of one device serves all of a fit",
-    ROUNDED_FLOATS,
     EXACT_INTEGERS,
 )
 """What the statement of a Gaussian fit rests on."""
@@ -45,7 +46,7 @@ ASSUMPTIONS = (
 _QUANTILE = 0.8
 
 
-def fit(data: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", ledger: Ledger, runtime: Runtime) -> RecordModel:
+def fit(data: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", curator: Curator, runtime: Runtime) -> RecordModel:
     """Fit the Gaussian component to records and release it; no training, one to eight passes over the data.
 
     Raises:
@@ -66,12 +67,12 @@ def fit(data: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", ledger:
         device=device,
         public_n=plan.public_n,
     )
-    if ledger.relation != plan.relation:
-        raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {ledger.relation!r}")
-    return fit_task(task, budget=plan.budget, ledger=ledger)
+    if curator.relation != plan.relation:
+        raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {curator.relation!r}")
+    return fit_task(task, budget=plan.budget, curator=curator)
 
 
-def fit_task(task: Task, *, budget: Budget, ledger: Ledger, source: SecureSource | None = None) -> RecordModel:
+def fit_task(task: Task, *, budget: Budget, curator: Curator) -> RecordModel:
     """Spend the budget, under the ledger's relation, and release a model; for streams that are not in memory, too.
 
     Raises:
@@ -79,13 +80,16 @@ def fit_task(task: Task, *, budget: Budget, ledger: Ledger, source: SecureSource
         BudgetExceeded: the ledger does not allow what the budget promised.
     """
     task.require_sound()
-    source, relation = source or SecureSource(), ledger.relation
-    if task.form == "sizes":
-        return _fit_sizes(_Run(task, budget, Spending.within(budget, SHARES, relation), ledger, source))
-    if task.form == "independent":
-        run = _Run(task, budget, Spending.within(budget, {"marginals": 1.0}, relation), ledger, source)
-        return _fit_independent(run, "independent marginals of every class")
-    return _fit_latent(_Run(task, budget, task.spending(budget, relation), ledger, source))
+    if task.form == "latent":
+        fit_form, shares = _fit_latent, next(iter(task.ways().values()))  # all ways give the mean the same share
+    elif task.form == "sizes":
+        fit_form, shares = _fit_sizes, SHARES
+    else:
+        fit_form, shares = _fit_independent, {"marginals": 1.0}
+    run = _Run(task, curator, Spending.within(curator, budget, shares))
+    model = fit_form(run)
+    model.noise_multiplier = run.spending.whole  # of all releases, now that they are made
+    return model
 
 
 @dataclass(frozen=True)
@@ -93,75 +97,53 @@ class _Run:
     """A task with the means to pay for it."""
 
     task: Task
-    budget: Budget
+    curator: Curator
     spending: Spending
-    ledger: Ledger
-    source: SecureSource
 
     def statement(self) -> PrivacyStatement:
         n = self.task.public_n
         declared = () if n is None else (f"the number of records, {n}, was declared public",)
-        return PrivacyStatement.from_ledger(self.ledger, assumptions=(*ASSUMPTIONS, *declared))
-
-    def continued(self, done: Iterable[str], shares: Mapping[str, float]) -> "_Run":
-        """What follows the releases in `done` now that it is known: it shares all that is left."""
-        return replace(self, spending=self.spending.continued(self.budget, done, shares))
-
-    @property
-    def mu(self) -> float:
-        return 1.0 / self.spending.whole
+        return PrivacyStatement.from_ledger(self.curator.ledger, assumptions=(*ASSUMPTIONS, *declared))
 
 
 def _fit_sizes(run: _Run) -> RecordModel:
     task = run.task
     bits = Checked(task.bits, task.d, 0)
-    tilt = release_size_tilt(bits, task.d, spending=run.spending, ledger=run.ledger, source=run.source)
+    tilt = release_size_tilt(bits, task.d, spending=run.spending)
     return ProductMixture(
         tilt.probabilities,
         tilt.weights * tilt.count,
         statement=run.statement(),
         columns=task.columns,
-        noise_multiplier=run.spending.whole,
         declared=("items are independent given the size of the set; rare items are shrunk towards their common prior",),
     )
 
 
-def _fit_independent(run: _Run, *declared: str) -> RecordModel:
+def _fit_independent(run: _Run, declared: str = "independent marginals of every class") -> RecordModel:
     task = run.task
-    counts, frequencies = release_marginals(
-        Checked(task.bits, task.d, task.n_classes),
-        task.d,
-        k=task.groups,
-        spending=run.spending,
-        ledger=run.ledger,
-        source=run.source,
-    )
+    bits = Checked(task.bits, task.d, task.n_classes)
+    counts, frequencies = release_marginals(bits, task.d, k=task.groups, spending=run.spending)
     return ProductMixture(
         frequencies,
         counts,
-        statement=run.statement().extended(declared),
+        statement=run.statement().extended((declared,)),
         n_classes=task.n_classes,
         columns=task.columns,
-        noise_multiplier=run.spending.whole,
-        declared=declared,
+        declared=(declared,),
     )
 
 
 def _fit_latent(run: _Run) -> RecordModel:
-    task = run.task
-    ways = task.ways()
-    first = next(iter(ways.values()))  # both ways give the mean the same share
-    begun = replace(run, spending=replace(run.spending, shares=first))
-    location = release_location(task.first_codes, task.width, spending=begun.spending, ledger=run.ledger, source=run.source)
+    task, spending = run.task, run.spending
+    location = release_location(task.first_codes, task.width, spending=spending)
     if task.public_n is not None:
         location = replace(location, count=float(task.public_n))
-    chosen = task.sizes(run.mu, location.count)
-    rest = {name: share for name, share in ways[chosen.subclusters > 1].items() if name != "mean"}
-    run = begun.continued(["mean"], rest)
+    chosen = task.sizes(spending.mu, location.count)
+    spending.share({name: share for name, share in task.ways()[chosen.subclusters > 1].items() if name != "mean"})
     subspace = _subspace(run, location, chosen)
     if float(subspace.eigenvalues[0]) <= subspace.edge:
-        done = [name for name in BEFORE_COMPONENTS if name in rest]
-        return _fit_independent(run.continued(done, {"marginals": 1.0}), _no_signal(run.mu, location, subspace))
+        spending.share({"marginals": 1.0})
+        return _fit_independent(run, _no_signal(spending.mu, location, subspace))
     return _fit_components(run, location, subspace, chosen)
 
 
@@ -180,9 +162,7 @@ def _no_signal(mu: float, location: Location, subspace: Subspace) -> str:
 def _subspace(run: _Run, location: Location, chosen: Sizes) -> Subspace:
     task, clip = run.task, run.task.options.clip
     if clip == "quantile":
-        clip = release_radius(
-            task.codes, location, quantile=_QUANTILE, spending=run.spending, ledger=run.ledger, source=run.source
-        )
+        clip = release_radius(task.codes, location, quantile=_QUANTILE, spending=run.spending)
     elif clip == "moments":
         clip = math.sqrt(location.spread)
     assert not isinstance(clip, str)
@@ -194,8 +174,6 @@ def _subspace(run: _Run, location: Location, chosen: Sizes) -> Subspace:
         radius=task.options.radius,
         clip=clip,
         spending=run.spending,
-        ledger=run.ledger,
-        source=run.source,
     )
 
 
@@ -218,8 +196,6 @@ def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: S
         covariance=task.options.covariance,
         cut=task.options.cut,
         spending=run.spending,
-        ledger=run.ledger,
-        source=run.source,
         generator=PublicRandomness(task.seed).spawn("centres").generator,
     )
     m, width = chosen.axes, task.width
@@ -272,7 +248,6 @@ def _model(run: _Run, subspace: Subspace, components: Components, residual: floa
         post=post,
         image_shape=task.image_shape,
         columns=task.columns,
-        noise_multiplier=run.spending.whole,
         declared=_declared(components),
     )
 
@@ -281,14 +256,13 @@ def _calibrated(run: _Run, model: GaussianMixtureModel, location: Location) -> G
     """The model with bits that follow released marginals; a pilot of its own samples serves, so only releases cost."""
     task, pairs = run.task, None
     bits = Checked(task.bits, task.d, task.n_classes)
-    how = {"spending": run.spending, "ledger": run.ledger, "source": run.source}
     if task.calibration == "none":
         return model
     if task.calibration == "pairs":
-        pairs, noise_std = release_pairs(bits, task.d, **how)  # type: ignore[arg-type]
+        pairs, noise_std = release_pairs(bits, task.d, spending=run.spending)
         marginals = pairs.diagonal().clone()
     elif task.grey or task.codec is not None:
-        marginals = release_marginals(bits, task.d, k=1, **how)[1][0]  # type: ignore[arg-type]
+        marginals = release_marginals(bits, task.d, k=1, spending=run.spending)[1][0]
     else:
         marginals = location.mean
     generator = PublicRandomness(task.seed).spawn("pilot").generator

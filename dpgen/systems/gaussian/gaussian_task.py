@@ -4,21 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpgen.privacy.accountants import Relation
-from dpgen.privacy.ledger import Budget
 from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream
 from dpgen.systems.gaussian.fit_rule import Sizes, default_shares, sizes
 from dpgen.systems.gaussian.gaussian_options import GaussianOptions
 from dpgen.systems.gaussian.record_stream import Batches, RecordStream, checked
-from dpgen.systems.gaussian.spending import Spending, require_shares
+from dpgen.systems.gaussian.spending import require_shares
 from dpgen.systems.gaussian.warps import Warp
 from dpgen.systems.private_data import PrivateRecords
 
 PAIR_FEATURES = 128
 """Tables of at most this many features have their pairs calibrated by default."""
-
-BEFORE_COMPONENTS = ("mean", "radius", "subspace")
-"""Releases that come before it is known whether the axes carry a signal."""
 
 _MOST_PAIRS = 256
 _WARP = 0.8  # on images of classes, where the option leaves it open
@@ -75,8 +70,13 @@ class Task:
             k: number of Gaussians with "kmeans", None for the rule.
             device: where sums are computed.
             public_n: number of records, if it is declared public.
+
+        Raises:
+            ValueError: records out of range; they are checked here, before anything is declared or paid for.
         """
         labels = records.labels if clusters == "labels" else None
+        for _ in checked([(records.x, labels)], records.x.shape[1], records.n_classes if labels is not None else 0):
+            pass
         grey = records.grey if options.grey else None
         bits = RecordStream(records.x, labels, device=device)
         values = bits if grey is None else RecordStream(grey, labels, top=255.0, device=device)
@@ -187,16 +187,6 @@ class Task:
         """Shares for one and for several Gaussians per class; only one of them where the number is public already."""
         fixed = self.options.subclusters or self.k
         return {several: self.shares(2 if several else 1) for several in (False, True) if not fixed or several == (fixed > 1)}
-
-    def spending(self, budget: Budget, relation: Relation) -> Spending:
-        """Noise of the first release, which keeps the budget whichever way the released size decides.
-
-        Raises:
-            ValueError: given shares that do not fit both ways (then the number of Gaussians must be given too), or a
-                budget that no noise reaches.
-        """
-        ways = self.ways().values()
-        return max((Spending.within(budget, way, relation) for way in ways), key=lambda spending: spending.scale)
 
     def require_sound(self) -> None:
         """Refuse options that contradict each other or the width of the records, before anything is paid for.

@@ -9,9 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
-from dpgen.systems.gaussian.gram_sums import gram_sensitivity, gram_sums, release_grams, vector_sums
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.systems.gaussian.gram_sums import gram_sums, symmetric, vector_sums
 from dpgen.systems.gaussian.record_stream import Batches
 from dpgen.systems.gaussian.spending import BORDER, Spending
 
@@ -19,49 +18,49 @@ _ROUNDS = 60
 _MOST = 4.0  # bound of |theta|: a weight ratio of e^4 per pair says "never" loudly enough
 
 
-def release_marginals(
-    batches: Batches, d: int, *, k: int, spending: Spending, ledger: Ledger, source: SecureSource, name: str = "marginals"
-) -> tuple[Tensor, Tensor]:
-    """Noisy sizes (k,) and frequencies of ones (k, d) in [0, 1] of every class of binary records.
+def marginal_sums(batches: Batches, d: int, *, k: int) -> BoundedSum:
+    """Sizes and sums (k, d + 1) of the bits of every class.
 
     Bits minus 1/2 have norm exactly sqrt(d) / 2, so nothing is clipped; the record adds (a, 2 (x - 1/2) / sqrt d).
     """
-    from dpgen.privacy.mechanisms import GaussianMechanism
-    from dpgen.systems.gaussian.gram_sums import sum_sensitivity
-
     radius = math.sqrt(d) / 2.0
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         cluster = labels if k > 1 and labels is not None else torch.zeros(len(x), dtype=torch.int64, device=x.device)
         return (x - 0.5) / radius, cluster
 
-    mechanism = GaussianMechanism(spending.charge(ledger, name), sensitivity=sum_sensitivity(BORDER))
-    sums = vector_sums(batches, encode, k=k, m=d, border=BORDER)[:, :-1]
-    noisy = mechanism.release(sums, source)
+    return vector_sums(batches, encode, k=k, m=d, border=BORDER)
+
+
+def release_marginals(batches: Batches, d: int, *, k: int, spending: Spending) -> tuple[Tensor, Tensor]:
+    """Noisy sizes (k,) and frequencies of ones (k, d) in [0, 1] of every class of binary records."""
+    noisy, _ = spending.release("marginals", marginal_sums(batches, d, k=k))
     counts = noisy[:, 0] / BORDER
-    frequencies = 0.5 + noisy[:, 1:] * radius / counts.clamp_min(1.0)[:, None]
+    frequencies = 0.5 + noisy[:, 1:] * (math.sqrt(d) / 2.0) / counts.clamp_min(1.0)[:, None]
     return counts, frequencies.clamp(0.0, 1.0)
 
 
-def release_pairs(
-    batches: Batches, d: int, *, spending: Spending, ledger: Ledger, source: SecureSource
-) -> tuple[Tensor, float]:
-    """Noisy pairwise frequencies (d, d), the marginals on the diagonal, and the noise std of an entry."""
+def pair_sums(batches: Batches, d: int) -> BoundedSum:
+    """Count, sum and second moment (1, d + 1, d + 1) of bits minus 1/2, in units of their norm."""
     radius = math.sqrt(d) / 2.0
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         return (x - 0.5) / radius, torch.zeros(len(x), dtype=torch.int64, device=x.device)
 
-    multiplier = spending.charge(ledger, "pairs")
-    sums = gram_sums(batches, encode, k=1, m=d, border=BORDER)
-    noisy = release_grams(sums, border=BORDER, noise_multiplier=multiplier, source=source)[0]
+    return gram_sums(batches, encode, k=1, m=d, border=BORDER)
+
+
+def release_pairs(batches: Batches, d: int, *, spending: Spending) -> tuple[Tensor, float]:
+    """Noisy pairwise frequencies (d, d), the marginals on the diagonal, and the noise std of a pair's sum over the count."""
+    radius = math.sqrt(d) / 2.0
+    values, noise_std = spending.release("pairs", pair_sums(batches, d))
+    noisy = symmetric(values)[0]
     count = max(1.0, float(noisy[0, 0]) / BORDER**2)
     mean = noisy[0, 1:] * radius / (BORDER * count)
     # x y = (x - 1/2)(y - 1/2) + (x - 1/2)/2 + (y - 1/2)/2 + 1/4
     pairs = noisy[1:, 1:] * radius**2 / count + mean[:, None] / 2 + mean[None, :] / 2 + 0.25
     pairs.diagonal().copy_(mean + 0.5)
-    noise_std = multiplier * gram_sensitivity(BORDER) * radius**2 / (math.sqrt(2.0) * count)
-    return pairs.clamp(0.0, 1.0), noise_std
+    return pairs.clamp(0.0, 1.0), noise_std * radius**2 / (math.sqrt(2.0) * count)
 
 
 def pair_scores(bits: Tensor, tilt: Tensor) -> Tensor:

@@ -38,8 +38,8 @@ class RecordStream:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.x.ndim != 2 or 0 in self.x.shape:
-            raise ValueError(f"x must have shape (n, d), both at least 1, got {tuple(self.x.shape)}")
+        if self.x.ndim != 2 or self.x.shape[1] < 1:  # there may be no records: their number is private
+            raise ValueError(f"x must have shape (n, d), d at least 1, got {tuple(self.x.shape)}")
         if self.labels is not None and self.labels.shape != self.x.shape[:1]:
             raise ValueError(f"labels must have shape {tuple(self.x.shape[:1])}, got {tuple(self.labels.shape)}")
         if self.batch_size < 1:

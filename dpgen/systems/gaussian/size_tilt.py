@@ -17,9 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import GaussianMechanism
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.exact_sums import CHUNK, BoundedSum
 from dpgen.systems.gaussian.record_stream import Batches
 from dpgen.systems.gaussian.spending import Spending
 
@@ -54,30 +52,29 @@ def size_bins(d: int) -> Tensor:
     return torch.tensor(sorted(set(ends)))
 
 
-def release_sizes(batches: Batches, bins: Tensor, *, spending: Spending, ledger: Ledger, source: SecureSource) -> Tensor:
-    """Noisy histogram (bins,) of record sizes, integers; a record is in one bin."""
-    mechanism = GaussianMechanism(spending.charge(ledger, "sizes"))
+def size_histogram(batches: Batches, bins: Tensor) -> BoundedSum:
+    """Records (bins,) by size: one record, one bin; a replaced one leaves another."""
     histogram = torch.zeros(len(bins), dtype=torch.int64)
     for x, _ in batches:
-        where = torch.bucketize(x.sum(1).round().long().cpu(), bins, right=True) - 1
+        where = torch.bucketize((x > 0.5).sum(1).cpu(), bins, right=True) - 1
         histogram += torch.bincount(where, minlength=len(bins))
-    return mechanism.release(histogram, source).double()
+    return BoundedSum(histogram, 1.0, "records by size", replaced=math.sqrt(2.0))
 
 
-def release_items(
-    batches: Batches, d: int, clip: float, *, spending: Spending, ledger: Ledger, source: SecureSource
-) -> tuple[Tensor, float]:
-    """Noisy item counts (d,) with sets above `clip` items down-weighted, and the noise std."""
-    mechanism = GaussianMechanism(spending.charge(ledger, "items"), sensitivity=math.sqrt(clip))
-    sums = torch.zeros(d, dtype=torch.float64)
+def item_sums(batches: Batches, d: int, clip: int) -> BoundedSum:
+    r"""Item counts (d,) in which a record of size s weighs :math:`w_s = \min(1, \sqrt{c / s})`, c = `clip`.
+
+    A record adds :math:`w_s` at s places, :math:`|w_s x|^2 = s w_s^2 \le c`; a replaced one moves the counts by at most
+    :math:`\sqrt{2 c}`, for two records have no entries of different signs. Weights are cut to whole numbers of 2^-24.
+    """
+    one = round(_GRID)
+    weights = torch.tensor([math.isqrt(clip * one**2 // max(size, clip)) for size in range(d + 1)])
+    total = torch.zeros(d, dtype=torch.int64)
     for x, _ in batches:
-        sums += (x * _weight(x.sum(1), clip)[:, None]).sum(0, dtype=torch.float64).cpu()
-    return mechanism.release(sums, source), mechanism.noise_std
-
-
-def _weight(size: Tensor, clip: float) -> Tensor:
-    # Below the true weight, so that no norm exceeds sqrt(clip), and on a grid, so that float64 sums of them are exact.
-    return ((1.0 - 1e-6) * (clip / size.double().clamp_min(clip)).sqrt() * _GRID).floor() / _GRID
+        for items in (x > 0.5).split(CHUNK):  # products below 2^40, exact in float64
+            weight = weights.to(x.device)[items.sum(1)].double()
+            total += (weight @ items.double()).long().cpu()
+    return BoundedSum(total, math.sqrt(clip), "weighted items", replaced=math.sqrt(2.0 * clip), step=1.0 / _GRID)
 
 
 def cleaned_histogram(noisy: Tensor, noise_std: float) -> Tensor:
@@ -157,7 +154,7 @@ def fit_size_tilt(histogram: Tensor, bins: Tensor, counts: Tensor, *, clip: floa
     for _ in range(12):
         p = torch.sigmoid(log_odds + tilts(log_odds, levels)[:, None])
         weights = _deconvolved(weights, _binned_sizes(p, bins), histogram)
-        expected = (weights * _weight(levels, clip)) @ p
+        expected = (weights * (clip / levels.clamp_min(clip)).sqrt()) @ p
         log_odds = log_odds + (target / expected.clamp_min(1e-12)).log().clamp(-2.0, 2.0)
     p = torch.sigmoid(log_odds + tilts(log_odds, levels)[:, None])
     return SizeTilt(weights, p, records)
@@ -170,13 +167,13 @@ def _deconvolved(weights: Tensor, kernel: Tensor, histogram: Tensor) -> Tensor:
     return weights
 
 
-def release_size_tilt(batches: Batches, d: int, *, spending: Spending, ledger: Ledger, source: SecureSource) -> SizeTilt:
+def release_size_tilt(batches: Batches, d: int, *, spending: Spending) -> SizeTilt:
     """The whole fit: sizes, then item counts, then post-processing."""
     bins = size_bins(d)
-    noisy = release_sizes(batches, bins, spending=spending, ledger=ledger, source=source)
-    histogram = cleaned_histogram(noisy, spending.multiplier("sizes"))
+    sizes, size_std = spending.release("sizes", size_histogram(batches, bins))
+    histogram = cleaned_histogram(sizes, size_std)
     reached = (histogram.cumsum(0) >= _CLIP_QUANTILE).nonzero().flatten()
-    clip = max(1.0, float(bins[min(int(reached[0]) + 1, len(bins) - 1)]))
-    counts, noise_std = release_items(batches, d, clip, spending=spending, ledger=ledger, source=source)
-    records = max(1.0, float(noisy.sum()))
-    return fit_size_tilt(histogram, bins, shrunken_counts(counts, noise_std), clip=clip, records=records)
+    clip = max(1, int(bins[min(int(reached[0]) + 1, len(bins) - 1)]))
+    counts, item_std = spending.release("items", item_sums(batches, d, clip))
+    records = max(1.0, float(sizes.sum()))
+    return fit_size_tilt(histogram, bins, shrunken_counts(counts, item_std), clip=clip, records=records)

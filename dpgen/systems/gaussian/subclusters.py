@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import GaussianMechanism
-from dpgen.privacy.noise import SecureSource
-from dpgen.systems.gaussian.gram_sums import Encode, clipped, sum_sensitivity, vector_sums
+from dpgen.privacy.exact_sums import BoundedSum, clipped, row_squares
+from dpgen.systems.gaussian.gram_sums import Encode, vector_sums
 from dpgen.systems.gaussian.record_stream import Batches
 from dpgen.systems.gaussian.spending import BORDER, Spending
 
@@ -40,47 +38,40 @@ class Centres:
             chosen = classes == c
             centres = (self.centres[c].to(u.device) * grid).round() / grid
             # |u|^2 is the same for all centres of a record
-            distances = centres.square().sum(1) - 2.0 * (u[chosen].double() @ centres.T)
+            distances = row_squares(centres) - 2.0 * (u[chosen].double() @ centres.T)
             result[chosen] = c * s + distances.argmin(1)
         return result
 
 
-def release_centres(
-    batches: Batches,
-    encode: Encode,
-    initial: Tensor,
-    *,
-    spending: Spending,
-    ledger: Ledger,
-    source: SecureSource,
-    rounds: int = ROUNDS,
-) -> Centres:
+def centre_sums(batches: Batches, encode: Encode, centres: Centres) -> BoundedSum:
+    """(count, sum) of the records nearest to every centre of their own class, (k s, m + 1)."""
+    k, s, m = centres.centres.shape
+
+    def nearest(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        u, classes = encode(x, labels)
+        u = clipped(u)
+        return u, centres.assign(u, classes)
+
+    return vector_sums(batches, nearest, k=k * s, m=m, border=BORDER)
+
+
+def release_centres(batches: Batches, encode: Encode, initial: Tensor, *, spending: Spending, rounds: int = ROUNDS) -> Centres:
     """Lloyd's rounds with noisy (counts, sums) of every class at once; one record is in one class, so one Gaussian a round.
 
     Arguments:
         batches: private records.
         encode: records to (coordinates, class).
         initial: centres (k, s, m) from released values, as draws of the released Gaussian of each class.
-        spending: noise of "clusters", for all rounds together.
-        ledger: is charged before every round.
-        source: secure noise.
+        spending: pays for "clusters", for all rounds together.
         rounds: T.
     """
     k, s, m = initial.shape
     found = Centres(initial.clone(), torch.zeros(k, s, dtype=torch.float64), 0.0)
     for _ in range(rounds):
-        current = found
-
-        def nearest(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-            u, classes = encode(x, labels)
-            u = clipped(u)
-            return u, current.assign(u, classes)  # noqa: B023 - used within this round only
-
-        mechanism = GaussianMechanism(spending.charge(ledger, "clusters", rounds), sensitivity=sum_sensitivity(BORDER))
-        sums = vector_sums(batches, nearest, k=k * s, m=m, border=BORDER)[:, :-1]
-        noisy = mechanism.release(sums, source).reshape(k, s, m + 1)
+        noisy, noise_std = spending.release("clusters", centre_sums(batches, encode, found), rounds)
+        noisy = noisy.reshape(k, s, m + 1)
         counts = noisy[..., 0] / BORDER
         moved = noisy[..., 1:] / counts.clamp_min(1.0)[..., None]
-        heard = counts > _STARVING * mechanism.noise_std / BORDER
-        found = Centres(torch.where(heard[..., None], moved, current.centres), counts, mechanism.noise_std)
+        heard = counts > _STARVING * noise_std / BORDER
+        found = Centres(torch.where(heard[..., None], moved, found.centres), counts, noise_std)
     return found

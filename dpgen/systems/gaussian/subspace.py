@@ -6,21 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import GaussianMechanism
-from dpgen.privacy.noise import SecureSource
-from dpgen.systems.gaussian.gram_sums import (
-    gram_sums,
-    release_grams,
-    row_squares,
-    spectral_noise,
-    sum_sensitivity,
-    vector_sums,
-)
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.systems.gaussian.gram_sums import gram_sums, spectral_noise, symmetric, vector_sums
 from dpgen.systems.gaussian.record_stream import Batches
 from dpgen.systems.gaussian.spending import MEAN_BORDER, MEAN_SQUARE, Spending
 
 _IN_CACHE = 512  # rows
+_RADIUS_BINS = 64
 _LEAST_EIGENVALUE = 0.3  # in units of the noise edge: an axis below cannot be told from noise and is not magnified more
 
 
@@ -64,16 +56,16 @@ class Subspace:
     def project(self, x: Tensor) -> Tensor:
         """Coordinates (b, m) float64 of records or codes (b, d) in [0, 1]; not clipped.
 
-        Records and weights are rounded to grids so fine that float64 holds every sum of their products: what a record gives
-        does not depend on the batch that it is in.
+        Records, the mean and weights are rounded to grids so fine that float64 holds every sum of their products: what a
+        record gives does not depend on the batch that it is in.
         """
         bits = 52 - math.ceil(math.log2(len(self.mean)))
         grid = 2.0 ** min(24, bits // 2)
         weights = self.axes / self.scales
         step = 2.0 ** (math.ceil(math.log2(float(weights.abs().max()))) - (bits - round(math.log2(grid))))
         weights = (weights / step).round() * step
-        offset = (self.mean @ weights).to(x.device)
         weights = (weights / grid).to(x.device)
+        offset = (self.mean[None].to(x.device) * grid).round_() @ weights
         result = torch.empty(len(x), weights.shape[1], dtype=torch.float64, device=x.device)
         for rows, part in zip(x.split(_IN_CACHE), result.split(_IN_CACHE)):
             torch.mm((rows * grid).round_().double(), weights, out=part)
@@ -88,10 +80,8 @@ class Subspace:
         return Subspace(self.mean, self.axes[:, :m], self.scales[:m], self.edge, self.eigenvalues[:m])
 
 
-def release_location(
-    batches: Batches, d: int, *, spending: Spending, ledger: Ledger, source: SecureSource, name: str = "mean"
-) -> Location:
-    r"""Count, mean and mean square of records in [0, 1]^d around the middle of the cube, whose corners are at norm R.
+def location_sums(batches: Batches, d: int) -> BoundedSum:
+    r"""Count, sum and sum of squares of records in [0, 1]^d around the middle of the cube, whose corners are at norm R.
 
     .. math:: \sum_r (a, (x_r - 1/2) / R, b |x_r - 1/2|^2 / R^2), \quad R = \sqrt d / 2.
 
@@ -102,16 +92,30 @@ def release_location(
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         return (x - 0.5) / radius, torch.zeros(len(x), dtype=torch.int64, device=x.device)
 
-    mechanism = GaussianMechanism(spending.charge(ledger, name), sensitivity=sum_sensitivity(MEAN_BORDER, MEAN_SQUARE))
-    sums = vector_sums(batches, encode, k=1, m=d, border=MEAN_BORDER, square=MEAN_SQUARE)[0]
-    noisy = mechanism.release(sums, source)
+    return vector_sums(batches, encode, k=1, m=d, border=MEAN_BORDER, square=MEAN_SQUARE)
+
+
+def release_location(batches: Batches, d: int, *, spending: Spending) -> Location:
+    """Count, mean and mean square from noisy `location_sums`."""
+    radius = math.sqrt(d) / 2.0
+    values, noise_std = spending.release("mean", location_sums(batches, d))
+    noisy = values[0]
     count = max(1.0, float(noisy[0]) / MEAN_BORDER)
     mean = noisy[1:-1] * radius / count
     # E|x - m~|^2 = E|x - c|^2 - |m~ - c|^2 + 2 E|noise|^2: the noise of the mean is known and taken into account
     square = float(noisy[-1]) / MEAN_SQUARE * radius**2 / count
-    noise = d * (mechanism.noise_std * radius / count) ** 2
+    noise = d * (noise_std * radius / count) ** 2
     spread = square - float(mean.square().sum()) + 2.0 * noise
     return Location(count, (mean + 0.5).clamp(0.0, 1.0), min(max(spread, 1e-3 * radius**2), radius**2))
+
+
+def centred_moments(batches: Batches, location: Location, clip: float) -> BoundedSum:
+    """Second moment (1, d, d) of clip(x - mean), in units of clip^2."""
+
+    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return (x - location.mean.to(x)) / clip, torch.zeros(len(x), dtype=torch.int64, device=x.device)
+
+    return gram_sums(batches, encode, k=1, m=len(location.mean), border=0.0)
 
 
 def release_subspace(
@@ -123,8 +127,6 @@ def release_subspace(
     radius: float,
     clip: float,
     spending: Spending,
-    ledger: Ledger,
-    source: SecureSource,
 ) -> Subspace:
     """Eigenvectors of the noisy second moment of clip(x - mean) (DP-PCA by the Gaussian mechanism).
 
@@ -135,23 +137,14 @@ def release_subspace(
         power: p in [0, 1].
         radius: r of the projected records' clip radius.
         clip: clip norm of x - mean, public or released, above 0.
-        spending: noise of the release "subspace".
-        ledger: is charged first.
-        source: secure noise.
+        spending: pays for the release "subspace".
 
-    Source: Dwork, Talwar, Thakurta, Zhang 2014 ("Analyze Gauss"), Algorithm 1, with the triangle as the released vector.
+    Source: Dwork, Talwar, Thakurta, Zhang 2014 ("Analyze Gauss"), Algorithm 1.
     """
-    d = len(location.mean)
-    centre = location.mean
-
-    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (x - centre.to(x)) / clip, torch.zeros(len(x), dtype=torch.int64, device=x.device)
-
-    multiplier = spending.charge(ledger, "subspace")
-    sums = gram_sums(batches, encode, k=1, m=d, border=0.0)[:, 1:, 1:]
-    noisy = release_grams(sums, border=0.0, noise_multiplier=multiplier, source=source)[0]
-    values, vectors = torch.linalg.eigh(noisy * (clip**2 / location.count))
-    edge = spectral_noise(d, noise_std=multiplier * clip**2 / location.count)
+    noisy, noise_std = spending.release("subspace", centred_moments(batches, location, clip))
+    unit = clip**2 / location.count
+    values, vectors = torch.linalg.eigh(symmetric(noisy)[0] * unit)
+    edge = spectral_noise(len(location.mean), noise_std=noise_std * unit)
     values, vectors = values.flip(0)[:axes], vectors.flip(1)[:, :axes]
     safe = values.clamp_min(_LEAST_EIGENVALUE * edge)
     # A spike s shows up at s + (edge / 2)^2 / s (Benaych-Georges, Nadakuditi 2011); its size without noise sets the radius.
@@ -160,17 +153,27 @@ def release_subspace(
     return Subspace(location.mean, vectors.contiguous(), scales, edge, values)
 
 
-def release_radius(
-    batches: Batches, location: Location, *, quantile: float, spending: Spending, ledger: Ledger, source: SecureSource
-) -> float:
-    """A quantile of |x - mean| from a noisy histogram over 64 equal bins of [0, sqrt d]: paid for, one count per record."""
-    top, bins = math.sqrt(len(location.mean)), 64
-    mechanism = GaussianMechanism(spending.charge(ledger, "radius"))
-    histogram = torch.zeros(bins, dtype=torch.int64)
+def radius_histogram(batches: Batches, location: Location) -> BoundedSum:
+    """Records by |x - mean|, over 64 equal bins of [0, sqrt d]: one record, one bin; a replaced one leaves another.
+
+    x and the mean are whole numbers of grid steps, so squares, their sums and the bin are exact in int64.
+    """
+    d = len(location.mean)
+    grid = 2.0 ** min(24, (62 - math.ceil(math.log2(d))) // 2)
+    edges = torch.tensor([d * (i * round(grid) // _RADIUS_BINS) ** 2 for i in range(1, _RADIUS_BINS)])
+    centre = (location.mean * grid).round().long()
+    histogram = torch.zeros(_RADIUS_BINS, dtype=torch.int64)
     for x, _ in batches:
-        norms = row_squares(x - location.mean.to(x)).sqrt()
-        histogram += torch.bincount((norms * (bins / top)).long().clamp(0, bins - 1), minlength=bins).cpu()
-    noisy = mechanism.release(histogram, source).double()
+        distance = (x.double() * grid).round_().long() - centre.to(x.device)
+        place = torch.bucketize(distance.square_().sum(1).cpu(), edges, right=True)
+        histogram += torch.bincount(place, minlength=_RADIUS_BINS)
+    return BoundedSum(histogram, 1.0, "records by norm", replaced=math.sqrt(2.0))
+
+
+def release_radius(batches: Batches, location: Location, *, quantile: float, spending: Spending) -> float:
+    """A quantile of |x - mean| from a noisy `radius_histogram`: the upper end of its bin."""
+    noisy, _ = spending.release("radius", radius_histogram(batches, location))
     total = noisy.cumsum(0)
     reached = (total >= quantile * total[-1]).nonzero().flatten()
-    return (int(reached[0]) + 1 if len(reached) else bins) * top / bins
+    bins = int(reached[0]) + 1 if len(reached) else _RADIUS_BINS
+    return bins * math.sqrt(len(location.mean)) / _RADIUS_BINS

@@ -1,21 +1,25 @@
 """MWEM: multiplicative weights with the exponential mechanism (Hardt, Ligett, McSherry 2012)."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
+from torch import Tensor
 
 from dpgen.privacy.accountants import Relation, epsilon
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.privacy.selection import exponential_mechanism
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
@@ -28,6 +32,9 @@ from dpgen.systems.private_data import PrivateRecords
 MOST_CELLS = 2**16
 """Most combinations of bits and label that are kept one by one."""
 
+COUNT, TOTAL = "noisy number of records", "noisy total"
+SELECTION, MEASUREMENT = "selection of a query", "measurement of a query"
+
 ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
 
 
@@ -36,7 +43,8 @@ class MWEMPlan(Plan):
     r"""What MWEM may spend: noisy totals, then T rounds of one selection and one measurement of equal cost.
 
     With delta = 0 a round costs :math:`.95\,\epsilon / T` and the totals the rest, as in the paper; with delta > 0 the same
-    pure mechanisms are composed by the accountant, which leaves each of them more.
+    pure mechanisms are composed by the accountant, which leaves each of them more. Totals are the number of records, which
+    is public under replace-one, and the sum over items, which on cells is the number of records again.
 
     Arguments:
         epsilon: budget in nats.
@@ -44,7 +52,7 @@ class MWEMPlan(Plan):
         relation: neighbouring relation; every query is a sum of contributions in [0, max_items], so that both relations
             have the same sensitivity.
         rounds: T.
-        total_share: share of epsilon for the noisy totals, in (0, 1).
+        total_share: share of epsilon for the noisy totals, if there are any, in (0, 1).
 
     Source: Hardt, Ligett, McSherry 2012, Figure 1; 50 rounds as in Acs et al. 2017, section IV.
     """
@@ -61,26 +69,27 @@ class MWEMPlan(Plan):
         if not 0 < self.total_share < 1:
             raise ValueError(f"total_share must be in (0, 1), got {self.total_share}")
 
-    @property
-    def total_epsilon(self) -> float:
-        """Cost of the noisy number of records, and again of the noisy mass."""
-        return self.total_share * self.epsilon / 2
+    def total_epsilon(self, totals: int = 2) -> float:
+        """Cost of each of the noisy totals, the number of records and the sum over items."""
+        return self.total_share * self.epsilon / totals
 
-    def event(self, step: float) -> DpEvent:
+    def event(self, step: float, totals: int = 2) -> DpEvent:
         """Everything that is released when a selection or a measurement costs `step`."""
-        totals = SelfComposedDpEvent(pure_event(self.total_epsilon), 2)
-        return ComposedDpEvent([totals, SelfComposedDpEvent(pure_event(step), 2 * self.rounds)])
+        rounds = SelfComposedDpEvent(pure_event(step), 2 * self.rounds)
+        if not totals:
+            return rounds
+        return ComposedDpEvent([SelfComposedDpEvent(pure_event(self.total_epsilon(totals)), totals), rounds])
 
-    @property
-    def step_epsilon(self) -> float:
+    def step_epsilon(self, totals: int = 2) -> float:
         """The largest cost of one selection, and of one measurement, with which the run fits the budget."""
-        low = (1 - self.total_share) * self.epsilon / (2 * self.rounds) * (1 - 1e-12)
+        share = self.total_share if totals else 0.0
+        low = (1 - share) * self.epsilon / (2 * self.rounds) * (1 - 1e-12)
         if not self.delta:
             return low
         high = self.epsilon
         while high / low > 1 + 1e-4:
             middle = math.sqrt(low * high)
-            fits = epsilon(self.event(middle), self.delta, relation=self.relation) <= self.epsilon
+            fits = epsilon(self.event(middle, totals), self.delta, relation=self.relation) <= self.epsilon
             low, high = (middle, high) if fits else (low, middle)
         return low
 
@@ -115,54 +124,65 @@ class MWEMConfig:
             require_whole("longest", self.longest)
 
 
-def selection_weights(scores: np.ndarray, step: float, sensitivity: int) -> list[Fraction]:
-    r"""Exact log-weights :math:`\epsilon_s s / (2 \Delta)` of whole scores (m,), each of which moves by at most Delta."""
-    slope = Fraction(step) / (2 * sensitivity)
-    return [int(score) * slope for score in scores]
+def record_count(x: Tensor) -> BoundedSum:
+    """The number of records; a replaced record does not move it, so under replace-one it is public and never asked for."""
+    return BoundedSum(torch.tensor([len(x)]), 1.0, norm="l1")
 
 
-def _select(source: SecureSource, weights: list[Fraction]) -> int:
-    ceilings = np.array([float(weight) for weight in weights])
-    return exponential_mechanism(source, np.ones(len(weights), np.uint64), ceilings, lambda block, _: weights[block])[0]
+@dataclass(frozen=True, eq=False)
+class Answers:
+    r"""What private records answer to the queries: whole numbers, PRIVATE.
+
+    A query adds up what each record holds of it, a number in :math:`[0, \Delta]`. So a record that comes, goes or is replaced
+    moves an answer by at most :math:`\Delta`, and the score :math:`|q(A) - q(B)|` as well, whatever the weights A are.
+
+    Arguments:
+        values: q(B) (m,), int64.
+        sensitivity: Delta.
+    """
+
+    values: np.ndarray
+    sensitivity: int
+
+    def measured(self, query: int) -> BoundedSum:
+        """One answer, for a noisy measurement."""
+        own = torch.from_numpy(self.values[query : query + 1])
+        return BoundedSum(own, float(self.sensitivity), "items", replaced=float(self.sensitivity), norm="l1")
+
+    def selection(self, chosen: np.ndarray, estimates: np.ndarray, step: float) -> ExponentialMechanism:
+        r"""A draw of one of the queries `chosen` (c,), the worse answered by `estimates` (m,) the likelier; it costs `step`.
+
+        The weight is :math:`\exp(\epsilon_s |q(A) - q(B)| / (2 \Delta))`, exactly.
+        """
+        scores = np.abs(np.rint(estimates[chosen]).astype(np.int64) - self.values[chosen])
+        return ExponentialMechanism(scores, Fraction(step) / (2 * self.sensitivity), self.sensitivity)
 
 
 def multiplicative_weights(
-    truth: np.ndarray,
-    answer: Any,
-    update: Any,
-    *,
-    plan: MWEMPlan,
-    sensitivity: int,
-    ledger: Ledger,
-    source: SecureSource,
-    runtime: Runtime,
+    answers: Answers, weights: "Weights", *, rounds: int, step: float, curator: Curator, runtime: Runtime
 ) -> None:
     r"""T rounds: draw the query that is answered worst, measure it, let the weights learn it.
 
-    A query is drawn with probability proportional to :math:`\exp(\epsilon_s |q(A) - q(B)| / (2 \Delta))` among those not
-    measured yet, and measured as :math:`q(B) + \text{Lap}_Z(\Delta / \epsilon_s)`; each is epsilon_s-DP.
+    A query is drawn among those not measured yet, and measured as :math:`q(B) + \text{Lap}_Z(\Delta / \epsilon_s)`; each is
+    epsilon_s-DP.
 
     Arguments:
-        truth: q(B), (m,) integers.
-        answer: function that returns q(A) of all queries, (m,).
-        update: function (query, measured value) that moves the weights.
-        sensitivity: Delta, the most that one record changes any query.
+        answers: what the records say.
+        weights: what answers the queries meanwhile.
+        rounds: T, at most the number of queries.
+        step: epsilon_s.
     """
-    step, open_queries = plan.step_epsilon, np.ones(len(truth), bool)
-    for _ in runtime.progress(range(plan.rounds), "MWEM"):
-        chosen = np.flatnonzero(open_queries)
-        weights = selection_weights(np.abs(np.rint(answer()[chosen]) - truth[chosen]), step, sensitivity)
-        ledger.charge(pure_event(step), note="selection of a query")
-        picked = _select(source, weights)
-        query = int(chosen[picked])
-        ledger.charge(pure_event(step), note="measurement of a query")
-        noise = source.discrete_laplace(1, scale=sensitivity / step)
-        open_queries[query] = False
-        update(query, int(truth[query]) + int(noise))
+    unmeasured = np.ones(len(answers.values), bool)
+    for _ in runtime.progress(range(rounds), "MWEM"):
+        chosen = np.flatnonzero(unmeasured)
+        picked = curator.release(SELECTION, answers.selection(chosen, weights.answers(), step))
+        query = int(chosen[picked[0]])
+        unmeasured[query] = False
+        weights.learn(query, float(curator.laplace(MEASUREMENT, answers.measured(query), step)))
 
 
 def fit(
-    data: PrivateRecords, *, plan: MWEMPlan, config: MWEMConfig, ledger: Ledger, runtime: Runtime
+    data: PrivateRecords, *, plan: MWEMPlan, config: MWEMConfig, curator: Curator, runtime: Runtime
 ) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 
@@ -170,61 +190,77 @@ def fit(
 
     Raises:
         ValueError: bad records or labels, or too many columns for cells.
+        BudgetExceeded: the ledger allows less than the plan; nothing was released.
     """
     require_records(data)
     d, k = data.x.shape[1], max(data.n_classes, 1)
     on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12 and k * 2**d <= MOST_CELLS)
     if on_cells and k * 2**d > MOST_CELLS:
         raise ValueError(f"domain='cells' allows {MOST_CELLS} combinations, {d} columns have {k * 2**d}; use domain='items'")
-    run = _Cells(data, config) if on_cells else _Items(data, config, PublicRandomness(runtime.seed))
-    source = SecureSource()
-    totals = []
-    for value, most, note in ((len(data.x), 1, "number of records"), (int(run.histogram.sum()), run.sensitivity, "total")):
-        ledger.charge(pure_event(plan.total_epsilon), note=f"noisy {note}")
-        totals.append(max(1.0, value + float(source.discrete_laplace(1, scale=most / plan.total_epsilon))))
-    run.start(totals[1])
-    plan = replace(plan, rounds=min(plan.rounds, len(run.truth)))  # no query is measured twice
-    multiplicative_weights(
-        run.truth,
-        run.answers,
-        run.learn,
-        plan=plan,
-        sensitivity=run.sensitivity,
-        ledger=ledger,
-        source=source,
-        runtime=runtime,
-    )
-    statement = PrivacyStatement.from_ledger(ledger, assumptions=ASSUMPTIONS)
+    weights = Cells(d, k, config) if on_cells else Items(d, config, PublicRandomness(runtime.seed))
+    plan = replace(plan, rounds=min(plan.rounds, len(weights.queries)))  # no query is measured twice
+    counted = curator.relation == "add_remove"
+    notes = [*([COUNT] if counted else []), *([] if on_cells else [TOTAL])]  # on cells every record counts once
+    share, step = plan.total_epsilon(max(1, len(notes))), plan.step_epsilon(len(notes))
+    totals = [Planned(pure_event(share), note) for note in notes]
+    curator.declare(*totals, *(Planned(pure_event(step), note, plan.rounds) for note in (SELECTION, MEASUREMENT)))
+    size = max(1.0, float(curator.laplace(COUNT, record_count(data.x), share)) if counted else len(data.x))
+    histogram = weights.histogram(data)
+    total = size if on_cells else max(1.0, float(curator.laplace(TOTAL, weights.mass(histogram), share)))
+    weights.start(total)
+    answers = weights.asked(histogram)
+    multiplicative_weights(answers, weights, rounds=plan.rounds, step=step, curator=curator, runtime=runtime)
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
     if on_cells:
         return JointModel(
-            torch.from_numpy(run.weights / run.weights.sum()),
+            torch.from_numpy(weights.weights / weights.weights.sum()),
             d=d,
             n_classes=data.n_classes,
-            counts=torch.tensor([totals[0]], dtype=torch.float64),
+            counts=torch.tensor([size], dtype=torch.float64),
             statement=statement,
             columns=data.columns,
         )
     # Labels take no part in sums over items: every class gets the same marginals and an equal share of the records.
-    probabilities = torch.from_numpy(run.weights / totals[0]).clamp(0.0, 1.0).expand(k, d).contiguous()
-    counts = torch.full((k,), totals[0] / k, dtype=torch.float64)
+    probabilities = torch.from_numpy(weights.weights / size).clamp(0.0, 1.0).expand(k, d).contiguous()
+    counts = torch.full((k,), size / k, dtype=torch.float64)
     return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
 
 
-class _Weights:
-    """A histogram, linear queries on it, and weights that learn their answers."""
+class Weights(ABC):
+    """Linear queries, and weights on cells that answer them and learn; it never sees records, but through `histogram`.
 
-    histogram: np.ndarray
-    queries: np.ndarray  # (m, cells) bool
+    Attributes:
+        queries: (m, cells), 0 or 1.
+        sensitivity: most that one record adds to a query.
+        weights: (cells,), from `start` on.
+    """
+
+    queries: np.ndarray
     sensitivity: int
     replays: int
 
+    @abstractmethod
+    def histogram(self, records: PrivateRecords) -> np.ndarray:
+        """Sums (cells,), int64, of private records."""
+
+    def mass(self, histogram: np.ndarray) -> BoundedSum:
+        """The sum over all cells: one more query, which one record moves by no more than the others."""
+        total = torch.tensor([int(histogram.sum())])
+        return BoundedSum(total, float(self.sensitivity), "items", replaced=float(self.sensitivity), norm="l1")
+
+    def asked(self, histogram: np.ndarray) -> Answers:
+        """The answers of the records; sums of whole numbers below 2^53 are exact in float64, in any order."""
+        return Answers((self.queries.astype(np.float64) @ histogram).astype(np.int64), self.sensitivity)
+
     def start(self, total: float) -> None:
-        self.weights = np.full(len(self.histogram), total / len(self.histogram))
+        """Equal weights that sum to `total`."""
+        cells = self.queries.shape[1]
+        self.weights = np.full(cells, total / cells)
         self.total = total
-        self.truth = (self.queries.astype(np.float64) @ self.histogram).astype(np.int64)
         self.measured: dict[int, float] = {}
 
     def answers(self) -> np.ndarray:
+        """What the weights answer, (m,)."""
         return np.asarray(self.queries @ self.weights)
 
     def learn(self, query: int, value: float) -> None:
@@ -238,13 +274,11 @@ class _Weights:
                 self.weights *= self.total / self.weights.sum()
 
 
-class _Items(_Weights):
-    """One weight per column; a query sums a random set of columns."""
+class Items(Weights):
+    """One weight per column; a query sums a random set of columns over records of at most `max_items` ones."""
 
-    def __init__(self, records: PrivateRecords, config: MWEMConfig, public: PublicRandomness) -> None:
-        x = truncated(records.x, config.max_items, public)
-        d, generator = x.shape[1], public.spawn("queries").generator
-        self.histogram = x.sum(0, dtype=torch.int64).numpy()
+    def __init__(self, d: int, config: MWEMConfig, public: PublicRandomness) -> None:
+        generator = public.spawn("queries").generator
         longest = min(config.longest or d, d)
         lengths = [
             1 + int(torch.randint(max(1, longest * (i % 5 + 1) // 5), (1,), generator=generator)) for i in range(config.queries)
@@ -252,17 +286,17 @@ class _Items(_Weights):
         self.queries = np.zeros((config.queries, d), bool)
         for row, length in zip(self.queries, lengths):
             row[torch.randperm(d, generator=generator)[:length].numpy()] = True
-        self.sensitivity, self.replays = min(config.max_items, d), config.replays
+        self.sensitivity, self.replays, self._public = min(config.max_items, d), config.replays, public
+
+    def histogram(self, records: PrivateRecords) -> np.ndarray:
+        return truncated(records.x, self.sensitivity, self._public).sum(0, dtype=torch.int64).numpy()
 
 
-class _Cells(_Weights):
-    """One weight per combination of bits and label; a query is one cell of a marginal of few columns."""
+class Cells(Weights):
+    """One weight per combination of d bits and one of k labels; a query is one cell of a marginal of few columns."""
 
-    def __init__(self, records: PrivateRecords, config: MWEMConfig) -> None:
-        d, k = records.x.shape[1], max(records.n_classes, 1)
-        number = (records.x.long() << torch.arange(d - 1, -1, -1)).sum(1) * k
-        cell = number + records.labels.long() if records.labels is not None and records.n_classes else number
-        self.histogram = torch.bincount(cell, minlength=k * 2**d).numpy()
+    def __init__(self, d: int, k: int, config: MWEMConfig) -> None:
+        self.d, self.k = d, k
         values = binary_digits(torch.arange(2**d).repeat_interleave(k), d).numpy()
         columns = [*values.T, *([np.arange(k * 2**d) % k] if k > 1 else [])]
         rows = [
@@ -272,3 +306,8 @@ class _Cells(_Weights):
             for point in np.ndindex(*[k if c == d else 2 for c in chosen])
         ]
         self.queries, self.sensitivity, self.replays = np.array(rows, np.float32), 1, config.replays
+
+    def histogram(self, records: PrivateRecords) -> np.ndarray:
+        number = (records.x.long() << torch.arange(self.d - 1, -1, -1)).sum(1) * self.k
+        cell = number + records.labels.long() if records.labels is not None and records.n_classes else number
+        return torch.bincount(cell, minlength=self.k * 2**self.d).numpy()

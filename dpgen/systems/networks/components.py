@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.curator import Curator
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.systems.gaussian import gaussian_fit
@@ -19,10 +19,10 @@ def module(config: DPGMConfig) -> type[dpgm.DPGM] | None:
     return None if config.component == "gaussian" else dpgm.DPGM
 
 
-def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime) -> RecordModel:
+def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime) -> RecordModel:
     """Fit a mixture of the configured component and release it with its statement.
 
     Raises:
         ValueError: what the component's own fit refuses.
     """
-    return FITS[config.component](data, plan=plan, config=config, ledger=ledger, runtime=runtime)
+    return FITS[config.component](data, plan=plan, config=config, curator=curator, runtime=runtime)

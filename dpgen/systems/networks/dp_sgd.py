@@ -6,28 +6,34 @@ from hashlib import sha256
 from typing import Any
 
 import torch
-from dp_accounting import DpEvent
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from dpgen.callbacks import AutomaticClipping, Clipping, Previews, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.nets import ModelBank
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.privacy.noise_ahead import NoiseAhead
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.noise_shares import to_device
-from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
-from dpgen.systems.clusters.partition import Partition
+from dpgen.systems.clusters.partition import KMeansPartition, Partition
 from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
 from dpgen.systems.networks.private_sums import PrivateSums
 from dpgen.systems.networks.warm_start import Start
 
+STEPS = "training steps"
+"""What the ledger calls them."""
+
+SAME_BITS = (
+    "a record's gradient has the same bits beside any other records: products of the shapes that training uses were tried on "
+    "random records when it began"
+)
 ASSUMPTIONS = (
     ONE_RECORD,
     CHOSEN_BLIND,
@@ -35,6 +41,7 @@ ASSUMPTIONS = (
     "so do sampling masks, and nobody sees the number of records in a draw",
     ROUNDED_FLOATS,
     EXACT_INTEGERS,
+    SAME_BITS,
 )
 """What the statement of a training by DP-SGD rests on."""
 
@@ -91,9 +98,8 @@ class DPSGD(PrivateSums):
             self.bank.initialize(public.spawn("weights").generator)
         self.partitioned = False
         self._public, self._private_logs = public, private_logs
-        self._source = SecureSource()
-        self._ranks = Ranks()
-        self._authorised = False
+        self._draw: Draw | None = None
+        self._declared = False
         self._ledger: Ledger | None = None
         self._policy = AutomaticClipping()
         self._circumstances: list[str] = []
@@ -125,44 +131,66 @@ class DPSGD(PrivateSums):
                 f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
             )
         self._policy.begin(self.bank.k)
-        self._ranks = self._accountant.ranks
+        self.serve(self._accountant.curator)
         self._require_equal_ranks(loader)
-        loader.share(self._ranks)
+        loader.share(self._accountant.ranks)
+        self._find_shapes(loader)
         table = loader.table
         if not self.partitioned:
+            if not self._declared:
+                self.declare(self._accountant.curator)
             self._find_partition(loader)
         loader.assign(self.partition.assign(table.x, table.labels), self.bank.k)
         if self.device.type == "cuda":
             loader.reside(self.device)
-            self._ahead = NoiseAhead(self._source, self.device)
         loader.poisson.follow(self._schedule(), start=self.global_step)
         for logger in self.loggers:
             logger.log_metrics({f"released/size_{c}": size for c, size in enumerate(self.partition.counts.tolist())}, 0)
         if checkpoint := self._callback(Checkpoint):
             checkpoint.save(self.trainer)
 
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """Everything that training releases, with its greatest count, as a ledger of this relation declares it."""
+        adaptive = self.config.adaptive
+        steps = self.plan.affordable_steps(kmeans=isinstance(self.partition, KMeansPartition), adaptive=adaptive)
+        return (*self.partition.planned(relation), Planned(self.plan.step_event(adaptive=adaptive), STEPS, steps))
+
+    def declare(self, curator: Curator, *before: Planned) -> None:
+        """Declare the whole run, `before` included, before private records are touched."""
+        curator.declare(*before, *self.planned(curator.relation))
+        self._declared = True
+
+    def _find_shapes(self, loader: PoissonLoader) -> None:
+        """Shapes of products that keep a record's gradient, tried in the precision of training; see `invariance`."""
+        self._shapes = None
+        half = self.trainer.precision == "bf16-mixed"
+        with self.trainer.precision_plugin.forward_context():
+            self._fit_shapes(loader.table.x.shape[1], declared=half)
+
     def _find_partition(self, loader: PoissonLoader) -> None:
         """Rank 0 charges and releases the partition of all records; the others take over what it released."""
+        curator, ranks = self._accountant.curator, self._accountant.ranks
 
         def find() -> dict[str, Any]:
             table = loader.table
-            self.partition.fit(table.x, table.labels, ledger=self._accountant.ledger, source=self._source)
+            self.partition.fit(table.x, table.labels, curator=curator)
             return self.partition.state_dict()
 
-        released = self._ranks.first(find)
-        if self._ranks.index:
+        released = ranks.first(find)
+        if ranks.index:
             self.partition.load_state_dict(released)
-        self._accountant.catch_up()
+        curator.catch_up()
         self.partitioned = True
 
     def _require_equal_ranks(self, loader: PoissonLoader) -> None:
         """Shards are disjoint only if all ranks hold the same records in the same order."""
-        met = {SEVERAL_RANKS: self._ranks.count > 1, BFLOAT16: self.trainer.precision == "bf16-mixed"}
+        ranks = self._accountant.ranks
+        met = {SEVERAL_RANKS: ranks.count > 1, BFLOAT16: self.trainer.precision == "bf16-mixed"}
         self._circumstances += [text for text, holds in met.items() if holds and text not in self._circumstances]
-        if self._ranks.count > 1:
-            self._ranks.require_same("the records", loader.table.fingerprint())
+        if ranks.count > 1:
+            ranks.require_same("the records", loader.table.fingerprint())
             settings = sha256(repr((self.plan, self.config, self.global_step, self.partitioned)).encode()).hexdigest()
-            self._ranks.require_same("the plan, the configuration and the checkpoint", settings)
+            ranks.require_same("the plan, the configuration and the checkpoint", settings)
 
     def _require_ledger(self, ledger: Ledger) -> None:
         """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
@@ -195,29 +223,31 @@ class DPSGD(PrivateSums):
         """Which cluster each step draws from; None: every step draws from all of them."""
         return None
 
-    def _event(self, group: int) -> tuple[DpEvent, str | None]:
-        """What a step costs, and the disjoint group of records that it is charged to, if it is one."""
-        return self.plan.step_event(adaptive=self.config.adaptive), None
+    def _charged_to(self, cluster: int) -> str | None:
+        """The disjoint group of records that a step on one cluster (-1: on all) is charged to, if it is one."""
+        return None
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> int | None:
-        """Ask the ledger; without its consent the epoch ends (-1) and training stops."""
-        event, group = self._event(batch.group)
-        self._authorised = self._accountant.authorise(event, note="training steps", group=group)
-        if not self._authorised:
+        """Ask for the draw's release; where the budget refuses it the epoch ends (-1) and training stops."""
+        if batch.mask is None:
+            raise ValueError("the batch has no mask of a Poisson draw: only those of dpgen's PoissonLoader may be released")
+        self._draw = self._accountant.draw(STEPS, batch.mask, self.parts(), group=self._charged_to(batch.group))
+        if self._draw is None:
             self.trainer.should_stop = True
             return -1
         return None
 
     @torch.no_grad()
     def training_step(self, batch: Batch, batch_idx: int) -> None:
-        if not self._authorised:
+        draw, self._draw = self._draw, None
+        if draw is None:
             raise RuntimeError("training_step was called without the ledger's consent: train through lightning.Trainer.fit")
-        self._authorised = False
         with torch.autocast(self.device.type, enabled=False):
             self.bank.begin_step()
-        sums = self.noisy_sums(batch, out=self._sums)
+        with draw:
+            sums = self.noisy_sums(batch, draw, out=self._sums)
         self._descend(sums, batch.group)
 
     def _descend(self, sums: Tensor, group: int) -> None:
@@ -240,12 +270,7 @@ class DPSGD(PrivateSums):
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """The draw on the device; the numbers that the host needs stay here."""
         x, cluster, labels = (to_device(part, device) if part.device != device else part for part in batch[:3])
-        return Batch(x, cluster, labels, batch.group, batch.sizes)
-
-    def on_train_end(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
+        return batch._replace(x=x, cluster=cluster, labels=labels)
 
     # -- checkpoint and statement ------------------------------------------------------------------------------------
 
@@ -289,18 +314,21 @@ def train(
     module: DPSGD,
     loader: PoissonLoader,
     *,
-    ledger: Ledger,
+    curator: Curator,
     runtime: Runtime,
     start: Start | None = None,
     image_shape: tuple[int, int] | None = None,
 ) -> Ledger:
     """Train within the budget, or go on with it; the ledger that counts, which on several ranks is a copy of the first's."""
     plan = module.plan
+    module.declare(curator, *(start.planned if start else ()))
+    if start is not None and start.prior is not None:
+        start.prior.charged(curator)
     if start is not None and not runtime.checkpoint.exists():
         public = PublicRandomness(runtime.seed).spawn("warm start").generator
         module.learn_from(start.model, steps=start.steps, generator=public)
     every = max(1, round(plan.steps * plan.sampling_rate / 10))  # epochs; ten pictures and tight values in a run
-    accountant = PrivacyAccountant(ledger, every=every)
+    accountant = PrivacyAccountant(curator, every=every)
     callbacks: list[Callback] = [accountant, module.config.clipping_callback(plan)]
     if image_shape is not None:
         callbacks.append(Previews(module.preview, image_shape=image_shape, every=every))

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from dpgen.nets.gan import ConvCriticBank, CriticBank, Generator, critic_loss, paired, sameness, with_parameters
+from dpgen.privacy.accountants import Relation
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
@@ -41,9 +43,13 @@ class ClassPartition:
         """Noisy number of records, (1,)."""
         return self.class_counts.clamp_min(0.0).sum()[None]
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, ledger: Ledger, source: SecureSource) -> None:
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """The sizes."""
+        return self._classes.planned(relation)
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
         """Release the sizes, charged first."""
-        self._classes.fit(x, labels, ledger=ledger, source=source)
+        self._classes.fit(x, labels, curator=curator)
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
         """The one critic, for every record (n,)."""
@@ -250,7 +256,7 @@ class DPGAN(DPSGD):
 
 
 def fit(
-    data: PrivateRecords | PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, ledger: Ledger, runtime: Runtime
+    data: PrivateRecords | PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, curator: Curator, runtime: Runtime
 ) -> GANModel | PointGANModel:
     """Train DPGAN on private records or points, or resume it, and release the generator with its statement.
 
@@ -258,10 +264,8 @@ def fit(
         ValueError: what `DPGAN`, its options and its loader refuse.
     """
     if isinstance(data, PrivatePoints):
-        return _fit_points(data, plan=plan, config=config, ledger=ledger, runtime=runtime)
-    if data.x.shape[0] < 1:
-        raise ValueError("there must be at least 1 records, got 0")
-    start, plan = begin(plan, config, ledger, runtime, d=data.x.shape[1], n_classes=data.n_classes)
+        return _fit_points(data, plan=plan, config=config, curator=curator, runtime=runtime)
+    start, plan = begin(plan, config, curator, runtime, d=data.x.shape[1], n_classes=data.n_classes)
     module = DPGAN(
         d=data.x.shape[1],
         plan=plan,
@@ -272,18 +276,20 @@ def fit(
         private_logs=runtime.private_logs,
     )
     loader = PoissonLoader(data.x, data.labels, sampling_rate=plan.sampling_rate)
-    spent = train(module, loader, ledger=ledger, runtime=runtime, start=start, image_shape=data.image_shape)
+    spent = train(module, loader, curator=curator, runtime=runtime, start=start, image_shape=data.image_shape)
     model = module.release(spent, columns=data.columns)
     model.statement = model.statement.extended(not_covered(start))
     return model
 
 
-def _fit_points(data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, ledger: Ledger, runtime: Runtime) -> PointGANModel:
+def _fit_points(
+    data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, curator: Curator, runtime: Runtime
+) -> PointGANModel:
     if config.warm_start is not None:
         raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records has one")
     module = DPGAN(
         d=data.x.shape[1], plan=plan, config=config, bounded=False, seed=runtime.seed, private_logs=runtime.private_logs
     )
     x = ((data.x - data.location) / data.scale).float()
-    spent = train(module, PoissonLoader(x, sampling_rate=plan.sampling_rate), ledger=ledger, runtime=runtime)
+    spent = train(module, PoissonLoader(x, sampling_rate=plan.sampling_rate), curator=curator, runtime=runtime)
     return module.release_points(spent, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns)

@@ -67,7 +67,7 @@ class DPGANConfig:
     average: float = 0.9
     clipping: Literal["auto", "fixed"] = "fixed"
     clip_bound: float = 1.0
-    micro_batch: int = 512
+    micro_batch: int = 1024
     warm_start: Path | None = None
     warm_start_steps: int = 2000
     warm_start_origin: Literal["records", "public"] = "records"

@@ -3,11 +3,12 @@
 from typing import Any
 
 import torch
-from dp_accounting import DpEvent
 from torch import Tensor
 
 from dpgen.nets import ModelBank
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import OneClusterSchedule, PoissonLoader
 from dpgen.release import RecordModel
@@ -20,6 +21,11 @@ from dpgen.systems.networks.epoch_costs import GENERAL_MOMENTS, general_moments
 from dpgen.systems.networks.mixture import MixtureModel
 from dpgen.systems.networks.warm_start import begin, not_covered, pretrain
 from dpgen.systems.private_data import PrivateRecords
+
+RATES_FOLLOW_SIZES = (
+    "the published schedule took its rates from released sizes and no budget was enforced: this epsilon adds up what ran, "
+    "which is a guarantee for rates fixed in advance only; with an epsilon the privacy filter gives one"
+)
 
 
 class DPGM(DPSGD):
@@ -106,11 +112,12 @@ class DPGM(DPSGD):
         order = torch.multinomial(shares, self.plan.steps, replacement=True, generator=generator)
         return OneClusterSchedule(order.tolist(), (self.plan.sampling_rate / shares).clamp_max(1.0).tolist())
 
-    def _event(self, group: int) -> tuple[DpEvent, str | None]:
-        if group < 0:
-            return super()._event(group)
-        rate = self._loader().poisson.rate(group)
-        return self.plan.step_event(adaptive=self.config.adaptive, rate=rate), f"cluster {group}"
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """Of the published schedule the partition only: its rates come from noisy sizes, so the filter grants its steps."""
+        return self.partition.planned(relation) if self.config.schedule == "published" else super().planned(relation)
+
+    def _charged_to(self, cluster: int) -> str | None:
+        return None if cluster < 0 else f"cluster {cluster}"
 
     def _expected_sizes(self) -> Tensor:
         """Those of a step, which are those of its one cluster with "published"."""
@@ -138,6 +145,8 @@ class DPGM(DPSGD):
             ValueError: another ledger, or nothing was trained.
         """
         statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
+        if self.config.schedule == "published" and ledger.budget is None:
+            statement = statement.extended((RATES_FOLLOW_SIZES,))
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
             self.bank,
@@ -151,13 +160,13 @@ class DPGM(DPSGD):
         )
 
 
-def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Ledger, runtime: Runtime) -> MixtureModel:
+def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime) -> MixtureModel:
     """Train DPGM on private records, or resume it, and release the mixture with its statement.
 
     Raises:
-        ValueError: fewer records than clusters, or what `DPGM`, its options and its warm start refuse.
+        ValueError: what `DPGM`, its options and its warm start refuse.
     """
-    start, plan = begin(plan, config, ledger, runtime, d=data.x.shape[1], n_classes=data.n_classes)
+    start, plan = begin(plan, config, curator, runtime, d=data.x.shape[1], n_classes=data.n_classes)
     module = DPGM(
         d=data.x.shape[1],
         plan=plan,
@@ -167,10 +176,8 @@ def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, ledger: Led
         seed=runtime.seed,
         private_logs=runtime.private_logs,
     )
-    if data.x.shape[0] < module.bank.k:
-        raise ValueError(f"there must be at least k={module.bank.k} records, got {data.x.shape[0]}")
     loader = PoissonLoader(data.x, data.labels, sampling_rate=plan.sampling_rate)
-    spent = train(module, loader, ledger=ledger, runtime=runtime, start=start, image_shape=data.image_shape)
+    spent = train(module, loader, curator=curator, runtime=runtime, start=start, image_shape=data.image_shape)
     model = module.release(spent, image_shape=data.image_shape, columns=data.columns)
     model.statement = model.statement.extended(not_covered(start))
     return model

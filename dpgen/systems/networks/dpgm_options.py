@@ -9,9 +9,10 @@ from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from dpgen.privacy.accountants import Relation, epsilon
 from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.filters import Filter
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
-from dpgen.systems.clusters.kmeans_plan import KMeansPlan
+from dpgen.systems.clusters.kmeans_plan import KMeansPlan, count_event
 from dpgen.systems.gaussian.gaussian_options import GaussianOptions
 from dpgen.systems.networks.network_options import NetworkOptions
 from dpgen.systems.plan import Plan
@@ -117,10 +118,10 @@ class DPGMPlan(Plan):
     def partition_event(self, *, kmeans: bool) -> DpEvent:
         """Everything that finding the clusters releases: noisy sizes, and with k-means its rounds."""
         if kmeans:
-            return self.kmeans_plan().event
+            return self.kmeans_plan().event(self.relation)
         if self.sigma_count is None:
             raise ValueError("the plan's noise is not set: call calibrated() first")
-        return gaussian_event(self.sigma_count)
+        return count_event(self.sigma_count, self.relation)
 
     def step_event(self, *, adaptive: bool, rate: float | None = None) -> DpEvent:
         """One training step at Poisson rate `rate` (default: sampling_rate)."""
@@ -149,8 +150,32 @@ class DPGMPlan(Plan):
         step = self.step_event(adaptive=adaptive, rate=rate)
         return ComposedDpEvent([*self.before, self.partition_event(kmeans=kmeans), SelfComposedDpEvent(step, steps)])
 
+    def affordable_steps(self, *, kmeans: bool, adaptive: bool) -> int:
+        """The steps of the joint schedule that the budget covers, at most `steps`: fewer where given sigmas cost more.
+
+        A function of public numbers, known before training begins.
+        """
+        if self.budget is None:
+            return self.steps
+        limit = self.budget.epsilon
+
+        def fits(steps: int) -> bool:
+            event = replace(self, steps=steps).event(kmeans=kmeans, adaptive=adaptive)
+            return epsilon(event, self.delta, relation=self.relation) <= limit
+
+        if fits(self.steps):
+            return self.steps
+        low, high = 1, self.steps  # one step fits, or the plan would have been refused
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
     def calibrated(self, *, features: int | None, adaptive: bool, parts: int = 1) -> "DPGMPlan":
         """The plan with every sigma set: those not given are the smallest that keep the whole run within the budget.
+
+        The published schedule takes its rates from noisy counts, in the light of released values: its plans have to fit the
+        privacy filter of the budget (`privacy/filters.py`), which asks for more noise than exact accounting.
 
         Arguments:
             features: features that k-means works on; None: no k-means.
@@ -169,14 +194,20 @@ class DPGMPlan(Plan):
             lambda s: replace(plan, sigma_sgd=s).event(kmeans=kmeans, adaptive=adaptive, parts=parts),
             plan.budget,
             relation=self.relation,
+            limits=plan._filter(parts),
         )
         return replace(plan, sigma_sgd=sigma)
+
+    def _filter(self, parts: int) -> Filter | None:
+        """What bounds a run whose steps are chosen along the way; None where all of them are declared at the start."""
+        return None if parts == 1 or self.budget is None else Filter.best(self.budget.epsilon, self.budget.delta)
 
     def _require_first_step(self, *, kmeans: bool, adaptive: bool, parts: int) -> None:
         """Given sigmas may end training early, but not before it began."""
         if self.budget is not None:
             first = replace(self, steps=1).event(kmeans=kmeans, adaptive=adaptive, parts=parts)
-            least = epsilon(first, self.delta, relation=self.relation)
+            limits = self._filter(parts)
+            least = limits.epsilon_of(first, self.relation) if limits else epsilon(first, self.delta, relation=self.relation)
             if least > self.budget.epsilon:
                 raise ValueError(
                     f"epsilon is {self.epsilon:g}; finding the clusters and one step already cost {least:.4g} at delta "
@@ -189,13 +220,16 @@ class DPGMPlan(Plan):
         target = self.epsilon if self.epsilon is not None else DEFAULT_EPSILON
         share = Budget(self.partition_share * target, self.delta)
         try:
-            sigma = calibrate_noise(gaussian_event, share, relation=self.relation)
+            if features is None:
+                sigma = calibrate_noise(lambda s: count_event(s, self.relation), share, relation=self.relation)
+            else:
+                sigma = calibrate_noise(gaussian_event, share, relation=self.relation)
         except ValueError as error:
             name = f"partition_share {self.partition_share:g} of epsilon {target:g}"
             raise ValueError(f"{name} cannot be met: {error}") from error
         if features is None:
             return replace(self, sigma_count=sigma)
-        split = KMeansPlan.from_multiplier(sigma, rounds=self.kmeans_rounds, n_features=features)
+        split = KMeansPlan.from_multiplier(sigma, rounds=self.kmeans_rounds, n_features=features, relation=self.relation)
         return replace(self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum)
 
 

@@ -43,7 +43,7 @@ class NetworkOptions:
     schedule: Literal["joint", "published"] = "joint"
     clipping: Literal["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"] = "auto"
     clip_bound: float = 10.0
-    micro_batch: int = 512
+    micro_batch: int = 1024
     gamma: float = 0.01
     n_features: int = 200
     init: Literal["random", "public", "kmeans++"] = "random"

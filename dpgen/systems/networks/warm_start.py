@@ -11,8 +11,9 @@ from torch.nn.functional import one_hot
 from dpgen.files import write_atomically
 from dpgen.nets import ModelBank, VAEBank
 from dpgen.privacy.clipping import clipped_sums
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.mechanisms import Secrets, gaussian_event
 from dpgen.release import RecordModel, read_model
 from dpgen.runtime import Runtime
 from dpgen.samples import RecordSamples
@@ -74,34 +75,55 @@ def with_prior(plan: DPGMPlan, config: StartOptions, start: RecordModel) -> DPGM
     return plan.started(multiplier)
 
 
-def charge_prior(plan: DPGMPlan, ledger: Ledger, start: RecordModel) -> None:
-    """Charge what the release cost, once for a run that may be resumed.
+class Prior:
+    """A released model as a mechanism that has been drawn: what it cost is charged to whoever goes on from it."""
 
-    Raises:
-        ValueError: another release was charged in its place.
-    """
-    if not isinstance(plan, StartedPlan):
-        return
-    note, event = f"{NOTE} (sha256 {start.sha256})", gaussian_event(plan.start_multiplier)
-    charged = [(entry.note, entry.event) for entry in ledger.entries() if entry.note.startswith(NOTE)]
-    if not charged:
-        ledger.charge(event, note=note)
-    elif charged != [(note, event)]:
-        raise ValueError(f"warm_start has changed: the ledger holds {charged[0][0]!r}, now it is {note!r}: {_REMEDY}")
+    def __init__(self, model: RecordModel, noise_multiplier: float) -> None:
+        self.model, self.event = model, gaussian_event(noise_multiplier)
+        self.note = f"{NOTE} (sha256 {model.sha256})"
+
+    def draw(self, secrets: Secrets, count: int) -> RecordModel:
+        """The model: it has been released before, and no randomness is left."""
+        return self.model
+
+    def require_same(self, ledger: Ledger) -> None:
+        """Refuse a ledger that names another release.
+
+        Raises:
+            ValueError: another release was charged in its place.
+        """
+        charged = [(entry.note, entry.event) for entry in ledger.entries() if entry.note.startswith(NOTE)]
+        if charged not in ([], [(self.note, self.event)]):
+            raise ValueError(f"warm_start has changed: the ledger holds {charged[0][0]!r}, now it is {self.note!r}: {_REMEDY}")
+
+    def charged(self, curator: Curator) -> None:
+        """Charge what the release cost, once for a run that may be resumed."""
+        if not any(entry.note == self.note for entry in curator.ledger.entries()):
+            curator.release(self.note, self)
 
 
 class Start(NamedTuple):
-    """What networks begin from, and how long they learn from it."""
+    """What networks begin from, how long they learn from it, and what it cost where its records are these."""
 
     model: RecordModel
     steps: int
-    public: bool
+    prior: Prior | None
+
+    @property
+    def public(self) -> bool:
+        """Whether it was declared to be of other, public records."""
+        return self.prior is None
+
+    @property
+    def planned(self) -> tuple[Planned, ...]:
+        """What the plan of the run holds for it."""
+        return () if self.prior is None else (Planned(self.prior.event, self.prior.note),)
 
 
 def begin(
-    plan: DPGMPlan, config: StartOptions, ledger: Ledger, runtime: Runtime, *, d: int, n_classes: int
+    plan: DPGMPlan, config: StartOptions, curator: Curator, runtime: Runtime, *, d: int, n_classes: int
 ) -> tuple[Start | None, DPGMPlan]:
-    """The start of a run, if it has one, and the plan with its cost, which is charged; resumed, it must be the same.
+    """The start of a run, if it has one, and the plan with its cost; resumed, it must be the same.
 
     Arguments:
         d: columns of the records that the run is about.
@@ -117,8 +139,10 @@ def begin(
     plan = with_prior(plan, config, start)
     start_samples(start, d=d, labels=n_classes, generator=torch.Generator(), n=_LOOKED_AT)  # refused before it is charged
     if runtime.first:
-        _require_same(runtime.directory / FINGERPRINT, start, resumed=bool(ledger.entries()))
-    charge_prior(plan, ledger, start)
+        _require_same(runtime.directory / FINGERPRINT, start, resumed=bool(curator.ledger.entries()))
+    prior = Prior(start, plan.start_multiplier) if isinstance(plan, StartedPlan) else None
+    if prior is not None:
+        prior.require_same(curator.ledger)
     if config.warm_start_origin == "public" and start.statement.mechanisms:
         warnings.warn(
             f"warm_start_origin=public, but the statement of the release names {len(start.statement.mechanisms)} charged "
@@ -126,7 +150,7 @@ def begin(
             "warm_start_origin=records, or this run's epsilon is too small",
             stacklevel=2,
         )
-    return Start(start, config.warm_start_steps, config.warm_start_origin == "public"), plan
+    return Start(start, config.warm_start_steps, prior), plan
 
 
 def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:

@@ -13,33 +13,62 @@ probability at most the second term. Otherwise the normaliser is at least $e^{\e
 candidates that enter or leave $\{q \ge \tau\}$ have a score below $\tau + 1$ on the side where they are in, so they change
 the normaliser by a factor of at most $e^{\epsilon_2 / 2} (1 + \gamma)$ and carry a probability of at most
 $\gamma e^{\epsilon_2 / 2}$.
+
+Scores are rational numbers: a count, exact, and the public model's float64 values. $q_\max$, who is above $\tau$, and the
+weights are worked out from these; float64 only finds who is far from both.
 """
 
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.events import approximate_event
+from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.parallel import Relation
 from dpgen.privacy.selection import exponential_mechanism, laplace_exceeds
-from dpgen.systems.ordered.dyadic_cells import DyadicCells
+from dpgen.systems.ordered.counts import records_moved
+from dpgen.systems.ordered.dyadic_cells import DyadicCells, HeavyCells, levels
 from dpgen.systems.ordered.dyadic_selection import interval_score
 from dpgen.systems.ordered.knots import Integers, MonotoneCounts
 
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
 _LISTED = 5e4  # tau grows with n / 5e4 records, which bounds the number of candidates
-_BORDER = 1e-6  # scores are compared with tau in float64
+_NEAR = 1e-3  # scores in float64, from counts below 2^40, are good to this: what is closer to tau is settled exactly
+
+
+def scores_moved(levels: int, relation: Relation) -> int:
+    """k: how many dyadic intervals, of a tree with `levels` levels, have another count after one change.
+
+    The path of the record: all levels. Under replace-one two paths without their common root.
+
+    >>> scores_moved(61, "add_remove"), scores_moved(61, "replace_one")
+    (61, 120)
+    """
+    return 2 * (levels - 1) if records_moved(relation) == 2 else levels
 
 
 @dataclass(frozen=True)
 class ChoosingConstants:
-    """The constants of one draw: rates e1 of the test and e2 of the draw, threshold theta, least score tau, and Q0."""
+    r"""The constants of one draw: what its price depends on, and the least score tau, on which it does not depend.
+
+    Arguments:
+        test_rate: :math:`\epsilon_1`.
+        draw_rate: :math:`\epsilon_2`.
+        above: :math:`Q_0 - \tau` > 0.
+        beyond: :math:`\theta - Q_0`.
+        least: :math:`\tau`.
+    """
 
     test_rate: float
     draw_rate: float
-    threshold: float
-    least: float
-    certain: float
+    above: float
+    beyond: float
+    least: float = 1.0
 
     @classmethod
     def of(cls, epsilon: float, delta: float, *, moved: int, size: float) -> "ChoosingConstants":
@@ -48,7 +77,7 @@ class ChoosingConstants:
         Arguments:
             epsilon: in nats, of one draw.
             delta: of one draw, in (0, 1/2).
-            moved: k, how many scores one change of the data moves.
+            moved: k.
             size: public or noisy number of records; tau is max(1, size / 50 000), which keeps the candidates listable.
 
         Raises:
@@ -65,20 +94,26 @@ class ChoosingConstants:
         test_cost, draw_cost = -math.log(2 * delta), 2 * (math.log(moved) - log_gamma)
         share = math.sqrt(test_cost) / (math.sqrt(test_cost) + math.sqrt(draw_cost))
         test_rate, draw_rate = share * rest, (1 - share) * rest
-        least = max(1.0, size / _LISTED)
-        certain = least + _BORDER + draw_cost / draw_rate
-        return cls(test_rate, draw_rate, certain + test_cost / test_rate, least, certain)
+        return cls(test_rate, draw_rate, draw_cost / draw_rate, test_cost / test_rate).for_size(size)
 
     def for_size(self, size: float) -> "ChoosingConstants":
-        """The same draw for another public or noisy number of records: what counts is how far Q0 and theta are from tau."""
-        change = max(1.0, size / _LISTED) - self.least
-        return replace(self, least=self.least + change, certain=self.certain + change, threshold=self.threshold + change)
+        """The same draw, at the same price, for another public or noisy number of records."""
+        return replace(self, least=max(1.0, size / _LISTED))
+
+    @property
+    def threshold(self) -> float:
+        """Theta, in records."""
+        return self.least + self.above + self.beyond
 
     def guarantee(self, moved: int) -> tuple[float, float]:
-        """(epsilon, delta) of one draw when a change of the data moves at most `moved` scores."""
-        gamma = moved * math.exp(-self.draw_rate * (self.certain - self.least - _BORDER) / 2)
-        passes = math.exp(-self.test_rate * (self.threshold - self.certain)) / 2
+        """(epsilon, delta) of one draw when a change of the data moves `moved` scores; see the module."""
+        gamma = moved * math.exp(-self.draw_rate * self.above / 2)
+        passes = math.exp(-self.test_rate * self.beyond) / 2
         return self.test_rate + self.draw_rate + gamma, max(gamma * math.exp(self.draw_rate / 2), passes)
+
+    def event(self, moved: int) -> "DpEvent":
+        """What one draw costs when a change of the data moves `moved` scores."""
+        return approximate_event(*self.guarantee(moved))
 
 
 class ChoosingSelection:
@@ -88,33 +123,57 @@ class ChoosingSelection:
         values: (n,) int64, sorted, in [0, N).
         N: domain size, at least 2.
         constants: of each draw.
+        relation: neighbouring relation that the price is for.
         tested: False leaves out step 1, which breaks the guarantee; the tests show it.
     """
 
-    answers = "interval"
+    def __init__(
+        self, values: Integers, *, N: int, constants: ChoosingConstants, relation: Relation, tested: bool = True
+    ) -> None:
+        self.values, self.N, self.constants, self.relation, self.tested = values, N, constants, relation, tested
+        self.cells = DyadicCells(values, N=N, least=constants.least - _NEAR)
 
-    def __init__(self, values: Integers, *, N: int, constants: ChoosingConstants, tested: bool = True) -> None:
-        self.values, self.N, self.constants, self.tested = values, N, constants, tested
-        self.cells = DyadicCells(values, N=N, least=constants.least)
+    def given(self, model: MonotoneCounts) -> "ChoosingDraw":
+        """The draw for one public model."""
+        return ChoosingDraw(self, model)
 
-    def draw(self, source: SecureSource, model: MonotoneCounts) -> tuple[int, int] | None:
-        """Ends (start, stop) of one interval; None when the noisy test says stop. The model must be public."""
-        heavy = self.cells.heavy(model)
-        largest = max(float(heavy.scores.max()), self.constants.least)
-        gap = Fraction(self.constants.threshold) - Fraction(largest)
-        if self.tested and not laplace_exceeds(source, gap, Fraction(self.constants.test_rate)):
+
+class ChoosingDraw:
+    """One draw of `ChoosingSelection`, a mechanism for `Curator.release`."""
+
+    def __init__(self, selection: ChoosingSelection, model: MonotoneCounts) -> None:
+        self.selection, self.model = selection, model
+
+    @property
+    def event(self) -> "DpEvent":
+        """What one draw costs."""
+        return self.selection.constants.event(scores_moved(levels(self.selection.N), self.selection.relation))
+
+    def draw(self, secrets: Secrets, count: int = 1) -> list[tuple[int, int] | None]:
+        """Ends (start, stop) of an interval, or None when the noisy test says stop, `count` times."""
+        heavy = self.selection.cells.heavy(self.model)
+        return [self._one(secrets, heavy) for _ in range(count)]
+
+    def _one(self, secrets: Secrets, heavy: HeavyCells) -> tuple[int, int] | None:
+        constants = self.selection.constants
+        starts, stops = heavy.start, heavy.stops(self.selection.cells)
+
+        def score(i: int) -> Fraction:
+            return interval_score(heavy.ranks[i], int(starts[i]), int(stops[i]), self.model)
+
+        least = Fraction(constants.least)
+        largest = max(score(i) for i in np.flatnonzero(heavy.scores >= heavy.scores.max() - _NEAR).tolist())
+        gap = Fraction(constants.threshold) - max(largest, least)
+        if self.selection.tested and not laplace_exceeds(secrets, gap, Fraction(constants.test_rate)):
             return None
-        chosen = np.flatnonzero(heavy.scores >= self.constants.least)
+        near = np.abs(heavy.scores - constants.least) <= _NEAR
+        candidates = (heavy.scores >= constants.least) & ~near
+        candidates[[i for i in np.flatnonzero(near).tolist() if score(i) >= least]] = True
+        chosen = np.flatnonzero(candidates)
         if chosen.size == 0:
             return None
-        half = Fraction(self.constants.draw_rate) / 2
-        starts = heavy.start[chosen]
-        stops = np.minimum(starts + (1 << (self.cells.depth - heavy.level[chosen])), self.N)
-        ranks = heavy.ranks[chosen]
-
-        def log_weight(block: int, _: int) -> Fraction:
-            return half * interval_score(ranks[block], int(starts[block]), int(stops[block]), model)
-
+        half = Fraction(constants.draw_rate) / 2
+        ceilings = float(half) * heavy.scores[chosen]
         ones = np.ones(chosen.size, np.uint64)
-        block, _ = exponential_mechanism(source, ones, float(half) * heavy.scores[chosen], log_weight)
-        return int(starts[block]), int(stops[block])
+        block, _ = exponential_mechanism(secrets, ones, ceilings, lambda b, _: half * score(int(chosen[b])))
+        return int(starts[chosen[block]]), int(stops[chosen[block]])

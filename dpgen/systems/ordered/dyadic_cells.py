@@ -31,6 +31,10 @@ class HeavyCells:
     ranks: Integers
     scores: Reals
 
+    def stops(self, cells: "DyadicCells") -> Integers:
+        """Ends (m,) of the intervals, cut at N."""
+        return np.minimum(self.start + (1 << (cells.depth - self.level)), cells.N)
+
 
 @_compile
 def _at(x: int, positions: Integers, counts: Reals) -> float:

@@ -10,13 +10,17 @@ the model, are listed. The others are proposed from three lumps that together ho
 
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.selection import exponential_mechanism
+from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.selection import exponential_event, exponential_mechanism
 from dpgen.systems.ordered.dyadic_cells import DyadicCells, HeavyCells
-from dpgen.systems.ordered.knots import Integers, MonotoneCounts
+from dpgen.systems.ordered.knots import SCORE, Integers, MonotoneCounts
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 _LUMPS = 3
 _SPACING = 1.0  # of marks, in units of 1/rate
@@ -35,16 +39,17 @@ class DyadicSelection:
         values: (n,) int64, sorted, in [0, N).
         N: domain size, at least 2.
         rate: lambda, per record.
+        zcdp: account for draws by zCDP rather than by a pure guarantee.
 
-    >>> source, model = SecureSource(), MonotoneCounts(np.array([0, 8]), np.array([0.0, 100.0]))
-    >>> DyadicSelection(np.full(100, 2), N=8, rate=10.0).draw(source, model)
-    (2, 3)
+    >>> from dpgen.privacy.curator import Curator
+    >>> from dpgen.privacy.ledger import Ledger
+    >>> curator, model = Curator(Ledger(None, delta=1e-6)), MonotoneCounts(np.array([0, 8]), np.array([0.0, 100.0]))
+    >>> curator.release("interval", DyadicSelection(np.full(100, 2), N=8, rate=10.0).given(model))
+    [(2, 3)]
     """
 
-    answers = "interval"
-
-    def __init__(self, values: Integers, *, N: int, rate: float) -> None:
-        self.values, self.N, self.rate = values, N, rate
+    def __init__(self, values: Integers, *, N: int, rate: float, zcdp: bool = False) -> None:
+        self.values, self.N, self.rate, self.zcdp = values, N, rate, zcdp
         low, high = _CEILINGS
         # So large that a lump of records with this ceiling weighs less than all the empty intervals.
         depth = (N - 1).bit_length()
@@ -52,29 +57,38 @@ class DyadicSelection:
         self.cells = DyadicCells(values, N=N, least=min(high, max(low, free)) / rate)
         self._depth = depth
 
-    def draw(self, source: SecureSource, model: MonotoneCounts) -> tuple[int, int]:
-        """Ends (start, stop) of one interval, start <= x < stop; the model must be public."""
-        return _Draw(self, model).interval(source)
+    def given(self, model: MonotoneCounts) -> "DyadicDraw":
+        """The draw for one public model."""
+        return DyadicDraw(self, model)
 
 
-class _Draw:
-    """One draw: the listed intervals and the lumps of the others."""
+class DyadicDraw:
+    """One draw of `DyadicSelection`, a mechanism for `Curator.release`: the listed intervals and the lumps of the others."""
 
     def __init__(self, selection: DyadicSelection, model: MonotoneCounts) -> None:
         self.values, self.N, self.depth = selection.values, selection.N, selection._depth
-        self.rate, self.least = selection.rate, selection.cells.least
+        self.rate, self.least, self.zcdp = selection.rate, selection.cells.least, selection.zcdp
         self.model = model
         self.heavy: HeavyCells = selection.cells.heavy(model)
         self.spacing = _SPACING / self.rate
         self.marks = int(model.counts[-1] / self.spacing) + 1
 
-    def interval(self, source: SecureSource) -> tuple[int, int]:
+    @property
+    def event(self) -> "DpEvent":
+        """What one draw costs."""
+        return exponential_event(self.rate, SCORE, zcdp=self.zcdp)
+
+    def draw(self, secrets: Secrets, count: int = 1) -> list[tuple[int, int]]:
+        """Ends (start, stop) of an interval, start <= x < stop, `count` times."""
+        return [self._interval(secrets) for _ in range(count)]
+
+    def _interval(self, secrets: Secrets) -> tuple[int, int]:
         sizes = np.ones(_LUMPS + self.heavy.level.size, np.uint64)
         everything = self.depth + 1
         sizes[:_LUMPS] = 2**everything - 1, self.values.size * everything, self.marks * everything
         lumps = np.array([self.spacing, self.least, self.least])
         ceilings = self.rate * np.concatenate([lumps, self.heavy.scores])
-        block, number = exponential_mechanism(source, sizes, ceilings, self.log_weight)
+        block, number = exponential_mechanism(secrets, sizes, ceilings, self.log_weight)
         found = self._node(block, number)
         assert found is not None  # log_weight has accepted it
         level, start = found

@@ -1,20 +1,21 @@
 """A baseline: noisy counts of all cells of a fixed dyadic tree, made consistent by least squares."""
 
-import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
+from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource, require_secure
 from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.counts import NO_RECORDS, records_moved, tree_counts
 from dpgen.systems.ordered.estimator import OrderedEstimator
-from dpgen.systems.ordered.gaussian_budget import gaussian_beside, relation_gaussian
+from dpgen.systems.ordered.gaussian_budget import curator_multiplier, gaussian_beside
 from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals, monotone_counts
 from dpgen.systems.ordered.public_limits import DEPTH
-from dpgen.systems.ordered.sensitivities import cells_l2, tree_l1
 
 
 def consistent_leaves(levels: list[Reals], root: float | None = None) -> Reals:
@@ -40,6 +41,15 @@ def consistent_leaves(levels: list[Reals], root: float | None = None) -> Reals:
     return np.asarray(down)
 
 
+@lru_cache(maxsize=4)
+def _edges(N: int, depth: int) -> Integers:
+    """Ends (2^h + 1,) of the cells at the bottom, h = depth or as many halvings as [0, N) has."""
+    cells = 2 ** min(depth, (N - 1).bit_length())
+    edges = np.array([N * i // cells for i in range(cells + 1)], np.int64)
+    edges.setflags(write=False)
+    return edges
+
+
 @dataclass(frozen=True, kw_only=True)
 class DyadicTree(OrderedEstimator):
     """Counts of all cells of `depth` halvings of the domain, integer Gaussian noise (Laplace when delta is 0).
@@ -56,30 +66,36 @@ class DyadicTree(OrderedEstimator):
         super().__post_init__()
         require_whole("depth", self.depth, *DEPTH)
 
-    def require_domain(self, N: int, relation: Relation) -> None:
-        """Refuse a budget that no Gaussian noise fits."""
-        if self.delta:
-            gaussian_beside((), self.epsilon, self.delta, relation)
+    def _counts(self, values: Integers, N: int, relation: Relation) -> BoundedSum:
+        """Counts of all levels; under replace-one the root is n, which is public, and is left out."""
+        root = records_moved(relation) == 1
+        return tree_counts(values, _edges(N, self.depth), root=root, norm="l2" if self.delta else "l1")
 
-    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+    def _note(self, N: int, relation: Relation) -> str:
+        return f"counts of a tree of {(len(_edges(N, self.depth)) - 1).bit_length() - records_moved(relation) + 1} levels"
+
+    def _multiplier(self, sums: BoundedSum, relation: Relation) -> float:
+        return curator_multiplier(gaussian_beside((), self.epsilon, self.delta, relation), sums, relation)
+
+    def planned(self, N: int, relation: Relation) -> list[Planned]:
+        """One release of the counts of all levels."""
+        note, sums = self._note(N, relation), self._counts(NO_RECORDS, N, relation)
+        if not self.delta:
+            return [Planned(pure_event(self.epsilon), note)]
+        return [Planned(gaussian_price(sums, self._multiplier(sums, relation), relation), note)]
+
+    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
-        source, relation = require_secure(source), ledger.relation
-        depth = min(self.depth, (N - 1).bit_length())
-        edges = np.array([N * i // 2**depth for i in range(2**depth + 1)], np.int64)
-        leaves = np.diff(np.searchsorted(values, edges))
-        known = relation == "replace_one"  # the root is n
-        counts = [leaves.reshape(2**level, -1).sum(1) for level in range(1 if known else 0, depth + 1)]
-        note = f"counts of a tree of {len(counts)} levels"
+        relation, edges = curator.relation, _edges(N, self.depth)
+        note, sums = self._note(N, relation), self._counts(values, N, relation)
         if self.delta:
-            multiplier = gaussian_beside((), self.epsilon, self.delta, relation)
-            ledger.charge(relation_gaussian(multiplier, relation), note=note)
-            std = multiplier * math.sqrt(len(counts)) * cells_l2(relation)
-            noisy = [level + source.rounded_normal(len(level), noise_std=std).numpy() for level in counts]
+            noisy = curator.gaussian(note, sums, self._multiplier(sums, relation))
         else:
-            ledger.charge(pure_event(self.epsilon), note=note)
-            scale = tree_l1(len(counts), relation) / self.epsilon
-            noisy = [level + source.discrete_laplace(len(level), scale=scale).numpy() for level in counts]
-        fitted = consistent_leaves([np.asarray(level, np.float64) for level in noisy], float(len(values)) if known else None)
-        sums = np.cumsum(fitted)
-        size = float(len(values)) if known else float(self.size or max(sums[-1], 0.0))
-        return monotone_counts(edges[1:-1], sums[:-1], np.ones(len(sums) - 1), N=N, size=size)
+            noisy = curator.laplace(note, sums, self.epsilon)
+        known, leaves = records_moved(relation) == 2, len(edges) - 1
+        sizes = [2**level for level in range(1 if known else 0, leaves.bit_length())]
+        levels = np.split(noisy.double().numpy(), np.cumsum(sizes)[:-1])
+        fitted = consistent_leaves(levels, float(len(values)) if known else None)
+        below = np.cumsum(fitted)
+        size = float(len(values)) if known else float(self.size or max(below[-1], 0.0))
+        return monotone_counts(edges[1:-1], below[:-1], np.ones(len(below) - 1), N=N, size=size)

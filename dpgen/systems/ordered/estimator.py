@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.parallel import Relation
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.assumptions import CHOSEN_BLIND, ROUNDED_FLOATS, SECURE_NOISE
+from dpgen.systems.ordered.counts import size_sentence
 from dpgen.systems.ordered.distribution import OrderedDistribution
 from dpgen.systems.ordered.knots import Integers, MonotoneCounts
 from dpgen.systems.ordered.public_limits import require_epsilon
-from dpgen.systems.ordered.record_count import size_sentence
 
 MOST_VALUES = 2**62
 
@@ -29,35 +29,35 @@ ASSUMPTIONS = (
 
 
 def require_sorted(values: Integers, N: int) -> Integers:
-    """Sorted whole values (n,) in [0, N) as int64.
+    """Sorted whole values (n,) in [0, N) as int64; no records are a data set like any other.
 
     Raises:
         ValueError: they are something else.
     """
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu" or values.ndim != 1 or not len(values):
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu" or values.ndim != 1:
         found = f"{getattr(values, 'dtype', type(values).__name__)} of shape {np.shape(values)}"
-        raise ValueError(f"values are {found}; they must be whole numbers of shape (n,), n >= 1")
+        raise ValueError(f"values are {found}; they must be whole numbers of shape (n,)")
     values = values.astype(np.int64, copy=False)
-    if values[0] < 0 or values[-1] >= N or (values[1:] < values[:-1]).any():
+    if len(values) and (values[0] < 0 or values[-1] >= N or (values[1:] < values[:-1]).any()):
         raise ValueError(f"values must be sorted and in [0, {N})")
     return values
 
 
 def sorted_values(values: Any, *, N: int) -> Integers:
-    """A sorted int64 copy of private values (n,), checked to lie in [0, N).
+    """A sorted int64 copy of private values (n,), checked to lie in [0, N), as the public schema says.
+
+    How many there are is never a reason to refuse: under add/remove that number is private.
 
     Raises:
-        ValueError: N outside [2, 2^62], no column of whole numbers, fewer than two of them, or one outside [0, N).
+        ValueError: N outside [2, 2^62], no column of whole numbers, or a value outside [0, N).
     """
     if not 2 <= N <= MOST_VALUES:
         raise ValueError(f"N is {N!r}; the domain must have between 2 and 2^62 values")
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"values are {array.dtype} of shape {array.shape}; they must be whole numbers (n,): discretise first")
-    if len(array) < 2:
-        raise ValueError(f"values hold {len(array)} records; at least 2 are needed")
     ordered = np.sort(array)
-    if not (ordered[0] >= 0 and int(ordered[-1]) < N):
+    if len(ordered) and not (ordered[0] >= 0 and int(ordered[-1]) < N):
         raise ValueError(f"values reach from {ordered[0]} to {ordered[-1]}; they must lie in [0, {N})")
     return ordered.astype(np.int64, copy=False)
 
@@ -83,33 +83,37 @@ class OrderedEstimator(ABC):
         if self.size is not None and not 1 <= self.size <= MOST_VALUES:
             raise ValueError(f"size is {self.size!r}; a public number of records must be at least 1")
 
-    def require_domain(self, N: int, relation: Relation) -> None:  # noqa: B027 (nothing to check is the common case)
-        """Refuse what cannot be done on [0, N), before anything is charged; looks at no record.
+    @abstractmethod
+    def planned(self, N: int, relation: Relation) -> list[Planned]:
+        """Every charge of a fit on [0, N) with its greatest count; looks at no record.
 
         Raises:
-            ValueError: naming what is out of its range.
+            ValueError: what cannot be done on [0, N), or a budget that no noise fits; names what is out of its range.
         """
 
-    def fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N); charges the ledger before it draws.
+    def fit_counts(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N); declares its plan, then releases.
 
         Raises:
             ValueError: values are not as described: sensitivities hold for sorted values inside of the domain only.
-            BudgetExceeded: it does not fit into the ledger's budget.
+            BudgetExceeded: the plan does not fit into the ledger's budget.
         """
-        return self._fit_counts(require_sorted(values, N), N=N, ledger=ledger, source=require_secure(source))
+        values = require_sorted(values, N)
+        curator.declare(*self.planned(N, curator.relation))
+        return self.release(values, N=N, curator=curator)
 
     @abstractmethod
-    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
-        """The same of values that have been checked."""
+    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
+        """The same of values that have been checked, inside a plan that has been declared."""
 
-    def fit(self, values: Any, *, N: int, ledger: Ledger, source: SecureSource) -> OrderedDistribution:
+    def fit(self, values: Any, *, N: int, curator: Curator) -> OrderedDistribution:
         """Release the distribution of private values (n,), in any order.
 
         Raises:
             ValueError: see `sorted_values`.
-            BudgetExceeded: it does not fit into the ledger's budget.
+            BudgetExceeded: the plan does not fit into the ledger's budget.
         """
-        counts = self.fit_counts(sorted_values(values, N=N), N=N, ledger=ledger, source=source)
-        assumptions = (*ASSUMPTIONS, size_sentence(self.size, ledger.relation))
-        return OrderedDistribution.from_counts(counts, statement=PrivacyStatement.from_ledger(ledger, assumptions=assumptions))
+        counts = self.fit_counts(sorted_values(values, N=N), N=N, curator=curator)
+        assumptions = (*ASSUMPTIONS, size_sentence(self.size, curator.relation))
+        statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions)
+        return OrderedDistribution.from_counts(counts, statement=statement)

@@ -9,6 +9,10 @@ from scipy.optimize import isotonic_regression
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
+SCORE = 1.0
+"""How far one record moves a score |count - model| of an interval or a prefix, under either relation: the count by at most 1,
+the model not at all, it is public."""
+
 
 @dataclass(frozen=True)
 class MonotoneCounts:

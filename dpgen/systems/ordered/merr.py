@@ -1,34 +1,38 @@
 """The Maximum Error Rule: find where the model is most wrong, ask there, repeat (Diakonikolas, Hardt, Schmidt 2015)."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import approximate_event
+from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.mechanisms import Mechanism
+from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.choosing import ChoosingSelection
+from dpgen.systems.ordered.counts import planned_size, released_size, size_is_free
 from dpgen.systems.ordered.dyadic_cells import levels
 from dpgen.systems.ordered.dyadic_selection import DyadicSelection
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.knots import Integers, MonotoneCounts, monotone_counts
 from dpgen.systems.ordered.merr_budget import Composition, Selection, StepBudget, StepTerms, step_budget
 from dpgen.systems.ordered.point_selection import PointSelection
-from dpgen.systems.ordered.private_steps import CANDIDATES, choose_steps
+from dpgen.systems.ordered.private_steps import CANDIDATES, CHOICE_NOTE, choice, choose_steps
 from dpgen.systems.ordered.public_limits import DELTA_BELOW, STEPS
-from dpgen.systems.ordered.record_count import released_size, size_is_free
 
-if TYPE_CHECKING:
-    from dpgen.privacy.ledger import Ledger
-    from dpgen.privacy.parallel import Relation
 
-Selector = PointSelection | DyadicSelection | ChoosingSelection
+class _Selector(Protocol):
+    """Who finds where a public model is wrong: a point, the ends of an interval, or None to stop."""
+
+    def given(self, model: MonotoneCounts) -> Mechanism[Sequence[int | tuple[int, int] | None]]: ...
+
 
 _SIZE_SHARE = 0.05  # of epsilon, for the number of records where it is private
 _STEPS_SHARE = 0.1  # of epsilon, for a private number of steps
+_WHOLE_NOTE = "MERR, the steps of any candidate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +47,11 @@ class MERR(OrderedEstimator):
           "choosing" only.
         - Split: 5 % of epsilon for a noisy number of records, under add/remove without `size`; 10 % for a private number
           of steps; the rest evenly over the steps, `share` of it for the selections.
+        - A fixed number of steps is a plan: T selections and T answers, declared before the data are looked at. Choosing may
+          stop earlier; what is stated is the whole plan.
         - After a private choice of T all that is left is charged at once, as the guarantee that every candidate keeps:
-          what a chosen T really costs depends on the outcome, and the worst of them is what holds.
+          what a chosen T really costs depends on the outcome, and the worst of them is what holds. The steps then run under
+          a ledger of their own, which enforces it.
 
     Arguments:
         epsilon: in nats.
@@ -64,7 +71,7 @@ class MERR(OrderedEstimator):
 
     >>> from dpgen.privacy.ledger import Ledger
     >>> rule = MERR(epsilon=50.0, steps=6, composition="basic")
-    >>> fit = rule.fit_counts(np.full(10**4, 3), N=8, ledger=Ledger(None, delta=1e-6), source=SecureSource())
+    >>> fit = rule.fit_counts(np.full(10**4, 3), N=8, curator=Curator(Ledger(None, delta=1e-6)))
     >>> bool(abs(fit.at(np.array([3, 4])) - [0, 10**4]).max() < 200)
     True
     """
@@ -92,32 +99,31 @@ class MERR(OrderedEstimator):
         if self.share is not None and not 0 < self.share < 1:
             raise ValueError(f"share is {self.share!r}; it must be None or lie in (0, 1)")
 
-    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
-        """Fit sorted int64 values (n,) in [0, N); noisy prefix counts at the knots that were selected.
+    def planned(self, N: int, relation: Relation) -> list[Planned]:
+        """The number of records where it is private, the steps; or the choice of their number and all candidates at once."""
+        epsilon, budgets = self._budgets(N, relation)
+        size = planned_size(self.size, _SIZE_SHARE * self.epsilon, relation)
+        if self.steps != "private":
+            return [*size, *budgets[self.steps].planned(self.steps)]
+        whole = self._whole(epsilon)
+        chosen = Planned(choice([], epsilon=_STEPS_SHARE * self.epsilon).event, CHOICE_NOTE)
+        return [*size, chosen, Planned(approximate_event(whole.epsilon, whole.delta), _WHOLE_NOTE)]
 
-        Raises:
-            BudgetExceeded: the ledger cannot pay; then nothing of the refused part was drawn.
-            TypeError: source is no SecureSource.
-            ValueError: a public size that is not the number of records, or a budget that no noise fits.
-        """
-        require_secure(source)
-        epsilon, budgets = self._budgets(N, ledger.relation)
-        size = released_size(values, self.size, epsilon=_SIZE_SHARE * self.epsilon, ledger=ledger, source=source)
+    def _whole(self, epsilon: float) -> Budget:
+        pure = self.composition == "basic" and self.selection != "choosing"
+        return Budget(epsilon, 0.0 if pure else self.delta)
+
+    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N), at the knots that were selected."""
+        epsilon, budgets = self._budgets(N, curator.relation)
+        size = released_size(values, self.size, epsilon=_SIZE_SHARE * self.epsilon, curator=curator)
         budgets = {t: budget.for_size(size) for t, budget in budgets.items()}
-        if self.steps == "private":
-            spent = _STEPS_SHARE * self.epsilon
-            steps = choose_steps(values, budgets, N=N, size=size, epsilon=spent, ledger=ledger, source=source)
-            pure = self.composition == "basic" and self.selection != "choosing"
-            ledger.charge(approximate_event(epsilon, 0 if pure else self.delta), note="MERR, the steps of any candidate")
-        else:
-            steps = self.steps
-            for event, note in budgets[steps].events:
-                ledger.charge(event, steps, note=f"MERR, {note}")
-        return _refine(values, budgets[steps], steps=steps, N=N, size=size, source=source)
-
-    def require_domain(self, N: int, relation: Relation) -> None:
-        """Refuse a budget that no noise fits."""
-        self._budgets(N, relation)
+        if self.steps != "private":
+            return _refine(values, budgets[self.steps], steps=self.steps, N=N, size=size, curator=curator)
+        steps = choose_steps(values, budgets, N=N, size=size, epsilon=_STEPS_SHARE * self.epsilon, curator=curator)
+        inner = curator.enclosed(_WHOLE_NOTE, self._whole(epsilon))
+        inner.declare(*budgets[steps].planned(steps))
+        return _refine(values, budgets[steps], steps=steps, N=N, size=size, curator=inner)
 
     def _budgets(self, N: int, relation: Relation) -> tuple[float, dict[int, StepBudget]]:
         """What is left for the steps, and how each number of steps that may be taken divides it."""
@@ -141,13 +147,14 @@ class MERR(OrderedEstimator):
         return step_budget(terms, epsilon=epsilon, delta=self.delta)
 
 
-def _selector(values: Integers, budget: StepBudget, N: int) -> Selector:
+def _selector(values: Integers, budget: StepBudget, N: int) -> _Selector:
     if budget.choosing is not None:
-        return ChoosingSelection(values, N=N, constants=budget.choosing)
-    return (PointSelection if budget.answers == "point" else DyadicSelection)(values, N=N, rate=budget.rate)
+        return ChoosingSelection(values, N=N, constants=budget.choosing, relation=budget.relation)
+    kind = PointSelection if budget.answers == "point" else DyadicSelection
+    return kind(values, N=N, rate=budget.rate, zcdp=budget.composition == "zcdp")
 
 
-def _refine(values: Integers, budget: StepBudget, *, steps: int, N: int, size: float, source: SecureSource) -> MonotoneCounts:
+def _refine(values: Integers, budget: StepBudget, *, steps: int, N: int, size: float, curator: Curator) -> MonotoneCounts:
     """The T steps; choosing may stop earlier."""
     selector = _selector(values, budget, N)
     knots: list[int] = []
@@ -155,11 +162,11 @@ def _refine(values: Integers, budget: StepBudget, *, steps: int, N: int, size: f
     variances: list[float] = []
     model = MonotoneCounts(np.array([0, N]), np.array([0.0, size]))
     for _ in range(steps):
-        selected = selector.draw(source, model)
+        [selected] = curator.release(budget.selection_note, selector.given(model))
         if selected is None:
             break
         ends = (selected, selected) if isinstance(selected, int) else selected
-        for knot, count, variance in ask(values, ends, budget, N=N, source=source):
+        for knot, count, variance in ask(values, ends, budget, N=N, curator=curator):
             knots.append(knot)
             counts.append(count)
             variances.append(variance)
@@ -168,7 +175,7 @@ def _refine(values: Integers, budget: StepBudget, *, steps: int, N: int, size: f
 
 
 def ask(
-    values: Integers, ends: tuple[int, int], budget: StepBudget, *, N: int, source: SecureSource
+    values: Integers, ends: tuple[int, int], budget: StepBudget, *, N: int, curator: Curator
 ) -> list[tuple[int, float, float]]:
     """Noisy prefix counts at both ends of an interval, or at a point (two equal ends): (knot, count, variance) each.
 
@@ -177,8 +184,6 @@ def ask(
     inner = sorted({x for x in ends if 0 < x < N})
     if not inner:
         return []
-    ranks = [int(rank) for rank in np.searchsorted(values, inner)]
-    noisy = budget.answer([ranks[0], *np.diff(ranks).tolist()], source)
+    prefixes = np.cumsum(budget.answer(values, inner, curator))
     variance = budget.variance("interval" if len(inner) == 2 else "point")
-    prefixes = np.cumsum(noisy)
     return [(knot, float(prefix), variance * (i + 1)) for i, (knot, prefix) in enumerate(zip(inner, prefixes))]

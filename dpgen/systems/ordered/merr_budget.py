@@ -17,22 +17,28 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq, minimize_scalar
 
-from dpgen.privacy.events import approximate_event, pure_event
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.accountants import epsilon as epsilon_of
+from dpgen.privacy.curator import Curator, gaussian_price
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.ordered.choosing import ChoosingConstants
-from dpgen.systems.ordered.gaussian_budget import relation_gaussian
-from dpgen.systems.ordered.sensitivities import Answers, answers_l1, answers_l2, score, scores_moved
+from dpgen.privacy.selection import exponential_event
+from dpgen.systems.ordered.choosing import ChoosingConstants, scores_moved
+from dpgen.systems.ordered.counts import NO_RECORDS, asked_counts
+from dpgen.systems.ordered.gaussian_budget import curator_multiplier
+from dpgen.systems.ordered.knots import SCORE, Integers
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 Composition = Literal["basic", "zcdp"]
 Selection = Literal["choosing", "exponential", "points"]
+Answers = Literal["interval", "point"]
 
 PUBLISHED_SCALE = 0.5  # of the Laplace noise in Figure 2, in records
 _WIDEST = 2.0**20  # how far, as a factor, the ledger's own accountant may move rho
+_ANSWERS_NOTE = "MERR, noisy counts"
 
 
 def zcdp_budget(epsilon: float, delta: float) -> float:
@@ -61,49 +67,114 @@ def zcdp_budget(epsilon: float, delta: float) -> float:
     return low
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepBudget:
-    """One step: the rate of its selection (or the constants of choosing), the noise of its answers, and the events."""
+    """One step: the rate of its selection (or the constants of choosing), and the noise of its answers.
 
+    Arguments:
+        selection: who selects.
+        composition: of the steps.
+        relation: neighbouring relation.
+        rate: lambda of the exponential mechanism.
+        choosing: constants of the choosing mechanism, where it selects.
+        unit_noise: of an answer with sensitivity 1: scale of Laplace, std of Gaussian noise.
+        levels: of the dyadic tree over [N].
+        published: answers get the noise that Figure 2 prints.
+    """
+
+    selection: Selection
+    composition: Composition
+    relation: Relation
     rate: float
     choosing: ChoosingConstants | None
-    answers: Answers
-    composition: Composition
-    unit_noise: float  # of an answer with sensitivity 1: scale of Laplace, std of Gaussian noise
-    relation: Relation
+    unit_noise: float
     levels: int
-    events: tuple[tuple["DpEvent", str], ...]
     published: bool = False
+
+    @property
+    def answers(self) -> Answers:
+        """What a selection asks for: the two ends of an interval, or one point."""
+        return "point" if self.selection == "points" else "interval"
+
+    @property
+    def selection_note(self) -> str:
+        """What the ledger calls a selection."""
+        return f"MERR, {self.selection} selection"
 
     def for_size(self, size: float) -> "StepBudget":
         """The same when a public or noisy number of records is known; only choosing looks at it, and for free."""
         return self if self.choosing is None else replace(self, choosing=self.choosing.for_size(size))
 
+    def planned(self, steps: int) -> list[Planned]:
+        """The charges of so many steps."""
+        return [Planned(self.selection_event, self.selection_note, steps), Planned(self.answer_event, _ANSWERS_NOTE, steps)]
+
+    @property
+    def selection_event(self) -> "DpEvent":
+        """What one selection costs."""
+        if self.choosing is not None:
+            return self.choosing.event(scores_moved(self.levels, self.relation))
+        return exponential_event(self.rate, SCORE, zcdp=self.composition == "zcdp")
+
+    @property
+    def laplace(self) -> bool:
+        """Whether answers get discrete Laplace noise, else rounded Gaussian noise."""
+        return self.composition == "basic" or self.published
+
+    def _sums(self, asked: Answers, values: Integers = NO_RECORDS, knots: tuple[int, ...] = (1, 2)) -> BoundedSum:
+        """The counts at one or two knots."""
+        return asked_counts(values, list(knots[: 1 if asked == "point" else 2]), norm="l1" if self.laplace else "l2")
+
+    @property
+    def answer_event(self) -> "DpEvent":
+        """What the answers of one step cost."""
+        if self.laplace:
+            return pure_event(self._answer_epsilon)
+        return gaussian_price(self._sums(self.answers), self._multiplier(self.answers), self.relation)
+
+    @property
+    def _answer_epsilon(self) -> float:
+        """Of the answers of one step: what their noise costs."""
+        most = self._sums(self.answers).under(self.relation)
+        return most / PUBLISHED_SCALE if self.published else 1 / self.unit_noise
+
+    def _multiplier(self, asked: Answers) -> float:
+        """In the curator's units, such that one or two answers cost the same event, to the last bit."""
+        most = curator_multiplier(self.unit_noise, self._sums(self.answers), self.relation)
+        if asked == self.answers or self.relation == "add_remove":
+            return most
+        # one knot where an interval has two: it moves by 1 instead of sqrt 2, and its noise is so much smaller
+        event = gaussian_price(self._sums(self.answers), most, self.relation)
+        return float(event.noise_multiplier) / 2
+
     def noise(self, asked: Answers) -> float:
-        """Scale (basic) or std (zcdp), in records, of answers of this kind."""
+        """Scale (Laplace) or std (Gaussian), in records, of answers of this kind."""
         if self.published:
             return PUBLISHED_SCALE
-        sensitivity = answers_l1 if self.composition == "basic" else answers_l2
-        return self.unit_noise * sensitivity(asked, self.relation)
+        if self.laplace:
+            return self._sums(asked).under(self.relation) / self._answer_epsilon
+        return self._multiplier(asked) * self._sums(asked).sensitivity
 
     def variance(self, asked: Answers) -> float:
         """Variance of one such answer, in records squared."""
         noise = self.noise(asked)
-        if self.composition == "zcdp" and not self.published:
+        if not self.laplace:
             return noise**2 + 1 / 12
         ratio = math.exp(-1 / noise)
         return 2 * ratio / (1 - ratio) ** 2
 
-    def answer(self, counts: list[int], source: SecureSource) -> npt.NDArray[np.float64]:
-        """Noisy counts of one step: two disjoint cells, or one prefix."""
-        noise = self.noise("interval" if len(counts) == 2 else "point")
-        laplace = self.composition == "basic" or self.published
-        draw = (
-            source.discrete_laplace(len(counts), scale=noise)
-            if laplace
-            else source.rounded_normal(len(counts), noise_std=noise)
-        )
-        return np.asarray(np.array(counts) + draw.numpy(), dtype=np.float64)
+    def answer(self, values: Integers, knots: list[int], curator: Curator) -> npt.NDArray[np.float64]:
+        """Noisy counts of one step at one or two knots: records below the first, and between both."""
+        asked: Answers = "interval" if len(knots) == 2 else "point"
+        sums = self._sums(asked, values, tuple(knots))
+        if not self.laplace:
+            noisy = curator.gaussian(_ANSWERS_NOTE, sums, self._multiplier(asked))
+        elif self.published:  # the printed scale, whatever is asked: one knot pays for two
+            most = self._sums(self.answers)
+            noisy = curator.laplace(_ANSWERS_NOTE, replace(sums, replaced=most.replaced), self._answer_epsilon)
+        else:
+            noisy = curator.laplace(_ANSWERS_NOTE, sums, self._answer_epsilon)
+        return np.asarray(noisy.numpy(), np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,54 +230,37 @@ def step_budget(terms: StepTerms, *, epsilon: float, delta: float) -> StepBudget
 
 
 def _cost(budget: StepBudget, terms: StepTerms, delta: float) -> float:
-    ledger = Ledger(None, delta=delta, relation=terms.relation)
-    for event, note in budget.events:
-        ledger.charge(event, terms.steps, note=note)
-    return ledger.epsilon()
+    from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
+    parts = [SelfComposedDpEvent(line.event, line.count) for line in budget.planned(terms.steps)]
+    return epsilon_of(ComposedDpEvent(parts), delta, relation=terms.relation)
 
 
 def _basic(terms: StepTerms, epsilon: float, delta: float) -> StepBudget:
     each = epsilon * (1 - 1e-12) / terms.steps  # the sum of the parts must not round up
     select, answer = terms.share * each, (1 - terms.share) * each
-    return _assemble(terms, select / 2, select, delta * (1 - 1e-12) / terms.steps, 1 / answer, pure_event(answer))
+    return _assemble(terms, select / (2 * SCORE), select, delta * (1 - 1e-12) / terms.steps, 1 / answer)
 
 
 def _zcdp(terms: StepTerms, rho: float, delta: float) -> StepBudget:
     # A pure guarantee e costs e^2 / 2; an exponential mechanism of rate e has losses in a range 2e and costs the same.
     select = math.sqrt(2 * terms.share * rho / terms.steps)
     unit_noise = 1 / math.sqrt(2 * (1 - terms.share) * rho / terms.steps)
-    answer = relation_gaussian(unit_noise, terms.relation)
-    return _assemble(terms, select, select, delta / (2 * terms.steps), unit_noise, answer)
+    return _assemble(terms, select / SCORE, select, delta / (2 * terms.steps), unit_noise)
 
 
-def _assemble(terms: StepTerms, rate: float, select: float, extra: float, unit_noise: float, answer: "DpEvent") -> StepBudget:
-    answers: Answers = "point" if terms.selection == "points" else "interval"
+def _assemble(terms: StepTerms, rate: float, select: float, extra: float, unit_noise: float) -> StepBudget:
     choosing = None
     if terms.selection == "choosing":
         moved = scores_moved(terms.levels, terms.relation)
         choosing = ChoosingConstants.of(select, extra, moved=moved, size=terms.size)
-    if terms.published:
-        answer = pure_event(answers_l1(answers, terms.relation) / PUBLISHED_SCALE)
-    events = (
-        (_selection_event(select, extra, choosing, terms.composition), f"{terms.selection} selection"),
-        (answer, "noisy counts"),
-    )
     return StepBudget(
-        rate / score(terms.relation),
-        choosing,
-        answers,
-        terms.composition,
-        unit_noise,
-        terms.relation,
-        terms.levels,
-        events,
-        terms.published,
+        selection=terms.selection,
+        composition=terms.composition,
+        relation=terms.relation,
+        rate=rate,
+        choosing=choosing,
+        unit_noise=unit_noise,
+        levels=terms.levels,
+        published=terms.published,
     )
-
-
-def _selection_event(select: float, extra: float, choosing: ChoosingConstants | None, composition: Composition) -> "DpEvent":
-    from dp_accounting import ZCDpEvent
-
-    if choosing is not None:
-        return approximate_event(select, extra)
-    return pure_event(select) if composition == "basic" else ZCDpEvent(select**2 / 2)

@@ -1,20 +1,27 @@
 """PartitionCDF: a private partition, then private prefix counts at its cell ends; the recommended estimator."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.counts import cell_counts, planned_size, records_moved, released_size, size_is_free
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.gaussian_budget import gaussian_beside, relation_gaussian
 from dpgen.systems.ordered.knots import Integers, MonotoneCounts, monotone_counts
-from dpgen.systems.ordered.prefix_sums import noisy_prefix_sums
-from dpgen.systems.ordered.private_tree import PrivateTree
-from dpgen.systems.ordered.record_count import released_size, size_is_free
+from dpgen.systems.ordered.private_tree import PrivateTree, TreeNoise, TreeRule
+
+_TREE, _PREFIXES = "partition: tree", "partition: prefix counts"
+
+
+def leaf_counts(values: Integers, ends: Integers, relation: Relation) -> BoundedSum:
+    """Records of the leaves that end at `ends` (m,), under replace-one without the last: it holds the rest of a public n."""
+    inner = ends[:-1] if records_moved(relation) == 2 else ends
+    return cell_counts(values, np.concatenate([[0], inner]), norm="l2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +43,7 @@ class PartitionCDF(OrderedEstimator):
         size_share: share of epsilon for a noisy n, where it is needed.
     """
 
-    tree_share: float = 0.3
+    tree_share: float = 0.27
     size_share: float = 0.02
 
     def __post_init__(self) -> None:
@@ -48,32 +55,35 @@ class PartitionCDF(OrderedEstimator):
                 f"tree_share is {self.tree_share!r} and size_share {self.size_share!r}; both must be > 0, their sum < 1"
             )
 
-    def require_domain(self, N: int, relation: Relation) -> None:
-        """Refuse a budget that no noise fits."""
-        self._noise(relation)
+    def _rule(self, size: float, relation: Relation) -> TreeRule:
+        """When cells are split, of a public or noisy number of records."""
+        noise = TreeNoise.of(self.tree_share * self.epsilon, relation)
+        return TreeRule(threshold=max(1, round(math.sqrt(max(size, 1.0)) / 2)), noise=noise, relation=relation)
 
-    def _noise(self, relation: Relation) -> tuple[PrivateTree, float]:
-        """The tree, for a threshold that is not known yet, and the noise multiplier of the prefix counts."""
-        tree_epsilon, size_epsilon = self.tree_share * self.epsilon, self.size_share * self.epsilon
-        free = size_is_free(self.size, relation)
-        pure = (tree_epsilon,) if free else (tree_epsilon, size_epsilon)
-        tree = PrivateTree(epsilon=tree_epsilon, threshold=1, relation=relation)
-        return tree, gaussian_beside(pure, self.epsilon, self.delta, relation)
+    def _multiplier(self, relation: Relation) -> float:
+        """Noise of the prefix counts, std over sensitivity under `relation`: what the budget leaves beside the pure parts."""
+        tree, size = self.tree_share * self.epsilon, self.size_share * self.epsilon
+        pure = (tree,) if size_is_free(self.size, relation) else (tree, size)
+        return gaussian_beside(pure, self.epsilon, self.delta, relation)
 
-    def _fit_counts(self, values: Integers, *, N: int, ledger: Ledger, source: SecureSource) -> MonotoneCounts:
+    def planned(self, N: int, relation: Relation) -> list[Planned]:
+        """The number of records where it is private, the tree, the prefix counts."""
+        return [
+            *planned_size(self.size, self.size_share * self.epsilon, relation),
+            Planned(self._rule(1.0, relation).event, _TREE),
+            Planned(relation_gaussian(self._multiplier(relation), relation), _PREFIXES),
+        ]
+
+    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
-        relation, size_epsilon = ledger.relation, self.size_share * self.epsilon
-        tree, multiplier = self._noise(relation)
-        size = released_size(values, self.size, epsilon=size_epsilon, ledger=ledger, source=source)
-        ledger.charge(pure_event(tree.epsilon), note="partition: tree")
-        ledger.charge(relation_gaussian(multiplier, relation), note="partition: prefix counts")
-        tree = replace(tree, threshold=max(1, round(math.sqrt(max(size, 1)) / 2)))
-        ends, below = tree.leaves(values, N=N, source=source)
-        known = relation == "replace_one"  # then all records lie below N, and the last prefix count needs no noise
+        relation = curator.relation
+        size = released_size(values, self.size, epsilon=self.size_share * self.epsilon, curator=curator)
+        [ends] = curator.release(_TREE, PrivateTree(values, N=N, rule=self._rule(size, relation)))
+        known = records_moved(relation) == 2  # then all records lie below N, and the last prefix count needs no noise
         if known and len(ends) == 1:
             return MonotoneCounts(np.array([0, N], np.int64), np.array([0.0, size]))
-        cells = np.diff(below[:-1] if known else below, prepend=0)
-        sums, variances = noisy_prefix_sums(cells, noise_multiplier=multiplier, relation=relation, source=source)
+        cells = leaf_counts(values, ends, relation)
+        sums, variances = curator.prefix_sums(_PREFIXES, cells, self._multiplier(relation))
         if known:
             return monotone_counts(ends[:-1], sums, variances, N=N, size=size)
         return monotone_counts(ends[:-1], sums[:-1], variances[:-1], N=N, size=max(float(sums[-1]), 0.0))

@@ -7,13 +7,17 @@ whatever their number, and the draw stays exact. Coarse blocks that can matter a
 
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.selection import exponential_mechanism
-from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals
+from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.selection import exponential_event, exponential_mechanism
+from dpgen.systems.ordered.knots import SCORE, Integers, MonotoneCounts, Reals
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 _SPAN = 2.0  # of the finest blocks, in units of 1/rate
 _FACTORS = (64, 8, 1)  # coarser blocks, in finest ones
@@ -95,30 +99,23 @@ class PointSelection:
         values: (n,) int64, sorted, in [0, N).
         N: domain size, at least 2.
         rate: lambda, per record.
+        zcdp: account for draws by zCDP rather than by a pure guarantee.
 
-    >>> source, model = SecureSource(), MonotoneCounts(np.array([0, 8]), np.array([0.0, 100.0]))
-    >>> PointSelection(np.full(100, 2), N=8, rate=10.0).draw(source, model)
-    3
+    >>> from dpgen.privacy.curator import Curator
+    >>> from dpgen.privacy.ledger import Ledger
+    >>> curator, model = Curator(Ledger(None, delta=1e-6)), MonotoneCounts(np.array([0, 8]), np.array([0.0, 100.0]))
+    >>> curator.release("point", PointSelection(np.full(100, 2), N=8, rate=10.0).given(model))
+    [3]
     """
 
-    answers = "point"
-
-    def __init__(self, values: Integers, *, N: int, rate: float) -> None:
-        self.values, self.N, self.rate = values, N, rate
+    def __init__(self, values: Integers, *, N: int, rate: float, zcdp: bool = False) -> None:
+        self.values, self.N, self.rate, self.zcdp = values, N, rate, zcdp
         self._span = max(1, math.floor(_SPAN / rate))
         self._marks = np.ascontiguousarray(values[:: self._span])
 
-    def draw(self, source: SecureSource, model: MonotoneCounts) -> int:
-        """One knot; the model must be public."""
-        cells, scores = self._blocks(model)
-        starts, sizes = cells[:, 0], np.ascontiguousarray(cells[:, 1]).view(np.uint64)
-        rate = Fraction(self.rate)
-
-        def log_weight(block: int, number: int) -> Fraction:
-            return rate * self.score(int(starts[block]) + number, model)
-
-        block, number = exponential_mechanism(source, sizes, self.rate * scores[:, 1], log_weight)
-        return int(starts[block]) + number
+    def given(self, model: MonotoneCounts) -> "PointDraw":
+        """The draw for one public model."""
+        return PointDraw(self, model)
 
     def score(self, x: int, model: MonotoneCounts) -> Fraction:
         """|c(x) - A(x)|, without rounding; A(x) is the public number that the model computes."""
@@ -137,3 +134,28 @@ class PointSelection:
             span, marks = self._span * factor, np.ascontiguousarray(self._marks[::factor])
             cells, scores = _finer(cells, scores, self.rate, marks, span, self.values.size, (model.positions, model.counts))
         return cells, scores
+
+
+class PointDraw:
+    """One draw of `PointSelection`, a mechanism for `Curator.release`."""
+
+    def __init__(self, selection: PointSelection, model: MonotoneCounts) -> None:
+        self.selection, self.model = selection, model
+
+    @property
+    def event(self) -> "DpEvent":
+        """What one draw costs."""
+        return exponential_event(self.selection.rate, SCORE, zcdp=self.selection.zcdp)
+
+    def draw(self, secrets: Secrets, count: int = 1) -> list[int]:
+        """`count` knots."""
+        selection = self.selection
+        cells, scores = selection._blocks(self.model)
+        starts, sizes = cells[:, 0], np.ascontiguousarray(cells[:, 1]).view(np.uint64)
+        rate, ceilings = Fraction(selection.rate), selection.rate * scores[:, 1]
+
+        def log_weight(block: int, number: int) -> Fraction:
+            return rate * selection.score(int(starts[block]) + number, self.model)
+
+        drawn = (exponential_mechanism(secrets, sizes, ceilings, log_weight) for _ in range(count))
+        return [int(starts[block]) + number for block, number in drawn]

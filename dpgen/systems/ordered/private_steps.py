@@ -15,24 +15,19 @@ make, and one record inside a gap moves their error by the order of n.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 
-from dpgen.privacy.events import pure_event
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.selection import exponential_mechanism
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.ordered.knots import Integers
 from dpgen.systems.ordered.merr_budget import StepBudget
 
-if TYPE_CHECKING:
-    from dpgen.privacy.ledger import Ledger
-
-
 CANDIDATES = (1, 2, 4, 8, 12, 20, 40, 80)
+CHOICE_NOTE = f"number of steps, exponential mechanism over {list(CANDIDATES)}"
 _LOOKED_AT = 2**16
 _HALF = 31  # bits
 
@@ -209,29 +204,30 @@ def step_costs(
     return [step_cost(stride * error, budget) for error, budget in zip(errors, budgets.values())]
 
 
+def choice(costs: Sequence[int], *, epsilon: float, stride: int = 1) -> ExponentialMechanism:
+    """The mechanism that chooses among candidates of these costs, each of which one record moves by at most `stride`.
+
+    >>> choice([3, 0, 9], epsilon=0.5).event
+    ApproximateDpEvent(epsilon=0.5, delta=0.0)
+    """
+    return ExponentialMechanism(-np.array(costs, np.int64), Fraction(epsilon) / (2 * stride), stride)
+
+
 def choose_steps(
-    values: Integers,
-    budgets: Mapping[int, StepBudget],
-    *,
-    N: int,
-    size: float,
-    epsilon: float,
-    ledger: "Ledger",
-    source: SecureSource,
+    values: Integers, budgets: Mapping[int, StepBudget], *, N: int, size: float, epsilon: float, curator: Curator
 ) -> int:
-    """One of the keys of `budgets`, chosen epsilon-privately; charges the ledger first.
+    """One of the keys of `budgets`, chosen epsilon-privately.
 
     Arguments:
         values: (n,) int64, sorted, in [0, N).
         budgets: for each candidate what its steps may spend.
         size: public or noisy number of records.
         epsilon: in nats, of the choice.
+
+    Raises:
+        BudgetExceeded: nothing was drawn.
     """
-    ledger.charge(pure_event(epsilon), note=f"number of steps, exponential mechanism over {list(budgets)}")
     stride = max(1, math.ceil(size / _LOOKED_AT))
     costs = step_costs(values, budgets, N=N, stride=stride)
-    rate = Fraction(epsilon) / (2 * stride)
-    weights = [-rate * (cost - min(costs)) for cost in costs]
-    ceilings = np.array([float(weight) for weight in weights])
-    chosen, _ = exponential_mechanism(source, np.ones(len(weights), np.uint64), ceilings, lambda block, _: weights[block])
-    return list(budgets)[chosen]
+    [chosen] = curator.release(CHOICE_NOTE, choice(costs, epsilon=epsilon, stride=stride))
+    return list(budgets)[int(chosen)]

@@ -1,107 +1,205 @@
-"""PrivTree on dyadic cells: a private partition of [0, N) that is fine where records are many."""
+r"""PrivTree on dyadic cells: a private partition of [0, N) that is fine where records are many.
+
+A cell at depth h with c records is split while its biased count and integer Laplace noise are above a threshold:
+
+.. math:: \max(c - h\,\gamma,\ \theta - \gamma) + X > \theta, \qquad X \sim Lap_{\mathbb Z}(\lambda), \qquad r = e^{-1/\lambda}
+
+**The exact cost of a path.** With :math:`k = \theta + 1 - \max(c - h \gamma, \theta - \gamma)` a cell is split with
+probability :math:`P(X \ge k)`, and one more record in it lowers k by 1, or changes nothing where the maximum is
+:math:`\theta - \gamma`. So an inserted record adds :math:`L(k) = \ln P(X \ge k - 1) - \ln P(X \ge k)` at every split on its
+path, with :math:`k \le \gamma + 1`. L does not fall with k (the tails of a log-concave law are log-concave). Counts do not grow
+on the way down, so from one cell of the path to the next k grows by at least :math:`\gamma`: read from the deepest cell that
+counts, the worst path has :math:`k = \gamma + 1, 1, 1 - \gamma, 1 - 2\gamma, \dots` and costs
+
+.. math:: S = \sum_{j \ge 0} L(\gamma + 1 - j \gamma)
+          = \frac2\lambda + \sum_{j \ge 1} \ln \frac{1 - r\,t_j}{1 - t_j}, \qquad t_j = \frac{r^{j \gamma}}{1 + r}
+
+which many equal records reach: their counts do not fall at all. The cell that ends the path is not split, which an insertion
+makes less likely: nothing is added. A deletion, in the same direction, makes every split less likely and only the end of its
+path likelier, by :math:`\ln P(X < k + 1) - \ln P(X < k) \le 1/\lambda`, with equality for :math:`k \le 0`. So
+
+- add/remove costs S (and 1/lambda in the other direction, which is less);
+- replace-one costs S + 1/lambda: one record enters a path and another leaves one. Above the cell where they part no count
+  changes; below it both bounds are reached at once.
+
+Zhang, Xiao and Xie bound S by 3/lambda and replace-one by twice that. At :math:`\gamma = \lambda \ln 2` S tends to
+:math:`(1 + \sum_j 1 / (2^j - 1)) / \lambda = 2.607 / \lambda` (Erdos and Borwein's constant), so 3/lambda and 4/lambda would
+leave 13 % and 10 % of the budget unused. `TreeNoise.of` solves S = epsilon, or S + 1/lambda = epsilon, for lambda instead, at
+the least gamma at which an empty cell is split with a chance of at most 1/4: fewer than one child of two is split again, so
+the tree ends early where there are no records, as with the published gamma = lambda ln 2.
+
+Source: Zhang, Xiao, Xie 2016 (PrivTree), section 3; the constants are ours.
+"""
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 
 from dpgen.privacy.discrete import Words
+from dpgen.privacy.events import pure_event
 from dpgen.privacy.limits import require_positive
-from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.mechanisms import Secrets
 from dpgen.privacy.parallel import Relation
 from dpgen.privacy.tail_coins import reach_thresholds
 from dpgen.systems.ordered.knots import Integers
-from dpgen.systems.ordered.sensitivities import tree_path_loss
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 _compile = numba.njit(nogil=True, cache=True)
 _FIRST_COINS = 1024
-_SCALES = (0.01, 1e6)  # that `reach_thresholds` takes
+_EPSILONS = (1e-5, 400.0)  # of a tree
+_FINEST = 0.01  # noise scale that `reach_thresholds` takes; smaller noise is 0 with chance 1 - e^-100 anyway
+_LEVELS = 62  # cells of a path that are asked, at most
+_EMPTY = 0.25  # chance of a split without records, at most
+_MARGIN = 1e-12  # relative; the loss is a sum of some 60 terms in float64
+
+
+@dataclass(frozen=True)
+class TreeNoise:
+    """Noise and bias of a private tree: the scale lambda of the integer Laplace noise, and the decay gamma >= 1 a level.
+
+    >>> noise = TreeNoise.of(1.0, "add_remove")
+    >>> round(noise.scale, 3), noise.decay, round(noise.loss("add_remove"), 9)
+    (2.473, 2, 1.0)
+    """
+
+    scale: float
+    decay: int
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, epsilon: float, relation: Relation) -> "TreeNoise":
+        """The least noise whose worst path costs epsilon under `relation`.
+
+        Raises:
+            ValueError: epsilon outside [1e-5, 400].
+        """
+        low, high = _EPSILONS
+        if not low <= require_positive("epsilon", epsilon) <= high:
+            raise ValueError(f"epsilon is {epsilon!r}; that of a tree must be in [{low:g}, {high:g}]")
+        few, enough = 0, 1
+        while not cls._at(epsilon, enough, relation).ends_early:
+            few, enough = enough, 2 * enough
+        while enough - few > 1:
+            middle = (few + enough) // 2
+            few, enough = (few, middle) if cls._at(epsilon, middle, relation).ends_early else (middle, enough)
+        return cls._at(epsilon, enough, relation)
+
+    @classmethod
+    def _at(cls, epsilon: float, decay: int, relation: Relation) -> "TreeNoise":
+        """The least noise with this decay: the loss falls as the scale grows."""
+        low, high = 1 / epsilon, (_LEVELS + 2) / epsilon
+        for _ in range(50):
+            middle = (low + high) / 2
+            cheap = cls(middle, decay).loss(relation) <= epsilon * (1 - _MARGIN)
+            low, high = (low, middle) if cheap else (middle, high)
+        return cls(max(high, _FINEST), decay)
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether a cell without records is split with a chance of at most 1/4."""
+        ratio = math.exp(-1 / self.scale)
+        return ratio ** (self.decay + 1) / (1 + ratio) <= _EMPTY
+
+    def loss(self, relation: Relation) -> float:
+        """Epsilon of the worst path: S, and 1/lambda more under replace_one; see the module.
+
+        Raises:
+            ValueError: unknown relation.
+        """
+        if relation not in ("add_remove", "replace_one"):
+            raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
+        ratio = math.exp(-1 / self.scale)
+        tails = np.exp(-np.arange(1, _LEVELS) * (self.decay / self.scale)) / (1 + ratio)
+        above = float(np.log1p(tails * -math.expm1(-1 / self.scale) / (1 - tails)).sum())
+        return above + (2 if relation == "add_remove" else 3) / self.scale
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateTree:
-    r"""Splits a dyadic cell at depth h while its noisy, biased count is above a threshold.
-
-    .. math:: \max(c - h\,\gamma,\ \theta - \gamma) + X > \theta, \qquad X \sim Lap_{\mathbb Z}(\lambda),\
-        \gamma = \lceil \lambda \ln 2 \rceil
-
-    Every cell down to single values is asked; only the leaves are released. The loss along the path of one inserted
-    record is at most :math:`3/\lambda` and that of one deleted record in the same direction only :math:`1/\lambda` (its
-    last cell is not split): :math:`\lambda = 3/\epsilon` under add/remove and :math:`4/\epsilon` under replace-one. All of
-    it in integers, so that the coins are exact; the proof carries over because integer Laplace tails satisfy
-    :math:`\ln P(X \ge k - 1) - \ln P(X \ge k) \le \min(1, e^{(k - 1)/\lambda}) / \lambda`.
-
-    Source: Zhang, Xiao, Xie 2016 (PrivTree), Theorem 3.1, which doubles the add/remove loss for replace-one.
+class TreeRule:
+    """When a cell is split: all of it public.
 
     Arguments:
-        epsilon: cost of the tree in nats under `relation`, > 0.
-        threshold: count theta >= 1 above which a cell is split; public.
-        relation: neighbouring relation.
-        noise_scale: lambda; None: the smallest that costs epsilon.
+        threshold: count theta in [1, 2^40] above which a cell is split.
+        noise: of the comparison, and its bias.
+        relation: neighbouring relation that the price is for.
     """
 
-    epsilon: float
     threshold: int
-    relation: Relation = "replace_one"
-    noise_scale: float | None = None
+    noise: TreeNoise
+    relation: Relation
 
     def __post_init__(self) -> None:
-        require_positive("epsilon", self.epsilon)
         if not 1 <= self.threshold <= 2**40:
             raise ValueError(f"threshold is {self.threshold!r}; it must be in [1, 2^40]")
-        if self.noise_scale is None:
-            loss, (low, high) = tree_path_loss(self.relation), _SCALES
-            if not low <= loss / self.epsilon <= high:
-                raise ValueError(f"epsilon is {self.epsilon!r}; that of a tree must be in [{loss / high:g}, {loss / low:g}]")
-            object.__setattr__(self, "noise_scale", loss / self.epsilon)
 
     @property
-    def decay(self) -> int:
-        """gamma, by which a count is lowered at every level."""
-        assert self.noise_scale is not None
-        return math.ceil(self.noise_scale * math.log(2))
+    def event(self) -> "DpEvent":
+        """What a tree costs: the loss of the worst path with this very noise."""
+        return pure_event(self.noise.loss(self.relation))
 
     def chances(self) -> tuple[Words, int]:
         """128-bit chances of a split for k = theta + 1 - score, and the least k: see `reach_thresholds`."""
-        assert self.noise_scale is not None
-        return reach_thresholds(self.noise_scale, self.decay + 1)
+        return reach_thresholds(self.noise.scale, self.noise.decay + 1)
 
     def split_chance(self, count: int, depth: int) -> float:
         """Chance that a cell of `count` records at `depth` is split; the audit's view of the mechanism."""
         rows, least = self.chances()
-        k = self.threshold + 1 - max(count - depth * self.decay, self.threshold - self.decay)
+        decay = self.noise.decay
+        k = self.threshold + 1 - max(count - depth * decay, self.threshold - decay)
         return 1.0 if k < least else float(rows[k - least] @ np.array([2.0**-64, 2.0**-128]))
 
-    def leaves(self, values: Integers, *, N: int, source: SecureSource) -> tuple[Integers, Integers]:
-        """Ends (m,) of the leaves that lie in [0, N), increasing to N: released; and records below each end: private.
 
-        Arguments:
-            values: sorted records (n,) int64 in [0, N).
-            N: domain size in [2, 2^62]; cells beyond it hold nothing and are left out.
-            source: secure noise. The ledger must have been charged before.
-        """
-        source = require_secure(source)
-        rows, least = self.chances()
-        levels = (N - 1).bit_length()
-        coins, count = np.empty((0, 2), np.uint64), _FIRST_COINS + 4 * (len(values) // self.threshold)
+class PrivateTree:
+    """The leaves of a private tree, a mechanism for `Curator.release`.
+
+    Every cell down to single values is asked; only the ends of the leaves are released. All of it in integers: counts,
+    thresholds, and coins that are exact to 2^-128.
+
+    Arguments:
+        values: sorted records (n,) int64 in [0, N).
+        N: domain size in [2, 2^62]; cells beyond it hold nothing and are left out.
+        rule: when a cell is split.
+    """
+
+    def __init__(self, values: Integers, *, N: int, rule: TreeRule) -> None:
+        self.values, self.N, self.rule = values, N, rule
+
+    @property
+    def event(self) -> "DpEvent":
+        """What one tree costs."""
+        return self.rule.event
+
+    def draw(self, secrets: Secrets, count: int = 1) -> list[Integers]:
+        """Ends (m,) of the leaves that lie in [0, N), increasing to N, of each of `count` trees."""
+        return [self._leaves(secrets) for _ in range(count)]
+
+    def _leaves(self, secrets: Secrets) -> Integers:
+        (rows, least), rule = self.rule.chances(), self.rule
+        levels = (self.N - 1).bit_length()
+        coins, count = np.empty((0, 2), np.uint64), _FIRST_COINS + 4 * (len(self.values) // rule.threshold)
         while True:
             # More coins continue the same sequence: the first ones are kept.
-            fresh = source.words(count, 2)
+            fresh = secrets.words(count, 2)
             coins = np.concatenate([coins, fresh]) if len(coins) else fresh
-            ends, below, used = _descend(values, N, levels, self.threshold, self.decay, rows, least, coins)
+            ends, used = _descend(self.values, self.N, levels, rule.threshold, rule.noise.decay, rows, least, coins)
             if used <= len(coins):
-                return ends, below
+                return ends
             count = len(coins)
 
 
 @_compile
 def _descend(
     values: Integers, N: int, levels: int, threshold: int, decay: int, rows: Words, least: int, coins: Words
-) -> tuple[Integers, Integers, int]:
-    """Leaves from left to right, and how many coins that took; more than there are means: give more and repeat."""
+) -> tuple[Integers, int]:
+    """Ends of leaves from left to right, and how many coins that took; more than there are means: give more and repeat."""
     most = len(coins)
-    ends, below = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
+    ends = np.empty(most + 1, np.int64)
     stack = np.empty((levels + 2, 4), np.int64)  # start of a cell, its depth, its first record, past its last
     stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, 0, 0, len(values)
     top, used, found = 1, 0, 0
@@ -111,7 +209,7 @@ def _descend(
         split = False
         if depth < levels:
             if used == most:
-                return ends[:0], below[:0], most + 1
+                return ends[:0], most + 1
             k = threshold + 1 - max(last - first - depth * decay, threshold - decay)
             split = k < least
             if not split:
@@ -120,7 +218,7 @@ def _descend(
             used += 1
         width = np.int64(1) << (levels - depth)
         if not split:
-            ends[found], below[found] = min(start + width, N), last
+            ends[found] = min(start + width, N)
             found += 1
             continue
         middle = start + (width >> 1)
@@ -136,4 +234,4 @@ def _descend(
             top += 1
         stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = start, depth + 1, first, a
         top += 1
-    return ends[:found], below[:found], used
+    return ends[:found], used

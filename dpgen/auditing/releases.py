@@ -1,0 +1,221 @@
+"""Audit at the curator's door: the likelihood ratio, under two neighbouring data sets, of everything that a fit releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.prefix_sums import prefix_sensitivity, toeplitz_product
+
+if TYPE_CHECKING:
+    from dpgen.privacy.exact_sums import BoundedSum
+    from dpgen.privacy.mechanisms import Mechanism
+
+Broken = Literal["no", "noise", "sensitivity"]
+"""Nothing, noise of half the scale that is paid for, or records that move sums by twice what is stated."""
+
+CERTAIN = 60.0
+"""A log-likelihood ratio that stands for certainty."""
+
+
+class HalvedNoise(SecureSource):
+    """The broken twin of the secure source: half the scale that is asked for."""
+
+    def add_normal_(self, values: Tensor, *, noise_std: float) -> Tensor:
+        return super().add_normal_(values, noise_std=noise_std / 2)
+
+    def unrounded_normal(self, *shape: int, noise_std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+        return super().unrounded_normal(*shape, noise_std=noise_std / 2, dtype=dtype)
+
+    def rounded_normal(self, *shape: int, noise_std: float) -> Tensor:
+        return super().rounded_normal(*shape, noise_std=noise_std / 2)
+
+    def discrete_laplace(self, *shape: int, scale: float) -> Tensor:
+        return super().discrete_laplace(*shape, scale=scale / 2)
+
+
+class Seen(NamedTuple):
+    """One release: its note, what was given out, and its log-likelihood under the data that it came from."""
+
+    note: str
+    outcome: Any
+    likelihood: float
+
+
+class Enough(Exception):
+    """All that the adversary looks at has been released; what follows is post-processing."""
+
+
+class Diverged(Exception):
+    """A fit on the other data set asks for another release, although all that it has seen was the same."""
+
+
+@dataclass
+class Watch:
+    """What an adversary writes down, or reads out again to a fit on another data set.
+
+    Arguments:
+        replay: what was written down during another fit; None: write down.
+        most: releases after which the fit is stopped; None: never.
+    """
+
+    replay: list[Seen] | None = None
+    most: int | None = None
+    seen: list[Seen] = field(default_factory=list)
+    ratio: float = 0.0  # log p / p' of what was replayed, p that of the fit that it was written down in
+
+    def given(self, note: str, outcome: Any, likelihood: Callable[[Any], float]) -> Any:
+        """What the fit is given: the outcome, or the one of the other fit."""
+        if self.replay is not None:
+            other = self.replay[len(self.seen)] if len(self.seen) < len(self.replay) else Seen("", None, 0.0)
+            if other.note != note or _shape(other.outcome) != _shape(outcome):
+                raise Diverged
+            self.ratio += other.likelihood - likelihood(other.outcome)
+            outcome = other.outcome
+        self.seen.append(Seen(note, outcome, likelihood(outcome)))
+        if len(self.seen) == self.most:
+            raise Enough
+        return _copied(outcome)
+
+
+class WatchedCurator(Curator):
+    """The real curator, every release of which goes through an adversary's hands."""
+
+    def __init__(self, ledger: Ledger, watch: Watch, *, source: SecureSource | None = None) -> None:
+        super().__init__(ledger, source=source)
+        self.watch = watch
+
+    def gaussian(self, note: str, sums: BoundedSum, noise_multiplier: float, **more: Any) -> Tensor:
+        values, std = sums.values.double().clone() * sums.step, noise_multiplier * sums.sensitivity
+
+        def likelihood(noisy: Tensor) -> float:
+            return -float(((noisy.double() - values) / std).square().sum()) / 2
+
+        noisy: Tensor = self.watch.given(note, super().gaussian(note, sums, noise_multiplier, **more), likelihood)
+        return noisy
+
+    def laplace(self, note: str, sums: BoundedSum, epsilon: float) -> Tensor:
+        values, scale = sums.values.double() * sums.step, sums.under(self.relation) / epsilon
+
+        def likelihood(noisy: Tensor) -> float:
+            return -float((noisy.double() - values).abs().sum()) / scale
+
+        noisy: Tensor = self.watch.given(note, super().laplace(note, sums, epsilon), likelihood)
+        return noisy
+
+    def prefix_sums(self, note: str, cells: BoundedSum, noise_multiplier: float) -> tuple[np.ndarray, np.ndarray]:
+        m = len(cells.values)
+        std, below = noise_multiplier * prefix_sensitivity(m, self.relation), cells.values.numpy().cumsum()
+        k = np.arange(1, m)
+        inverse = np.concatenate([[1.0], np.cumprod((2 * k - 3) / (2 * k))])  # (1 - z)^(1/2): the noise before its factor
+
+        def likelihood(noisy: tuple[np.ndarray, np.ndarray]) -> float:
+            return -float(np.square(toeplitz_product(inverse, noisy[0] - below) / std).sum()) / 2
+
+        noisy: tuple[np.ndarray, np.ndarray] = self.watch.given(
+            note, super().prefix_sums(note, cells, noise_multiplier), likelihood
+        )
+        return noisy
+
+    def release(self, note: str, mechanism: Mechanism[Any], count: int = 1, **more: Any) -> Any:
+        law = getattr(mechanism, "log_probabilities", None)  # a mechanism without one tells this adversary nothing
+
+        def likelihood(drawn: Any) -> float:
+            return 0.0 if law is None else float(law()[drawn].sum())
+
+        return self.watch.given(note, super().release(note, mechanism, count, **more), likelihood)
+
+    def enclosed(self, note: str, budget: Budget) -> Curator:
+        inner = super().enclosed(note, budget).ledger
+        return WatchedCurator(inner, self.watch, source=self._source)
+
+
+Fit = Callable[[Curator], Any]
+"""A fit of a system on one data set."""
+
+
+@dataclass(frozen=True)
+class DoorAudit:
+    """Two neighbouring data sets before the same door.
+
+    Formal guarantee: if the fits are (epsilon, delta)-private for the two data sets, every statistic of `losses` obeys that.
+    The statistic is the likelihood ratio under the noise that is charged, the strongest there is.
+
+    Arguments:
+        fits: a fit on each of the two data sets.
+        report: a ledger that only reports, new for each fit.
+        broken: the broken twin, if any.
+    """
+
+    fits: tuple[Fit, Fit]
+    report: Callable[[], Ledger]
+    broken: Broken = "no"
+
+    def losses(self, side: int, count: int, most: int) -> list[float]:
+        """log p / p' of all releases of `count` fits on data set `side`, p of the first and p' of the second one."""
+        return [self._loss(side, most) for _ in range(count)]
+
+    def _loss(self, side: int, most: int) -> float:
+        first = self._run(side, Watch(most=most))
+        try:
+            other = self._run(1 - side, Watch(replay=first.seen, most=len(first.seen)))
+            ratio = other.ratio if len(other.seen) == len(first.seen) else CERTAIN
+        except Diverged:
+            ratio = CERTAIN
+        ratio = max(-CERTAIN, min(CERTAIN, ratio))
+        return ratio if side == 0 else -ratio
+
+    def _run(self, side: int, watch: Watch) -> Watch:
+        with suppress(Enough):
+            self.fits[side](self._curator(watch))
+        return watch
+
+    def _curator(self, watch: Watch) -> Curator:
+        return WatchedCurator(self.report(), watch, source=HalvedNoise() if self.broken == "noise" else None)
+
+    def releases(self) -> int:
+        """How many releases a fit makes, at most, on either data set as far as one fit of each shows."""
+        return max(len(self._run(side, Watch()).seen) for side in (0, 1))
+
+    def leaks(self, numbers: Callable[[Any], Tensor]) -> bool:
+        """Whether what comes out depends on the records beside what was paid for.
+
+        All noisy values of a fit on the first data set are given to a fit on the second one. What is made of them must be the
+        same, bit for bit: post-processing sees nothing else.
+
+        Arguments:
+            numbers: of what a fit returns.
+        """
+        watch = Watch()
+        first = numbers(self.fits[0](self._curator(watch)))
+        other = Watch(replay=watch.seen)
+        try:
+            second = numbers(self.fits[1](self._curator(other)))
+        except Diverged:
+            return True
+        return len(other.seen) != len(watch.seen) or not torch.equal(first, second)
+
+
+def _shape(outcome: Any) -> Any:
+    """Of sums; what a mechanism draws may have any shape."""
+    if isinstance(outcome, tuple):
+        return tuple(part.shape for part in outcome)
+    return tuple(outcome.shape) if isinstance(outcome, Tensor) else None
+
+
+def _copied(outcome: Any) -> Any:
+    """What the fit may overwrite."""
+    if isinstance(outcome, tuple):
+        return tuple(_copied(part) for part in outcome)
+    if isinstance(outcome, Tensor):
+        return outcome.clone()
+    return outcome.copy() if isinstance(outcome, np.ndarray) else outcome

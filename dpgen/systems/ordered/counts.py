@@ -1,0 +1,150 @@
+r"""What the estimators on [0, N) count, and how far one record moves it: every sum over records of the family.
+
+Values are sorted int64 positions, so every count is a difference of ranks: exact, and a function of the records' values
+alone, not of their order. Counts, never shares: the number of records is private under add/remove, so nothing is divided by
+it before the noise. Sums of no records have the same sensitivities, which is how a plan learns them.
+"""
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Planned
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.knots import Integers
+
+if TYPE_CHECKING:
+    from dpgen.privacy.curator import Curator
+
+Norm = Literal["l1", "l2"]
+
+NO_RECORDS: Integers = np.empty(0, np.int64)
+RECORDS_NOTE = "number of records, discrete Laplace"
+
+
+def records_moved(relation: Relation) -> int:
+    """How many insertions and deletions make a neighbour: 1 under add/remove, 2 under replace-one.
+
+    Raises:
+        ValueError: unknown relation.
+
+    >>> records_moved("add_remove"), records_moved("replace_one")
+    (1, 2)
+    """
+    if relation not in ("add_remove", "replace_one"):
+        raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
+    return 2 if relation == "replace_one" else 1
+
+
+def _bounded(counts: Integers, cells: int, left: int, norm: Norm) -> BoundedSum:
+    """Counts of which a record is in `cells`, and a replaced one changes `left`, each by 1."""
+    size = (lambda changed: float(changed)) if norm == "l1" else math.sqrt
+    return BoundedSum(torch.from_numpy(counts), size(cells), "records", replaced=size(left), norm=norm)
+
+
+def cell_counts(values: Integers, ends: Integers, *, norm: Norm) -> BoundedSum:
+    """Records (m,) in each of the disjoint cells [ends[i], ends[i + 1]) of ends (m + 1,).
+
+    A record is in one cell at most: 1 count moves by 1. A replaced one leaves a cell for another: 2 counts.
+
+    >>> cell_counts(np.array([0, 4, 4]), np.array([0, 1, 5]), norm="l1").values.tolist()
+    [1, 2]
+    """
+    return _bounded(np.diff(np.searchsorted(values, ends)).astype(np.int64, copy=False), 1, 2, norm)
+
+
+def tree_counts(values: Integers, ends: Integers, *, root: bool, norm: Norm) -> BoundedSum:
+    """Records of all cells of a complete binary tree over the leaves [ends[i], ends[i + 1]), from the top, one after another.
+
+    A record is in one cell of each of the L levels: L counts. A replaced one leaves and enters one of each, but for the root,
+    which holds everybody: 2 L counts, or 2 (L - 1) with the root.
+
+    Arguments:
+        values: sorted records (n,).
+        ends: (2^h + 1,) increasing.
+        root: whether the count of all records is among them, as L = h + 1 levels rather than h.
+    """
+    leaves = np.diff(np.searchsorted(values, ends)).astype(np.int64, copy=False)
+    height = (len(leaves) - 1).bit_length()
+    levels = [leaves.reshape(2**level, -1).sum(1) for level in range(0 if root else 1, height + 1)]
+    return _bounded(np.concatenate(levels), len(levels), 2 * max(height, 1), norm)
+
+
+def asked_counts(values: Integers, knots: list[int], *, norm: Norm) -> BoundedSum:
+    """The answer to one step of the maximum error rule: records below the first knot, and between it and the second.
+
+    Two disjoint cells: 1 count moves, or 2 when a record is replaced. With one knot it is one prefix count, which any
+    neighbour moves by 1 at most. (Diakonikolas, Hardt, Schmidt 2015, Figure 2, take 1 record for the two disjoint cells.)
+
+    >>> asked_counts(np.array([0, 4, 4]), [1, 5], norm="l1").values.tolist()
+    [1, 2]
+    """
+    ranks = np.searchsorted(values, np.array(knots, np.int64))
+    return _bounded(np.diff(ranks, prepend=0).astype(np.int64, copy=False), 1, len(knots), norm)
+
+
+def record_count(values: Integers) -> BoundedSum:
+    """The number of records (1,), for add/remove, where one record moves it by 1; replace-one keeps it: it is public there."""
+    return _bounded(np.array([len(values)], np.int64), 1, 1, "l1")
+
+
+def clamped_count(count: int) -> BoundedSum:
+    """The number of values (1,) that were clamped to the domain: a record is one of them or not, also when it is replaced."""
+    return _bounded(np.array([count], np.int64), 1, 1, "l1")
+
+
+# -- the number of records -------------------------------------------------------------------------------------------------
+
+
+def size_is_free(size: int | None, relation: Relation) -> bool:
+    """Whether the number of records costs nothing: it was given, or the relation keeps it.
+
+    >>> size_is_free(None, "add_remove"), size_is_free(1000, "add_remove")
+    (False, True)
+    """
+    return size is not None or records_moved(relation) == 2
+
+
+def size_sentence(size: int | None, relation: Relation) -> str:
+    """What a statement says about the number of records.
+
+    >>> size_sentence(1000, "add_remove")
+    'the number of records, 1000, was declared public'
+    """
+    if records_moved(relation) == 2:
+        return "the number of records is public: neighbouring data sets have equally many"
+    if size is not None:
+        return f"the number of records, {size}, was declared public"
+    return "the number of records is private; where it is needed a noisy number was paid for"
+
+
+def planned_size(size: int | None, epsilon: float, relation: Relation) -> list[Planned]:
+    """What `released_size` will charge."""
+    return [] if size_is_free(size, relation) else [Planned(pure_event(epsilon), RECORDS_NOTE)]
+
+
+def released_size(values: Integers, size: int | None, *, epsilon: float, curator: "Curator") -> float:
+    """The number of records to work with: the public one, or a noisy one that is at least 1.
+
+    Arguments:
+        values: (n,) the records.
+        size: a number that is public anyway, or None.
+        epsilon: of the discrete Laplace noise on n, charged only where n is private and no size was given.
+        curator: whose relation decides.
+
+    Raises:
+        ValueError: size < 1, or, where n is public, a size that is not n.
+    """
+    if size is not None and size < 1:
+        raise ValueError(f"size is {size!r}; the public number of records must be at least 1")
+    if records_moved(curator.relation) == 2:
+        if size is not None and size != values.size:
+            raise ValueError(f"size is {size}; under replace_one the number of records is public and is {values.size}")
+        return float(values.size)
+    if size is not None:
+        return float(size)
+    return float(max(1, int(curator.laplace(RECORDS_NOTE, record_count(values), epsilon))))

@@ -1,0 +1,186 @@
+"""Samplers and densities on continuous domains: the Bernstein mechanism, MBDE's draws, channels on cells."""
+
+import math
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import torch
+from conformance import Law, LawRow, Neighbours, Pair, SumRow, pairs_of
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.continuous import metropolis, rejection, sir
+from dpgen.systems.continuous.bernstein import BernsteinConfig, lattice_sums
+from dpgen.systems.continuous.box import Box
+from dpgen.systems.continuous.cells import CellLaw, Lattice
+from dpgen.systems.continuous.draw_plan import DrawPlan
+from dpgen.systems.continuous.grid_response import GridResponse
+from dpgen.systems.continuous.interval_laplace import IntervalLaplace
+from dpgen.systems.continuous.laws import ClippedLaw, TiltedLaw
+from dpgen.systems.continuous.references import GaussianReference
+
+WHOLE: tuple[Relation, ...] = ("replace_one",)
+
+
+# -- Bernstein -----------------------------------------------------------------------------------------------------------
+
+
+def coefficients(degree: int, group_size: int = 1) -> Any:
+    """Lattice sums of records in a box, `group_size` equal ones for each row."""
+    config = BernsteinConfig(degree=degree, bandwidth=0.05)
+
+    def of(y: np.ndarray) -> BoundedSum:
+        return lattice_sums(torch.from_numpy(y.repeat(group_size, 0)), config=config, group_size=group_size)
+
+    return of
+
+
+def apart(d: int) -> Any:
+    """Records on points of the lattice that are ten bandwidths apart."""
+
+    def tight(relation: Relation) -> Pair:
+        near, far, other = (np.full((1, d), y) for y in (0.25, 0.75, 0.4))
+        return np.concatenate([other, near]), other if relation == "add_remove" else np.concatenate([other, far])
+
+    return tight
+
+
+BERNSTEIN = [
+    SumRow("bernstein", ("Bernstein mechanism: *",), pairs_of(lambda rng, n, d=d: rng.random((n, d))), apart(d), sums=made)
+    for d, made in ((1, coefficients(20)), (1, coefficients(20, 3)), (2, coefficients(20)))
+]
+
+
+# -- MBDE: any function may have been learned from any data set --------------------------------------------------------------
+
+M = 24
+
+
+def functions(scale: float) -> Neighbours:
+    """Two functions on M points, as different as can be."""
+    return lambda rng, relation: tuple(rng.normal(0.0, scale, (2, M)) * rng.choice([0.01, 1.0, 100.0], (2, 1)))
+
+
+def spike(relation: Relation) -> Pair:
+    """High at the first point and low at all others, and the other way round."""
+    values = np.full(M, -1e6)
+    values[0] = 1e6
+    return values, -values
+
+
+def curator() -> Curator:
+    return Curator(DrawPlan(epsilon=100.0).open_ledger())
+
+
+def sir_law(alpha: float | None) -> Any:
+    """Which point of a known codebook is released."""
+
+    def law(values: np.ndarray, relation: Relation) -> Law:
+        ideal = ClippedLaw(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(1.0, alpha), epsilon=1.0)
+        weights = sir.whole_weights(torch.from_numpy(values.clip(-50, 50))[None], ideal.box)[0]
+        return Law(sir.SIRSampler(ideal, curator=curator()).event, np.log(weights.double().numpy() / 2.0**62))
+
+    return law
+
+
+def tilted(epsilon: float) -> TiltedLaw:
+    return TiltedLaw(lambda x: x.sum(1), GaussianReference.standard(1), bound=epsilon / 4, epsilon=epsilon)
+
+
+def rejection_law(values: np.ndarray, relation: Relation) -> Law:
+    """Which of four known proposals is released: the first one accepted in a random order, in the last place any."""
+    ideal = tilted(0.2)
+    words = rejection.acceptance_words(torch.from_numpy(values[:4]), ideal.bound).double().numpy()
+    accepted, law = words / 2.0**62, np.zeros(4)
+    for order in permutations(range(4)):
+        rest = 1 / math.factorial(4)
+        for place, i in enumerate(order):
+            taken = rest * (accepted[i] if place < 3 else 1.0)
+            law[i], rest = law[i] + taken, rest - taken
+    return Law(rejection.RejectionSampler(ideal, curator=curator()).event, np.log(law))
+
+
+def chain_law(values: np.ndarray, relation: Relation) -> Law:
+    """The state of a chain on a ring of equally likely points after a thousand steps, from a start in their law."""
+    ideal = tilted(1.0)
+    words = rejection.acceptance_words(torch.from_numpy(values), ideal.bound).double().numpy()
+    kernel = np.zeros((M, M))
+    for i in range(M):
+        for j in ((i - 1) % M, (i + 1) % M):
+            kernel[i, j] = min(1.0, words[j] / words[i]) / 2
+        kernel[i, i] = 1.0 - kernel[i].sum()
+    law = np.full(M, 1 / M) @ np.linalg.matrix_power(kernel, 1000)
+    return Law(metropolis.MetropolisSampler(ideal, curator=curator()).event, np.log(law))
+
+
+MBDE = [
+    LawRow("mbde", (sir.NOTE,), functions(3.0), spike, law=sir_law(None), relations=WHOLE),
+    LawRow("mbde", (sir.NOTE,), functions(3.0), spike, law=sir_law(1 / M), relations=WHOLE),
+    LawRow("mbde", (rejection.NOTE,), functions(0.1), spike, law=rejection_law, relations=WHOLE),
+    LawRow(
+        "mbde",
+        (metropolis.NOTE,),
+        functions(0.1),
+        spike,
+        law=chain_law,
+        relations=WHOLE,
+        pairs=60,
+        reaches=0.95,
+        why="the tilt of one point of 24 moves the normaliser as well",
+    ),
+]
+
+
+# -- cells -----------------------------------------------------------------------------------------------------------------
+
+BOX = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+
+
+def channel(make: type[CellLaw], cells: int) -> Any:
+    """The law of the answered cell; every record may be another one."""
+    middles = (torch.arange(cells, dtype=torch.float64)[:, None] + 0.5) / cells
+
+    def law(x: np.ndarray, relation: Relation) -> Law:
+        made = make(torch.from_numpy(x), lattice=Lattice(BOX, cells), epsilon=1.0)
+        sampler = _sampler(made)
+        return Law(sampler.event, made.log_ratio(middles).numpy() - math.log(cells))
+
+    return law
+
+
+def _sampler(law: CellLaw) -> Any:
+    from dpgen.systems.continuous.cells import CellSampler
+
+    return CellSampler(law, curator=curator(), note="cells")
+
+
+def any_points(rng: np.random.Generator, relation: Relation) -> Pair:
+    return rng.random((int(rng.integers(0, 5)), 1)), rng.random((int(rng.integers(0, 5)), 1)) ** 8
+
+
+def ends(relation: Relation) -> Pair:
+    return np.zeros((3, 1)), np.ones((5, 1))
+
+
+CELLS = [
+    LawRow(
+        "grid_response",
+        ("randomised response on a public grid",),
+        any_points,
+        ends,
+        law=channel(GridResponse, 7),
+        relations=WHOLE,
+    ),
+    LawRow(
+        "interval_laplace",
+        ("Laplace mechanism on bounded intervals",),
+        any_points,
+        ends,
+        law=channel(IntervalLaplace, 16),
+        relations=WHOLE,
+    ),
+]
+
+ROWS = [*BERNSTEIN, *MBDE, *CELLS]

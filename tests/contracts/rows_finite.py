@@ -1,0 +1,69 @@
+"""Local samplers on finite domains: the law of a user's draw, and the prior that is measured on the users."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from conformance import Law, LawRow, Pair, SumRow, pairs_of
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.finite.kernels import MechanismSampler, MinimaxSampler
+from dpgen.systems.finite.local_draws import SAMPLERS
+from dpgen.systems.finite.local_plan import LocalPlan
+from dpgen.systems.finite.private_prior import NOTE, histogram
+from dpgen.systems.finite.sampler import FiniteSampler
+
+PRIOR = torch.tensor([0.08, 0.12, 0.8], dtype=torch.float64)
+EPSILON = 1.0
+N = len(PRIOR)
+
+
+def users(rng: np.random.Generator, u: int) -> np.ndarray:
+    """Distributions (u, n): spread out, concentrated, or of one category."""
+    return rng.dirichlet(np.full(N, rng.choice([0.02, 0.3, 1.0, 20.0])), u)
+
+
+def any_users(rng: np.random.Generator, relation: Relation) -> Pair:
+    """Any distribution may replace a user's."""
+    return users(rng, 1)[0], users(rng, 1)[0]
+
+
+def rarest(relation: Relation) -> Pair:
+    """A user of the rarest category, and one of the commonest."""
+    return np.eye(N)[0], np.eye(N)[N - 1]
+
+
+def drawn(mechanism: FiniteSampler) -> Any:
+    """The law of a draw."""
+
+    def law(p: np.ndarray, relation: Relation) -> Law:
+        own = torch.from_numpy(p)
+        sampler = mechanism.bind(own, Curator(LocalPlan(epsilon=EPSILON).open_ledger()))
+        return Law(sampler.event, mechanism.apply(own).log().numpy())
+
+    return law
+
+
+MECHANISMS: dict[str, FiniteSampler] = {name: make(EPSILON, PRIOR) for name, make in SAMPLERS.items()}
+MECHANISMS["mechanism"] = MechanismSampler(MinimaxSampler(EPSILON, PRIOR).kernel())
+
+
+def one_hot(relation: Relation) -> Pair:
+    """A user of one category comes, or turns to another."""
+    first = np.eye(N)[[1, 0]]
+    return first, first[:1] if relation == "add_remove" else np.eye(N)[[1, 2]]
+
+
+def summed(p: np.ndarray) -> BoundedSum:
+    return histogram(torch.from_numpy(p))
+
+
+ROWS = [
+    *(
+        LawRow(name, (f"{name} sampler*",), any_users, rarest, law=drawn(mechanism), relations=("replace_one",))
+        for name, mechanism in MECHANISMS.items()
+    ),
+    *(SumRow(name, (NOTE,), pairs_of(users), one_hot, sums=summed) for name in SAMPLERS),
+]

@@ -1,0 +1,134 @@
+"""The Gaussian component: noisy moments of all records, of classes and clusters, marginals, sizes and items."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from conformance import Neighbours, Pair, SumRow, pairs_of
+from torch import Tensor
+
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.gaussian.gram_sums import gram_sums
+from dpgen.systems.gaussian.marginal_calibration import marginal_sums, pair_sums
+from dpgen.systems.gaussian.record_stream import Batches
+from dpgen.systems.gaussian.size_tilt import item_sums, size_bins, size_histogram
+from dpgen.systems.gaussian.spending import BORDER, NOTES
+from dpgen.systems.gaussian.subclusters import Centres, centre_sums
+from dpgen.systems.gaussian.subspace import Location, centred_moments, location_sums, radius_histogram
+
+Rows = list[list[float]]
+
+
+def batches(rows: Tensor) -> Batches:
+    """Records (n, d + 1), the label in the last column, in uneven batches."""
+    return [(part[:, :-1].float(), part[:, -1].long()) for part in rows.split(2)]
+
+
+def as_they_are(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    assert labels is not None
+    return x, labels
+
+
+def records(values: Any, classes: int = 1) -> Neighbours:
+    """Neighbouring pairs of records whose features `values(rng, n)` makes."""
+
+    def rows(rng: np.random.Generator, n: int) -> Tensor:
+        return torch.from_numpy(np.concatenate([values(rng, n), rng.integers(0, classes, (n, 1))], 1).astype(np.float64))
+
+    return pairs_of(rows, least=0)
+
+
+def uniform(d: int) -> Any:
+    """Features in [0, 1], many of them at the ends."""
+    return lambda rng, n: np.clip(rng.uniform(-0.7, 1.7, (n, d)), 0, 1)
+
+
+def directions(d: int) -> Any:
+    """Vectors of all lengths, most of them too long."""
+    return lambda rng, n: rng.normal(size=(n, d)) * rng.choice([0.1, 0.5, 1.0, 100.0], (n, 1))
+
+
+def bits(d: int) -> Any:
+    """Bits, of sets of all sizes."""
+    return lambda rng, n: rng.random((n, d)) < rng.random((n, 1))
+
+
+def tight(common: list[float], added: list[float], instead: list[float]) -> Any:
+    """A record is added beside another, or replaced; the label is the last entry."""
+
+    def pair(relation: Relation) -> Pair:
+        first = torch.tensor([common, added], dtype=torch.float64)
+        second = [common] if relation == "add_remove" else [instead, common]
+        return first, torch.tensor(second, dtype=torch.float64)
+
+    return pair
+
+
+def row(name: str, neighbours: Neighbours, pair: Any, sums: Any) -> SumRow:
+    return SumRow("dpgm", (NOTES[name],), neighbours, pair, sums=lambda rows: sums(batches(rows)))
+
+
+MIDDLE = Location(10.0, torch.tensor([0.5, 0.5], dtype=torch.float64), 0.1)
+CORNER = Location(10.0, torch.tensor([1.0, 1.0], dtype=torch.float64), 0.1)
+CENTRES = torch.tensor([[[0.0, 0.0], [5.0, 5.0]], [[0.3, 0.1], [-0.4, 0.2]]], dtype=torch.float64)
+CENTRE_SETS = {1: Centres(CENTRES[:1], torch.zeros(1, 2), 0.0), 2: Centres(CENTRES, torch.zeros(2, 2), 0.0)}
+OPPOSITE = math.sqrt(1 - BORDER**4)  # (-a^2, this) has norm 1, and its bordered vector is orthogonal to that of (1, 0)
+
+
+def moments(k: int) -> Any:
+    """Of k classes."""
+    return lambda batches: gram_sums(batches, as_they_are, k=k, m=2, border=BORDER)
+
+
+def item_row(clip: int) -> SumRow:
+    """Sets of 4 and 3 of 7 items are both at or above the clip."""
+    pair = tight([0.0] * 7 + [0], [1.0] * 4 + [0.0] * 4, [0.0] * 4 + [1.0] * 3 + [0])
+
+    def sums(batches: Batches) -> BoundedSum:
+        return item_sums(batches, 7, clip)
+
+    return row("items", records(bits(7)), pair, sums)
+
+
+ROWS = [
+    row("mean", records(uniform(3)), tight([0.2] * 3 + [0], [1.0] * 3 + [0], [0.0] * 4), lambda b: location_sums(b, 3)),
+    row("mean", records(uniform(1)), tight([0.2, 0], [1.0, 0], [0.0, 0]), lambda b: location_sums(b, 1)),
+    *(
+        row(
+            "subspace",
+            records(uniform(2)),
+            tight([0.2, 0.3, 0], [1.0, 0.5, 0], [0.5, 1.0, 0]),
+            lambda b, clip=clip: centred_moments(b, MIDDLE, clip),
+        )
+        for clip in (0.1, 0.5)
+    ),
+    row("radius", records(uniform(2)), tight([0.2, 0.3, 0], [1.0, 1.0, 0], [0, 0, 0]), lambda b: radius_histogram(b, CORNER)),
+    *(
+        row(name, records(directions(2), 2), tight([0.2, 0.3, 1], [1.0, 0.0, 0], [0.0, 1.0, 1]), moments(2))
+        for name in ("classes", "components")
+    ),
+    row("components", records(directions(2)), tight([0.2, 0.3, 0], [1.0, 0.0, 0], [-(BORDER**2), OPPOSITE, 0]), moments(1)),
+    *(
+        row(
+            "clusters",
+            records(directions(2), k),
+            tight([0.2, 0.3, 0], [1.0, 0.0, 0], [-1.0, 0.0, 0]),
+            lambda b, k=k: centre_sums(b, as_they_are, CENTRE_SETS[k]),
+        )
+        for k in (1, 2)
+    ),
+    *(
+        row(
+            "marginals",
+            records(bits(4), k),
+            tight([0, 1, 1, 0, 0], [1, 1, 0, 1, 0], [0, 0, 1, 0, 0]),
+            lambda b, k=k: marginal_sums(b, 4, k=k),
+        )
+        for k in (1, 2)
+    ),
+    row("pairs", records(bits(8)), tight([0.0] * 9, [1.0] * 8 + [0], [1.0] * 3 + [0.0] * 6), lambda b: pair_sums(b, 8)),
+    row("sizes", records(bits(9)), tight([0.0] * 10, [1.0] * 9 + [0], [0.0] * 10), lambda b: size_histogram(b, size_bins(9))),
+    *map(item_row, (1, 2, 3)),
+]

@@ -1,0 +1,82 @@
+"""Releases of k-means and of clusters that labels make."""
+
+import numpy as np
+import torch
+from conformance import Pair, SumRow, pairs_of
+from torch import Tensor
+
+from dpgen.nets.features import RandomFourierFeatures
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.clusters.kmeans_plan import COUNTS, NORMS, ROUND, KMeansPlan
+from dpgen.systems.clusters.lloyd import Centres, FeatureSpace, identity, norm_sums, round_sums, size_sums
+from dpgen.systems.clusters.partition import SIZES, LabelPartition
+
+M = 3
+EDGES = torch.tensor([0.5, 1.0, 2.0])
+LINEAR = FeatureSpace(identity, 2.0)
+FOURIER = FeatureSpace(RandomFourierFeatures(M, 40, gamma=0.3, generator=torch.Generator().manual_seed(0), largest=4.0), 1.0)
+SPOTS = torch.tensor([[0.0, 0.0, 0.0], [0.0, 3.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+"""Centres: the first is nearest to what lies around it, the last two coincide, and the others tie at half a step."""
+
+
+def records(rng: np.random.Generator, n: int) -> Tensor:
+    """Long and short ones on a coarse grid, where distances to centres tie."""
+    return torch.from_numpy(rng.normal(0.0, rng.choice([0.5, 3.0]), (n, M)) * 4).round() / 4
+
+
+def of_round(space: FeatureSpace, noise_count: float) -> SumRow:
+    weight = KMeansPlan(noise_count=noise_count, noise_sum=1.0).weight
+    centres = Centres.cut(SPOTS if space is LINEAR else space(SPOTS), space.norm_bound)
+
+    def sums(x: Tensor) -> BoundedSum:
+        return round_sums(space.chunks(x), centres, weight)
+
+    def tight(relation: Relation) -> Pair:
+        """A long record beside another; replaced by its opposite in its cluster, or by one in another cluster."""
+        long, opposite, far = 2.0 * torch.eye(M)[2], -2.0 * torch.eye(M)[2], 40.0 * torch.eye(M)[1]
+        other = torch.ones(M) / 8
+        replaced = far if weight > 1 or space is FOURIER else opposite
+        second = other[None] if relation == "add_remove" else torch.stack([other, replaced])
+        return torch.stack([long, other]), second
+
+    # records are long in a feature space where opposite features cannot be reached: a bound under replace_one
+    loose = {"reaches": 0.6, "why": "no two records have opposite features of the RBF kernel"} if space is FOURIER else {}
+    return SumRow("dpgm", (ROUND,), pairs_of(records), tight, sums=sums, **loose)  # type: ignore[arg-type]
+
+
+def final_counts(x: Tensor) -> BoundedSum:
+    centres = Centres.cut(SPOTS, LINEAR.norm_bound)
+    return size_sums((centres.nearest(z) for z in LINEAR.chunks(x)), len(SPOTS))
+
+
+def norms(x: Tensor) -> BoundedSum:
+    return norm_sums([LINEAR.raw(x)], EDGES)
+
+
+def apart(relation: Relation) -> Pair:
+    """Two records of two clusters and of two bins, one of them removed or replaced by the other."""
+    short, long = torch.zeros(1, M) + 0.1, 3.0 * torch.eye(M)[1:2]
+    return torch.cat([short, long]), short if relation == "add_remove" else torch.cat([short, short])
+
+
+def labels(rng: np.random.Generator, n: int) -> Tensor:
+    return torch.from_numpy(rng.integers(0, 3, n))
+
+
+def sizes(label: Tensor) -> BoundedSum:
+    return size_sums([LabelPartition(3, noise_count=1.0).assign(label[:, None], label)], 3)
+
+
+def two_labels(relation: Relation) -> Pair:
+    return torch.tensor([0, 2]), torch.tensor([0] if relation == "add_remove" else [0, 1])
+
+
+ROWS = [
+    of_round(LINEAR, noise_count=5.0),
+    of_round(LINEAR, noise_count=0.3),
+    of_round(FOURIER, noise_count=5.0),
+    SumRow("dpgm", (COUNTS,), pairs_of(records), apart, sums=final_counts),
+    SumRow("kmeans", (NORMS,), pairs_of(records), apart, sums=norms),
+    SumRow("dpgm", (SIZES,), pairs_of(labels), two_labels, sums=sizes),
+]

@@ -1,0 +1,114 @@
+"""DP-SGD: clipped sums of the gradients of a draw, histograms of their norms, and the price of a draw that shares them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from conformance import Law, LawRow, Pair, SumRow, pairs_of
+from scipy.special import ndtr
+from torch import Tensor
+
+from dpgen.callbacks import Clipping, DPNorm, QuantileClipping
+from dpgen.privacy.clipping import SENSITIVITY, automatic_coefficients, clipped_sums, flat_coefficients, gradient_norms
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.parallel import Relation
+from dpgen.privacy.sampling import PoissonMask
+from dpgen.systems.networks.dp_sgd import STEPS
+
+D, BOUND = 5, 0.7
+
+
+def gradients(rng: np.random.Generator, n: int) -> Tensor:
+    """Gradients (n, D) from short to far too long, and some that are not finite."""
+    rows = rng.normal(size=(n, D)) * 10.0 ** rng.integers(-3, 6, (n, 1))
+    rows[rng.random(n) < 0.05] = np.nan
+    return torch.from_numpy(rows).float()
+
+
+def at(*norms: float) -> Tensor:
+    """Gradients of these norms; a negative one points the other way."""
+    return torch.tensor(norms)[:, None] * torch.eye(D)[0]
+
+
+def pair(first: Tensor, added: Tensor, instead: Tensor) -> Any:
+    def tight(relation: Relation) -> Pair:
+        return torch.cat([first, added]), first if relation == "add_remove" else torch.cat([first, instead])
+
+    return tight
+
+
+def factors(rows: Tensor) -> Any:
+    """Rows that are gradients of one cluster, as the engine sees them."""
+    factor = SimpleNamespace(outputs=rows, inputs=None, weight=None, bias=slice(0, D))
+    segments = [(0, 0, len(rows))]
+    return SimpleNamespace(factors=[factor], bounds=[0, len(rows)], offset=None, present=None, segments=lambda: iter(segments))
+
+
+def clipped(coefficients: Any) -> Any:
+    """What a step adds up, in units of the clip bound."""
+
+    def sums(rows: Tensor) -> BoundedSum:
+        made = factors(rows)
+        total = clipped_sums(made, coefficients(gradient_norms(made)), torch.empty(1, D))
+        return BoundedSum(total, SENSITIVITY, "clipped gradients")
+
+    return sums
+
+
+def norm_histogram(policy: Clipping) -> Any:
+    """What an adaptive policy asks of a draw."""
+    policy.begin(1)
+    return lambda rows: policy.histogram(gradient_norms(factors(rows)), torch.zeros(len(rows), dtype=torch.int64))
+
+
+def draws(rate: float, *multipliers: float) -> Any:
+    """A draw whose parts all count its records: data are the numbers of records that take part for certain, 0 or 1.
+
+    Given the draw, the parts are Gaussians of one count; together they are seen through the one statistic that is sufficient.
+    """
+
+    def law(x: np.ndarray, relation: Relation) -> Law:
+        curator = Curator(Ledger(None, delta=1e-6, relation=relation))
+        granted = curator.draw(STEPS, PoissonMask(rate), {str(i): sigma for i, sigma in enumerate(multipliers)})
+        assert granted is not None
+        std, edges = sum(s**-2 for s in multipliers) ** -0.5, np.linspace(-40, 40, 16_001)
+        # The masses of cells: a function of the answer, so no pair is further apart in them.
+        far, near = (np.diff(ndtr((edges - mean) / std)) for mean in (float(x[0]), 0.0))
+        with np.errstate(divide="ignore"):
+            return Law(curator.ledger.entries()[-1].event, np.log(rate * far + (1 - rate) * near))
+
+    return law
+
+
+def counted(relation: Relation) -> Pair:
+    """A record that is there or not; or one that counts up instead of one that counts down."""
+    return np.array([1.0]), np.array([0.0 if relation == "add_remove" else -1.0])
+
+
+def any_counted(rng: np.random.Generator, relation: Relation) -> Pair:
+    ends = (0.0, 1.0) if relation == "add_remove" else (-1.0, 1.0)
+    return np.array([rng.uniform(*ends)]), np.array([0.0 if relation == "add_remove" else rng.uniform(*ends)])
+
+
+ADAPTIVE = DPNorm(c_max=8.0, bins=4, spacing="linear")
+CENTRES = [float(c) for c in ADAPTIVE.centres]
+ROWS = [
+    *(
+        SumRow("dpgm", (STEPS,), pairs_of(gradients), pair(at(0.1), at(1e4), at(-1e4)), sums=clipped(coefficients))
+        for coefficients in (
+            lambda norms: flat_coefficients(norms, torch.full_like(norms, BOUND)),
+            lambda norms: automatic_coefficients(norms, 0.01),
+        )
+    ),
+    *(
+        SumRow("dpgm", (STEPS,), pairs_of(gradients), pair(at(1.0), at(low), at(high)), sums=norm_histogram(policy))
+        for policy, low, high in ((ADAPTIVE, CENTRES[0], CENTRES[2]), (QuantileClipping(bound=2.0), 0.5, 30.0))
+    ),
+    *(
+        LawRow("dpgm", (STEPS,), any_counted, counted, law=draws(*parts), at=(0.2, 1.0), pairs=10, reaches=0.98, why="a grid")
+        for parts in ((0.1, 1.5), (0.5, 3.0, 2.0), (0.02, 0.8))
+    ),
+]

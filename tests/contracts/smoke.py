@@ -1,0 +1,278 @@
+"""The smallest fit of every system in every form that makes other releases, with all that its curator gave out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from conformance import RELATIONS
+from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
+from fixed_source import FixedKeySource
+from torch import Tensor
+
+from dpgen.data import load_mixture, load_ring, load_synthetic_users
+from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.events import ApproximateDpEvent
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.parallel import Relation
+from dpgen.release import PublicModel, Release
+from dpgen.runtime import Runtime
+from dpgen.systems import SYSTEMS
+from dpgen.systems.finite.private_prior import PRIVATE_ORIGIN
+
+
+@dataclass(frozen=True)
+class Released:
+    """Sums that the curator gave out with noise: what was charged for them and the scale that the noise was asked with."""
+
+    note: str
+    sums: BoundedSum
+    event: DpEvent
+    scale: float  # in units of the real values
+    noisy: Tensor
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Sums that share a Poisson draw: what was charged for them, and the scale that the noise of each was asked with."""
+
+    note: str
+    event: DpEvent
+    parts: list[tuple[BoundedSum, float]] = field(default_factory=list)
+
+    @property
+    def multiplier(self) -> float:
+        """Of the one Gaussian that all parts together are."""
+        return sum((sums.sensitivity / scale) ** 2 for sums, scale in self.parts) ** -0.5
+
+
+def paid_scale(released: Released, relation: Relation) -> float:
+    """The scale of noise that the charge pays for: sensitivity under the relation times the multiplier of the event.
+
+    A ledger doubles the sensitivity of every Gaussian under replace_one, so its multiplier speaks of half of it.
+    """
+    event, sensitivity = released.event, released.sums.under(relation)
+    if isinstance(event, ApproximateDpEvent):
+        return sensitivity / event.epsilon
+    if isinstance(event, PoissonSampledDpEvent):
+        event = event.event
+    assert isinstance(event, GaussianDpEvent), event
+    return float(event.noise_multiplier) * sensitivity / (1.0 if relation == "add_remove" else 2.0)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that the curators of one fit gave out: names of releases, sums with noise, scales that noise was asked with."""
+
+    notes: set[str] = field(default_factory=set)
+    scales: list[float] = field(default_factory=list)
+    released: list[Released] = field(default_factory=list)
+    draws: list[Drawn] = field(default_factory=list)
+
+
+def watch(patch: pytest.MonkeyPatch) -> Seen:
+    """What curators and their draws give out from now on, as long as the patch lasts."""
+    seen = Seen()
+
+    def asking(ask: Callable[..., Tensor], scale: str) -> Callable[..., Tensor]:
+        def asked(source: SecureSource, *arguments: Any, **more: Any) -> Tensor:
+            seen.scales.append(more[scale])
+            return ask(source, *arguments, **more)
+
+        return asked
+
+    def releasing(verb: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def released(curator: Curator, note: str, sums: BoundedSum, multiplier: float, **more: Any) -> Tensor:
+            kept, before = sums.values.clone(), len(seen.scales)
+            noisy = verb(curator, note, sums, multiplier, **more)
+            [asked] = seen.scales[before:]
+            entry = curator.ledger.entries()[-1]
+            assert entry.note == note
+            seen.released.append(Released(note, replace(sums, values=kept), entry.event, asked * sums.step, noisy))
+            return noisy
+
+        return released
+
+    def naming(verb: Callable[..., Any]) -> Callable[..., Any]:
+        def named(curator: Curator, note: str, *arguments: Any, **more: Any) -> Any:
+            seen.notes.add(note)
+            return verb(curator, note, *arguments, **more)
+
+        return named
+
+    def draw(curator: Curator, note: str, *arguments: Any, **more: Any) -> Draw | None:
+        granted = _draw(curator, note, *arguments, **more)
+        if granted is not None:
+            seen.draws.append(Drawn(note, curator.ledger.entries()[-1].event))
+        return granted
+
+    def part(granted: Draw, name: str, sums: BoundedSum) -> Tensor:
+        before = len(seen.scales)
+        noisy = _part(granted, name, sums)
+        [asked] = seen.scales[before:]
+        seen.draws[-1].parts.append((sums, asked * sums.step))
+        return noisy
+
+    _draw, _part = Curator.draw, Draw.gaussian
+    for name, scale in (*((f"{kind}_normal", "noise_std") for kind in ("unrounded", "rounded")), ("discrete_laplace", "scale")):
+        patch.setattr(SecureSource, name, asking(getattr(SecureSource, name), scale))
+    patch.setattr(SecureSource, "add_normal_", asking(SecureSource.add_normal_, "noise_std"))
+    patch.setattr(Draw, "gaussian", part)
+    for name in ("gaussian", "laplace"):
+        patch.setattr(Curator, name, naming(releasing(getattr(Curator, name))))
+    patch.setattr(Curator, "draw", naming(draw))
+    for name in ("prefix_sums", "release"):
+        patch.setattr(Curator, name, naming(getattr(Curator, name)))
+    return seen
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """One fit: options of its plan and its model, data if not those of its kind, and the relations that it allows."""
+
+    system: str
+    plan: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    data: Callable[[], Any] | None = None
+    relations: tuple[Relation, ...] = RELATIONS
+
+    def __str__(self) -> str:
+        options = {**self.plan, **self.config}.items()
+        return " ".join([self.system, *(f"{k}={getattr(v, '__name__', v)}" for k, v in options if k not in NOT_NAMED)])
+
+    def fit(self, relation: Relation, directory: Path, source: SecureSource) -> tuple[Release, Ledger]:
+        """The release, and the ledger that it was paid from."""
+        system = SYSTEMS[self.system]
+        options = {key: make(directory) if callable(make) else make for key, make in self.config.items()}
+        both = {"relation": relation} if self.relations == RELATIONS else {}
+        plan = system.plan(**self.plan, **both)
+        ledger = plan.open_ledger()
+        runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
+        data = (self.data or DATA[system.kinds[0]])()
+        curator = Curator(ledger, source=source)
+        release = system.fit(data, plan=plan, config=system.config(**options), curator=curator, runtime=runtime)
+        return release, ledger
+
+
+NOT_NAMED = ("epsilon", "delta", "sampling_rate", "hidden", "latent")
+
+
+def grey_records() -> Any:
+    """Images with their grey values."""
+    records = tiny.records(labelled=False)
+    shades = [torch.arange(x.numel()).reshape(x.shape) % 128 + 128 * x for x in (records.x, records.test_x)]
+    grey, test_grey = (shade.to(torch.uint8) for shade in shades)
+    return replace(records, grey=grey, test_grey=test_grey, grey_threshold=127)
+
+
+def narrow_records() -> Any:
+    """Records of few columns."""
+    records = tiny.records()
+    return replace(records, x=records.x[:, :4], test_x=records.test_x[:, :4], image_shape=None)
+
+
+def sets() -> Any:
+    """Sparse records."""
+    records = tiny.records(labelled=False)
+    x = torch.zeros_like(records.x)
+    x[torch.arange(len(x)), torch.arange(len(x)) * 7 % tiny.D] = 1
+    return replace(records, x=x, image_shape=None)
+
+
+def clamped_columns() -> Any:
+    """A column whose values may lie outside its domain."""
+    data = load_mixture(n_records=400)
+    return replace(data, clamped=dict.fromkeys(data.values, 3))
+
+
+def small_columns() -> Any:
+    """A column with few values."""
+    return load_mixture(n_records=400, size=64)
+
+
+def private_prior_users() -> Any:
+    """Users whose prior is to be measured on themselves."""
+    return replace(load_synthetic_users(n_users=40, n_categories=4), prior=None, prior_origin=PRIVATE_ORIGIN)
+
+
+DATA: dict[str, Callable[[], Any]] = {
+    "records": tiny.records,
+    "points": lambda: load_ring(n_points=60, n_test=40),
+    "columns": lambda: load_mixture(n_records=400),
+    "users": lambda: load_synthetic_users(n_users=12, n_categories=5),
+}
+"""A small data set of each kind."""
+
+_SGD = {"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}
+_NETS = {"hidden": 3, "latent": 1}
+_LOCAL: tuple[Relation, ...] = ("replace_one",)
+
+
+def of_a_release(directory: Path) -> Path:
+    """A released mixture to start from."""
+    smoke = Smoke("dpgm", {"epsilon": 1.0}, {"component": "gaussian"})
+    release, _ = smoke.fit("add_remove", directory / "first", FixedKeySource())
+    assert isinstance(release, PublicModel)
+    release.save(directory / "model")
+    return directory / "model"
+
+
+SMOKE = [
+    *(Smoke("dpgm", _SGD, _NETS | {"clipping": c}) for c in ("auto", "fixed", "dpnorm", "dpnorm_published", "quantile")),
+    Smoke("dpgm", _SGD, _NETS | {"schedule": "published", "clipping": "dpnorm"}),
+    Smoke("dpgm", _SGD | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}),
+    Smoke("dpgm", _SGD, _NETS | {"clusters": "none"}),
+    Smoke("dpgm", _SGD, _NETS | {"warm_start": of_a_release, "warm_start_steps": 2}, None, ("add_remove",)),
+    Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm", "chains": 4}),
+    *(
+        Smoke("dpgm", {"epsilon": 2.0}, {"component": "gaussian", **options}, data)
+        for options, data in (
+            ({}, tiny.records),
+            ({"clusters": "kmeans", "k": 2}, tiny.records),
+            ({"subclusters": 2, "clip": "quantile"}, tiny.records),
+            ({"form": "latent", "clusters": "none", "calibration": "thresholds"}, tiny.records),
+            ({"form": "latent", "clusters": "none", "calibration": "pairs"}, tiny.records),
+            ({"form": "sizes", "clusters": "none"}, sets),
+            ({"form": "independent", "clusters": "none"}, sets),
+            ({"clusters": "none"}, grey_records),
+        )
+    ),
+    Smoke("dpgan", _SGD, _NETS | {"fakes": 8}),
+    Smoke("dpgan", _SGD, _NETS | {"fakes": 8}, DATA["points"]),
+    Smoke("marginals", {"epsilon": 2.0}),
+    Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {"queries": 20}),
+    Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {}, narrow_records),
+    *(
+        Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": method, **options}, data)
+        for method, options in (
+            ("partition", {}),
+            ("points", {"steps": 3}),
+            ("points", {"steps": 3, "composition": "basic"}),
+            ("points", {"steps": "private"}),
+            ("exponential", {"steps": 3}),
+            ("choosing", {"steps": 3}),
+            ("fixed", {"cells": 16}),
+            ("tree", {"depth": 4}),
+            ("quantiles", {"levels": 3}),
+        )
+        for data, n in ((clamped_columns, None), (DATA["columns"], 400))
+    ),
+    *(Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": "laplace"}, small_columns) for n in (None, 400)),
+    *(
+        Smoke("mbde", {"draws": 3}, {"steps": 2, "codebook": 16, "sampler": sampler}, None, _LOCAL)
+        for sampler in ("sir", "rejection", "metropolis")
+    ),
+    Smoke("bernstein", {}, {"degree": 6}),
+    Smoke("grid_response", {"draws": 3}, {}, None, _LOCAL),
+    Smoke("interval_laplace", {"draws": 3}, {"cells": 16}, None, _LOCAL),
+    *(
+        Smoke(name, {"draws": 2}, {}, None, _LOCAL)
+        for name in ("minimax", "mollifier", "projected_kernel", "q_invariant", "randomized_response", "park")
+    ),
+    Smoke("mollifier", {"draws": 2, "epsilon": 4.0, "prior_epsilon": 2.0}, {}, private_prior_users, _LOCAL),
+]

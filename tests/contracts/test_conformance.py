@@ -1,0 +1,179 @@
+"""Every release of every system against what is stated about it; `conformance.py` says what a row is."""
+
+import dataclasses
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from conformance import RELATIONS, Law, LawRow, Pair, Row, SumRow, all_rows, check_pairs, check_tight, pairs_of
+from fixed_source import FixedKeySource
+from smoke import SMOKE, Seen, paid_scale, watch
+
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.parallel import Relation
+from dpgen.quiet import quiet_training
+
+CASES = [pytest.param(row, relation, id=f"{row}-{relation}") for row in all_rows() for relation in row.relations]
+
+
+@pytest.mark.parametrize(("row", "relation"), CASES)
+def test_no_neighbour_passes_what_is_stated(row: Row, relation: Relation) -> None:
+    check_pairs(row, relation)
+
+
+@pytest.mark.parametrize(("row", "relation"), CASES)
+def test_a_stated_pair_reaches_it(row: Row, relation: Relation) -> None:
+    check_tight(row, relation)
+
+
+# -- what the systems do -----------------------------------------------------------------------------------------------
+
+
+class Ran(NamedTuple):
+    """The smallest fit of a system in one form, under one relation."""
+
+    relation: Relation
+    ledger: Ledger
+    seen: Seen
+
+
+FITS = [pytest.param((smoke, relation), id=f"{smoke}-{relation}") for smoke in SMOKE for relation in smoke.relations]
+
+
+@pytest.fixture(scope="module", params=FITS)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    smoke, relation = request.param
+    with pytest.MonkeyPatch.context() as patch, quiet_training(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # so few steps on so few records are poor
+        seen = watch(patch)
+        _, ledger = smoke.fit(relation, tmp_path_factory.mktemp(smoke.system), FixedKeySource())
+    return Ran(relation, ledger, seen)
+
+
+def test_every_release_is_in_the_table(ran: Ran) -> None:
+    rows, charged = all_rows(), {entry.note for entry in ran.ledger.entries()}
+    planned = {line.note for line in ran.ledger.promised() if not line.divisible}  # which is spent in parts of their own names
+    named = charged | planned | ran.seen.notes
+    assert [note for note in named if not any(row.covers(note) for row in rows) and not without_release(note)] == []
+
+
+def without_release(note: str) -> bool:
+    """Whether nothing is released at this charge: what was paid for elsewhere, or is paid for inside of it."""
+    return note.startswith("warm start: the released model") or note == "MERR, the steps of any candidate"
+
+
+def test_everything_was_declared_before_it_ran(ran: Ran) -> None:
+    """Only the published schedule of DPGM chooses along the way: its rates follow from noisy sizes."""
+    later = {e.note for e in ran.ledger.entries() if e.group is not None}
+    assert ran.ledger.chosen_later == bool(later)
+    assert later <= {"training steps"}
+    assert ran.ledger.spent() <= ran.ledger.epsilon() * (1 + 1e-9)
+
+
+def test_noise_is_what_the_charge_pays_for(ran: Ran) -> None:
+    for released in ran.seen.released:
+        assert released.scale == pytest.approx(paid_scale(released, ran.relation), rel=1e-9), released.note
+    for drawn in ran.seen.draws:
+        event = getattr(drawn.event, "event", drawn.event)
+        assert drawn.multiplier == pytest.approx(event.noise_multiplier, rel=1e-9), drawn.note
+
+
+def test_noise_is_in_what_is_given_out(ran: Ran) -> None:
+    for released in ran.seen.released:
+        noise = (released.noisy.double() - released.sums.values.double() * released.sums.step) / released.scale
+        size, several = float(noise.square().mean().sqrt()), noise.numel() > 1000
+        assert (0.75 if several else 0.0) <= size < (1.25 if several else 6.0), released.note
+
+
+# -- the checks reject what is wrong -----------------------------------------------------------------------------------
+
+BITS = pairs_of(lambda rng, n: rng.integers(0, 2, (n, 3)))
+
+
+def extremes(relation: Relation) -> Pair:
+    one, zero = np.ones((1, 3), np.int64), np.zeros((1, 3), np.int64)
+    return np.concatenate([zero, one]), zero if relation == "add_remove" else np.concatenate([zero, zero])
+
+
+def counted(x: Any) -> BoundedSum:
+    return BoundedSum(torch.from_numpy(x).sum(0), math.sqrt(3.0), replaced=math.sqrt(3.0))
+
+
+SUMS = SumRow("toy", ("counts of bits",), BITS, extremes, sums=counted)
+
+
+def answered(x: Any, relation: Relation) -> Law:
+    """Laplace-like answers to a count of sensitivity 1 on the points -20, ..., 20."""
+    weights = -np.abs(np.arange(-20, 21) - x[:, 0].sum()) * 0.5
+    return Law(pure_event(1.0), weights - np.logaddexp.reduce(weights))
+
+
+def answered_gaussian(x: Any, relation: Relation) -> Law:
+    """A count plus noise of std 3 in cells of width 1 / 8; the ledger doubles a Gaussian under replace_one."""
+    weights = -0.5 * ((np.arange(-160, 161) / 8 - x[:, 0].sum()) / 3.0) ** 2
+    multiplier = 3.0 if relation == "add_remove" else 6.0
+    return Law(gaussian_event(multiplier), weights - np.logaddexp.reduce(weights))
+
+
+CHOICE = LawRow("toy", ("choice",), BITS, extremes, law=answered, reaches=0.45, why="symmetric scores")
+CURVE = LawRow("toy", ("curve",), BITS, extremes, law=answered_gaussian, at=(0.1, 0.5))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("row", [SUMS, CHOICE, CURVE], ids=str)
+def test_what_is_right_passes(row: Row, relation: Relation) -> None:
+    check_pairs(row, relation, pairs=40)
+    check_tight(row, relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (dataclasses.replace(SUMS, sums=lambda x: BoundedSum(counted(x).values, 1.6, replaced=1.6)), "moves the sums"),
+        (dataclasses.replace(CHOICE, law=lambda x, r: answered(x, r)._replace(event=pure_event(0.3))), "log-probability"),
+        (dataclasses.replace(CURVE, law=lambda x, r: answered_gaussian(x, r)._replace(event=gaussian_event(7.0))), "delta is"),
+    ],
+    ids=["sums", "choice", "curve"],
+)
+def test_what_moves_too_far_is_found_by_random_pairs_and_by_the_stated_one(row: Row, said: str, relation: Relation) -> None:
+    with pytest.raises(AssertionError, match=said):
+        check_pairs(row, relation)
+    with pytest.raises(AssertionError, match=said):
+        check_tight(row, relation)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (dataclasses.replace(SUMS, sums=lambda x: BoundedSum(counted(x).values, 1.8, replaced=1.8)), "reaches 0.9623 only"),
+        (dataclasses.replace(SUMS, sums=lambda x: BoundedSum(counted(x).values, 2.0 + len(x))), "depends on the data"),
+        (dataclasses.replace(CHOICE, law=lambda x, r: answered(x, r)._replace(event=pure_event(3.0))), "reaches 0.16.* only"),
+    ],
+    ids=["loose sums", "sensitivity of the data", "loose choice"],
+)
+def test_what_is_loose_or_chosen_by_the_data_is_found(row: Row, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        check_tight(row, "add_remove")
+
+
+def test_a_loose_row_says_why() -> None:
+    with pytest.raises(ValueError, match=r"reaches is 0\.5; below \.99 the row must say why"):
+        dataclasses.replace(SUMS, reaches=0.5)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_random_pairs_are_neighbours(relation: Relation) -> None:
+    unique, rng = pairs_of(lambda rng, n: rng.random((n, 1))), np.random.default_rng(0)
+    sizes = set()
+    for _ in range(200):
+        first, second = (set(x[:, 0].tolist()) for x in unique(rng, relation))
+        assert len(first ^ second) == (1 if relation == "add_remove" else 2)
+        sizes |= {len(first), len(second)}
+    assert sizes == set(range(1, 7))

@@ -1,0 +1,254 @@
+"""The one door: what is charged is what the noise that comes out pays for."""
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from fixed_source import FixedKeySource
+from torch import Tensor
+
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import ApproximateDpEvent, pure_event
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, Planned
+from dpgen.privacy.mechanisms import Secrets, subsampled_gaussian_event
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.prefix_sums import prefix_sensitivity
+from dpgen.privacy.sampling import PoissonLoader, PoissonMask
+
+
+def curator(relation: Any = "add_remove", *, budget: float = 100.0, delta: float = 1e-6) -> Curator:
+    return Curator(Ledger(Budget(budget, delta), relation=relation), source=FixedKeySource())
+
+
+def charged(curator: Curator) -> list[tuple[Any, int]]:
+    return [(entry.event, entry.count) for entry in curator.ledger.entries()]
+
+
+def whole(values: Any, *bounds: Any, **more: Any) -> BoundedSum:
+    return BoundedSum(torch.tensor(values), *bounds, **more)
+
+
+# -- Gaussian ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "step"), [(torch.int64, 1.0), (torch.int64, 2.0**-20), (torch.float64, 1.0), (torch.float32, 1.0)]
+)
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_gaussian_noise_has_the_deviation_that_the_charge_pays_for(relation: str, dtype: torch.dtype, step: float) -> None:
+    one = curator(relation)
+    sums = BoundedSum(torch.zeros(20_000, dtype=dtype), 3.0, "grams", replaced=4.0, step=step)
+    noise = one.gaussian("weights", sums, 5.0).double()
+    assert float(noise.std()) == pytest.approx(15.0, rel=0.02)
+    ((event, count),) = charged(one)
+    # the ledger doubles a Gaussian's sensitivity under replace-one: std 15 over a change of 4 is a multiplier of 15 / 4
+    assert count == 1
+    assert event.noise_multiplier == pytest.approx(5.0 if relation == "add_remove" else 2 * 15.0 / 4.0)
+
+
+def test_integers_stay_integers_and_grid_values_stay_on_their_grid() -> None:
+    one = curator()
+    assert one.gaussian("counts", whole([5, 0], 1.0), 2.0).dtype == torch.int64
+    noisy = one.gaussian("sums", whole([5, 0], 1.0, step=0.25), 2.0)
+    assert noisy.dtype == torch.float64
+    assert torch.equal(noisy * 4, (noisy * 4).round())
+    narrow = BoundedSum(torch.tensor([5 * 2**20]), 1e-6, step=2.0**-20)
+    assert float(one.gaussian("sums", narrow, 100.0)) == pytest.approx(5.0, abs=1e-3)
+
+
+def test_what_is_refused_is_neither_charged_nor_drawn() -> None:
+    one = curator(budget=0.5)
+    with pytest.raises(BudgetExceeded, match="would bring it to"):
+        one.gaussian("sums", whole([1], 1.0), 0.5)
+    for sums, said in (
+        (whole([math.nan], 1.0), "NaN or infinite"),
+        (whole([math.inf], 1.0), "NaN or infinite"),
+        (whole([1], 1.0, norm="l1"), "needs an l2 bound"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            one.gaussian("sums", sums, 50.0)
+    with pytest.raises(TypeError, match="made by the code that adds up"):
+        one.gaussian("sums", torch.zeros(3), 50.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="noise_multiplier is 0"):
+        one.gaussian("sums", whole([1], 1.0), 0.0)
+    assert charged(one) == []
+
+
+# -- Laplace and mechanisms --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("relation", "l1"), [("add_remove", 2.0), ("replace_one", 3.0)])
+def test_laplace_noise_has_the_scale_of_the_relation(relation: str, l1: float) -> None:
+    one = curator(relation)
+    noise = one.laplace("counts", BoundedSum(torch.zeros(40_000, dtype=torch.int64), 2.0, replaced=3.0, norm="l1"), 0.1)
+    assert float(noise.double().abs().mean()) == pytest.approx(l1 / 0.1, rel=0.03)
+    assert charged(one) == [(pure_event(0.1), 1)]
+    with pytest.raises(ValueError, match="needs an l1 bound"):
+        one.laplace("counts", whole([1], 1.0), 0.1)
+    with pytest.raises(ValueError, match="needs whole numbers"):
+        one.laplace("counts", whole([1.0], 1.0, norm="l1"), 0.1)
+
+
+def test_noise_on_a_grid_is_in_units_of_the_real_values() -> None:
+    one, values = curator(), torch.zeros(40_000, dtype=torch.int64)
+    noise = one.laplace("counts", BoundedSum(values, 2.0, norm="l1", step=0.125), 0.1)
+    assert float(noise.abs().mean()) == pytest.approx(20.0, rel=0.03)
+    draw = one.draw("steps", PoissonMask(0.5), {"norms": 4.0})
+    assert draw is not None
+    with draw:
+        noise = draw.gaussian("norms", BoundedSum(values, 3.0, step=0.125))
+    assert float(noise.std()) == pytest.approx(12.0, rel=0.03)
+
+
+class Coin:
+    """Randomised response on one bit: epsilon log 3."""
+
+    event: ApproximateDpEvent = pure_event(math.log(3.0))
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+
+    def draw(self, secrets: Secrets, count: int) -> Tensor:
+        lies = torch.from_numpy(secrets.words(count, bits=2).astype("int64")) == 0
+        return (self.bit + lies.long()) % 2
+
+
+def test_a_mechanism_is_paid_for_every_draw() -> None:
+    one = curator()
+    drawn = one.release("coins", Coin(1), 7)
+    assert len(drawn) == 7
+    assert charged(one) == [(Coin.event, 7)]
+    with pytest.raises(ValueError, match="count is 0"):
+        one.release("coins", Coin(1), 0)
+
+
+def test_a_seeded_source_and_copies_are_refused() -> None:
+    with pytest.raises(TypeError, match="must be a SecureSource"):
+        Curator(Ledger(Budget(1.0, 1e-5)), source=PublicRandomness(0))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(curator())
+
+
+# -- correlated noise, and a budget of one's own ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_prefix_sums_have_the_noise_that_the_charge_pays_for(relation: str) -> None:
+    one = curator(relation)
+    cells = whole([7] * 40, 1.0, replaced=2.0**0.5)
+    runs = np.stack([one.prefix_sums("prefix sums", cells, 5.0)[0] for _ in range(500)])
+    std = 5.0 * prefix_sensitivity(40, relation)  # type: ignore[arg-type]
+    assert float(runs[:, 0].std()) == pytest.approx(std, rel=0.15)  # the first sum is one cell with one normal
+    _, variances = one.prefix_sums("prefix sums", cells, 5.0)
+    assert variances[0] == pytest.approx(std**2)
+    assert float(runs[:, 39].std()) == pytest.approx(variances[39] ** 0.5, rel=0.15)
+    assert {event.noise_multiplier for event, _ in charged(one)} == {5.0 if relation == "add_remove" else 10.0}
+
+
+@pytest.mark.parametrize(
+    "cells", [whole([1, 2], 2.0), BoundedSum(torch.ones(2), 1.0), whole([1, 2], 1.0, step=0.5), whole([[1]], 1.0)]
+)
+def test_only_counts_of_disjoint_cells_have_prefix_sums(cells: BoundedSum) -> None:
+    one = curator()
+    with pytest.raises(ValueError, match="they must be int64 counts"):
+        one.prefix_sums("prefix sums", cells, 1.0)
+    assert charged(one) == []
+
+
+def test_an_enclosed_curator_spends_what_was_charged_and_no_more() -> None:
+    one = curator("replace_one", budget=2.0)
+    inner = one.enclosed("one of many plans", Budget(1.5, 1e-7))
+    assert charged(one) == [(ApproximateDpEvent(1.5, 1e-7), 1)]
+    assert (inner.relation, inner.ledger.unit) == ("replace_one", one.ledger.unit)
+    inner.laplace("counts", whole([3], 1.0, norm="l1"), 1.0)
+    with pytest.raises(BudgetExceeded, match=r"budget epsilon 1\.5"):
+        inner.laplace("counts", whole([3], 1.0, norm="l1"), 1.0)
+    assert len(charged(one)) == 1
+    with pytest.raises(BudgetExceeded, match="budget epsilon 2"):
+        one.enclosed("another plan", Budget(0.6, 1e-7))
+
+
+# -- one Poisson draw --------------------------------------------------------------------------------------------------
+
+
+def test_parts_of_a_draw_are_one_event_at_the_rate_of_the_mask() -> None:
+    one = curator()
+    draw = one.draw("steps", PoissonMask(0.25), {"norms": 1.0, "gradients": 1.0})
+    assert draw is not None
+    with draw:
+        counts = draw.gaussian("norms", whole([0] * 10_000, 1.0))
+        sums = draw.gaussian("gradients", BoundedSum(torch.zeros(10_000), 2.0))
+    assert (float(counts.double().std()), float(sums.std())) == (pytest.approx(1.04, rel=0.05), pytest.approx(2.0, rel=0.05))
+    ((event, _),) = charged(one)
+    assert event == PoissonSampledDpEvent(0.25, GaussianDpEvent(0.5**0.5))
+
+
+def test_a_draw_serves_once_and_releases_exactly_what_it_declared() -> None:
+    one, mask = curator(), PoissonMask(0.5)
+    draw = one.draw("steps", mask, {"norms": 4.0, "gradients": 4.0})
+    assert draw is not None
+    with pytest.raises(RuntimeError, match="has been used"):
+        one.draw("steps", mask, {"norms": 4.0})
+    with pytest.raises(ValueError, match="'losses' is not declared"):
+        draw.gaussian("losses", whole([0], 1.0))
+    draw.gaussian("norms", whole([0], 1.0))
+    with pytest.raises(ValueError, match="'norms' is not declared or has been released; open: gradients"):
+        draw.gaussian("norms", whole([0], 1.0))
+    with pytest.raises(RuntimeError, match="declared and not released: gradients"), draw:
+        pass
+    assert len(charged(one)) == 1
+
+
+def test_a_draw_that_the_budget_refuses_is_none_and_costs_nothing() -> None:
+    one = curator(budget=0.1)
+    assert one.draw("steps", PoissonMask(1.0), {"gradients": 1.0}) is None
+    assert charged(one) == []
+
+
+def test_masks_of_the_loader_carry_the_rate_that_they_were_drawn_with() -> None:
+    loader = PoissonLoader(torch.zeros(50, 2), sampling_rate=0.125)
+    masks = [batch.mask for batch in loader]
+    assert len(masks) == 8
+    assert {mask.rate for mask in masks if mask is not None} == {0.125}
+    assert len({id(mask) for mask in masks}) == 8
+
+
+def apart(rate: float, multipliers: tuple[float, float], steps: int) -> float:
+    """Broken twin of a draw: its parts charged one by one, as if each had a Poisson draw of its own."""
+    parts = [SelfComposedDpEvent(subsampled_gaussian_event(rate, m), steps) for m in multipliers]
+    return epsilon(ComposedDpEvent(parts), 1e-5)
+
+
+def test_charging_the_parts_of_a_step_apart_would_state_too_little() -> None:
+    """The published mistake: 2.58 stated where 4.48 is true (q .01, T 1000, both multipliers 1)."""
+    one = curator(budget=1e6, delta=1e-5)
+    draw = one.draw("steps", PoissonMask(0.01), {"norms": 1.0, "gradients": 1.0})
+    assert draw is not None
+    ((event, _),) = charged(one)
+    stated = epsilon(SelfComposedDpEvent(event, 1000), 1e-5)
+    assert stated == pytest.approx(4.48, abs=0.01)
+    assert apart(0.01, (1.0, 1.0), 1000) == pytest.approx(2.58, abs=0.01)
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_declared_once_and_spent_in_parts() -> None:
+    one = curator(budget=1.0)
+    one.declare(Planned(GaussianDpEvent(6.0), "rounds", divisible=True), Planned(GaussianDpEvent(50.0), "sizes"))
+    promised = one.ledger.epsilon()
+    one.gaussian("sizes", whole([3], 1.0), 50.0)
+    for number in range(4):
+        one.gaussian(f"round {number}", whole([3], 1.0), 12.0, of="rounds")
+    with pytest.raises(BudgetExceeded, match="1 x 'round 4' would take"):
+        one.gaussian("round 4", whole([3], 1.0), 12.0, of="rounds")
+    assert one.ledger.epsilon() == promised
+    assert one.ledger.spent() == pytest.approx(promised, rel=1e-8)
+    with pytest.raises(BudgetExceeded, match="a second plan of 1 x 'more'"):
+        one.declare(Planned(GaussianDpEvent(1.0), "more"))
