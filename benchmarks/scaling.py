@@ -71,13 +71,13 @@ class Training(DPGM):
         self.bank.begin_step()
         draw = self.curator.draw("training steps", PoissonMask(self.plan.sampling_rate), self.parts())
         assert draw is not None
-        self._descend(self.noisy_sums(batch, draw, self._sums), batch.group)
+        self._descend(self.noisy_sums(batch, draw, self._sums, averaged=True), batch.group)
 
 
 class NonPrivate(Training):
     """The same bank and optimizer with plain sums of gradients."""
 
-    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
         assert out is not None
         assert batch.sizes is not None
         bounds = [0, *torch.tensor(batch.sizes).cumsum(0).tolist()]

@@ -143,12 +143,12 @@ def plan(**options: Any) -> DPGMPlan:
 class NoiseEverywhere(DPGM):
     """The twin in which every rank adds all of the noise."""
 
-    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
         together, alone = draw._curator, Curator(Ledger(None, delta=1e-5))
         self.serve(alone)
         draw._parts.clear()
         own = alone.draw("training steps", PoissonMask(Q), self.parts())
-        sums = super().noisy_sums(batch, own, out)
+        sums = super().noisy_sums(batch, own, out, averaged=averaged)
         self.serve(together)
         return together.ranks.sum_(sums)
 

@@ -73,9 +73,9 @@ def released(gan: DPGAN, present: bool, runs: int) -> Tensor:
 class HalfNoise(DPGAN):
     """The twin whose noise is half of what is charged."""
 
-    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
         draw._parts["gradients"] /= 2
-        return super().noisy_sums(batch, draw, out)
+        return super().noisy_sums(batch, draw, out, averaged=averaged)
 
 
 @pytest.mark.parametrize(("made", "passes"), [(DPGAN, True), (HalfNoise, False)])
@@ -146,7 +146,7 @@ def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.Monkey
         monkeypatch.setattr(
             gan,
             "noisy_sums",
-            lambda batch, draw, out=None, s=stream, g=shape: draw._parts.clear() or torch.randn(g, generator=s),
+            lambda batch, draw, out=None, averaged=True, s=stream, g=shape: draw._parts.clear() or torch.randn(g, generator=s),
         )
         counts = torch.tensor([64.0])
         monkeypatch.setattr(

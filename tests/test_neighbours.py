@@ -155,7 +155,7 @@ def test_a_broken_twin_of_every_release_is_found_within_a_minute_and_nothing_els
 
 def test_noise_of_half_its_scale_is_found_by_few_fits() -> None:
     """The same power in seconds: Laplace noise at epsilon 1, told apart with confidence 95 %."""
-    options = ["--model=bernstein", "--trainings=200", "--workers=1", "--progress_bar=false"]
+    options = ["--model=bernstein", "--trainings=2000", "--workers=1", "--progress_bar=false"]
     assert audit(parse_audit([*options, "--broken=noise"])).violated
     assert not audit(parse_audit([*options, f"--confidence={1 - 1e-6}"])).violated
 

@@ -58,7 +58,7 @@ def step(module: DPGM, device: str, *, sizes: tuple[int, ...] | None) -> None:
         draw = curator.draw("training steps", PoissonMask(0.5), module.parts())
         assert draw is not None
         with draw:
-            module._descend(module.noisy_sums(batch, draw, out=module._sums), -1)
+            module._descend(module.noisy_sums(batch, draw, out=module._sums, averaged=True), -1)
 
 
 @pytest.fixture
@@ -90,9 +90,9 @@ def test_the_check_catches_a_step_that_waits() -> None:
         run(built(), None)
 
     class Asking(DPGM):
-        def _descend(self, sums: torch.Tensor, group: int) -> None:
-            assert float(sums.abs().max()) < 1e9
-            super()._descend(sums, group)
+        def _descend(self, gradients: torch.Tensor, group: int) -> None:
+            assert float(gradients.abs().max()) < 1e9
+            super()._descend(gradients, group)
 
     module = built()
     module.__class__ = Asking

@@ -178,6 +178,20 @@ def test_results_are_on_the_grid(noise_std: float, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_factor_multiplies_what_is_released(dtype: torch.dtype) -> None:
+    """Powers of two change no bit of a single row; other factors are rounded once; strided values come out alike."""
+    values, factor = torch.randn(1, 5000, dtype=dtype), torch.tensor([0.3])
+    released = FixedKeySource(5).add_normal_(values.clone(), noise_std=2.0)
+    assert torch.equal(FixedKeySource(5).add_normal_(values.clone(), noise_std=2.0, factor=torch.tensor([0.25])), released / 4)
+    scaled = FixedKeySource(5).add_normal_(values.clone(), noise_std=2.0, factor=factor)
+    assert torch.allclose(scaled, released * factor.to(dtype), rtol=1e-6, atol=0)
+    rows = torch.zeros(3, 2000, dtype=dtype)
+    for target in (rows.clone(), rows.T.contiguous().T):
+        spread = SecureSource().add_normal_(target, noise_std=1.0, factor=torch.tensor([1.0, 10.0, 100.0])).std(1)
+        assert torch.allclose(spread, torch.tensor([1.0, 10.0, 100.0], dtype=dtype), rtol=0.15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("layout", ["contiguous", "strided"])
 def test_sum_has_the_stated_noise(dtype: torch.dtype, layout: str) -> None:
     values = torch.arange(-50, 50, dtype=dtype).repeat(1000, 2)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
 from dpgen.privacy.curator import Draw
-from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step
+from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step, multiply_rows_
 from dpgen.privacy.sampling import Batch, PoissonDraw, PoissonLoader, PoissonMask
 from dpgen.systems.networks.dpgm import DPGM
 
@@ -63,11 +63,12 @@ class WatchedDPGM(DPGM):
         self._group = batch.group
         super().training_step(batch, batch_idx)
 
-    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
-        released = super().noisy_sums(batch, draw, out)
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
+        released = super().noisy_sums(batch, draw, out, averaged=averaged)
         if self._group in (-1, self.target):
             rate = self._loader().poisson.rate(self._group)
-            self.seen.append(Seen(self.global_step, rate, released[self.target, 1:].double().clone()))
+            values = released[self.target, 1:].double() / (self.averaging()[self.target] if averaged else 1.0)
+            self.seen.append(Seen(self.global_step, rate, values))
         return released
 
 
@@ -78,12 +79,12 @@ class ReusedNoise(SecureSource):
         super().__init__()
         self._kept: dict[tuple[int, ...], Tensor] = {}
 
-    def add_normal_(self, values: Tensor, *, noise_std: float) -> Tensor:
+    def add_normal_(self, values: Tensor, *, noise_std: float, factor: Tensor | None = None) -> Tensor:
         shape = tuple(values.shape)
         if shape not in self._kept:
             self._kept[shape] = self.unrounded_normal(*shape, noise_std=noise_std, dtype=values.dtype)
         grid = grid_step(noise_std)
-        return values.add_(self._kept[shape]).div_(grid).round_().mul_(grid)
+        return multiply_rows_(values.add_(self._kept[shape]).div_(grid).round_().mul_(grid), factor)
 
 
 def public_batches(people: int, batches: int, *, epoch: int, seed: int) -> Tensor:

@@ -30,8 +30,8 @@ CERTAIN = 60.0
 class HalvedNoise(SecureSource):
     """The broken twin of the secure source: half the scale that is asked for."""
 
-    def add_normal_(self, values: Tensor, *, noise_std: float) -> Tensor:
-        return super().add_normal_(values, noise_std=noise_std / 2)
+    def add_normal_(self, values: Tensor, *, noise_std: float, factor: Tensor | None = None) -> Tensor:
+        return super().add_normal_(values, noise_std=noise_std / 2, factor=factor)
 
     def unrounded_normal(self, *shape: int, noise_std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
         return super().unrounded_normal(*shape, noise_std=noise_std / 2, dtype=dtype)

@@ -90,7 +90,7 @@ def count_tails(words: Words) -> int:
 def add_block_normals(
     values: Reals, words: Words, extension: Words, noise_std: np.floating, grid: np.floating, per_grid: np.floating
 ) -> int:
-    r"""Replace v by $g\,\mathrm{round}((v + \sigma z) / g)$; return how many results are not finite."""
+    r"""Replace v by $g\,\mathrm{round}((v + \sigma z) / g)$, the last g times a factor; return how many are not finite."""
     z = np.empty(BLOCK, np.float32)
     used = 0
     broken = 0
@@ -107,14 +107,15 @@ def add_block_normals(
     return broken
 
 
-def add_normal(stream: Keystream, values: Reals, *, noise_std: float, grid: float) -> bool:
-    r"""Add $N(0, \sigma^2)$ to every value and round the sum to multiples of the grid, in place.
+def add_normal(stream: Keystream, values: Reals, *, noise_std: float, grid: float, factor: float = 1.0) -> bool:
+    r"""Add $N(0, \sigma^2)$ to every value, round the sum to multiples of the grid and multiply by a factor, in place.
 
     Arguments:
         stream: key stream of this draw.
         values: `(n,)`, contiguous, float32 or float64.
         noise_std: in data units; rounded up where the type of the values cannot hold it.
         grid: power of two, in data units.
+        factor: public; it comes last.
 
     Returns:
         True when every result is finite.
@@ -130,5 +131,5 @@ def add_normal(stream: Keystream, values: Reals, *, noise_std: float, grid: floa
         words = buffer[: -(-part.size // BLOCK) * BLOCK]
         stream.fill(words)
         extension = stream.words(count_tails(words), np.uint64)
-        broken += add_block_normals(part, words, extension, std, kind(grid), kind(1 / grid))
+        broken += add_block_normals(part, words, extension, std, kind(factor * grid), kind(1 / grid))
     return broken == 0

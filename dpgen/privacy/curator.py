@@ -261,8 +261,11 @@ class Draw:
         if kind is None and self._parts:
             raise RuntimeError(f"declared and not released: {', '.join(self._parts)}; a draw releases what it has paid for")
 
-    def gaussian(self, name: str, sums: BoundedSum) -> Tensor:
+    def gaussian(self, name: str, sums: BoundedSum, *, factor: Tensor | None = None) -> Tensor:
         """The sums of all ranks with their noise, once, the same bits on every rank; floats are overwritten.
+
+        Arguments:
+            factor: (k,), public: what the k rows of released floats are multiplied by, in the pass that adds the noise.
 
         Raises:
             ValueError: a part that was not declared or has been released, or sums of another norm.
@@ -272,9 +275,9 @@ class Draw:
         if sums.norm != "l2":
             raise ValueError(f"sums are bounded in {sums.norm}; Gaussian noise needs an l2 bound")
         noise_std = self._parts.pop(name) * sums.sensitivity
-        source, ranks = self._curator._source, self._curator.ranks
+        source, ranks, ahead = self._curator._source, self._curator.ranks, self._curator._ahead
         if sums.values.dtype != torch.int64:
-            return release_sum_(sums.values, noise_std=noise_std, source=source, ranks=ranks, ahead=self._curator._ahead)
+            return release_sum_(sums.values, noise_std=noise_std, source=source, ranks=ranks, ahead=ahead, factor=factor)
         total = ranks.sum_(sums.values.clone())
         if ranks.index == 0:
             noise = source.rounded_normal(*total.shape, noise_std=noise_std / sums.step)

@@ -132,7 +132,7 @@ class SecureSource:
         return values.reshape(shape)
 
     @torch.no_grad()
-    def add_normal_(self, values: Tensor, *, noise_std: float) -> Tensor:
+    def add_normal_(self, values: Tensor, *, noise_std: float, factor: Tensor | None = None) -> Tensor:
         r"""Release values in place: v becomes $g$ round$((v + N(0, \sigma^2)) / g)$ with $g$ = `grid_step(noise_std)`.
 
         Draw, addition and rounding are one pass over contiguous CPU memory; elsewhere the noise is drawn on the CPU
@@ -141,6 +141,7 @@ class SecureSource:
         Arguments:
             values: any shape, float32 or float64; overwritten.
             noise_std: in the units of the values, in [1e-20, 1e20].
+            factor: public; row i of the released values (k, ...) is multiplied by entry i of (k,).
 
         Raises:
             ValueError: noise_std or dtype out of range, or a value is not finite (the values are spoilt then).
@@ -150,13 +151,18 @@ class SecureSource:
         _check_noise(noise_std, values.dtype)
         grid = grid_step(noise_std)
         if values.device.type == "cpu" and values.is_contiguous():
-            flat = values.detach().reshape(-1).numpy()
-            finite = add_normal(self._stream(), flat, noise_std=noise_std, grid=grid)
+            flat = values.detach().reshape(1 if factor is None else len(factor), -1).numpy()
+            factors = [1.0] if factor is None else factor.tolist()
+            stream = self._stream()
+            finite = True
+            for row, f in zip(flat, factors, strict=True):
+                finite &= add_normal(stream, row, noise_std=noise_std, grid=grid, factor=f)
         else:
             # Rounding the noise before the addition would make the rounding of the values part of the query.
             noise = self.unrounded_normal(*values.shape, noise_std=noise_std, dtype=values.dtype)
             values.add_(noise.to(values.device)).div_(grid).round_().mul_(grid)
             finite = bool(values.isfinite().all())
+            multiply_rows_(values, factor)
         if not finite:
             raise ValueError("values must be finite before noise is added, got NaN or infinite entries")
         return values
@@ -208,6 +214,11 @@ class SecureSource:
     def state_dict(self) -> NoReturn:
         """Refuse: noise must never be replayed."""
         raise TypeError(_REFUSAL)
+
+
+def multiply_rows_(values: Tensor, factor: Tensor | None) -> Tensor:
+    """Row i of values (k, ...) times entry i of factor (k,), in place; None changes nothing."""
+    return values if factor is None else values.mul_(factor.to(values).reshape(-1, *[1] * (values.dim() - 1)))
 
 
 class PublicRandomness:

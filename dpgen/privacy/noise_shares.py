@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dpgen.privacy.noise import SecureSource, grid_step
+from dpgen.privacy.noise import SecureSource, grid_step, multiply_rows_
 from dpgen.privacy.noise_ahead import NoiseAhead
 from dpgen.privacy.ranks import Ranks
 
@@ -20,7 +20,13 @@ def place(values: Tensor, device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def release_sum_(
-    sums: Tensor, *, noise_std: float, source: SecureSource, ranks: Ranks, ahead: NoiseAhead | None = None
+    sums: Tensor,
+    *,
+    noise_std: float,
+    source: SecureSource,
+    ranks: Ranks,
+    ahead: NoiseAhead | None = None,
+    factor: Tensor | None = None,
 ) -> Tensor:
     r"""Replace `sums` by :math:`g\,\text{round}((\sum_r S_r + N(0, \sigma^2)) / g)`, the same bits on every rank.
 
@@ -38,13 +44,14 @@ def release_sum_(
         source: secure noise of this process.
         ranks: the processes; one alone adds all of the noise.
         ahead: noise drawn ahead for a device, which is then never waited for.
+        factor: (k,), public: what the k rows of the released values are multiplied by.
 
     Raises:
         ValueError: values that are not finite, or noise out of range. (On a CUDA device without waiting for it: the
             device itself stops with an assertion.)
     """
     if ranks.count == 1 and sums.device.type == "cpu":
-        return source.add_normal_(sums, noise_std=noise_std)
+        return source.add_normal_(sums, noise_std=noise_std, factor=factor)
     flat = sums.view(-1)
     block = flat[ranks.block(flat.numel())]
     if ahead is not None:
@@ -56,7 +63,7 @@ def release_sum_(
     grid = grid_step(noise_std)
     flat.div_(grid).round_().mul_(grid)
     _require_finite(flat)
-    return sums
+    return multiply_rows_(sums, factor)
 
 
 def _require_finite(values: Tensor) -> None:

@@ -247,14 +247,11 @@ class DPSGD(PrivateSums):
         with torch.autocast(self.device.type, enabled=False):
             self.bank.begin_step()
         with draw:
-            sums = self.noisy_sums(batch, draw, out=self._sums)
-        self._descend(sums, batch.group)
+            gradients = self.noisy_sums(batch, draw, out=self._sums, averaged=True)
+        self._descend(gradients, batch.group)
 
-    def _descend(self, sums: Tensor, group: int) -> None:
-        bounds = self._policy.scale()
-        sizes = to_device(self._expected_sizes(), sums.device)
-        scale = (bounds.to(sums.device) if bounds is not None else 1.0) / sizes
-        for c, (row, gradient) in enumerate(zip(self._rows, sums.mul_(scale[:, None]))):
+    def _descend(self, gradients: Tensor, group: int) -> None:
+        for c, (row, gradient) in enumerate(zip(self._rows, gradients)):
             row.grad = gradient if group in (-1, c) else None
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)

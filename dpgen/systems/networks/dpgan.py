@@ -161,9 +161,10 @@ class DPGAN(DPSGD):
         weights = self.partition.class_counts.clamp_min(0.0) + 1e-6
         return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
 
-    def _descend(self, sums: Tensor, group: int) -> None:
-        expected = self._expected_sizes().to(sums)
-        super()._descend(sums.add_(self._fake_sums() * expected / self.gan.fakes), group)
+    def _descend(self, gradients: Tensor, group: int) -> None:
+        bounds = self._policy.scale()
+        mean = self._fake_sums() * (1.0 if bounds is None else bounds.to(gradients)) / self.gan.fakes
+        super()._descend(gradients.add_(mean), group)
         bound = self.gan.weight_bound
         if bound is not None:
             self.bank.theta.clamp_(-bound, bound)

@@ -105,8 +105,13 @@ class PrivateSums(L.LightningModule):
         """Take secret latents from this curator; its draws are what steps release from."""
         self._curator = curator
 
-    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None) -> Tensor:
-        """The private release of a step, `parts()`: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2)."""
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
+        """The private release of a step, `parts()`: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2).
+
+        Arguments:
+            out: where to write, (k, p).
+            averaged: give out the gradients of the step instead, the noisy sums times `averaging()`.
+        """
         self._fit_shapes(batch.x.shape[1])
         order, batch = self._sorted(batch)
         assert batch.sizes is not None
@@ -126,7 +131,8 @@ class PrivateSums(L.LightningModule):
             weights[piece.places] = self._weights(piece)
             short = min(SHORT, self.config.micro_batch)
             clipped_sums(piece.gradients, weights, sums, accumulate=i > 0, drawn=batch.sizes, short=short)
-        noisy = draw.gaussian("gradients", BoundedSum(sums, SENSITIVITY, unit="clipped gradients"))
+        factor = self.averaging() if averaged else None
+        noisy = draw.gaussian("gradients", BoundedSum(sums, SENSITIVITY, unit="clipped gradients"), factor=factor)
         if noisy.dtype == self.bank.theta.dtype:
             return noisy
         return noisy.to(self.bank.theta.dtype) if out is None else out.copy_(noisy)
@@ -135,6 +141,11 @@ class PrivateSums(L.LightningModule):
         """Coefficients (b,): whatever a policy says, no record weighs more than 1; one without a finite norm weighs nothing."""
         weights = self._policy.coefficients(piece.norms, piece.cluster).clamp_min(0.0).minimum(1.0 / piece.norms)
         return torch.where(torch.isfinite(piece.norms), weights, 0.0)
+
+    def averaging(self) -> Tensor:
+        """What turns noisy sums into gradients, (k,): clip bounds over expected sizes, never over drawn ones."""
+        bounds, sizes = self._policy.scale(), to_device(self._expected_sizes(), self.bank.theta.device)
+        return (1.0 if bounds is None else bounds.to(sizes.device)) / sizes
 
     def _target(self, sizes: Sequence[int], out: Tensor | None) -> Tensor:
         """Where the sums go: float64 where float32 would add an error of its own, over ranks, parts or many records.
