@@ -30,11 +30,11 @@ from torch.nn.functional import one_hot
 
 from dpgen.data.images import load_mnist
 from dpgen.metrics.clustering import clustering_accuracy
-from dpgen.nets.features import RandomFourierFeatures
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.clusters.kmeans import DPKMeans, KMeansPlan
+from dpgen.systems.kmeans.features import RandomFourierFeatures
+from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
 
 RESULTS = Path(__file__).parent / "results" / "clustering.json"
 DELTA, GAMMA, D, K = 1e-5, 0.01, 200, 10

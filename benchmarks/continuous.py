@@ -23,16 +23,12 @@ from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.runtime import Runtime
-from dpgen.systems.continuous.box import Box, mollified
-from dpgen.systems.continuous.certificates import MollificationGap
-from dpgen.systems.continuous.draw_plan import DrawPlan
-from dpgen.systems.continuous.laws import ClippedLaw, Law, TiltedLaw, evaluated
-from dpgen.systems.continuous.mbde_fit import train
-from dpgen.systems.continuous.mbde_options import MBDEConfig
-from dpgen.systems.continuous.metropolis import MetropolisSampler
-from dpgen.systems.continuous.references import GaussianReference
-from dpgen.systems.continuous.rejection import RejectionSampler
-from dpgen.systems.continuous.sir import SIRSampler
+from dpgen.systems.mbde.certificates import MollificationGap
+from dpgen.systems.mbde.densities import Box, ClippedLaw, Law, TiltedLaw, evaluated, mollified
+from dpgen.systems.mbde.fit import train
+from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
+from dpgen.systems.mbde.references import GaussianReference
+from dpgen.systems.mbde.samplers import MetropolisSampler, RejectionSampler, SIRSampler
 
 RESULTS = Path(__file__).parent / "results" / "continuous.json"
 EPSILONS = (0.25, 1.0, 2.0, 5.0)

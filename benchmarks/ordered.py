@@ -18,15 +18,14 @@ import numpy as np
 import torch
 from measuring import interleaved, machine
 
-from dpgen.data.momenta import load_cms
-from dpgen.data.ordered_mixtures import REFERENCE_MIXTURES, OrderedMixture, reference_mixture
-from dpgen.evaluation.evaluate_columns import kolmogorov_error, total_variation
+from dpgen.data.columns import load_cms
+from dpgen.data.toy import REFERENCE_MIXTURES, OrderedMixture, reference_mixture
+from dpgen.evaluation.columns import kolmogorov_error, total_variation
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.ordered.distribution import PiecewiseCDF
 from dpgen.systems.ordered.knots import MonotoneCounts
-from dpgen.systems.ordered.ordered_options import OrderedConfig
-from dpgen.systems.ordered.piecewise import piecewise_polynomial
+from dpgen.systems.ordered.model import PiecewiseCDF, piecewise_polynomial
+from dpgen.systems.ordered.plan import OrderedConfig
 
 N = 10**18
 RESULTS = Path(__file__).parent / "results" / "ordered.json"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from measuring import interleaved, machine
 
-from dpgen.data.ordered_mixtures import reference_mixture
+from dpgen.data.toy import reference_mixture
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.systems.ordered.merr import MERR

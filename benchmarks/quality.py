@@ -20,7 +20,7 @@ from measuring import add_data_root, machine, store
 from torch import Tensor
 
 from dpgen import SYSTEMS, Budget, DPGMConfig, DPGMPlan, Runtime, data, metrics
-from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
 from dpgen.privacy.noise import SecureSource

@@ -27,10 +27,9 @@ from dpgen.metrics.queries import SANITY, answers, random_queries
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.reproduce.acs_queries import DELTA, EPSILONS, LENGTHS, OURS, TUNED, Effort, compare, set_data, wins
-from dpgen.systems.gaussian.gaussian_fit import fit_task
-from dpgen.systems.gaussian.gaussian_options import GaussianOptions
-from dpgen.systems.gaussian.gaussian_task import Task
-from dpgen.systems.marginals.product_mixture import ProductMixture
+from dpgen.systems.gaussian.fit import Task, fit_task
+from dpgen.systems.gaussian.plan import GaussianOptions
+from dpgen.systems.marginals.model import ProductMixture
 
 RESULTS = Path(__file__).parent / "results" / "queries.json"
 

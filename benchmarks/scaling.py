@@ -33,14 +33,14 @@ import torch.distributed as dist
 from measuring import interleaved, machine
 from torch import Tensor
 
-from dpgen.data.sparse_rows import SparseRows, write_sparse_rows
+from dpgen.data.sets import SparseRows, write_sparse_rows
 from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonMask
-from dpgen.systems.networks.dpgm import DPGM
-from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 D, LATENT = 784, 10
 SIZES = [(k, b, h) for k in (1, 10, 100) for b, h in ((600, 200), (3000, 200), (600, 50), (600, 800)) if k * h < 40_000]

@@ -39,8 +39,8 @@ from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonMask
-from dpgen.systems.networks.dpgm import DPGM
-from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 K, D, HIDDEN, LATENT = 10, 784, 200, 2
 RATES = {0.0017: 2.0, 0.01: 1.5}  # sampling rate: goal for private / non-private

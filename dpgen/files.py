@@ -1,10 +1,27 @@
-"""Files that are either whole or absent."""
+"""Files that are whole or absent, and tensors with a checksum.
 
+Files that are either whole or absent.
+
+Tensors and a JSON card with a checksum over both: `NAME.safetensors` and `NAME.json`; nothing is unpickled on reading.
+"""
+
+import hashlib
+import json
 import os
 import re
 import tempfile
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
 
 _MARK = "dpgen-"
 _LEFTOVER = re.compile(rf"\..+\.{_MARK}[a-z0-9_]{{8}}")
@@ -50,3 +67,77 @@ def create_private(path: Path, data: bytes) -> None:
             os.link(name, path)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+# -- tensor files ------------------------------------------------------------------------------------------------------
+
+
+FORMAT = 2
+
+
+class TensorFiles(NamedTuple):
+    """What goes into the two files: the card, checksum included, and the bytes of the tensors."""
+
+    card: dict[str, Any]
+    payload: bytes
+
+    @classmethod
+    def of(cls, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "TensorFiles":
+        """Format, kind and content (JSON), and tensors by name."""
+        payload = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        card: dict[str, Any] = {"format": FORMAT, "kind": kind, **content}
+        return cls(card | {"sha256": _checksum(card, payload)}, payload)
+
+    def write(self, directory: Path, name: str) -> None:
+        """Write both; the card comes last."""
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / f"{name}.safetensors", self.payload)
+        write_atomically(directory / f"{name}.json", json.dumps(self.card, indent=2))
+
+
+def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The card and the tensors that `TensorFiles.write` left.
+
+    Raises:
+        FileNotFoundError: no card there.
+        ValueError: unknown format or kind, or files that do not match their checksum.
+    """
+    path = directory / f"{name}.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} holds no {name} ({path.name} is missing)")
+    try:
+        card = json.loads(path.read_text())
+        payload = (directory / f"{name}.safetensors").read_bytes()
+        kind, version, digest = card["kind"], card["format"], card.pop("sha256")
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise damaged(directory, name, error) from error
+    if version != FORMAT or kind not in kinds:
+        raise ValueError(
+            f"{path} has format {version!r} and kind {kind!r}; this version reads format {FORMAT} and the kinds {kinds}"
+        )
+    if _checksum(card, payload) != digest:
+        raise ValueError(f"{directory} does not match the checksum in {path.name}: it was cut or edited")
+    try:
+        return card, load_tensors(payload)
+    except (SafetensorError, ValueError) as error:
+        raise damaged(directory, name, error) from error
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors called `prefix.NAME`, by NAME.
+
+    >>> under("a", {"a.x": 1, "b.x": 2})
+    {'x': 1}
+    """
+    start = f"{prefix}."
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+
+
+def damaged(directory: Path, name: str, error: Exception) -> ValueError:
+    """The error of files that cannot be what was written."""
+    return ValueError(f"{directory} holds a damaged {name}: {error!r}")
+
+
+def _checksum(card: dict[str, Any], payload: bytes) -> str:
+    """SHA-256 of tensors and card: detects accidents and careless edits; it is no signature."""
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode() + payload).hexdigest()

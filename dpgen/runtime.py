@@ -17,10 +17,9 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from tqdm.auto import tqdm
 
-from dpgen.callbacks.boards import Boards
-from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
-from dpgen.callbacks.preemption import Preempted, Preemption, requeue
-from dpgen.privacy.ranks import RemoteFailure, launched_rank
+from dpgen.callbacks.checkpoint import Checkpoint, Preempted, Preemption, SealedCheckpointIO, requeue
+from dpgen.callbacks.loggers import Boards
+from dpgen.privacy.distributed import RemoteFailure, launched_rank
 
 T = TypeVar("T")
 

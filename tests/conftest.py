@@ -12,7 +12,7 @@ import pytest
 import tiny
 import torch
 
-from dpgen.quiet import quiet_training
+from dpgen.cli.command import quiet_training
 from dpgen.run import Outcome, run
 
 torch.set_num_threads(1)  # the tensors are tiny: a second thread would only wait
@@ -34,7 +34,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.fixture(scope="session")
 def rank_results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     """What 2 and 3 gloo processes saw in `rank_checks.py`: {processes: {check: [value of rank 0, of rank 1, ...]}}."""
-    out, program = tmp_path_factory.mktemp("ranks") / "seen.json", Path(__file__).parent / "rank_checks.py"
+    out, program = tmp_path_factory.mktemp("ranks") / "seen.json", Path(__file__).parent / "helpers" / "rank_checks.py"
     command = [sys.executable, str(program), str(out), "2", "3"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert ended.returncode == 0, ended.stderr

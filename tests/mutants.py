@@ -2,8 +2,8 @@
 
 A fault is a snippet of a source file and what replaces it. The lists `faults/*.faults` hold them, line by line:
 
-    = dpgen/systems/gaussian/size_tilt.py      the file
-    ! tests/test_ranks.py                      optional: test files for it that start processes: what these enter is not seen
+    = dpgen/systems/gaussian/calibration.py      the file
+    ! tests/privacy/test_ranks.py              optional: test files for it that start processes: what these enter is not seen
     # the histogram gets no noise              a fault and why it is one
     @ def release_sizes                        optional: the snippet is the first after this text
     - return curator.gaussian(...)             the snippet, found exactly once; several lines are indented from the first
@@ -181,7 +181,7 @@ def _pytest(tree: str, tests: list[str], options: Sequence[str], out: str, more:
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": tree} | more  # for scripts that tests start
     sys.dont_write_bytecode = False
     os.chdir(tree)
-    sys.path[:0] = [tree, f"{tree}/tests"]
+    sys.path[:0] = [tree, f"{tree}/tests", f"{tree}/tests/helpers", f"{tree}/tests/contracts"]
     import pytest
 
     status = pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", *options, *tests])

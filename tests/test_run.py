@@ -19,7 +19,7 @@ from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
-from dpgen.cli import parse_job
+from dpgen.cli.jobs import parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger, LedgerError
@@ -251,7 +251,7 @@ def test_a_failed_evaluation_does_not_lose_what_was_paid_for(tmp_path: Path, mon
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no picture today")
 
-    monkeypatch.setattr(sys.modules["dpgen.evaluation.evaluate_records"], "query_errors", broken)
+    monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "query_errors", broken)
     job = parse_job(["--model=marginals", *(a for a in tiny.arguments(tmp_path) if not a.startswith(OF_NETWORKS))])
     with pytest.warns(UserWarning, match=r"the release is complete, but its evaluation failed: .*no picture today"):
         outcome = run(job)

@@ -7,11 +7,11 @@ import tiny
 import torch
 import yaml
 
-from dpgen.cli import parse_job
+from dpgen.cli.jobs import parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.privacy.ledger import Budget, LedgerError
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.rundir import PACKAGES, open_run
+from dpgen.run import PACKAGES, open_run
 
 
 def begin(directory: Path, *extra: str) -> None:

@@ -16,8 +16,7 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
-from dpgen.callbacks.preemption import Preempted
+from dpgen.callbacks.checkpoint import Checkpoint, Preempted, SealedCheckpointIO
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.sampling import PoissonLoader
@@ -156,7 +155,7 @@ def test_a_signal_saves_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr("dpgen.callbacks.preemption.subprocess.run", lambda command, **_: asked.append(command) or Done())
+    monkeypatch.setattr("dpgen.callbacks.checkpoint.subprocess.run", lambda command, **_: asked.append(command) or Done())
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     before = signal.getsignal(number)
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.samples import ColumnSamples, GreySamples, PointSamples, RecordSamples
+from dpgen.release import ColumnSamples, GreySamples, PointSamples, RecordSamples
 
 
 def samples(**options: Any) -> RecordSamples:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dpgen.evaluation.scores import Score
+from dpgen.run import summary
 from dpgen.statement import UNPROTECTED
-from dpgen.summary import summary
 
 PRIVACY = {"epsilon": 2.99961, "delta": 1e-5, "relation": "add_remove", "unit": "one record"}
 SCORES = [Score("train on synthetic", 0.71, 0.944, 0.142), Score("pairs", 0.25, 0.18, 0.43, "lower", "independent")]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpgen.tensor_files import TensorFiles, read_tensor_files
+from dpgen.files import TensorFiles, read_tensor_files
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.tensor([2**60])}
 

@@ -1,7 +1,6 @@
 """Audits: empirical lower bounds on what the systems leak, beside what they claim."""
 
-from dpgen.auditing.audit_options import AuditJob, AuditOptions, audit_usage, parse_audit
-from dpgen.auditing.audit_run import audit
-from dpgen.auditing.finding import Finding
+from dpgen.auditing.audit import AuditJob, AuditOptions, audit, audit_usage, parse_audit
+from dpgen.auditing.lower_bounds import Finding
 
 __all__ = ["AuditJob", "AuditOptions", "Finding", "audit", "audit_usage", "parse_audit"]

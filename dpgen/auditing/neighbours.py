@@ -13,20 +13,19 @@ import torch
 from torch import Tensor
 
 from dpgen.auditing.releases import Broken, DoorAudit
+from dpgen.cli.command import quiet_runtime, quiet_training
 from dpgen.data import Columns, Points, Records, Users
 from dpgen.discretized import DiscretizedColumn
-from dpgen.privacy.accountants import Relation
-from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.accountants import Relation, calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.release import Draws, PublicModel
 from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS
-from dpgen.systems.clusters.kmeans import DPKMeans
-from dpgen.systems.clusters.kmeans_plan import KMeansPlan
-from dpgen.systems.continuous.draw_plan import DrawPlan
+from dpgen.systems.kmeans.fit import DPKMeans
+from dpgen.systems.kmeans.plan import KMeansPlan
+from dpgen.systems.mbde.plan import DrawPlan
 from dpgen.systems.plan import Plan
 from dpgen.systems.private_data import PrivateRecords
 from dpgen.systems.registry import System

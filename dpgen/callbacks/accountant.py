@@ -9,8 +9,8 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
 from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import PoissonMask
 
 

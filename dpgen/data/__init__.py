@@ -3,24 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpgen.data.avazu import load_avazu
 from dpgen.data.call_detail import load_call_detail
-from dpgen.data.column_files import load_columns_csv, load_columns_npy, load_columns_parquet
-from dpgen.data.columns import Columns
-from dpgen.data.digits_pca import load_digits_pca
+from dpgen.data.columns import Columns, load_cms, load_columns_csv, load_columns_npy, load_columns_parquet, load_higgs
+from dpgen.data.events import load_events
 from dpgen.data.images import load_digits, load_fashion_mnist, load_mnist
-from dpgen.data.momenta import load_cms, load_higgs
-from dpgen.data.movielens import load_movielens
-from dpgen.data.ordered_mixtures import load_mixture
-from dpgen.data.point_files import load_points_csv, load_points_npy, load_points_parquet
-from dpgen.data.points import Points, PublicScaling
-from dpgen.data.record_files import load_records_csv, load_records_npy, load_records_parquet
-from dpgen.data.records import Records
+from dpgen.data.points import Points, PublicScaling, load_digits_pca, load_points_csv, load_points_npy, load_points_parquet
+from dpgen.data.ratings import load_avazu, load_movielens
+from dpgen.data.records import Records, load_records_csv, load_records_npy, load_records_parquet
 from dpgen.data.sets import load_sets
-from dpgen.data.synthetic_users import load_synthetic_users
-from dpgen.data.toy import load_mixture_1d, load_random_gaussians, load_ring
-from dpgen.data.user_events import load_events
-from dpgen.data.users import Users
+from dpgen.data.toy import load_mixture, load_mixture_1d, load_random_gaussians, load_ring
+from dpgen.data.users import Users, load_synthetic_users
 
 LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
     "records": {

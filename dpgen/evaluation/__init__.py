@@ -4,11 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dpgen.data import Columns, Points, Records, Users
-from dpgen.evaluation import evaluate_columns as columns
-from dpgen.evaluation import evaluate_points as points
-from dpgen.evaluation import evaluate_records as records
-from dpgen.evaluation import evaluate_users as users
-from dpgen.evaluation.evaluation import Evaluation as Evaluation
+from dpgen.evaluation import columns, points, records, users
+from dpgen.evaluation.scores import Evaluation as Evaluation
 
 
 class Evaluator(NamedTuple):

@@ -1,11 +1,21 @@
-"""Figures of merit, and tables of them."""
+"""Figures of merit, tables of them, and what an evaluation hands back.
+
+Figures of merit, and tables of them.
+
+What an evaluation hands back: scores, and files with their writers.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from dpgen.files import write_atomically
 from dpgen.statement import UNPROTECTED
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
 
 _ESCAPED_BAR = r"\|"
 
@@ -83,3 +93,31 @@ def metrics_json(scores: Sequence[Score]) -> str:
     """Scores as a JSON list of objects with the fields of `Score`; private ones carry their mark as "status"."""
     rows = [asdict(score) | {"status": UNPROTECTED if score.private else None} for score in scores]
     return json.dumps(rows, indent=2) + "\n"
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+Writer = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a release is.
+
+    Arguments:
+        scores: figures of merit; some may look at private data, which the evaluator's `NOT_COVERED` says.
+        released: files that the guarantee covers, by name.
+        pictures: files that it does not cover, by name.
+    """
+
+    scores: list[Score]
+    released: Mapping[str, Writer] = field(default_factory=dict)
+    pictures: Mapping[str, Writer] = field(default_factory=dict)
+
+    def write(self, directory: Path) -> None:
+        """Write every file, and the scores as metrics.json and METRICS.md."""
+        for name, writer in {**self.released, **self.pictures}.items():
+            writer(directory / name)
+        write_atomically(directory / "metrics.json", metrics_json(self.scores))
+        write_atomically(directory / "METRICS.md", metrics_markdown(self.scores))

@@ -13,6 +13,10 @@ Noise = Callable[..., Tensor]
 """Draws standard normal noise of a shape: `noise(b, latent) -> (b, latent)`."""
 
 
+Segments = Sequence[tuple[int, int, int]]
+"""Products to take: cluster, first and last row (excluded) of each."""
+
+
 def segments(bounds: Sequence[int], most: int | None) -> Iterator[tuple[int, int, int]]:
     """Cluster, first and last row (excluded) of every product: the rows of a cluster, `most` at a time.
 
@@ -91,6 +95,8 @@ class ModelBank(nn.Module, ABC):
         self.theta = nn.Parameter(torch.zeros(k, ends[-1]))
         self.most_rows: int | None = None
         """Rows of one product at most; None: as many as a cluster has."""
+        self.transposed = False
+        """Affine maps multiply the transposed records: slower, but every record is a column, and treated like any other."""
 
     def segments(self, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """See `segments`, with this bank's `most_rows`."""
@@ -156,24 +162,30 @@ class _SegmentAffine(torch.autograd.Function):
     """Rows of cluster c times the weights of model c; gradients flow to the rows only, the factors cover the weights."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, segments: Sequence[tuple[int, int, int]]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, segments: Segments, transposed: bool) -> Tensor:
         x, weight, bias = in_ambient_precision(x, weight, bias)
         ctx.save_for_backward(weight)
-        ctx.segments = segments
+        ctx.segments, ctx.transposed = segments, transposed
         y = x.new_empty(x.shape[0], weight.shape[1])
         for c, a, b in segments:
-            torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
+            if transposed:
+                torch.add((weight[c] @ x[a:b].T).T, bias[c], out=y[a:b])
+            else:
+                torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
         return y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None, None]:
         if not ctx.needs_input_grad[0]:
-            return None, None, None, None
+            return None, None, None, None, None
         (weight,), (grad,) = ctx.saved_tensors, grads
         out = grad.new_empty(grad.shape[0], weight.shape[2])
         for c, a, b in ctx.segments:
-            torch.mm(grad[a:b], weight[c], out=out[a:b])
-        return out, None, None, None
+            if ctx.transposed:
+                out[a:b] = (weight[c].T @ grad[a:b].T).T
+            else:
+                torch.mm(grad[a:b], weight[c], out=out[a:b])
+        return out, None, None, None, None
 
 
 class Tape:
@@ -187,7 +199,8 @@ class Tape:
         """Rows times `{name}.weight` of their own model plus `{name}.bias`; each map may be used once per record."""
         if any(used == name for used, _, _ in self._calls):
             raise ValueError(f"layer {name!r} is used twice: a shared layer has no factored norm, use the generic bank")
-        y = _SegmentAffine.apply(x, self.bank.part(f"{name}.weight"), self.bank.part(f"{name}.bias"), self._segments)
+        weight, bias = self.bank.part(f"{name}.weight"), self.bank.part(f"{name}.bias")
+        y = _SegmentAffine.apply(x, weight, bias, self._segments, self.bank.transposed)
         if not y.requires_grad:
             y.requires_grad_()
         self._calls.append((name, x.detach(), y))

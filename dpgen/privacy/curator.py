@@ -29,17 +29,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_, to_device
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.limits import require_positive, require_whole
 from dpgen.privacy.mechanisms import Mechanism, effective_multiplier, gaussian_event, subsampled_gaussian_event
 from dpgen.privacy.noise import SecureSource, require_secure
-from dpgen.privacy.noise_ahead import NoiseAhead
-from dpgen.privacy.noise_shares import release_sum_, to_device
 from dpgen.privacy.prefix_sums import noisy_prefix_sums
-from dpgen.privacy.ranks import Ranks
 from dpgen.privacy.sampling import PoissonMask
-from dpgen.privacy.shared_ledger import SharedLedger
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

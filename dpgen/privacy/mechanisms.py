@@ -152,8 +152,8 @@ class GaussianMechanism:
         """
         import torch
 
+        from dpgen.privacy.distributed import to_device
         from dpgen.privacy.noise import require_secure
-        from dpgen.privacy.noise_shares import to_device
 
         source = require_secure(source)
         if values.dtype == torch.int64:

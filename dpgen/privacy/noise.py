@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpgen.privacy import discrete
 from dpgen.privacy.discrete import DISCRETE_DELTA
-from dpgen.privacy.keystream import KEY_BYTES, Keystream, SecureBackendError, require_backend
+from dpgen.privacy.normal import KEY_BYTES, Keystream, SecureBackendError, require_backend
 
 __all__ = ["DISCRETE_DELTA", "PublicRandomness", "SecureBackendError", "SecureSource", "grid_step", "require_secure"]
 
@@ -124,7 +124,7 @@ class SecureSource:
         return self._normal(shape, noise_std, dtype, _UNROUNDED_BITS)
 
     def _normal(self, shape: tuple[int, ...], noise_std: float, dtype: torch.dtype, bits: int) -> Tensor:
-        from dpgen.privacy.boxmuller import add_normal
+        from dpgen.privacy.normal import add_normal
 
         _check_noise(noise_std, dtype)
         values = torch.zeros(_size(shape), dtype=dtype)
@@ -146,7 +146,7 @@ class SecureSource:
         Raises:
             ValueError: noise_std or dtype out of range, or a value is not finite (the values are spoilt then).
         """
-        from dpgen.privacy.boxmuller import add_normal
+        from dpgen.privacy.normal import add_normal
 
         _check_noise(noise_std, values.dtype)
         grid = grid_step(noise_std)

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from dpgen.cli.command import quiet_runtime, quiet_training
 from dpgen.data.images import load_digits, load_mnist
 from dpgen.data.records import Records
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.metrics.queries import query_errors
-from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.reproduce import acs_clustering, acs_queries
 from dpgen.reproduce.acs_queries import Effort, fit_system
-from dpgen.systems.networks.dpgm_options import DPGMConfig, DPGMPlan
-from dpgen.systems.networks.epoch_costs import epoch_costs
+from dpgen.systems.dpgm.costs import epoch_costs
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 DELTA, EPSILON, RATE, EPOCHS = 1e-5, 1.74, 0.0017, 20
 """Of the paper's MNIST runs: delta, epsilon of Figure 3, sampling rate, epochs."""

@@ -11,13 +11,13 @@ from torch import Tensor
 from dpgen.data.records import Records
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.clustering import clustering_accuracy
-from dpgen.nets.features import RandomFourierFeatures
-from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.clusters.kmeans import DPKMeans, KMeansPlan
+from dpgen.systems.kmeans.features import RandomFourierFeatures
+from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
 
 if TYPE_CHECKING:
     from tqdm.auto import tqdm

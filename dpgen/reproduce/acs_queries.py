@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from dpgen.cli.command import quiet_runtime, quiet_training
 from dpgen.data.call_detail import TOWERS, load_call_detail
 from dpgen.data.records import Records
 from dpgen.data.sets import load_sets
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.queries import independent_marginals, query_errors
 from dpgen.privacy.curator import Curator
-from dpgen.quiet import quiet_runtime, quiet_training
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.marginals.product_mixture import ProductMixture
+from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import SYSTEMS
 
 DELTA = 1e-5

@@ -12,15 +12,15 @@ import numpy.typing as npt
 import pandas as pd
 from tqdm.auto import tqdm
 
-from dpgen.data.momenta import load_cms, load_higgs
-from dpgen.data.ordered_mixtures import OrderedMixture, reference_mixture
-from dpgen.evaluation.evaluate_columns import empirical_error, kolmogorov_error
+from dpgen.data.columns import load_cms, load_higgs
+from dpgen.data.toy import OrderedMixture, reference_mixture
+from dpgen.evaluation.columns import empirical_error, kolmogorov_error
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.ordered.distribution import PiecewiseCDF
-from dpgen.systems.ordered.ordered_options import Method, OrderedConfig
+from dpgen.systems.ordered.model import PiecewiseCDF
+from dpgen.systems.ordered.plan import Method, OrderedConfig
 
 Integers = npt.NDArray[np.int64]
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from dpgen.cli.command import quiet_training
 from dpgen.data.points import Points
 from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, random_gaussians, synthetic_points
-from dpgen.evaluation.density_figures import densities_figure, lines_figure
+from dpgen.evaluation.points import densities_figure, lines_figure
 from dpgen.files import write_atomically
 from dpgen.metrics.densities import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
 from dpgen.privacy.curator import Curator
-from dpgen.quiet import quiet_training
 from dpgen.reproduce.husain_samples import (
     DELTA,
     GAN_EPSILONS,
@@ -34,14 +34,12 @@ from dpgen.reproduce.husain_samples import (
     valley,
 )
 from dpgen.runtime import Runtime
-from dpgen.systems.continuous import bernstein, grid_response, interval_laplace
-from dpgen.systems.continuous.box import Box, mollified
-from dpgen.systems.continuous.cells import Lattice
-from dpgen.systems.continuous.draw_plan import DrawPlan
-from dpgen.systems.continuous.laws import Law, evaluated
-from dpgen.systems.continuous.mbde_fit import train
-from dpgen.systems.continuous.mbde_options import MBDEConfig
-from dpgen.systems.continuous.references import GaussianReference, Reference, UniformReference
+from dpgen.systems.mbde import bernstein, grid_response, interval_laplace
+from dpgen.systems.mbde.certificates import Lattice
+from dpgen.systems.mbde.densities import Box, Law, evaluated, mollified
+from dpgen.systems.mbde.fit import train
+from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
+from dpgen.systems.mbde.references import GaussianReference, Reference, UniformReference
 
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 """The eight budgets of Figure 4 (2018), Figure 3 (2020)."""

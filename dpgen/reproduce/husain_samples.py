@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpgen.cli.command import quiet_runtime
 from dpgen.data.points import Points
 from dpgen.data.toy import GaussianMixture
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.densities import Quadrature, negative_log_likelihood
 from dpgen.privacy.curator import Curator
-from dpgen.quiet import quiet_runtime
 from dpgen.systems.registry import SYSTEMS
 
 DELTA = 1e-5

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
-from dpgen.systems.finite.mollifiers import mollifier_epsilon, mollifier_ranges, mollify_density
+from dpgen.systems.local.mollifiers import mollifier_epsilon, mollifier_ranges, mollify_density
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dpgen.data.avazu import frequent, most_clicked, read_clicks
-from dpgen.data.movielens import load_movielens
-from dpgen.data.synthetic_users import peaked_users, random_prior
-from dpgen.data.user_events import Known, users_from_events
-from dpgen.data.users import Users, natural_order
+from dpgen.data.events import Known, users_from_events
+from dpgen.data.ratings import frequent, load_movielens, most_clicked, read_clicks
+from dpgen.data.users import Users, natural_order, peaked_users, random_prior
 from dpgen.divergences import f_divergence
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
-from dpgen.systems.finite.local_draws import SAMPLERS
+from dpgen.systems.local.fit import SAMPLERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

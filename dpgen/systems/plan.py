@@ -1,4 +1,7 @@
-"""What a run may spend: the public numbers that reach the ledger, checked before any data are read."""
+"""What the statements of several systems rest on, in words.
+
+What a run may spend: the public numbers that reach the ledger, checked before any data are read.
+"""
 
 from pathlib import Path
 from typing import ClassVar, get_args
@@ -6,6 +9,27 @@ from typing import ClassVar, get_args
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.limits import require_positive
 from dpgen.privacy.parallel import Relation
+
+# -- assumptions -------------------------------------------------------------------------------------------------------
+
+
+ONE_RECORD = (
+    "one person is one record; neighbouring data sets differ in one line of the file that is not for evaluation: the test part "
+    "is not protected"
+)
+CHOSEN_BLIND = "all options, and whatever else is called public, were chosen without looking at the private data"
+SECURE_NOISE = (
+    "noise comes from AES-256-CTR under keys of the operating system; an adversary sees what is released, not memory or "
+    "run time"
+)
+EXACT_INTEGERS = "integer noise and selections are exact to 2^-128 in total variation, which delta leaves out"
+ROUNDED_FLOATS = (
+    "noise on sums is floating point: noisy values are rounded to a grid, which removes the known attack on the low bits but "
+    "is no proof"
+)
+
+
+# -- plan --------------------------------------------------------------------------------------------------------------
 
 
 class Plan:

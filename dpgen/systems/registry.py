@@ -6,23 +6,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpgen.release import PublicModel, Release, read_model
-from dpgen.systems.continuous import bernstein, grid_response, interval_laplace, mbde_fit
-from dpgen.systems.continuous.bernstein import BernsteinConfig, BernsteinPlan
-from dpgen.systems.continuous.draw_plan import DrawPlan
-from dpgen.systems.continuous.grid_response import GridResponseConfig
-from dpgen.systems.continuous.interval_laplace import IntervalLaplaceConfig
-from dpgen.systems.continuous.mbde_options import MBDEConfig
-from dpgen.systems.finite import local_draws
-from dpgen.systems.finite.local_plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
+from dpgen.systems.dp_sgd.engine import DPSGD
+from dpgen.systems.dpgan.fit import DPGAN
+from dpgen.systems.dpgan.fit import fit as fit_dpgan
+from dpgen.systems.dpgan.plan import DPGANConfig
+from dpgen.systems.dpgm.fit import fit as fit_dpgm
+from dpgen.systems.dpgm.fit import module
+from dpgen.systems.dpgm.plan import DPGANPlan, DPGMConfig, DPGMPlan
+from dpgen.systems.local.fit import fit as fit_local
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 from dpgen.systems.marginals import mwem, noisy_marginals
 from dpgen.systems.marginals.mwem import MWEMConfig, MWEMPlan
 from dpgen.systems.marginals.noisy_marginals import MarginalsConfig, MarginalsPlan
-from dpgen.systems.networks import components, dpgan
-from dpgen.systems.networks.dp_sgd import DPSGD
-from dpgen.systems.networks.dpgan_options import DPGANConfig
-from dpgen.systems.networks.dpgm_options import DPGANPlan, DPGMConfig, DPGMPlan
-from dpgen.systems.ordered import ordered_fit
-from dpgen.systems.ordered.ordered_options import OrderedConfig, OrderedPlan
+from dpgen.systems.mbde import bernstein, grid_response, interval_laplace
+from dpgen.systems.mbde.bernstein import BernsteinConfig, BernsteinPlan
+from dpgen.systems.mbde.fit import fit as fit_mbde
+from dpgen.systems.mbde.grid_response import GridResponseConfig
+from dpgen.systems.mbde.interval_laplace import IntervalLaplaceConfig
+from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
+from dpgen.systems.ordered.fit import fit as fit_ordered
+from dpgen.systems.ordered.plan import OrderedConfig, OrderedPlan
 from dpgen.systems.plan import Plan
 
 
@@ -39,17 +42,17 @@ class System(NamedTuple):
 
 
 SYSTEMS: dict[str, System] = {
-    "dpgm": System(DPGMPlan, DPGMConfig, components.fit, ("records",), components.module),
-    "dpgan": System(DPGANPlan, DPGANConfig, dpgan.fit, ("records", "points"), lambda config: dpgan.DPGAN),
+    "dpgm": System(DPGMPlan, DPGMConfig, fit_dpgm, ("records",), module),
+    "dpgan": System(DPGANPlan, DPGANConfig, fit_dpgan, ("records", "points"), lambda config: DPGAN),
     "marginals": System(MarginalsPlan, MarginalsConfig, noisy_marginals.fit, ("records",)),
     "mwem": System(MWEMPlan, MWEMConfig, mwem.fit, ("records",)),
-    "merr": System(OrderedPlan, OrderedConfig, ordered_fit.fit, ("columns",)),
-    "mbde": System(DrawPlan, MBDEConfig, mbde_fit.fit, ("points",)),
+    "merr": System(OrderedPlan, OrderedConfig, fit_ordered, ("columns",)),
+    "mbde": System(DrawPlan, MBDEConfig, fit_mbde, ("points",)),
     "bernstein": System(BernsteinPlan, BernsteinConfig, bernstein.fit, ("points",)),
     "grid_response": System(DrawPlan, GridResponseConfig, grid_response.fit, ("points",)),
     "interval_laplace": System(DrawPlan, IntervalLaplaceConfig, interval_laplace.fit, ("points",)),
     **{
-        name: System(LocalPlan, config, partial(local_draws.fit, name), ("users",))
+        name: System(LocalPlan, config, partial(fit_local, name), ("users",))
         for name, config in (
             ("minimax", LocalConfig),
             ("mollifier", LocalConfig),

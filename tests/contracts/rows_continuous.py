@@ -11,15 +11,14 @@ from conformance import Law, LawRow, Neighbours, Pair, SumRow, pairs_of
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.continuous import metropolis, rejection, sir
-from dpgen.systems.continuous.bernstein import BernsteinConfig, lattice_sums
-from dpgen.systems.continuous.box import Box
-from dpgen.systems.continuous.cells import CellLaw, Lattice
-from dpgen.systems.continuous.draw_plan import DrawPlan
-from dpgen.systems.continuous.grid_response import GridResponse
-from dpgen.systems.continuous.interval_laplace import IntervalLaplace
-from dpgen.systems.continuous.laws import ClippedLaw, TiltedLaw
-from dpgen.systems.continuous.references import GaussianReference
+from dpgen.systems.mbde import samplers
+from dpgen.systems.mbde.bernstein import BernsteinConfig, lattice_sums
+from dpgen.systems.mbde.certificates import CellLaw, Lattice
+from dpgen.systems.mbde.densities import Box, ClippedLaw, TiltedLaw
+from dpgen.systems.mbde.grid_response import GridResponse
+from dpgen.systems.mbde.interval_laplace import IntervalLaplace
+from dpgen.systems.mbde.plan import DrawPlan
+from dpgen.systems.mbde.references import GaussianReference
 
 WHOLE: tuple[Relation, ...] = ("replace_one",)
 
@@ -79,8 +78,8 @@ def sir_law(alpha: float | None) -> Any:
 
     def law(values: np.ndarray, relation: Relation) -> Law:
         ideal = ClippedLaw(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(1.0, alpha), epsilon=1.0)
-        weights = sir.whole_weights(torch.from_numpy(values.clip(-50, 50))[None], ideal.box)[0]
-        return Law(sir.SIRSampler(ideal, curator=curator()).event, np.log(weights.double().numpy() / 2.0**62))
+        weights = samplers.whole_weights(torch.from_numpy(values.clip(-50, 50))[None], ideal.box)[0]
+        return Law(samplers.SIRSampler(ideal, curator=curator()).event, np.log(weights.double().numpy() / 2.0**62))
 
     return law
 
@@ -92,36 +91,36 @@ def tilted(epsilon: float) -> TiltedLaw:
 def rejection_law(values: np.ndarray, relation: Relation) -> Law:
     """Which of four known proposals is released: the first one accepted in a random order, in the last place any."""
     ideal = tilted(0.2)
-    words = rejection.acceptance_words(torch.from_numpy(values[:4]), ideal.bound).double().numpy()
+    words = samplers.acceptance_words(torch.from_numpy(values[:4]), ideal.bound).double().numpy()
     accepted, law = words / 2.0**62, np.zeros(4)
     for order in permutations(range(4)):
         rest = 1 / math.factorial(4)
         for place, i in enumerate(order):
             taken = rest * (accepted[i] if place < 3 else 1.0)
             law[i], rest = law[i] + taken, rest - taken
-    return Law(rejection.RejectionSampler(ideal, curator=curator()).event, np.log(law))
+    return Law(samplers.RejectionSampler(ideal, curator=curator()).event, np.log(law))
 
 
 def chain_law(values: np.ndarray, relation: Relation) -> Law:
     """The state of a chain on a ring of equally likely points after a thousand steps, from a start in their law."""
     ideal = tilted(1.0)
-    words = rejection.acceptance_words(torch.from_numpy(values), ideal.bound).double().numpy()
+    words = samplers.acceptance_words(torch.from_numpy(values), ideal.bound).double().numpy()
     kernel = np.zeros((M, M))
     for i in range(M):
         for j in ((i - 1) % M, (i + 1) % M):
             kernel[i, j] = min(1.0, words[j] / words[i]) / 2
         kernel[i, i] = 1.0 - kernel[i].sum()
     law = np.full(M, 1 / M) @ np.linalg.matrix_power(kernel, 1000)
-    return Law(metropolis.MetropolisSampler(ideal, curator=curator()).event, np.log(law))
+    return Law(samplers.MetropolisSampler(ideal, curator=curator()).event, np.log(law))
 
 
 MBDE = [
-    LawRow("mbde", (sir.NOTE,), functions(3.0), spike, law=sir_law(None), relations=WHOLE),
-    LawRow("mbde", (sir.NOTE,), functions(3.0), spike, law=sir_law(1 / M), relations=WHOLE),
-    LawRow("mbde", (rejection.NOTE,), functions(0.1), spike, law=rejection_law, relations=WHOLE),
+    LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(None), relations=WHOLE),
+    LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(1 / M), relations=WHOLE),
+    LawRow("mbde", (samplers.REJECTION_DRAWS,), functions(0.1), spike, law=rejection_law, relations=WHOLE),
     LawRow(
         "mbde",
-        (metropolis.NOTE,),
+        (samplers.METROPOLIS_STATES,),
         functions(0.1),
         spike,
         law=chain_law,
@@ -151,7 +150,7 @@ def channel(make: type[CellLaw], cells: int) -> Any:
 
 
 def _sampler(law: CellLaw) -> Any:
-    from dpgen.systems.continuous.cells import CellSampler
+    from dpgen.systems.mbde.certificates import CellSampler
 
     return CellSampler(law, curator=curator(), note="cells")
 

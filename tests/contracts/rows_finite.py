@@ -9,11 +9,11 @@ from conformance import Law, LawRow, Pair, SumRow, pairs_of
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.finite.kernels import MechanismSampler, MinimaxSampler
-from dpgen.systems.finite.local_draws import SAMPLERS
-from dpgen.systems.finite.local_plan import LocalPlan
-from dpgen.systems.finite.private_prior import NOTE, histogram
-from dpgen.systems.finite.sampler import FiniteSampler
+from dpgen.systems.local.fit import SAMPLERS
+from dpgen.systems.local.kernels import MechanismSampler, MinimaxSampler
+from dpgen.systems.local.plan import LocalPlan
+from dpgen.systems.local.private_prior import NOTE, histogram
+from dpgen.systems.local.sampler import FiniteSampler
 
 PRIOR = torch.tensor([0.08, 0.12, 0.8], dtype=torch.float64)
 EPSILON = 1.0

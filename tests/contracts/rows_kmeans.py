@@ -5,12 +5,12 @@ import torch
 from conformance import Pair, SumRow, pairs_of
 from torch import Tensor
 
-from dpgen.nets.features import RandomFourierFeatures
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.clusters.kmeans_plan import COUNTS, NORMS, ROUND, KMeansPlan
-from dpgen.systems.clusters.lloyd import Centres, FeatureSpace, identity, norm_sums, round_sums, size_sums
-from dpgen.systems.clusters.partition import SIZES, LabelPartition
+from dpgen.systems.dp_sgd.partition import SIZES, LabelPartition
+from dpgen.systems.kmeans.features import RandomFourierFeatures
+from dpgen.systems.kmeans.fit import Centres, FeatureSpace, identity, norm_sums, round_sums, size_sums
+from dpgen.systems.kmeans.plan import COUNTS, NORMS, ROUND, KMeansPlan
 
 M = 3
 EDGES = torch.tensor([0.5, 1.0, 2.0])

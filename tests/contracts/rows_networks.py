@@ -16,7 +16,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.parallel import Relation
 from dpgen.privacy.sampling import PoissonMask
-from dpgen.systems.networks.dp_sgd import STEPS
+from dpgen.systems.dp_sgd.engine import STEPS
 
 D, BOUND = 5, 0.7
 

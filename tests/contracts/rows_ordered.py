@@ -13,18 +13,13 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.parallel import Relation
 from dpgen.privacy.prefix_sums import prefix_sensitivity, square_root_factor
 from dpgen.systems.ordered import counts
-from dpgen.systems.ordered.choosing import ChoosingConstants, ChoosingSelection, scores_moved
-from dpgen.systems.ordered.dyadic_cells import levels
-from dpgen.systems.ordered.dyadic_selection import DyadicSelection, interval_score
-from dpgen.systems.ordered.dyadic_tree import DyadicTree
-from dpgen.systems.ordered.fixed_partition import FixedPartitionHistogram
+from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, PrivateQuantiles
+from dpgen.systems.ordered.cells import DyadicSelection, interval_score, levels
 from dpgen.systems.ordered.knots import MonotoneCounts
-from dpgen.systems.ordered.merr import MERR
+from dpgen.systems.ordered.merr import MERR, choice, step_costs
 from dpgen.systems.ordered.merr_budget import StepBudget, StepTerms, step_budget
-from dpgen.systems.ordered.partition_cdf import PartitionCDF, leaf_counts
-from dpgen.systems.ordered.point_selection import PointSelection
-from dpgen.systems.ordered.private_quantiles import PrivateQuantiles
-from dpgen.systems.ordered.private_steps import choice, step_costs
+from dpgen.systems.ordered.partition import PartitionCDF, leaf_counts
+from dpgen.systems.ordered.selection import ChoosingConstants, ChoosingSelection, PointSelection, scores_moved
 
 N = 8
 EPSILON = 1.0

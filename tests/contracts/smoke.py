@@ -23,7 +23,7 @@ from dpgen.privacy.parallel import Relation
 from dpgen.release import PublicModel, Release
 from dpgen.runtime import Runtime
 from dpgen.systems import SYSTEMS
-from dpgen.systems.finite.private_prior import PRIVATE_ORIGIN
+from dpgen.systems.local.private_prior import PRIVATE_ORIGIN
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ def watch(patch: pytest.MonkeyPatch) -> Seen:
             seen.draws.append(Drawn(note, curator.ledger.entries()[-1].event))
         return granted
 
-    def part(granted: Draw, name: str, sums: BoundedSum) -> Tensor:
+    def part(granted: Draw, name: str, sums: BoundedSum, **more: Any) -> Tensor:
         before = len(seen.scales)
-        noisy = _part(granted, name, sums)
+        noisy = _part(granted, name, sums, **more)
         [asked] = seen.scales[before:]
         seen.draws[-1].parts.append((sums, asked * sums.step))
         return noisy

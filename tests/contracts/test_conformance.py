@@ -12,12 +12,12 @@ from conformance import RELATIONS, Law, LawRow, Pair, Row, SumRow, all_rows, che
 from fixed_source import FixedKeySource
 from smoke import SMOKE, Seen, paid_scale, watch
 
+from dpgen.cli.command import quiet_training
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.parallel import Relation
-from dpgen.quiet import quiet_training
 
 CASES = [pytest.param(row, relation, id=f"{row}-{relation}") for row in all_rows() for relation in row.relations]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned

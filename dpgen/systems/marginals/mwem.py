@@ -22,11 +22,9 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
-from dpgen.systems.marginals.joint_model import JointModel, binary_digits
+from dpgen.systems.marginals.model import JointModel, ProductMixture, binary_digits
 from dpgen.systems.marginals.noisy_marginals import require_records, truncated
-from dpgen.systems.marginals.product_mixture import ProductMixture
-from dpgen.systems.plan import Plan
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, Plan
 from dpgen.systems.private_data import PrivateRecords
 
 MOST_CELLS = 2**16

@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dpgen.privacy.accountants import Relation
-from dpgen.privacy.calibration import calibrate_noise
+from dpgen.privacy.accountants import Relation, calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
@@ -16,9 +15,8 @@ from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.assumptions import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
-from dpgen.systems.marginals.product_mixture import ProductMixture
-from dpgen.systems.plan import Plan
+from dpgen.systems.marginals.model import ProductMixture
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, Plan
 from dpgen.systems.private_data import PrivateRecords
 
 NOTE = "marginals"

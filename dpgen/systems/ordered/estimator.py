@@ -10,11 +10,11 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.parallel import Relation
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.assumptions import CHOSEN_BLIND, ROUNDED_FLOATS, SECURE_NOISE
 from dpgen.systems.ordered.counts import size_sentence
-from dpgen.systems.ordered.distribution import OrderedDistribution
 from dpgen.systems.ordered.knots import Integers, MonotoneCounts
-from dpgen.systems.ordered.public_limits import require_epsilon
+from dpgen.systems.ordered.model import OrderedDistribution
+from dpgen.systems.ordered.plan import require_epsilon
+from dpgen.systems.plan import CHOSEN_BLIND, ROUNDED_FLOATS, SECURE_NOISE
 
 MOST_VALUES = 2**62
 

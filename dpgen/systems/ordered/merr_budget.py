@@ -24,10 +24,9 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.parallel import Relation
 from dpgen.privacy.selection import exponential_event
-from dpgen.systems.ordered.choosing import ChoosingConstants, scores_moved
-from dpgen.systems.ordered.counts import NO_RECORDS, asked_counts
-from dpgen.systems.ordered.gaussian_budget import curator_multiplier
+from dpgen.systems.ordered.counts import NO_RECORDS, asked_counts, curator_multiplier
 from dpgen.systems.ordered.knots import SCORE, Integers
+from dpgen.systems.ordered.selection import ChoosingConstants, scores_moved
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -1,0 +1,283 @@
+"""White-box audit of private training on a worst-case problem, with engines that are broken on purpose.
+
+A worst-case problem for private training, the eyes of an adversary on it, and engines that are broken on purpose.
+
+White-box audit of private training: the real engine on a worst-case problem, against an adversary who sees every sum.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from dpgen.callbacks import PrivacyAccountant
+from dpgen.cli.command import quiet_training
+from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
+from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step, multiply_rows_
+from dpgen.privacy.sampling import Batch, PoissonDraw, PoissonLoader, PoissonMask
+from dpgen.systems.dpgm.costs import general_moments
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+
+# -- canaries ----------------------------------------------------------------------------------------------------------
+
+
+STEEPNESS = 1e6
+"""Gradients are so large that every clipping policy cuts them to its bound."""
+
+
+class CanaryBank(ModelBank):
+    r"""k linear models with loss :math:`10^6 \langle \theta, x \rangle`: the gradient of a record is the record itself.
+
+    Records along different axes have orthogonal gradients, so one coordinate of a released sum tells of one record alone.
+    """
+
+    def __init__(self, k: int, d: int) -> None:
+        super().__init__(k, {"direction": (d,)})
+
+    def architecture(self) -> dict[str, Any]:
+        return {"d": self.p}
+
+    def initialize(self, generator: torch.Generator) -> None:
+        self.theta.zero_()
+
+    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
+        return RecordGradients([Factor(STEEPNESS * x, None, None, slice(0, self.p))], bounds)
+
+    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
+        return torch.full((n, self.p), 0.5)
+
+
+class Seen(NamedTuple):
+    """What one step released about the canaries: the step, its Poisson rate, and their coordinates (m,)."""
+
+    step: int
+    rate: float
+    values: Tensor
+
+
+class WatchedDPGM(DPGM):
+    """The real engine, whose releases an adversary writes down.
+
+    Arguments:
+        target: cluster of the canaries; they are the coordinates from 1 on.
+        options: of `DPGM`.
+    """
+
+    def __init__(self, *, target: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.target = target
+        self.seen: list[Seen] = []
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        self._group = batch.group
+        super().training_step(batch, batch_idx)
+
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
+        released = super().noisy_sums(batch, draw, out, averaged=averaged)
+        if self._group in (-1, self.target):
+            rate = self._loader().poisson.rate(self._group)
+            values = released[self.target, 1:].double() / (self.averaging()[self.target] if averaged else 1.0)
+            self.seen.append(Seen(self.global_step, rate, values))
+        return released
+
+
+class ReusedNoise(SecureSource):
+    """The broken twin of the secure source: one draw of noise for all sums of a shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[tuple[int, ...], Tensor] = {}
+
+    def add_normal_(self, values: Tensor, *, noise_std: float, factor: Tensor | None = None) -> Tensor:
+        shape = tuple(values.shape)
+        if shape not in self._kept:
+            self._kept[shape] = self.unrounded_normal(*shape, noise_std=noise_std, dtype=values.dtype)
+        grid = grid_step(noise_std)
+        return multiply_rows_(values.add_(self._kept[shape]).div_(grid).round_().mul_(grid), factor)
+
+
+def public_batches(people: int, batches: int, *, epoch: int, seed: int) -> Tensor:
+    """In which batch of an epoch each of the people (people,) is, when a seeded generator shuffles them."""
+    order = torch.randperm(people, generator=PublicRandomness(seed).spawn(f"order {epoch}").generator)
+    return torch.empty_like(order).index_put_((order,), torch.arange(people) * batches // people)
+
+
+class ShuffledLoader(PoissonLoader):
+    """The broken twin of the loader: each epoch is a seeded shuffle cut into batches, booked as Poisson draws.
+
+    Arguments:
+        x: records (n, d).
+        labels: labels (n,).
+        sampling_rate: 1 / batches of an epoch.
+        ids: who each record belongs to, (n,) in [0, people).
+        people: all that may be in the data.
+        seed: public.
+    """
+
+    def __init__(self, x: Tensor, labels: Tensor | None, *, sampling_rate: float, ids: Tensor, people: int, seed: int) -> None:
+        super().__init__(x, labels, sampling_rate=sampling_rate)
+        self.ids, self.people, self.seed = ids, people, seed
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        batches, epoch = len(self), self.epoch
+        batch_of = public_batches(self.people, batches, epoch=epoch, seed=self.seed)[self.ids]
+        for number in range(batches):
+            self.epoch = epoch + 1
+            yield self.table[PoissonDraw((batch_of == number).nonzero()[:, 0], mask=PoissonMask(self.sampling_rate))]
+
+
+# -- engine audit ------------------------------------------------------------------------------------------------------
+
+
+ATTACKS = ("likelihood ratio", "sum of all steps", "differences of steps", "sum of the steps of a known order")
+"""What the adversary computes for each canary; which of them serves best is chosen on trainings that are not counted."""
+
+_OTHERS = 200  # further records in the canaries' cluster
+_SEVERAL = 10  # clusters of the published schedule where k is not given
+_EVERY = 10**9  # epochs between tight values: only the last one is wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineAudit:
+    """One question to the engine of DPGM: does it keep the epsilon that is claimed?
+
+    Arguments:
+        plan: privacy of the training.
+        config: its schedule, clipping and number of clusters; networks are replaced by the worst case.
+        canaries: m orthogonal records whose presence is guessed; 1: with or without it, in many trainings.
+        share: of all records that the canaries' cluster holds, under schedule="published".
+        accounting: whose claim is tried: "ledger", or "published", the paper's own for its one-cluster schedule.
+        loader: "poisson", or the broken twin "shuffled".
+        noise: "fresh", or the broken twin "reused".
+        seed: public, of orders, weights and coins.
+    """
+
+    plan: DPGMPlan
+    config: DPGMConfig
+    canaries: int = 1
+    share: float = 0.01
+    accounting: Literal["ledger", "published"] = "ledger"
+    loader: Literal["poisson", "shuffled"] = "poisson"
+    noise: Literal["fresh", "reused"] = "fresh"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.canaries < 1:
+            raise ValueError(f"canaries must be at least 1, got {self.canaries}")
+        if not 0.001 <= self.share <= 0.5:
+            raise ValueError(f"share must be in [0.001, 0.5], got {self.share}")
+        published = self.config.schedule == "published"
+        if self.loader == "shuffled" and published:
+            raise ValueError("loader is 'shuffled'; it needs schedule='joint', which draws from all clusters at a time")
+        if self.accounting == "published" and not published:
+            raise ValueError("accounting is 'published'; it needs schedule='published', for which the paper's booking is wrong")
+
+    @property
+    def k(self) -> int:
+        """Clusters, found by label; the canaries are in the last one."""
+        return self.config.k or (_SEVERAL if self.config.schedule == "published" else 1)
+
+    @property
+    def resolved(self) -> DPGMConfig:
+        """The configuration with clusters found by label."""
+        return replace(self.config, clusters="labels" if self.k > 1 else "none", k=self.k)
+
+    def others(self) -> Tensor:
+        """Clusters (n,) of the records that are in every data set."""
+        size = _OTHERS + self.canaries // 2  # of the canaries' cluster, on average over their coins
+        rest = round(size / self.share) - size if self.config.schedule == "published" else size * (self.k - 1)
+        elsewhere = torch.arange(rest if self.k > 1 else 0) % max(1, self.k - 1)
+        return torch.cat([elsewhere, torch.full((_OTHERS,), self.k - 1)])
+
+
+class Observed(NamedTuple):
+    """Scores (m, a) that one training gave to its canaries, and the epsilon that it claimed."""
+
+    scores: Tensor
+    claimed: float
+
+
+def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
+    """One training with the canaries that `included` (m,) names; the others are absent, or reversed under replace_one."""
+    others = audit.others()
+    signs = torch.where(included, 1, -1 if audit.plan.relation == "replace_one" else 0).to(torch.int8)
+    here = signs.nonzero()[:, 0]
+    x = torch.zeros(len(others) + len(here), 1 + audit.canaries, dtype=torch.int8)
+    x[: len(others), 0] = 1
+    x[torch.arange(len(others), len(x)), 1 + here] = signs[here]
+    labels = torch.cat([others, torch.full_like(here, audit.k - 1)]) if audit.k > 1 else None
+    module = WatchedDPGM(
+        d=x.shape[1],
+        plan=audit.plan,
+        config=audit.resolved,
+        n_classes=audit.k if audit.k > 1 else 0,
+        seed=audit.seed,
+        bank=CanaryBank(audit.k, x.shape[1]),
+        target=audit.k - 1,
+    )
+    ids = torch.cat([torch.arange(len(others)), len(others) + here])
+    source = ReusedNoise() if audit.noise == "reused" else None
+    accountant = PrivacyAccountant(Curator(module.plan.open_ledger(), source=source), every=_EVERY)
+    with quiet_training():
+        trainer = L.Trainer(
+            max_steps=module.plan.steps,
+            max_epochs=-1,
+            accelerator="cpu",
+            callbacks=[accountant, module.config.clipping_callback(module.plan)],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+        trainer.fit(module, _loader(audit, x, labels, ids))
+    published = audit.accounting == "published"
+    claimed = general_moments(module.plan, module.config) if published else accountant.ledger.epsilon()
+    return Observed(attack_scores(audit, module.seen, module.plan), claimed)
+
+
+def _loader(audit: EngineAudit, x: Tensor, labels: Tensor | None, ids: Tensor) -> PoissonLoader:
+    rate = audit.plan.sampling_rate
+    if audit.loader == "poisson":
+        return PoissonLoader(x, labels, sampling_rate=rate)
+    people = len(audit.others()) + audit.canaries
+    return ShuffledLoader(x, labels, sampling_rate=rate, ids=ids, people=people, seed=audit.seed)
+
+
+def attack_scores(audit: EngineAudit, seen: list[Seen], plan: DPGMPlan) -> Tensor:
+    r"""Statistics (m, a) of the canaries' coordinates :math:`y_t` of the released sums, large for canaries that took part.
+
+    The likelihood ratio of Poisson sampling is :math:`\sum_t \log(1 - q_t + q_t e^{(y_t - 1/2) / \sigma^2})`, minus the same
+    of :math:`-y_t` where an absent canary is a reversed one. Differences, largest minus smallest :math:`y_t`, see noise that
+    repeats; the steps of a known order see batches that a public generator has chosen.
+    """
+    if not seen:
+        return torch.zeros(audit.canaries, len(ATTACKS), dtype=torch.float64)
+    assert plan.sigma_sgd is not None
+    y = torch.stack([step.values for step in seen])
+    rates = torch.tensor([step.rate for step in seen], dtype=torch.float64)[:, None]
+    ratio = _log_mixture(y, rates, plan.sigma_sgd)
+    if plan.relation == "replace_one":
+        ratio = ratio - _log_mixture(-y, rates, plan.sigma_sgd)
+    known = _known_steps(audit, [step.step for step in seen])
+    return torch.stack([ratio.sum(0), y.sum(0), y.amax(0) - y.amin(0), (y * known).sum(0)], 1)
+
+
+def _log_mixture(y: Tensor, rates: Tensor, sigma: float) -> Tensor:
+    return torch.logaddexp(torch.log1p(-rates), rates.log() + (y - 0.5) / sigma**2)
+
+
+def _known_steps(audit: EngineAudit, steps: list[int]) -> Tensor:
+    """Whether a seeded shuffle would have each canary in each of the steps, (t, m)."""
+    batches, n = audit.plan.steps_per_epoch, len(audit.others())
+    orders = {
+        epoch: public_batches(n + audit.canaries, batches, epoch=epoch, seed=audit.seed)[n:]
+        for epoch in {step // batches for step in steps}
+    }
+    return torch.stack([orders[step // batches] == step % batches for step in steps])

@@ -1,0 +1,299 @@
+"""Empirical lower bounds on what a mechanism leaks, and what an audit found.
+
+Empirical lower bounds on what a mechanism leaks: sampling can refute a claimed (epsilon, delta), never prove it.
+
+What an audit found: claim and bound side by side, for a terminal and for programs.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import beta, binom
+from torch import Tensor
+
+from dpgen.statement import rounded_up
+
+# -- audit -------------------------------------------------------------------------------------------------------------
+
+
+FEWEST = 20
+"""Values without which no bound is worth computing."""
+
+_MOST_THRESHOLDS = 1000
+_SHARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+_LARGEST_EPSILON = 60.0
+
+
+class Bound(NamedTuple):
+    """A lower confidence bound on epsilon in nats, and the column of the statistics that gave it."""
+
+    epsilon: float
+    attack: int
+
+
+def delta_lower_bound(first: Tensor, second: Tensor, epsilon: float, *, confidence: float = 1 - 1e-6) -> float:
+    r"""Lower confidence bound on :math:`\sup_t P(X > t) - e^\epsilon P(Y > t)`, the hockey-stick divergence of two outputs.
+
+    `first` and `second` (m,) are independent values of one statistic of the output on two neighbouring data sets. Half of
+    them choose the threshold t, the other half bound both probabilities (Clopper-Pearson, union bound), so the result is
+    valid for any statistic. A mechanism that is (epsilon, delta)-private gives more than delta with probability at most
+    1 - confidence, for either order of the two data sets.
+
+    Raises:
+        ValueError: fewer than 100 values, or confidence outside (0, 1).
+
+    Source: hypothesis-testing view of differential privacy, Kairouz, Oh, Viswanath 2015.
+    """
+    if min(first.numel(), second.numel()) < 100:
+        raise ValueError(f"first and second must hold at least 100 values, got {first.numel()} and {second.numel()}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
+    choose_first, test_first = first.double()[0::2], first.double()[1::2]
+    choose_second, test_second = second.double()[0::2], second.double()[1::2]
+    thresholds = torch.cat([choose_first, choose_second]).unique()
+    gains = _tail(choose_first, thresholds) - math.exp(epsilon) * _tail(choose_second, thresholds)
+    threshold = thresholds[gains.argmax()]
+    miss = (1 - confidence) / 2
+    hits, trials = int((test_first > threshold).sum()), test_first.numel()
+    low = float(beta.ppf(miss, hits, trials - hits + 1)) if hits else 0.0
+    hits, trials = int((test_second > threshold).sum()), test_second.numel()
+    high = float(beta.ppf(1 - miss, hits + 1, trials - hits)) if hits < trials else 1.0
+    return max(0.0, low - math.exp(epsilon) * high)
+
+
+def _tail(values: Tensor, thresholds: Tensor) -> Tensor:
+    """Share of the values above each of the (sorted) thresholds."""
+    return 1.0 - torch.searchsorted(values.sort().values, thresholds, right=True) / values.numel()
+
+
+def epsilon_lower_bound(first: Tensor, second: Tensor, delta: float, *, confidence: float = 0.95) -> Bound:
+    r"""Lower confidence bound on the epsilon at `delta` of a mechanism, from outputs on two neighbouring data sets.
+
+    For every event A of the output :math:`\epsilon \ge \log((P(A) - \delta) / Q(A))`, in both orders of the data sets. Half of
+    the values choose statistic, order, side and threshold, the other half bound both probabilities (Clopper-Pearson, union
+    bound). A mechanism that is (epsilon, delta)-private gives more than epsilon with probability at most 1 - confidence.
+
+    Arguments:
+        first: independent values of a statistics, (m,) or (m, a), of the output on one data set.
+        second: the same on the other one, of any number.
+        delta: in [0, 1).
+        confidence: in (0, 1).
+
+    Raises:
+        ValueError: fewer than 20 values, unequal numbers of statistics, NaN, or a number out of its range.
+
+    Source: Kairouz, Oh, Viswanath 2015 (hypothesis tests); Jagielski, Ullman, Oprea 2020 (confidence by Clopper-Pearson).
+    """
+    _require_range(delta, confidence)
+    first, second = _matrix("first", first), _matrix("second", second)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"first and second have {first.shape[1]} and {second.shape[1]} statistics: they must be equally many")
+    miss, best, found = (1 - confidence) / 2, -1.0, (0, 0.0, 0)
+    for attack in range(first.shape[1]):
+        a, b = first[0::2, attack], second[0::2, attack]
+        thresholds = _thinned(torch.cat([a, b]).unique())
+        for kind, (hits, n, others, m) in enumerate(_events(a, b, thresholds)):
+            bounds = _log_ratio(hits, n, others, m, delta, miss)
+            if float(bounds.max()) > best:
+                best, found = float(bounds.max()), (attack, float(thresholds[bounds.argmax()]), kind)
+    attack, threshold, kind = found
+    events = _events(first[1::2, attack], second[1::2, attack], torch.tensor([threshold], dtype=torch.float64))
+    return Bound(float(_log_ratio(*events[kind], delta, miss)[0]), attack)
+
+
+def _require_range(delta: float, confidence: float) -> None:
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must be in [0, 1), got {delta}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
+
+
+def _matrix(name: str, values: Tensor) -> Tensor:
+    values = values.double()
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or len(values) < FEWEST or not values.shape[1]:
+        raise ValueError(f"{name} must be at least {FEWEST} values of one or more statistics, got shape {tuple(values.shape)}")
+    if bool(values.isnan().any()):
+        raise ValueError(f"{name} holds NaN: every statistic must be a number")
+    return values
+
+
+def _thinned(thresholds: Tensor) -> Tensor:
+    """At most a thousand of sorted thresholds, the outermost among them."""
+    places = torch.linspace(0, len(thresholds) - 1, min(len(thresholds), _MOST_THRESHOLDS), dtype=torch.float64)
+    return thresholds[places.round().long()]
+
+
+Event = tuple[np.ndarray, int, np.ndarray, int]
+
+
+def _events(first: Tensor, second: Tensor, thresholds: Tensor) -> list[Event]:
+    """(hits, trials, hits, trials) of the events "above" and "not above", each in both orders of the data sets."""
+    n, m = len(first), len(second)
+    above_first = (_tail(first, thresholds) * n).round().numpy()
+    above_second = (_tail(second, thresholds) * m).round().numpy()
+    above, below = (above_first, n, above_second, m), (n - above_first, n, m - above_second, m)
+    return [event for hits, n, others, m in (above, below) for event in ((hits, n, others, m), (others, m, hits, n))]
+
+
+def _log_ratio(hits: np.ndarray, n: int, others: np.ndarray, m: int, delta: float, miss: float) -> np.ndarray:
+    """log((P - delta) / Q), at least 0, from confidence bounds on P and Q that fail with probability `miss` each."""
+    low = np.where(hits > 0, beta.ppf(miss, np.maximum(hits, 1), n - hits + 1), 0.0)
+    high = np.where(others < m, beta.ppf(1 - miss, others + 1, np.maximum(m - others, 1)), 1.0)
+    return np.asarray(np.log(np.maximum((low - delta) / high, 1.0)))
+
+
+def guesses_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
+    r"""Largest probability that at least `correct` of `guesses` are right if the mechanism is (epsilon, delta)-private.
+
+    Each of m canaries was included by a fair coin, and r of the coins are guessed from the output. With
+    :math:`W \sim \text{Binomial}(r, e^\epsilon / (1 + e^\epsilon))`
+
+    .. math:: P(\ge v \text{ correct}) \le P(W \ge v) + 2 m \delta \max_{i \le v} P(v > W \ge v - i) / i.
+
+    Source: Steinke, Nasr, Jagielski 2023, Theorem 5.2.
+
+    >>> round(guesses_p_value(9, 10, 10, epsilon=0.0, delta=0.0), 6) == round(11 / 1024, 6)
+    True
+    """
+    if not 0 <= correct <= guesses <= canaries:
+        raise ValueError(f"0 <= correct <= guesses <= canaries must hold, got {correct}, {guesses} and {canaries}")
+    chance = 1 / (1 + math.exp(-epsilon))
+    p = float(binom.sf(correct - 1, guesses, chance))
+    if delta and correct:
+        below = binom.pmf(np.arange(correct - 1, -1, -1), guesses, chance).cumsum() / np.arange(1, correct + 1)
+        p += 2 * canaries * delta * float(below.max())
+    return min(1.0, p)
+
+
+def one_run_lower_bound(scores: Tensor, included: Tensor, delta: float, *, confidence: float = 0.95) -> Bound:
+    """Lower confidence bound on epsilon at `delta` from canaries that were included by fair coins, perhaps all in one run.
+
+    The highest scores are guessed to be included, the lowest not, and the rest is left open. Every other canary serves to
+    choose statistic and numbers of guesses; the bound comes from those that remain, for whom the choice is fixed.
+
+    Arguments:
+        scores: of each canary, (m,) or (m, a) for a statistics; large for included ones.
+        included: the coins (m,), bool.
+        delta: in [0, 1).
+        confidence: in (0, 1).
+
+    Raises:
+        ValueError: fewer than 40 canaries, shapes that disagree, NaN, or a number out of its range.
+
+    Source: Steinke, Nasr, Jagielski 2023, Algorithm 1 and Theorem 5.2.
+    """
+    _require_range(delta, confidence)
+    scores = _matrix("scores", scores)
+    if included.shape != scores.shape[:1] or included.dtype != torch.bool or len(scores) < 2 * FEWEST:
+        raise ValueError(
+            f"included must be bool of shape ({len(scores)},) for at least {2 * FEWEST} canaries, got {included.dtype} "
+            f"{tuple(included.shape)}"
+        )
+    best, found = -1.0, (0, 0.0, 0.0)
+    for attack in range(scores.shape[1]):
+        for top, bottom in [(a, b) for a in _SHARES for b in _SHARES if a + b]:
+            correct, guesses = _guessed(scores[0::2, attack], included[0::2], top, bottom)
+            low = float(beta.ppf(1 - confidence, correct, guesses - correct + 1)) if correct else 0.0
+            if low > best:
+                best, found = low, (attack, top, bottom)
+    attack, top, bottom = found
+    correct, guesses = _guessed(scores[1::2, attack], included[1::2], top, bottom)
+    return Bound(_largest_refuted(correct, guesses, len(included[1::2]), delta, 1 - confidence), attack)
+
+
+def _guessed(scores: Tensor, included: Tensor, top: float, bottom: float) -> tuple[int, int]:
+    """(correct, all) guesses when these shares of the canaries, at least one where not 0, are called in and out."""
+    order = included[scores.argsort(stable=True)]
+    ins, outs = (max(1, int(share * len(order))) if share else 0 for share in (top, bottom))
+    return int(order[len(order) - ins :].sum()) + int((~order[:outs]).sum()), ins + outs
+
+
+def _largest_refuted(correct: int, guesses: int, canaries: int, delta: float, level: float) -> float:
+    """The largest epsilon under which so many correct guesses have probability at most `level`; 0 if there is none."""
+    low, high = 0.0, _LARGEST_EPSILON
+    if guesses_p_value(correct, guesses, canaries, epsilon=low, delta=delta) > level:
+        return 0.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        refuted = guesses_p_value(correct, guesses, canaries, epsilon=middle, delta=delta) <= level
+        low, high = (middle, high) if refuted else (low, middle)
+    return low
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """An empirical lower bound on epsilon beside the epsilon that was claimed.
+
+    Arguments:
+        audited: system and configuration, in words.
+        neighbours: in what the two data sets differ.
+        claimed: epsilon in nats.
+        claimed_by: "ledger", or whose accounting it was.
+        delta: of both.
+        relation: neighbouring relation.
+        unit: what is protected.
+        lower_bound: epsilon is at least this, with probability `confidence`.
+        confidence: in (0, 1).
+        method: "one run", "many runs" or "many draws".
+        attack: statistic that the bound comes from.
+        trainings: how often the system was fitted, over all data sets.
+        trials: values that the bound was computed from.
+        seconds: of wall clock.
+    """
+
+    audited: str
+    neighbours: str
+    claimed: float
+    claimed_by: str
+    delta: float
+    relation: str
+    unit: str
+    lower_bound: float
+    confidence: float
+    method: str
+    attack: str
+    trainings: int
+    trials: int
+    seconds: float
+
+    @property
+    def violated(self) -> bool:
+        """Whether the bound refutes the claim."""
+        return self.lower_bound > self.claimed
+
+    @property
+    def verdict(self) -> str:
+        """ "VIOLATED" or "consistent"; the latter proves nothing."""
+        return "VIOLATED" if self.violated else "consistent"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of each line of the table."""
+        return [
+            ("audited", self.audited),
+            ("neighbours", f"{self.neighbours} ({self.relation}, {self.unit})"),
+            ("claimed", f"epsilon {rounded_up(self.claimed)} at delta {rounded_up(self.delta)}, by {self.claimed_by}"),
+            (
+                "lower bound",
+                f"epsilon {self.lower_bound:.4f} at delta {rounded_up(self.delta)}, with confidence {self.confidence:.10g}",
+            ),
+            ("evidence", f"{self.method}: {self.trainings} trainings, {self.trials} trials, by the {self.attack}"),
+            ("time", f"{self.seconds:.1f} s"),
+            ("verdict", self.verdict + ("" if self.violated else " (no audit can prove a claim)")),
+        ]
+
+    def to_text(self) -> str:
+        """For a terminal."""
+        return "\n".join(f"{name:<12} {value}" for name, value in self.rows())
+
+    def to_json(self) -> str:
+        """For programs."""
+        record: dict[str, Any] = {**asdict(self), "verdict": self.verdict}
+        return json.dumps(record, indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,313 @@
+"""How records are clipped in private training, as Lightning callbacks.
+
+How records are clipped in private training, as Lightning callbacks; `dpnorm.py` holds the adaptive ones.
+
+Clip bounds that follow released norm histograms: DPNorm (Acs et al. 2017) and the quantile rule (Andrew et al. 2021).
+"""
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
+from dpgen.privacy.distributed import place
+from dpgen.privacy.exact_sums import BoundedSum
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+class Clipping(Callback, ABC):
+    """Turns gradient norms into coefficients; private training uses the one among the trainer's callbacks.
+
+    Every policy bounds each record's term by 1 in units of its cluster's bound, so that a step is a Gaussian mechanism of
+    sensitivity 1 whatever the bounds are; the bounds, functions of released values, scale the noisy sum afterwards.
+
+    `noise_multiplier` is None for policies that look at nothing private; otherwise the policy asks for one (k, w)
+    histogram of norms per step, a `BoundedSum` that is released with that multiplier.
+    """
+
+    noise_multiplier: float | None = None
+
+    def begin(self, k: int) -> None:
+        """Called when training starts or resumes, with the number of clusters."""
+
+    def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
+        """Counts (k, w) of the norms (b,) of a draw: the private query of adaptive policies."""
+        raise NotImplementedError(f"{type(self).__name__} releases no histogram")
+
+    def observe(self, released: Tensor) -> None:
+        """Take in the released histogram (k, w)."""
+
+    @abstractmethod
+    def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+        """Weights (b,) with |weight * gradient| <= 1 for every record."""
+
+    def scale(self) -> Tensor | None:
+        """Clip bound (k,) of every cluster, a function of released values; None when sums are normalised to 1."""
+        return None
+
+    def released_norms(self) -> tuple[Tensor, Tensor] | None:
+        """Upper edges (w - 1,) of the bins and the noisy counts (k, w) released last, if the policy has any."""
+        return None
+
+
+class AutomaticClipping(Clipping):
+    r"""Normalised gradients :math:`g / (|g| + \gamma)` (Bu et al. 2023): no bound to choose, no budget for choosing it.
+
+    Arguments:
+        stability: gamma > 0, in units of the gradient.
+    """
+
+    def __init__(self, *, stability: float = 0.01) -> None:
+        if not stability > 0:
+            raise ValueError(f"stability must be positive, got {stability}")
+        self.stability = stability
+
+    def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+        return automatic_coefficients(norms, self.stability)
+
+
+class BoundedClipping(Clipping):
+    """Clipping at one bound per cluster (Abadi et al. 2016); with nothing adaptive, the fixed policy.
+
+    Arguments:
+        bound: initial (here: permanent) clip bound > 0, in units of the gradient.
+    """
+
+    def __init__(self, *, bound: float = 1.0) -> None:
+        if not 0 < bound < float("inf"):
+            raise ValueError(f"bound must be positive and finite, got {bound}")
+        self.bound = bound
+        self._bounds: Tensor | None = None
+
+    def begin(self, k: int) -> None:
+        if self._bounds is None:
+            self._bounds = torch.full((k,), self.bound)
+        elif self._bounds.shape != (k,):
+            raise ValueError(f"the restored clip state has {self._bounds.numel()} clusters, the model has {k}")
+
+    @property
+    def bounds(self) -> Tensor:
+        """Clip bound (k,) of every cluster."""
+        if self._bounds is None:
+            raise RuntimeError(f"{type(self).__name__}.begin(k) has not been called")
+        return self._bounds
+
+    def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+        return flat_coefficients(norms, self.placed_bounds(norms)[cluster])
+
+    def placed_bounds(self, norms: Tensor) -> Tensor:
+        """The bounds where the norms are; once there, they stay."""
+        self._bounds = place(self.bounds, norms.device)
+        return self._bounds.to(norms.dtype)
+
+    def scale(self) -> Tensor:
+        return self.bounds
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"bounds": self._bounds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._bounds = state_dict["bounds"]
+
+
+# -- dpnorm ------------------------------------------------------------------------------------------------------------
+
+
+def bin_edges(c_max: float, bins: int, spacing: Literal["linear", "log"]) -> Tensor:
+    """Upper edges (bins,) of the norm bins: C_max j / w as published, or three decades up to C_max evenly in log."""
+    if spacing == "linear":
+        return c_max * torch.arange(1, bins + 1) / bins
+    return c_max * 10.0 ** torch.linspace(-3.0, 0.0, bins)
+
+
+_RAMP = 0.1
+_WHOLE = 2**20  # a record is so many units of a histogram, which its two cells share
+
+
+def bin_centres(edges: Tensor, spacing: Literal["linear", "log"]) -> Tensor:
+    """Where a norm counts for one cell alone, (bins + 1,): the middle of every bin, the last one as far above C_max."""
+    if spacing == "linear":
+        return edges[0] * (torch.arange(len(edges) + 1, dtype=torch.float64) + 0.5).to(edges)
+    ratio = (edges[-1] / edges[0]) ** (0.5 / max(len(edges) - 1, 1)) if len(edges) > 1 else edges.new_tensor(10.0**0.5)
+    return torch.cat([edges / ratio, edges[-1:] * ratio])
+
+
+def soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> BoundedSum:
+    r"""Histograms (k, w) of norms by hat functions around w centres: a norm is shared by the two that it lies between.
+
+    A norm x between centres :math:`c_i \le x \le c_{i+1}` adds :math:`1 - t` to cell i and :math:`t` to cell i + 1 of its
+    cluster, :math:`t = (x - c_i) / (c_{i+1} - c_i)`; below the first and above the last it counts in that cell alone, and
+    where it is not finite nowhere. There is no edge at which a last bit of a norm moves a whole record. t is rounded to
+    multiples of 2^-20 and added in int64, so the histogram is exactly the sum of what each norm adds.
+
+    A record adds non-negative numbers of sum 1 (or nothing): L2 norm at most 1. A replaced one moves the histogram by
+    :math:`|h - h'|^2 = |h|^2 + |h'|^2 - 2 \langle h, h' \rangle \le 2`. Both are reached by norms at centres.
+
+    Arguments:
+        norms: (b,).
+        cluster: of every norm, (b,), in [0, k).
+        centres: (w,) increasing, or (k, w), one row for each cluster.
+    """
+    own = centres.to(norms.dtype) if centres.dim() == 1 else centres.to(norms.dtype)[cluster]
+    w = own.shape[-1]
+    seen = torch.isfinite(norms)
+    above = torch.searchsorted(own, norms[:, None].contiguous() if own.dim() == 2 else norms.contiguous()).reshape(norms.shape)
+    low, high = (above - 1).clamp_min(0), above.clamp_max(w - 1)
+    ends = [own[i] if own.dim() == 1 else own.gather(1, i[:, None])[:, 0] for i in (low, high)]
+    t = ((norms - ends[0]) / (ends[1] - ends[0])).clamp(0.0, 1.0)
+    share = torch.where(seen & (low < high), (t * _WHOLE).round(), 0.0).long()
+    counts = torch.zeros(k * w, dtype=torch.int64, device=norms.device)
+    counts.index_add_(0, cluster * w + low, torch.where(seen, _WHOLE - share, 0))
+    counts.index_add_(0, cluster * w + high, share)
+    return BoundedSum(counts.view(k, w), 1.0, unit="norms", replaced=math.sqrt(2.0), step=1.0 / _WHOLE)
+
+
+class DPNorm(BoundedClipping):
+    r"""The mode of a noisy histogram of gradient norms as clip bound, one per cluster (Acs et al. 2017, Algorithm 3).
+
+    Every step releases, for each cluster, the counts of norms in :math:`(C_{j-1}, C_j]` and of norms above
+    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`. Bins are soft (`soft_counts`): a norm in the middle of a bin counts
+    there, one at an edge half in each bin beside it, so that the sensitivity is 1 for norms in floating point too. The bound
+    is the upper edge of the fullest bin of the sum over the last `window` released histograms.
+
+    The published form is `DPNorm(noise_multiplier=4, bins=100, spacing="linear", window=1)`. At a few records per cluster
+    its choice is mostly noise; log-spaced bins and a window of 10 choose the right bin in nearly every step from 40 records
+    on. Mind `c_max`: losses summed over hundreds of pixels have gradient
+    norms of 50-300, of which C_max = 10 sees none.
+
+    Arguments:
+        noise_multiplier: sigma_C > 0, in counts.
+        c_max: largest bound, in units of the gradient.
+        bins: number w of bins below c_max.
+        spacing: "linear" (published) or "log".
+        window: released histograms to sum, at least 1; free post-processing.
+    """
+
+    def __init__(
+        self,
+        *,
+        noise_multiplier: float = 10.0,
+        c_max: float = 10.0,
+        bins: int = 20,
+        spacing: Literal["linear", "log"] = "log",
+        window: int = 10,
+    ) -> None:
+        super().__init__(bound=c_max)
+        if not noise_multiplier > 0:
+            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
+        if min(bins, window) < 1:
+            raise ValueError(f"bins and window must be at least 1, got bins={bins}, window={window}")
+        if spacing not in ("linear", "log"):
+            raise ValueError(f"spacing must be one of 'linear', 'log', got {spacing!r}")
+        self.noise_multiplier: float = noise_multiplier
+        self.edges, self.window = bin_edges(c_max, bins, spacing), window
+        self.centres = bin_centres(self.edges, spacing)
+        self._released: list[Tensor] = []
+        self._warned = False
+
+    def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
+        self.centres = place(self.centres, norms.device)
+        return soft_counts(norms, cluster, self.centres, self.bounds.numel())
+
+    def observe(self, released: Tensor) -> None:
+        self.edges = place(self.edges, released.device)
+        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
+        mode = torch.stack(self._released).sum(0).argmax(1)
+        self._bounds = self.edges[mode.clamp_max(self.edges.numel() - 1)].to(self.bounds.dtype)
+        if released.device.type == "cpu":
+            self._warn_if_poor()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._warn_if_poor()  # here a device may be waited for
+
+    def released_norms(self) -> tuple[Tensor, Tensor] | None:
+        return (self.edges.cpu(), self._released[-1].cpu()) if self._released else None
+
+    def _warn_if_poor(self) -> None:
+        if self._warned or len(self._released) < self.window:
+            return
+        total = torch.stack(self._released).sum(0).cpu()
+        best, mode = total.max(1)
+        overflow = int((mode == self.edges.numel()).sum())
+        # The largest of w pure noises is about sigma sqrt(2 ln w); below that the mode says nothing about the data.
+        floor = self.noise_multiplier * math.sqrt(2.0 * len(self._released) * math.log(total.shape[1]))
+        silent = int((best < floor).sum())
+        if overflow or silent:
+            self._warned = True
+            warnings.warn(
+                f"DPNorm: in {overflow} of {mode.numel()} clusters most norms exceed c_max={self.bound:g} and in {silent} "
+                "the fullest bin is within the noise, so the clip bound is poorly chosen: raise c_max or window, or use "
+                "clipping 'auto'",
+                stacklevel=2,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"released": self._released}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._released = list(state_dict["released"])
+
+
+class QuantileClipping(BoundedClipping):
+    r"""Clip bounds that track a quantile of the norms: :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`.
+
+    Every step releases per cluster how many norms are at most C and how many exceed it, plus :math:`N(0, \sigma_C^2)`;
+    :math:`\tilde b` is the noisy share of the first, averaged over `window` released pairs. Within 10 % of C a norm counts on
+    both sides, by a ramp (`soft_counts`), so that no last bit of a norm moves a whole record.
+
+    Source: Andrew, Thakkar, McMahan, Ramaswamy 2021, Algorithm 1 (here with both counts noisy, so no size is assumed).
+
+    Arguments:
+        noise_multiplier: sigma_C > 0, in counts.
+        quantile: target gamma in (0, 1).
+        learning_rate: eta > 0.
+        bound: initial bound.
+        window: released pairs that are averaged.
+    """
+
+    def __init__(
+        self,
+        *,
+        noise_multiplier: float = 10.0,
+        quantile: float = 0.5,
+        learning_rate: float = 0.2,
+        bound: float = 10.0,
+        window: int = 10,
+    ) -> None:
+        super().__init__(bound=bound)
+        if not noise_multiplier > 0:
+            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
+        if not 0 < quantile < 1:
+            raise ValueError(f"quantile must be in (0, 1), got {quantile}")
+        if not learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, got {learning_rate}")
+        if window < 1:
+            raise ValueError(f"window must be at least 1, got {window}")
+        self.noise_multiplier: float = noise_multiplier
+        self.quantile, self.learning_rate, self.window = quantile, learning_rate, window
+        self._released: list[Tensor] = []
+
+    def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
+        bounds = self.placed_bounds(norms)
+        return soft_counts(norms, cluster, torch.stack([bounds * (1 - _RAMP), bounds * (1 + _RAMP)], 1), bounds.numel())
+
+    def observe(self, released: Tensor) -> None:
+        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
+        below, above = torch.stack(self._released).sum(0).unbind(1)
+        share = (below / (below + above).clamp_min(1.0)).clamp(0.0, 1.0)
+        self._bounds = place(self.bounds, share.device) * (-self.learning_rate * (share - self.quantile)).exp().float()
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"released": self._released}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._released = list(state_dict["released"])

@@ -1,0 +1,148 @@
+"""What loggers get to see of a training: released values, how fast it goes, pictures of the released model.
+
+What loggers get to see of a training: released values, and how fast it goes.
+
+Pictures of the released model in TensorBoard.
+"""
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from torch import Tensor
+from torchvision.utils import make_grid
+
+# -- boards ------------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Releasing(Protocol):
+    """A module that says which of its values have been released."""
+
+    def released_values(self) -> dict[str, float]:
+        """Scalars by name, all of them released or public."""
+
+    def released_histograms(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Upper edges (w - 1,) and noisy counts (w,), the last of them above all edges, by name."""
+
+    def expected_records(self) -> float:
+        """Expected records in a step, from released sizes: the drawn number itself is secret."""
+
+
+class Boards(Callback):
+    """Logs released values, throughput and memory to every logger of the trainer; pictures of histograms to TensorBoard.
+
+    Whatever a logger does with what it gets (files, a server), it gets released quantities only: names begin with
+    `released/` and `privacy/`, or with `performance/` for time and memory, which no guarantee speaks about.
+
+    Arguments:
+        every: steps between two entries, at least 1.
+        histograms_every: steps between two pictures of the noisy norm histograms, at least 1.
+    """
+
+    def __init__(self, *, every: int = 10, histograms_every: int = 50) -> None:
+        for name, value in (("every", every), ("histograms_every", histograms_every)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        self.every, self.histograms_every = every, histograms_every
+        self._since: tuple[int, float] = (0, 0.0)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._since = (trainer.global_step, time.monotonic())
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        if not (trainer.is_global_zero and trainer.loggers and step):
+            return
+        if step % self.every == 0:
+            self._write(trainer.loggers, pl_module, step)
+        if step % self.histograms_every == 0 and isinstance(pl_module, Releasing):
+            self._draw(trainer.loggers, pl_module.released_histograms(), step)
+
+    def _write(self, loggers: Sequence[Logger], module: L.LightningModule, step: int) -> None:
+        before, then = self._since
+        self._since = step, time.monotonic()
+        values = {f"performance/{name}": value for name, value in memory(module.device).items()}
+        if step > before:
+            speed = (step - before) / max(1e-9, self._since[1] - then)
+            values["performance/steps_per_second"] = speed
+        if isinstance(module, Releasing):
+            values |= {f"released/{name}": value for name, value in module.released_values().items()}
+            if step > before:
+                values["performance/expected_records_per_second"] = speed * module.expected_records()
+        for logger in loggers:
+            logger.log_metrics(values, step)
+
+    @staticmethod
+    def _draw(loggers: Sequence[Logger], histograms: dict[str, tuple[Tensor, Tensor]], step: int) -> None:
+        for logger in loggers:
+            if isinstance(logger, TensorBoardLogger):
+                for name, (edges, counts) in histograms.items():
+                    add_counts(logger.experiment, f"released/{name}", edges, counts, step)
+
+
+def memory(device: torch.device) -> dict[str, float]:
+    """Peak memory so far in MiB: of this process, and of its device."""
+    values = {"memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10}
+    if device.type == "cuda":
+        values["device_memory_mib"] = torch.cuda.max_memory_allocated(device) / 2**20
+    return values
+
+
+def add_counts(writer: Any, name: str, edges: Tensor, counts: Tensor, step: int) -> None:
+    """A histogram of given counts (w,) below given edges (w - 1,) in TensorBoard; noise below zero is drawn as zero."""
+    limits = [*edges.tolist(), 2.0 * float(edges[-1])]
+    heights = counts.double().clamp_min(0.0).tolist()
+    middles = [(a + b) / 2 for a, b in zip([0.0, *limits], limits)]
+    writer.add_histogram_raw(
+        name,
+        min=0.0,
+        max=limits[-1],
+        num=sum(heights),
+        sum=sum(h * m for h, m in zip(heights, middles)),
+        sum_squares=sum(h * m * m for h, m in zip(heights, middles)),
+        bucket_limits=limits,
+        bucket_counts=heights,
+        global_step=step,
+    )
+
+
+# -- previews ----------------------------------------------------------------------------------------------------------
+
+
+class Previews(Callback):
+    """Writes a grid of samples of the model to TensorBoard, one row per cluster: post-processing, so it costs nothing.
+
+    Arguments:
+        draw: returns mean values (k, m, d) of m samples of each of k clusters.
+        image_shape: height and width with height * width <= d; trailing columns (labels) are cut off.
+        every: epochs between pictures, at least 1.
+    """
+
+    def __init__(self, draw: Callable[[], Tensor], *, image_shape: tuple[int, int], every: int = 1) -> None:
+        if every < 1:
+            raise ValueError(f"every must be at least 1, got {every}")
+        self.draw, self.image_shape, self.every = draw, image_shape, every
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if (trainer.current_epoch + 1) % self.every == 0:
+            self._write(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._write(trainer)
+
+    def _write(self, trainer: L.Trainer) -> None:
+        height, width = self.image_shape
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                x = self.draw()
+                images = x[..., : height * width].reshape(-1, 1, height, width)
+                grid = make_grid(1.0 - images.to(torch.float32), nrow=x.shape[1], padding=1, pad_value=0.5)
+                logger.experiment.add_image("released/samples", grid, trainer.global_step)

@@ -1,0 +1,1 @@
+"""The commands: options, jobs, sweeps, comparisons, dry runs."""

@@ -1,0 +1,203 @@
+"""Released models side by side on the same held-out data, with what each of them guarantees."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from dpgen.cli.jobs import BLOCKS, Job, parse_job, read_blocks
+from dpgen.cli.options import require_writable
+from dpgen.data.split import secret_key
+from dpgen.evaluation import evaluate
+from dpgen.evaluation.scores import Score, marks
+from dpgen.figures import new_figure, save_figure
+from dpgen.files import write_atomically
+from dpgen.release import PublicModel
+from dpgen.statement import PrivacyStatement, rounded_up
+from dpgen.systems.registry import load_model
+
+GUARANTEE = ("relation", "unit", "delta")
+"""What two statements must share for their scores to be ranked."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run in a comparison."""
+
+    name: str
+    statement: PrivacyStatement
+    scores: list[Score]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Scores of several releases on one data set.
+
+    Arguments:
+        data: what they were compared on.
+        entries: the runs, in the order given.
+    """
+
+    data: str
+    entries: list[Entry]
+
+    @property
+    def differences(self) -> list[str]:
+        """In what the guarantees differ: with any of these, the figures are not a ranking."""
+        found = []
+        for name in ("relation", "unit", "delta"):
+            values = {str(getattr(entry.statement, name)) for entry in self.entries}
+            if len(values) > 1:
+                found.append(f"{name}: {', '.join(sorted(values))}")
+        spent = [entry.statement.epsilon for entry in self.entries]
+        if max(spent) > 1.01 * min(spent):
+            found.append(f"epsilon: {', '.join(rounded_up(value) for value in spent)}")
+        return found
+
+    def rows(self) -> list[list[str]]:
+        """The table, header first: statements, then a line for each measure; the best is starred where ranking is fair."""
+        lines = [["", *[entry.name for entry in self.entries]]]
+        for name in ("epsilon", *GUARANTEE):
+            values = [getattr(entry.statement, name) for entry in self.entries]
+            lines.append([name, *[rounded_up(v) if name == "epsilon" else str(v) for v in values]])
+        scores = [{score.name: score for score in entry.scores} for entry in self.entries]
+        for name in dict.fromkeys(name for own in scores for name in own):
+            lines.append([f"{name} ({next(s[name].better for s in scores if name in s)})", *self._cells(name, scores)])
+        return lines
+
+    def _cells(self, name: str, scores: Sequence[dict[str, Score]]) -> list[str]:
+        known = [own[name] for own in scores if name in own]
+        choose = max if known[0].better == "higher" else min
+        best = choose(score.value for score in known)
+        fair = not self.differences and len(known) > 1
+        return [
+            "-" if name not in own else f"{own[name].value:.4g}{'*' if fair and own[name].value == best else ''}"
+            for own in scores
+        ]
+
+    def to_text(self) -> str:
+        """For a terminal."""
+        rows = self.rows()
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+        return "\n".join([f"compared on {self.data}", "", *lines, "", self.verdict, *self.marks])
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The mark of the figures, if any of them looks at private or test records."""
+        return marks(score for entry in self.entries for score in entry.scores)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the figures may be read as a ranking."""
+        if not self.differences:
+            return "* best of the runs, at equal guarantees"
+        return f"not a ranking, the guarantees differ in {'; '.join(self.differences)}"
+
+    def to_csv(self) -> str:
+        """For programs."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([*self.rows(), [self.verdict], *([mark] for mark in self.marks)])
+        return text.getvalue()
+
+    def to_latex(self) -> str:
+        """For papers: a tabular of booktabs."""
+        special = {"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#"}
+
+        def escaped(cell: str) -> str:
+            return "".join(special.get(character, character) for character in cell)
+
+        rows = [" & ".join(map(escaped, row)) + r" \\" for row in self.rows()]
+        lines = [r"\begin{tabular}{l" + "r" * len(self.entries) + "}", r"\toprule", rows[0], r"\midrule", *rows[1:]]
+        width = len(self.entries) + 1
+        lines += [rf"\midrule \multicolumn{{{width}}}{{l}}{{{escaped(mark)}}} \\" for mark in self.marks]
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", f"% {escaped(self.verdict)}", ""])
+
+    def picture(self, path: Path) -> Path:
+        """A bar for every run and measure, with real data and baselines as lines."""
+        names = list(dict.fromkeys(score.name for entry in self.entries for score in entry.scores))
+        made = new_figure(7.0, 1.0 + 0.6 * max(len(self.entries), 2) * len(names) * 0.5 + 0.5 * len(names))
+        for row, name in enumerate(names, start=1):
+            axes = made.add_subplot(len(names), 1, row)
+            found = [(entry.name, s) for entry in self.entries for s in entry.scores if s.name == name]
+            axes.barh([label for label, _ in found], [score.value for _, score in found], color="0.6")
+            for value, style in ((found[0][1].real, "-"), (found[0][1].chance, ":")):
+                if value is not None:
+                    axes.axvline(value, color="k", linestyle=style, linewidth=1)
+            axes.set_title(
+                f"{name}, {found[0][1].better} is better (line: real data, dots: {found[0][1].baseline})", fontsize=7
+            )
+            axes.tick_params(labelsize=7)
+        made.suptitle("\n".join(self.marks), fontsize=7)
+        return save_figure(made, path)
+
+    def write(self, directory: Path) -> None:
+        """comparison.csv, comparison.tex and comparison.png."""
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / "comparison.csv", self.to_csv())
+        write_atomically(directory / "comparison.tex", self.to_latex())
+        self.picture(directory / "comparison.png")
+
+
+def compare(runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, progress_bar: bool = True) -> Comparison:
+    """Evaluate the released models of several runs on the held-out data of the first, and write the comparison to `out`.
+
+    Raises:
+        ValueError: no run, a directory without a finished run or without a model, runs on different data or with different
+            secret splits, or an `out` that cannot be written.
+    """
+    if out is not None:
+        require_writable(out, "out", directory=True)
+    if not runs:
+        raise ValueError("runs is empty: give at least one run directory")
+    settings = [_settings(run) for run in runs]
+    for run, own in zip(runs[1:], settings[1:]):
+        if own["data"] != settings[0]["data"]:
+            raise ValueError(
+                f"{run} was made on {own['data']}, {runs[0]} on {settings[0]['data']}: their data must be the same"
+            )
+    models = [_model(run) for run in runs]
+    job = parse_job(["--config", str(runs[0] / "config.yaml"), "--accelerator=auto"])
+    _require_one_split(job, runs)
+    data = job.load(runs[0])
+    entries = []
+    for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=not progress_bar, leave=False):
+        evaluation = evaluate(model, data, seed=seed)
+        entries.append(Entry(f"{run.name} ({own['model']['name']})", model.statement, evaluation.scores))
+    comparison = Comparison(data.name, entries)
+    if out is not None:
+        comparison.write(out)
+    return comparison
+
+
+def _require_one_split(job: Job, runs: Sequence[Path]) -> None:
+    """Refuse runs some of which were trained on what others have for evaluation."""
+    keys = [None if (path := job.split_key(run)) is None else secret_key(path, create=False) for run in runs]
+    for run, key in zip(runs, keys):
+        if key != keys[0]:
+            raise ValueError(
+                f"{run} and {runs[0]} were split by different secret keys, so one was trained on the other's test records: "
+                "runs that are to be compared need one --split_key FILE, a --split_column or a --test_path; a sweep has one key"
+            )
+
+
+def _settings(run: Path) -> dict[str, dict[str, Any]]:
+    path = run / "config.yaml"
+    if not path.is_file() or not (run / "privacy.json").is_file():
+        raise ValueError(f"{run} is no finished run: config.yaml or privacy.json is missing")
+    blocks = read_blocks(path)
+    missing = [block for block in BLOCKS if block not in blocks]
+    missing += [f"{block}.name" for block in ("model", "data") if block in blocks and "name" not in blocks[block]]
+    if missing:
+        raise ValueError(f"{path} is damaged: {', '.join(missing)} is missing")
+    return blocks
+
+
+def _model(run: Path) -> PublicModel:
+    if not (run / "model").is_dir():
+        raise ValueError(f"{run} released draws and no model, so there is nothing to sample: its own scores are in METRICS.md")
+    return load_model(run / "model")

@@ -1,0 +1,155 @@
+"""What a run would do, cost and need, before any data is touched."""
+
+import dataclasses
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from dpgen.callbacks import Clipping
+from dpgen.cli.jobs import Job
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.sampling import Batch, PoissonMask
+from dpgen.statement import guarantee, rounded_up
+from dpgen.systems.dp_sgd.engine import PrivateSums
+from dpgen.systems.dp_sgd.warm_start import released_start, with_prior
+from dpgen.systems.dpgm.plan import DPGMPlan
+from dpgen.systems.plan import Plan
+
+SHAPES = {"digits": (1445, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist": (60_000, 784, 10)}
+"""Public (records, columns, labels) of data sets that everybody knows."""
+
+_STEPS, _WARM_UP = 7, 2
+
+
+def parse_shape(text: str, data: str) -> tuple[int, int, int] | None:
+    """Records, columns and labels from `NxD` or `NxDxC`, or of a known data set; None if neither is given.
+
+    >>> parse_shape("1000x20", "npy")
+    (1000, 20, 0)
+
+    Raises:
+        ValueError: another form.
+    """
+    if not text:
+        return SHAPES.get(data)
+    parts = text.lower().split("x")
+    numbers = [int(part) for part in parts if part.isdecimal()]
+    if len(parts) not in (2, 3) or len(numbers) != len(parts) or min(numbers[:2]) < 1:
+        raise ValueError(f"dry_run must be RECORDSxCOLUMNS or RECORDSxCOLUMNSxLABELS, as in 60000x784x10, got {text!r}")
+    n, d, labels = [*numbers, 0][:3]
+    return n, d, labels
+
+
+def dry_run(job: Job, shape: str = "") -> str:
+    """The plan of a job in words, with memory and time where they can be foreseen; reads no data and writes nothing.
+
+    Arguments:
+        job: what would run.
+        shape: `RECORDSxCOLUMNS[xLABELS]`; known data sets need none.
+    """
+    size = parse_shape(shape, job.data)
+    lines = [f"{job.model} on {job.data}, dry run: no data is read, nothing is written"]
+    if job.base is not None:
+        lines.append(f"settings {job.base}")
+    module = _module(job, size) if size is not None else None
+    plan = _with_start(job) if module is None else module.plan
+    lines += _block("privacy", plan)
+    lines += [f"  budget       {_budget(plan)}"]
+    lines += _block("model", job.config)
+    runtime = job.runtime
+    lines.append(
+        f"runtime\n  {runtime.processes} process(es), accelerator {runtime.accelerator}, precision {runtime.precision}"
+    )
+    if module is not None and size is not None:
+        lines += _needs(module, size, job)
+    elif size is None:
+        lines.append("memory and time: give the size, as in --dry_run 60000x784x10")
+    else:
+        lines.append(f"memory and time: {job.model} trains no network by steps; there is nothing to foresee")
+    return "\n".join(lines)
+
+
+def _block(title: str, values: Any) -> list[str]:
+    options = {f.name: getattr(values, f.name) for f in dataclasses.fields(values) if f.init}
+    return [title, *(f"  {name:<16} {f'{v:.6g}' if isinstance(v, float) else v}" for name, v in options.items())]
+
+
+def _budget(plan: Any) -> str:
+    ledger = plan.open_ledger()
+    if ledger.budget is None:
+        return f"none: epsilon is reported at delta {rounded_up(ledger.delta)}"
+    return guarantee(ledger.budget.epsilon, ledger.delta, ledger.relation, ledger.unit)
+
+
+def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
+    """The module that would be trained, if the system trains one by DP-SGD on records."""
+    _, d, labels = size
+    module = job.system.module(job.config)
+    if module is None:
+        return None
+    plan = _with_start(job)
+    assert isinstance(plan, DPGMPlan)
+    return module(d=d, plan=plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
+
+
+def _with_start(job: Job) -> Plan:
+    """The plan with the cost of the release that a run would start from; that release is read, being public."""
+    path = getattr(job.config, "warm_start", None)
+    if path is None:
+        return job.plan
+    assert isinstance(job.plan, DPGMPlan)
+    return with_prior(job.plan, job.config, released_start(path))
+
+
+def _needs(module: PrivateSums, size: tuple[int, int, int], job: Job) -> list[str]:
+    n, d, labels = size
+    steps, q = module.plan.steps, module.plan.sampling_rate
+    drawn = max(1, round(q * n / job.runtime.processes))
+    parameters = module.bank.theta.numel()
+    copies = 4 + (module.config.optimizer == "adam") * 2  # parameters, sums, the ranks' and noise buffers, Adam's moments
+    activations = min(drawn, module.config.micro_batch) * (d + labels + 8 * module.config.hidden)
+    memory = 4 * (copies * parameters + 3 * activations)
+    seconds = _seconds_per_step(module, drawn, d, labels)
+    return [
+        "needs, on this machine and per process",
+        f"  records          {n} x {d}: {n * d / 2**20:.0f} MiB as bytes; about {drawn} in a step",
+        f"  parameters       {module.bank.k} x {module.bank.p}",
+        f"  training memory  about {memory / 2**20:.0f} MiB",
+        f"  time             about {seconds * 1e3:.1f} ms a step, {steps} steps: {_duration(seconds * steps)}, and evaluation",
+    ]
+
+
+def _seconds_per_step(module: PrivateSums, drawn: int, d: int, labels: int) -> float:
+    """Median time of a few steps on random bits; their ledger is nobody's."""
+    k = module.bank.k
+    clipping: Clipping = module.config.clipping_callback(module.plan)
+    clipping.begin(k)
+    module.clip_by(clipping)
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(drawn, d, generator=generator) < 0.2).float()
+    batch = Batch(x, torch.arange(drawn) % k, torch.arange(drawn) % max(labels, 1))
+    times, curator = [], Curator(Ledger(None, delta=module.plan.delta))
+    module.serve(curator)
+    for _ in range(_STEPS):
+        start = time.perf_counter()
+        with torch.no_grad():
+            module.bank.begin_step()
+            draw = curator.draw("a step on random bits", PoissonMask(module.plan.sampling_rate), module.parts())
+            assert draw is not None
+            module.noisy_sums(batch, draw)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[_WARM_UP:]) * 1.15  # the optimizer and the engine around
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(3725)
+    '1 h 02 min'
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,228 @@
+"""From a command line and a YAML file to a job: four blocks, short option names, one-line errors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dpgen.cli.options import Sources, choose, full_names, option_table, read_yaml, split_options, typed
+from dpgen.cli.sweep import Sweep, parse_sweep
+from dpgen.data import LOADERS, loaders
+from dpgen.data.split import KEY_FILE, needs_key
+from dpgen.runtime import Runtime
+from dpgen.systems import SYSTEMS, System
+from dpgen.systems.plan import Plan
+
+BLOCKS = ("privacy", "model", "data", "runtime")
+DEFAULT_MODEL = "dpgm"
+SCRIPT_OPTIONS = {
+    "config": ("FILE.yaml", "settings by block, under everything that is given; without it configs/<model>_<data>.yaml"),
+    "dry_run": ("[NxD[xLABELS]]", "only say what would run, cost and need, for so many records, columns and labels"),
+    "sweep": ("VALUES", 'run every combination of "epsilon=1,3;seed=0,1", or of the lists in a YAML file'),
+    "sweep_jobs": ("N", "so many of them at a time (1)"),
+    "sweep_dir": ("DIR", "with a directory for each (runs/sweep)"),
+    "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),
+}
+"""Options that are no setting of a run: their values, and what they do."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a run needs, checked and typed.
+
+    Arguments:
+        model: name of the system.
+        data: name of the loader.
+        plan: what may be spent.
+        config: of the system.
+        data_options: of the loader.
+        runtime: where and how to run.
+        settings: all of this in its YAML form.
+        base: the file of settings that the options were laid over, if any.
+    """
+
+    model: str
+    data: str
+    plan: Plan
+    config: Any
+    data_options: dict[str, Any]
+    runtime: Runtime
+    settings: dict[str, dict[str, Any]]
+    base: Path | None = None
+
+    def __post_init__(self) -> None:
+        directory = self.runtime.run_dir
+        if directory is not None and not directory.name:
+            raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
+        self.plan.require_use(self.config)
+        if self.runtime.processes > 1 and self.system.module(self.config) is None:
+            raise ValueError(
+                f"devices is {self.runtime.devices} and num_nodes is {self.runtime.num_nodes}; both must be 1 for this model: "
+                "several processes can share the sums of DP-SGD only"
+            )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a statement says about where the settings come from."""
+        if self.base is None:
+            return ()
+        return (f"settings that {self.base} gives may have been tuned on public data of this kind; no budget covers tuning",)
+
+    @property
+    def system(self) -> System:
+        return SYSTEMS[self.model]
+
+    def split_key(self, directory: Path) -> Path | None:
+        """The file of the secret key that the data of a run in `directory` are split by, if they are split by one."""
+        if not needs_key(self.data_options):
+            return None
+        return self.data_options["split_key"] or directory / KEY_FILE
+
+    def load(self, directory: Path) -> Any:
+        """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""
+        key = self.split_key(directory)
+        options = self.data_options if key is None else self.data_options | {"split_key": key}
+        return loaders(self.system.kinds)[self.data](**options)
+
+
+class _Request(NamedTuple):
+    """A command line with the file under it: the options' owners and stored values by block, and what is given."""
+
+    names: dict[str, str]
+    sources: Sources
+    stored: dict[str, dict[str, Any]]
+    given: dict[str, str]
+    base: Path | None
+
+
+def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> Job:
+    """Read a job from command-line arguments.
+
+    `--model NAME` and `--data NAME` choose a system and a loader. Every other option is `--block.key value`, or `--key
+    value` where one block alone has that key. `--config FILE` is a YAML file with the four blocks; without it
+    `config_root/<model>_<data>_<component>.yaml` or `config_root/<model>_<data>.yaml` is the base if it exists.
+
+    Raises:
+        ValueError: in one line, what is wrong and what is allowed.
+    """
+    names, sources, stored, given, base = _request(arguments, config_root)
+    also = {"model", "data", *SCRIPT_OPTIONS}
+    made, settings = typed(sources, full_names(given, sources, also=also), stored)
+    for block, name in names.items():
+        settings[block] = {"name": name, **settings[block]}
+    return Job(
+        names["model"], names["data"], made["privacy"], made["model"], made["data"], made["runtime"], settings, base=base
+    )
+
+
+def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
+    given = split_options(arguments)
+    base = Path(given.pop("config")) if "config" in given else None
+    blocks = read_blocks(base) if base is not None else {}
+    model = choose("model", _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL), list(SYSTEMS))
+    known = loaders(SYSTEMS[model].kinds)
+    data = choose("data", _first(given.pop("data", None), blocks.get("data", {}).get("name"), next(iter(known))), list(known))
+    if base is None and config_root is not None and (usual := _usual(config_root, f"{model}_{data}", given)).is_file():
+        base, blocks = usual, read_blocks(usual)
+    names = {"model": model, "data": data}
+    for block, name in names.items():
+        # Options in a file belong to the system or loader that the file names.
+        stored = dict(blocks.get(block, {}))
+        blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
+    system = SYSTEMS[model]
+    sources: Sources = {"privacy": system.plan, "model": system.config, "data": known[data], "runtime": Runtime}
+    return _Request(names, sources, blocks, given, base and _from_here(base))
+
+
+def _first(*values: Any) -> Any:
+    """The first that is not None: an empty name is a wrong one, not a missing one."""
+    return next(value for value in values if value is not None)
+
+
+def _usual(root: Path, stem: str, given: dict[str, str]) -> Path:
+    """Settings of a model on a data set: those of the given component, where it has its own."""
+    own = root / f"{stem}_{given.get('component', given.get('model.component'))}.yaml"
+    return own if own.is_file() else root / f"{stem}.yaml"
+
+
+def _from_here(path: Path) -> Path:
+    """A path relative to the working directory, where it lies inside."""
+    return path.resolve().relative_to(Path.cwd()) if path.resolve().is_relative_to(Path.cwd()) else path
+
+
+def read_blocks(path: Path) -> dict[str, dict[str, Any]]:
+    """Settings in a file, by block; any of the blocks may be missing.
+
+    Raises:
+        ValueError: in one line, what is wrong with the file.
+    """
+    blocks = read_yaml(path, "config file")
+    blocks = {} if blocks is None else blocks
+    if not isinstance(blocks, dict) or not all(isinstance(value, dict) for value in blocks.values()):
+        raise ValueError(f"config file {str(path)!r} must hold the blocks {', '.join(BLOCKS)}")
+    for block in blocks:
+        choose("block", block, BLOCKS)
+    return blocks
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a training command asks for.
+
+    Arguments:
+        job_arguments: of `parse_job`.
+        sweep: the runs to make, instead of one.
+        dry_run: the size after `--dry_run`, which may be empty; None without that option.
+        help: whether to say what is accepted, instead.
+    """
+
+    job_arguments: tuple[str, ...]
+    sweep: Sweep | None = None
+    dry_run: str | None = None
+    help: bool = False
+
+
+def parse_command(arguments: Sequence[str]) -> Command:
+    """Tell what a script does with a job from the job's own arguments.
+
+    >>> parse_command(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
+    Command(job_arguments=('--model=dpgm', '--k=3'), sweep=None, dry_run='60000x784x10', help=False)
+
+    Raises:
+        ValueError: in one line, what is wrong with the script's own options.
+    """
+    given = split_options([argument for argument in arguments if argument != "-h"])
+    own = {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}
+    rest = tuple(f"--{key}={value}" for key, value in given.items())
+    if "help" in own or "-h" in arguments:
+        return Command(rest, help=True)
+    size = own.pop("dry_run", None)
+    if size is not None and own:
+        raise ValueError(f"dry_run and {next(iter(own))} are both given: a dry run is of one run")
+    return Command(rest, parse_sweep(own, rest), "" if size == "true" else size)
+
+
+def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> str:
+    """What a training command accepts: in general, or the options of the model, the data or the file that it names.
+
+    Defaults are those that hold after the file that `parse_job` starts from.
+    """
+    if not {"model", "data", "config"} & set(split_options(arguments)):
+        return _overview()
+    names, sources, stored, _, base = _request(arguments, config_root)
+    chosen = " ".join(f"--{block} {name}" for block, name in names.items())
+    lines = [f"usage: train.py {chosen} [--key value ...]"]
+    if base is not None:
+        lines += ["", f"defaults as in {base}"]
+    titles = {"privacy": f"privacy of {names['model']}", "model": f"model {names['model']}", "data": f"data {names['data']}"}
+    return "\n".join([*lines, *option_table(titles | {"runtime": "runtime"}, sources, stored)])
+
+
+def _overview() -> str:
+    lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]"]
+    for kind, named in LOADERS.items():
+        systems = [name for name, system in SYSTEMS.items() if kind in system.kinds]
+        lines += ["", f"on {kind}:", f"  --model  {', '.join(systems)}", f"  --data   {', '.join(named)}"]
+    lines += ["", "of the script:"]
+    lines += [f"  {f'--{name} {value}':<28} {meaning}" for name, (value, meaning) in SCRIPT_OPTIONS.items()]
+    return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean"])

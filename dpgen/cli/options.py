@@ -1,0 +1,335 @@
+"""Options of dataclasses: from fields to flags, YAML and help, and back.
+
+Options in a table for people: name, default, choices and meaning, read from signatures and docstrings.
+
+From options as they are written, `--key value` and YAML blocks, to typed values; what is wrong is said in one line.
+"""
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import yaml
+from docstring_parser import DocstringStyle, parse
+from jsonargparse import ArgumentError, ArgumentParser
+
+# -- option table ------------------------------------------------------------------------------------------------------
+
+
+Sources = Mapping[str, Callable[..., Any]]
+"""What each block of options is made of: a class or a function, whose arguments are the options."""
+
+
+HIDDEN = ("loggers",)
+"""Options for Python alone: no command line can write their values."""
+
+
+def option_table(
+    titles: Mapping[str, str], sources: Sources, defaults: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[str]:
+    """Lines with all options of some blocks.
+
+    Arguments:
+        titles: of the blocks.
+        sources: what each block's options belong to.
+        defaults: by block and key, values that stand for the defaults of the code.
+    """
+    lines = []
+    for block, title in titles.items():
+        lines += ["", f"{title}:"]
+        changed, meanings = (defaults or {}).get(block, {}), entries(sources[block])
+        for parameter in _parameters(sources[block]):
+            key = parameter.name
+            shown = key if len(owners(key, sources)) == 1 else f"{block}.{key}"
+            default = _text(changed.get(key, parameter.default))
+            meaning = first_sentence(meanings.get(key, "")).replace("None", "null")  # as a command line writes it
+            meaning = _with_choices(meaning, hints(sources[block])[key])
+            lines.append(f"  --{shown:<18} {default:<12} {meaning}".rstrip())
+    return lines
+
+
+def entries(source: Callable[..., Any]) -> dict[str, str]:
+    """What docstrings say about each argument, those of base classes included."""
+    found: dict[str, str] = {}
+    for owner in reversed(inspect.getmro(source)) if inspect.isclass(source) else (source,):
+        entry = parse(owner.__doc__ or "", style=DocstringStyle.GOOGLE)
+        found |= {p.arg_name: " ".join((p.description or "").split()) for p in entry.params if p.args[0] == "param"}
+    return found
+
+
+def first_sentence(text: str) -> str:
+    """A text up to its first full stop that ends a sentence.
+
+    >>> first_sentence("rows, e.g. of a table; None: all. The rest is public.")
+    'rows, e.g. of a table; None: all'
+    """
+    for end, character in enumerate(text):
+        if character == "." and (text[end + 1 :] == "" or (text[end + 1 : end + 2] == " " and text[end + 2].isupper())):
+            return text[:end]
+    return text
+
+
+def _parameters(source: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    """Arguments that a command line shows, a class's own before those of its bases."""
+    signature = inspect.signature(source).parameters
+    own = [name for name in vars(source).get("__annotations__", {}) if name in signature] if inspect.isclass(source) else []
+    names = dict.fromkeys([*own, *signature])
+    return (signature[name] for name in names if name not in HIDDEN)
+
+
+def _text(default: Any) -> str:
+    if default is inspect.Parameter.empty:
+        return "required"
+    return default if isinstance(default, str) else json.dumps(default, default=str)
+
+
+def _with_choices(meaning: str, hint: Any) -> str:
+    """The meaning, after the choices of a literal that it does not name itself."""
+    kinds = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is Literal]
+    choices = [str(choice) for kind in kinds for choice in get_args(kind)]
+    if not choices or all(f'"{choice}"' in meaning for choice in choices):
+        return meaning
+    return f"{', '.join(choices)}: {meaning}" if meaning else ", ".join(choices)
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+_MOST_LISTED = 15  # choices in an error that can guess what was meant
+_KINDS = {
+    float: ("a number", "numbers"),
+    int: ("a whole number", "whole numbers"),
+    bool: ("true or false", "true or false"),
+    str: ("a text", "texts"),
+    Path: ("a path", "paths"),
+    NoneType: ("null", "null"),
+    Any: ("a value", "values"),
+}
+
+
+def split_options(arguments: Sequence[str]) -> dict[str, str]:
+    """`--key value`, `--key=value` and `--flag` as a dictionary.
+
+    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--private_logs"])
+    {'model': 'dpgm', 'sampling_rate': '0.1', 'private_logs': 'true'}
+
+    Raises:
+        ValueError: something that is no option, or an option that is given twice.
+    """
+    given: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        token = rest.pop(0)
+        if not token.startswith("--") or token == "--":
+            raise ValueError(f"unexpected argument {token!r}: options are written --key value")
+        key, equals, value = token[2:].partition("=")
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        key = key.replace("-", "_")
+        if key in given:
+            raise ValueError(f"{key} is given twice")
+        given[key] = value
+    return given
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping gives twice."""
+
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node] | None) -> yaml.MappingNode | None:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value if node is not None else ():
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.YAMLError(f"{key.value} is given twice")
+                seen.add(key.value)
+        return node
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """What a YAML file holds; `what` it is, for the errors.
+
+    Raises:
+        ValueError: there is no such file, it is not YAML in UTF-8, or a mapping in it gives a key twice.
+    """
+    if not path.is_file():
+        raise ValueError(f"{what} {str(path)!r} does not exist")
+    try:
+        return yaml.load(path.read_bytes().decode(), _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"{what} {str(path)!r} is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def require_writable(path: Path, name: str, *, directory: bool = False) -> None:
+    """Refuse an output that could not be written after the work: a file, or a directory with all above it.
+
+    Raises:
+        ValueError: naming the option `name`.
+    """
+    target = path if directory else path.parent
+    above = next((place for place in (target, *target.parents) if place.exists()), target)
+    if not directory and (path.is_dir() or not target.is_dir()):
+        problem = "it is a directory" if path.is_dir() else f"there is no directory {target}"
+    elif not above.is_dir():
+        problem = f"{above} is no directory"
+    elif not os.access(above, os.W_OK | os.X_OK):
+        problem = f"nothing can be written in {above}"
+    else:
+        return
+    raise ValueError(f"{name} {str(path)!r} cannot be written: {problem}")
+
+
+def choose(what: str, name: str, choices: Sequence[str]) -> str:
+    """`name`, if it is one of `choices`; else a ValueError that guesses what was meant, and lists them where they are few."""
+    if name in choices:
+        return name
+    close = get_close_matches(str(name), choices, n=1)
+    if close and len(choices) > _MOST_LISTED:
+        raise ValueError(f"unknown {what} {name!r}: did you mean {close[0]!r}? see --help")
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ValueError(f"{what} must be one of {', '.join(choices)}, got {name!r}{hint}")
+
+
+def keys(source: Callable[..., Any]) -> list[str]:
+    """Names of the options of a class or a function."""
+    return list(inspect.signature(source).parameters)
+
+
+def owners(key: str, sources: Sources) -> list[str]:
+    """Blocks that have an option of this name."""
+    return [block for block, source in sources.items() if key in keys(source)]
+
+
+def full_name(key: str, sources: Sources, *, also: Iterable[str] = ()) -> str:
+    """`block.key` of an option that may have been given without its block.
+
+    Raises:
+        ValueError: no block has it, or several do; `also` are names that may have been meant beside those of the blocks.
+    """
+    block, dot, name = key.partition(".")
+    if dot:
+        return f"{choose('block', block, list(sources))}.{choose(f'option of {block}', name, keys(sources[block]))}"
+    found = owners(key, sources)
+    if not found:
+        choose("option", key, sorted({name for source in sources.values() for name in keys(source)} | set(also)))
+        raise ValueError(f"option {key!r} has no place here")
+    if len(found) > 1:
+        raise ValueError(f"option {key!r} is ambiguous: write {' or '.join(f'--{owner}.{key}' for owner in found)}")
+    return f"{found[0]}.{key}"
+
+
+def full_names(given: Mapping[str, str], sources: Sources, *, also: Iterable[str] = ()) -> dict[str, str]:
+    """Values by `full_name`.
+
+    Raises:
+        ValueError: as `full_name`, or two of the names are one option's.
+    """
+    spelt: dict[str, str] = {}
+    for key in given:
+        name = full_name(key, sources, also=also)
+        if name in spelt:
+            raise ValueError(f"{name.partition('.')[2]} is given twice: --{spelt[name]} and --{key}")
+        spelt[name] = key
+    return {name: given[key] for name, key in spelt.items()}
+
+
+class Typed(NamedTuple):
+    """Checked options: `made`, by block, an instance of a class or the keyword arguments of a function; `settings`, as YAML."""
+
+    made: dict[str, Any]
+    settings: dict[str, dict[str, Any]]
+
+
+def typed(sources: Sources, given: Mapping[str, str], stored: Mapping[str, Mapping[str, Any]] | None = None) -> Typed:
+    """Options with the types that their blocks ask for.
+
+    Arguments:
+        sources: by block, what the options belong to.
+        given: values as text, by `block.key`; they win over `stored`.
+        stored: values from a file, by block and key.
+
+    Raises:
+        ValueError: in one line, what is wrong and what is allowed.
+    """
+    kept: dict[str, dict[str, Any]] = {}
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
+    for block, source in sources.items():
+        (parser.add_class_arguments if inspect.isclass(source) else parser.add_function_arguments)(source, block)
+        inside = dict((stored or {}).get(block, {}))
+        for key, value in inside.items():
+            choose(f"option of {block}", key, keys(source))
+            if value is None and not _optional(source, key):
+                raise ValueError(f"{block}.{key} is null; it needs a value")
+            _require_json(f"{block}.{key}", value)
+        kept[block] = {key: value for key, value in inside.items() if f"{block}.{key}" not in given}
+    texts = [json.dumps({block: inside for block, inside in kept.items() if inside}), *(f"--{k}={v}" for k, v in given.items())]
+    try:
+        parsed = parser.parse_args(["--config", *texts])
+        ready = parser.instantiate(parsed)
+    except ArgumentError as error:
+        values = {f"{block}.{key}": value for block, inside in kept.items() for key, value in inside.items()} | dict(given)
+        raise ValueError(_refusal(" ".join(str(error).split()), sources, values)) from error
+    made: dict[str, Any] = {}
+    for block, source in sources.items():
+        if inspect.isclass(source):
+            made[block] = ready[block] if block in ready else source()  # jsonargparse knows no block without options
+        else:
+            made[block] = vars(ready[block]) if block in ready else {}
+    settings = {b: json.loads(json.dumps(parsed[b].as_dict() if b in parsed else {}, default=str)) for b in sources}
+    return Typed(made, settings)
+
+
+def _require_json(name: str, value: Any) -> None:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} is {str(value)!r}; it must be made of numbers, texts, lists and mappings") from error
+
+
+def _refusal(text: str, sources: Sources, values: Mapping[str, Any]) -> str:
+    """What jsonargparse says, in the words of this package."""
+    if found := re.search(r'Parser key "(\w+)\.(\w+)', text):
+        block, key = found.groups()
+        name = key if len(owners(key, sources)) == 1 else f"{block}.{key}"
+        return f"{name} must be {expected(hints(sources[block])[key])}, got {values.get(f'{block}.{key}')!r}"
+    if found := re.search(r"arguments are required: (.+)", text):
+        return f"{' and '.join(name.rpartition('.')[2] for name in found[1].split(', '))} must be given"
+    return text
+
+
+def expected(hint: Any, *, several: bool = False) -> str:
+    """What a value of this type is, in words.
+
+    >>> expected(float | None), expected(Literal["vae", "rbm"]), expected(tuple[int, int])
+    ('a number or null', 'one of vae, rbm', '2 whole numbers in brackets')
+    """
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(expected(kind, several=several) for kind in inside)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inside))}"
+    if origin is tuple and Ellipsis not in inside:
+        return f"{len(inside)} {expected(inside[0], several=True)} in brackets"
+    if origin in (tuple, list):
+        return f"{'lists of ' * several}{expected(inside[0], several=True)}{'' if several else ' in brackets'}"
+    if inside:
+        return f"a mapping of names to {expected(inside[-1], several=True)}"
+    return _KINDS[hint][several] if hint in _KINDS else str(hint)
+
+
+def hints(source: Callable[..., Any]) -> dict[str, Any]:
+    """Types of the options of a class or a function."""
+    return get_type_hints(source.__init__ if inspect.isclass(source) else source)
+
+
+def _optional(source: Callable[..., Any], key: str) -> bool:
+    """Whether an option may be null."""
+    hint = hints(source).get(key)
+    return NoneType in get_args(hint) or hint is Any

@@ -1,0 +1,212 @@
+"""Many runs that differ in a few options, one process each, some at a time."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dpgen.cli.options import read_yaml, split_options
+from dpgen.data.split import KEY_FILE
+from dpgen.evaluation.scores import markdown_table
+from dpgen.files import write_atomically
+from dpgen.privacy.ledger import Budget, Ledger, LedgerError
+from dpgen.statement import UNPROTECTED, guarantee, rounded_up
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The product of some options' values.
+
+    Arguments:
+        values: for every swept option, the values it takes.
+        fixed: arguments that all runs share.
+        directory: holds one run directory per combination, and the table.
+        jobs: runs at a time.
+        sharing: names of the runs that split their records by the one secret key of the sweep, which is in `directory`; no
+            run is then trained on what another one has for evaluation.
+    """
+
+    values: dict[str, list[Any]]
+    fixed: tuple[str, ...]
+    directory: Path
+    jobs: int = 1
+    sharing: frozenset[str] = frozenset()
+
+    def runs(self) -> Iterator[tuple[str, list[str]]]:
+        """Name and arguments of every run.
+
+        >>> dict(Sweep({"k": [1, 2]}, ("--steps=3",), Path("out")).runs())["k=2"]
+        ['--steps=3', '--k=2', '--run_dir=out/k=2']
+        """
+        for chosen in product(*self.values.values()):
+            pairs = [f"{key}={value}" for key, value in zip(self.values, chosen)]
+            name = ",".join(pairs).replace("/", "_")
+            key = [f"--split_key={self.directory / KEY_FILE}"] if name in self.sharing else []
+            yield name, [*self.fixed, *(f"--{pair}" for pair in pairs), f"--run_dir={self.directory / name}", *key]
+
+    def check(self, parse: Callable[[list[str]], Any]) -> "Sweep":
+        """Read the arguments of every run, so that a wrong one is found before the first starts; the sweep, with one key.
+
+        Raises:
+            ValueError: two runs are the same, or what `parse` refuses, after the name of the run.
+        """
+        seen: set[str] = set()
+        sharing: set[str] = set()
+        for name, arguments in self.runs():
+            if name in seen:
+                raise ValueError(f"the sweep has the run {name} twice")
+            seen.add(name)
+            try:
+                job = parse(arguments)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+            if job.split_key(self.directory / name) == self.directory / name / KEY_FILE:
+                sharing.add(name)
+        return replace(self, sharing=frozenset(sharing))
+
+
+def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | None:
+    """A sweep, if the options of a training command ask for one.
+
+    Arguments:
+        options: "sweep", a YAML file with a mapping of option names to lists of values, or the same as in
+            `epsilon=1,3;seed=0,1`; "sweep_dir" (default `runs/sweep`) and "sweep_jobs" (default 1) go with it.
+        fixed: arguments that all runs share.
+
+    Raises:
+        ValueError: in one line, what is wrong.
+    """
+    if "sweep" not in options:
+        if options:
+            raise ValueError(f"--{next(iter(options))} needs --sweep")
+        return None
+    jobs = options.get("sweep_jobs", "1")
+    if not jobs.isdecimal() or int(jobs) < 1:
+        raise ValueError(f"sweep_jobs must be a whole number >= 1, got {jobs!r}")
+    if any(argument.startswith(("--run_dir=", "--runtime.run_dir=")) for argument in fixed):
+        raise ValueError("run_dir must not be given with --sweep: every run has its own, inside of --sweep_dir")
+    values = _values(options["sweep"])
+    for key in set(values) & set(split_options(fixed)):
+        raise ValueError(f"{key} is given twice: in the sweep and as an option")
+    return Sweep(values, tuple(fixed), Path(options.get("sweep_dir", "runs/sweep")), int(jobs))
+
+
+def _values(text: str) -> dict[str, list[Any]]:
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml"):
+        values = read_yaml(path, "sweep file")
+        pairs = list(values.items()) if isinstance(values, dict) else []
+    else:
+        parts = [part.partition("=") for part in text.split(";")]
+        pairs = [(key.strip(), [v.strip() for v in listed.split(",") if v.strip()]) for key, _, listed in parts]
+    if not pairs or not all(key and isinstance(listed, list) and listed for key, listed in pairs):
+        raise ValueError(f"sweep must give every option a list of values, as in 'epsilon=1,3;seed=0,1', got {text!r}")
+    named: dict[str, list[Any]] = {}
+    for key, listed in pairs:
+        name = str(key).replace("-", "_")
+        if name in named:
+            raise ValueError(f"{name} is given twice in the sweep")
+        named[name] = list(listed)
+    return named
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one run ended: its exit code (0 also when it had been finished before) and what it wrote."""
+
+    name: str
+    code: int
+    directory: Path
+
+    def row(self) -> dict[str, Any]:
+        """Epsilon and metrics, as far as they exist."""
+        row: dict[str, Any] = {"run": self.name, "exit": self.code}
+        if (self.directory / "privacy.json").is_file():
+            statement = json.loads((self.directory / "privacy.json").read_text())
+            row |= {"epsilon": statement["epsilon"], "delta": statement["delta"]}
+        if (self.directory / "metrics.json").is_file():
+            scores = json.loads((self.directory / "metrics.json").read_text())
+            row |= {score["name"]: score["value"] for score in scores}
+            if any(score.get("status", UNPROTECTED) for score in scores):
+                row["status"] = UNPROTECTED
+        return row
+
+
+def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple[int, str]:
+    """Run all of them; the number that failed, and a table with what they cost together.
+
+    Every run spends its own budget on the same records: whoever sees all releases sees the sum.
+    """
+    sweep.directory.mkdir(parents=True, exist_ok=True)
+    runs = list(sweep.runs())
+
+    def start(job: tuple[str, list[str]]) -> Result:
+        name, arguments = job
+        directory = sweep.directory / name
+        if (directory / "privacy.json").exists():
+            return Result(name, 0, directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        silent = [] if {"progress_bar", "runtime.progress_bar"} & set(split_options(arguments)) else ["--progress_bar=false"]
+        command = [sys.executable, str(script), *arguments, *silent]
+        with open(directory / "output.log", "a") as log:
+            log.write(shlex.join(command) + "\n")
+            log.flush()
+            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+        return Result(name, code, directory)
+
+    with ThreadPoolExecutor(sweep.jobs) as pool:
+        results = list(tqdm(pool.map(start, runs), total=len(runs), desc="sweep", disable=not progress_bar))
+    rows = [result.row() for result in results]
+    write_atomically(sweep.directory / "sweep.json", json.dumps(rows, indent=2))
+    marked = f"\nscores: {UNPROTECTED}" if any("status" in row for row in rows) else ""
+    text = f"{_table(rows)}\n{marked}\n{_together(results)}\nlogs and models are in {sweep.directory}"
+    write_atomically(sweep.directory / "SWEEP.md", text + "\n")
+    return sum(result.code != 0 for result in results), text
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    columns = list(dict.fromkeys(key for row in rows for key in row if key != "status"))
+    return markdown_table(columns, [[_cell(column, row.get(column, "")) for column in columns] for row in rows])
+
+
+def _cell(column: str, value: Any) -> Any:
+    return rounded_up(value) if column in ("epsilon", "delta") and isinstance(value, float) else value
+
+
+def _together(results: list[Result]) -> str:
+    """What all releases cost somebody who sees all of them.
+
+    The sweep fixed all of its runs before the first of them began, so their declared plans are one plan: exact accounting
+    holds for their union, groups not told apart. A run that chose something along the way counts with its whole budget
+    (epsilons and deltas of runs add up: basic composition).
+    """
+    total: Ledger | None = None
+    budgets: list[Budget] = []
+    for result in results:
+        path = result.directory / "ledger.jsonl"
+        if not path.is_file():
+            continue
+        try:
+            with Ledger.open(path) as ledger:
+                total = total or Ledger(None, delta=ledger.delta, relation=ledger.relation, unit=ledger.unit)
+                if (ledger.delta, ledger.relation, ledger.unit) != (total.delta, total.relation, total.unit):
+                    return "the runs differ in delta, relation or unit: what they cost together is not worked out"
+                if ledger.budget is not None and ledger.chosen_later:
+                    budgets.append(ledger.budget)
+                else:
+                    total.declare([replace(line, note=f"{result.name}: {line.note}", group=None) for line in ledger.promised()])
+        except LedgerError as error:
+            return f"what the runs cost together is not known: {error}"
+    if total is None or not (total.promised() or budgets):
+        return "nothing was spent"
+    epsilon = total.epsilon() + sum(budget.epsilon for budget in budgets)
+    delta = total.delta * bool(total.promised()) + sum(budget.delta for budget in budgets)
+    return f"released together, the {len(results)} runs cost {guarantee(epsilon, delta, total.relation, total.unit)}"

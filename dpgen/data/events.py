@@ -1,0 +1,424 @@
+"""Users and public priors from logs with one event a row.
+
+Tables with one event a row - who did what, how much - read from text and parquet files, and counted.
+
+What is known before anybody is asked: a prior over the categories, from a file or from a public table.
+
+Users from a log of what they did, one event a row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.data.table_files import (
+    BLANKS,
+    UNREADABLE,
+    existing_file,
+    name_of,
+    read_csv,
+    read_parquet,
+    require_columns,
+    unreadable,
+)
+from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
+
+# -- event files -------------------------------------------------------------------------------------------------------
+
+
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".log": BLANKS, ".txt": BLANKS}
+"""Text files by their ending; all have a header line and may end in .gz as well."""
+
+
+@dataclass(frozen=True)
+class EventColumns:
+    """Names of the columns of a table: the user, the category, how much an event counts (1 without), the user's group."""
+
+    user: str | None
+    category: str
+    weight: str | None = None
+    group: str | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The columns that are there, by what they mean."""
+        pairs = {"user": self.user, "category": self.category, "weight": self.weight, "group": self.group}
+        return {meaning: name for meaning, name in pairs.items() if name is not None}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EventCounts:
+    """What each user did: counts (u, n) float64, names of users and categories, group of each user."""
+
+    counts: npt.NDArray[np.float64]
+    users: tuple[str, ...]
+    categories: tuple[str, ...]
+    groups: tuple[str, ...] | None
+
+
+def read_events(path: str, columns: EventColumns) -> pd.DataFrame:
+    """Events of a file as a table with the columns user, category, weight (float64) and, where named, group.
+
+    The ending chooses the format: .csv, .tsv, .log or .txt (separated by blanks), each with a header line and plain or
+    .gz; .jsonl (one object a line); .parquet. Names are read as text, so user 007 is not user 7; blanks around a name do
+    not count, so " x" is "x".
+
+    Raises:
+        ValueError: if the file is missing, empty or unreadable, lacks a column, or an entry is missing, no name (an
+            object, a list, bytes), not a number, infinite or negative.
+    """
+    wanted = list(columns.named.values())
+    repeated = [name for name in wanted if wanted.count(name) > 1]
+    if repeated:
+        raise ValueError(f"column {repeated[0]!r} is named for more than one of {', '.join(columns.named)}: each needs its own")
+    table = _read(Path(path), wanted)
+    if table.empty:
+        raise ValueError(f"{path} holds no events, only a header")
+    return event_frame({meaning: table[name] for meaning, name in columns.named.items()}, source=path)
+
+
+def event_frame(values: dict[str, Any], *, source: str) -> pd.DataFrame:
+    """A table of events from columns user, category, group (text) and weight (numbers >= 0, all 1 when not given).
+
+    Blanks around names are taken away: " x" and "x" are one category.
+
+    Raises:
+        ValueError: naming the column, the row (counted from 1, without the header) and the value that is wrong.
+
+    Example:
+        >>> event_frame({"user": ["a", "a"], "category": ["x", " y"]}, source="log").to_numpy().tolist()
+        [['a', 'x', 1.0], ['a', 'y', 1.0]]
+    """
+    columns = {"user": "all"} | values
+    events = pd.DataFrame({m: columns[m] for m in ("user", "category", "group") if m in columns})
+    for meaning in events.columns:
+        events[meaning] = _names(events[meaning], meaning, source)
+    events["weight"] = _weights(values["weight"], source) if "weight" in values else 1.0
+    return events
+
+
+def _names(values: pd.Series, meaning: str, source: str) -> pd.Series:
+    if values.dtype == object and pd.api.types.infer_dtype(values) not in ("string", "integer"):
+        plain = values.map(lambda value: pd.api.types.is_scalar(value) and not isinstance(value, bytes)).to_numpy(bool)
+        if not plain.all():
+            row = int(plain.argmin())
+            raise ValueError(
+                f"{source} has the {meaning} {str(values.iloc[row])[:40]!r} in row {row + 1}: it must be text or a number"
+            )
+    text = values.astype(str).str.strip()
+    missing = (values.isna() | (text == "")).to_numpy(bool)
+    if missing.any():
+        raise ValueError(f"{source} has no {meaning} in row {int(missing.argmax()) + 1}: every event needs one")
+    return text
+
+
+def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> EventCounts:
+    """Sums of weights (u, n) of each user and category; users in natural order, those without any weight left out.
+
+    Raises:
+        ValueError: if an event's category is not one of ``categories``, a user is in two groups, or the table is too large.
+    """
+    category = pd.Index(list(categories)).get_indexer(events["category"])
+    if (category < 0).any():
+        found = str(events["category"].iloc[int((category < 0).argmax())])[:40]
+        shown = ", ".join(categories[:5]) + (", ..." if len(categories) > 5 else "")
+        raise ValueError(f"{source} has the category {found!r}: it must be one of the {len(categories)} public ones ({shown})")
+    user, names = pd.factorize(events["user"])
+    if len(names) * len(categories) > MAX_CELLS:
+        raise ValueError(f"{source} has {len(names)} users x {len(categories)} categories: at most {MAX_CELLS} cells fit")
+    shape = (len(names), len(categories))
+    with np.errstate(over="ignore"):
+        flat = np.bincount(user * shape[1] + category, weights=events["weight"], minlength=shape[0] * shape[1])
+    counts = flat.reshape(shape).astype(np.float64)
+    if not np.isfinite(counts).all():
+        raise ValueError(f"{source} has weights that add up to infinity: their sum must be finite")
+    groups = _group_of_each(events, source).reindex(names) if "group" in events else None
+    kept = [row for row in sorted(range(len(names)), key=lambda row: natural_order(names[row])) if counts[row].max() > 0]
+    return EventCounts(
+        counts=counts[kept],
+        users=tuple(names[row] for row in kept),
+        categories=tuple(categories),
+        groups=None if groups is None else tuple(groups.iloc[row] for row in kept),
+    )
+
+
+def _group_of_each(events: pd.DataFrame, source: str) -> pd.Series:
+    pairs = events[["user", "group"]].drop_duplicates()
+    twice = pairs["user"].duplicated().to_numpy()
+    if twice.any():
+        user = pairs["user"].iloc[int(twice.argmax())]
+        first, second = pairs.loc[pairs["user"] == user, "group"].iloc[:2]
+        raise ValueError(f"{source} puts user {user!r} into the groups {first!r} and {second!r}: a user has one group")
+    return pairs.set_index("user")["group"]
+
+
+def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
+    given = pd.Series(values)
+    numbers = pd.to_numeric(given, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = ~(np.isfinite(numbers) & (numbers >= 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{source} has the weight {str(given.iloc[row])[:40]!r} in row {row + 1}: it must be a finite number >= 0"
+        )
+    return numbers
+
+
+def _read(path: Path, wanted: list[str]) -> pd.DataFrame:
+    ending = Path(path.name.removesuffix(".gz")).suffix
+    what = ending or "a table"
+    if ending in SEPARATORS:
+        # Only an empty field is missing: a site may be called NA.
+        table = read_csv(path, separator=SEPARATORS[ending], what=what, dtype=str, keep_default_na=False, na_values=[""])
+    elif ending == ".parquet":
+        table = read_parquet(path, what=what)
+    elif ending == ".jsonl":
+        try:
+            table = pd.read_json(existing_file(path), lines=True, dtype=False)
+        except (*UNREADABLE, TypeError, AttributeError, KeyError) as error:  # of lines that hold no object
+            raise unreadable(path, what, error) from error
+    else:
+        endings = ", ".join([*SEPARATORS, ".jsonl", ".parquet"])
+        raise ValueError(f"{existing_file(path)} cannot be read as {what}: its name must end in one of {endings}")
+    require_columns(path, wanted, table.columns)
+    return table[wanted]
+
+
+# -- public prior ------------------------------------------------------------------------------------------------------
+
+
+PriorName = Literal["uniform", "file", "public", "private"]
+"""Nothing is known; a file of probabilities; a table of public users; a measurement on the private users that is paid for."""
+
+PROBABILITY = "probability"
+"""Column of a prior's file, beside the category."""
+
+
+def chosen_prior(prior: PriorName | None, *, prior_path: str | None, public_path: str | None, private_path: str) -> PriorName:
+    """The kind of prior that was asked for; without a name, the file that was given says it.
+
+    Raises:
+        ValueError: if the options contradict each other, or the public table is the private one.
+
+    Example:
+        >>> chosen_prior(None, prior_path=None, public_path="survey.csv", private_path="clicks.csv")
+        'public'
+    """
+    paths = {"file": ("prior_path", prior_path), "public": ("public_path", public_path)}
+    given = [kind for kind, (_, path) in paths.items() if path is not None]
+    if len(given) > 1:
+        raise ValueError(f"prior_path is {prior_path!r} and public_path is {public_path!r}: give one of them")
+    if given and prior not in (None, given[0]):
+        option, path = paths[given[0]]
+        raise ValueError(f"prior is {prior!r} but {option} is {path!r}: that is for prior={given[0]}")
+    if prior in paths and not given:
+        raise ValueError(f"prior is {prior!r}: {paths[prior][0]} must name its file")
+    if public_path is not None and Path(public_path).resolve() == Path(private_path).resolve():
+        raise ValueError(
+            f"public_path is {public_path!r}, the table of the private users: a prior computed from them is not public; "
+            "use prior=private, which pays for it"
+        )
+    found: list[PriorName] = [kind for kind in ("file", "public") if kind in given]
+    return prior or (found[0] if found else "uniform")
+
+
+def prior_from_file(path: str, category: str) -> dict[str, float]:
+    """Probability of each category of a table with the columns ``category`` and ``probability``.
+
+    Raises:
+        ValueError: as `read_events`, or a category comes twice, or the sum is further than 1e-6 from 1.
+    """
+    table = read_events(path, EventColumns(user=None, category=category, weight=PROBABILITY))
+    twice = table["category"].duplicated().to_numpy()
+    if twice.any():
+        raise ValueError(f"{path} names category {table['category'].iloc[int(twice.argmax())]!r} more than once")
+    checked_prior(torch.from_numpy(table["weight"].to_numpy(copy=True)), n=len(table), name=path)
+    return dict(zip(table["category"], table["weight"].tolist()))
+
+
+def aligned_prior(probabilities: dict[str, float], categories: Sequence[str], *, source: str) -> Tensor:
+    """Probabilities (n,) in the order of the categories; 0 where none is given.
+
+    Raises:
+        ValueError: if a category is not public.
+
+    Example:
+        >>> aligned_prior({"b": 1.0}, ["a", "b"], source="prior.csv").tolist()
+        [0.0, 1.0]
+    """
+    unknown = [name for name in probabilities if name not in set(categories)]
+    if unknown:
+        raise ValueError(f"{source} has the category {unknown[0]!r}: it is none of the {len(categories)} public categories")
+    return torch.tensor([probabilities.get(name, 0.0) for name in categories], dtype=torch.float64)
+
+
+def public_average(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> Tensor:
+    """Average (n,) of the public users' distributions (Zamanlooy et al. 2025, section 5); of all events without users.
+
+    Raises:
+        ValueError: as `count_events`.
+    """
+    counts = torch.from_numpy(count_events(events.drop(columns="group", errors="ignore"), categories, source=source).counts)
+    average = normalised(counts).mean(0)
+    return average / average.sum()
+
+
+# -- user events -------------------------------------------------------------------------------------------------------
+
+
+def load_events(
+    *,
+    path: str,
+    user: str = "user",
+    category: str = "category",
+    weight: str | None = None,
+    group: str | None = None,
+    only_group: str | None = None,
+    categories_path: str | None = None,
+    prior: PriorName | None = None,
+    prior_path: str | None = None,
+    public_path: str | None = None,
+) -> Users:
+    """Users from a table of events (.csv, .tsv, .log, .txt, .jsonl, .parquet), and the prior that is known about them.
+
+    Which categories there are must not depend on private events. ``categories_path`` names them; else the file of the
+    prior does; else the public table; else they are read from the events and ``notes`` say that epsilon does not cover it.
+    The prior is uniform, or read from ``prior_path`` (columns ``category`` and ``probability``), or the average user of
+    ``public_path`` (same columns as ``path``; of the same group with ``only_group``). It is never computed from ``path``:
+    ``prior=private`` asks the system to measure it there with noise, and to charge for it.
+
+    Arguments:
+        path: private events.
+        user: column of the user's id, read as text.
+        category: column of the category.
+        weight: column of how much an event counts (a rating, a 0/1 click), >= 0; 1 each without.
+        group: column of the user's public group.
+        only_group: keep the users of this group.
+        categories_path: file of public category names, one a line.
+        prior: uniform, file, public or private; without it, the path that is given decides.
+        prior_path: file of probabilities.
+        public_path: table of public users.
+
+    Raises:
+        ValueError: if a file is missing or malformed, a category is unknown, or the options contradict each other.
+    """
+    kind = chosen_prior(prior, prior_path=prior_path, public_path=public_path, private_path=path)
+    columns = EventColumns(user, category, weight, group)
+    if only_group is not None and group is None:
+        raise ValueError(f"only_group is {only_group!r} but group names no column")
+    known = Known(
+        prior=kind,
+        probabilities=None if prior_path is None else prior_from_file(prior_path, category),
+        public=None if public_path is None else _public_events(public_path, columns, only_group),
+        source=prior_path or public_path or "",
+        categories=None if categories_path is None else read_categories(categories_path),
+    )
+    users = users_from_events(name_of(path), read_events(path, columns), known, source=path)
+    return users if only_group is None else users.of_group(only_group)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is public about users beside their names: the categories, and a prior or where it is to come from."""
+
+    prior: PriorName = "uniform"
+    probabilities: dict[str, float] | None = None
+    public: pd.DataFrame | None = None
+    source: str = ""
+    categories: tuple[str, ...] | None = None
+
+    def domain(self, events: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The categories, and what a statement has to say about them."""
+        if self.categories is not None:
+            return self.categories, ()
+        if self.probabilities is not None:
+            return tuple(self.probabilities), ()
+        table = events if self.public is None else self.public
+        names = tuple(sorted(set(table["category"]), key=natural_order))
+        note = "the categories were read from the events: epsilon does not cover which of them occur"
+        return names, (note,) if self.public is None else ()
+
+    def distribution(self, categories: Sequence[str]) -> dict[str, Any]:
+        """The arguments ``prior`` and ``prior_origin`` of `Users`."""
+        if self.probabilities is not None:
+            values = aligned_prior(self.probabilities, categories, source=self.source)
+            return {"prior": values, "prior_origin": f"file {Path(self.source).name}"}
+        if self.public is not None:
+            values = public_average(self.public, categories, source=self.source)
+            return {"prior": values, "prior_origin": f"public table {Path(self.source).name}"}
+        return {"prior": None, "prior_origin": PRIVATE if self.prior == "private" else UNIFORM}
+
+
+def users_from_events(
+    name: str,
+    events: pd.DataFrame,
+    known: Known,
+    *,
+    source: str,
+    everyone: pd.DataFrame | None = None,
+    notes: Sequence[str] = (),
+) -> Users:
+    """`Users` from a table of `event_frame` and what is known about them.
+
+    Arguments:
+        name: what the data are called in reports.
+        events: private events.
+        known: categories and prior.
+        source: file that error messages name.
+        everyone: all users (columns user and, where there are groups, group), also those without events: they are skipped.
+        notes: further sentences for the statement.
+
+    Raises:
+        ValueError: as `count_events` and `Users`.
+    """
+    categories, read = known.domain(events)
+    found = count_events(events, categories, source=source)
+    asked = [part.drop_duplicates("user") for part in (events, everyone) if part is not None]
+    absent = pd.concat(asked).drop_duplicates("user").loc[lambda part: ~part["user"].isin(found.users)]
+    return Users(
+        name=name,
+        counts=torch.from_numpy(found.counts),
+        user_names=found.users,
+        categories=found.categories,
+        groups=found.groups,
+        skipped=len(absent),
+        skipped_groups=tuple(absent["group"]) if found.groups is not None else None,
+        notes=(*notes, *read),
+        **known.distribution(categories),
+    )
+
+
+def read_categories(path: str) -> tuple[str, ...]:
+    """Names of a file with one category a line; blank lines are left out.
+
+    Raises:
+        ValueError: if the file is missing or not UTF-8 text, or names fewer than two categories or one twice.
+    """
+    try:
+        lines = existing_file(path, option="categories_path").read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(names) < 2:
+        raise ValueError(f"{path} names {len(names)} categories: at least 2 are needed, one a line")
+    if len(set(names)) < len(names):
+        repeated = pd.Series(names).mode().iloc[0]
+        raise ValueError(f"{path} names category {repeated!r} more than once")
+    return names
+
+
+def _public_events(path: str, columns: EventColumns, only_group: str | None) -> pd.DataFrame:
+    group = columns.group if only_group is not None else None
+    events = read_events(path, EventColumns(columns.user, columns.category, columns.weight, group))
+    if only_group is not None:
+        events = events[events["group"] == only_group]
+        if events.empty:
+            raise ValueError(f"{path} has no events of only_group {only_group!r}")
+    return events

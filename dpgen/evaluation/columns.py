@@ -1,0 +1,152 @@
+"""How good released distributions of ordered columns are, beside the empirical CDF that is not private."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dpgen.data.columns import Columns, KnownLaw
+from dpgen.evaluation.scores import Evaluation, Score
+from dpgen.figures import new_figure, save_figure
+from dpgen.files import write_atomically
+from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
+
+Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+
+NOT_COVERED = (
+    "errors in metrics.json and the empirical CDF in cdf.png, which are computed from the private records, are not covered"
+)
+"""What a statement says about the files of an evaluation."""
+
+SYNTHETIC = 10_000
+_GRID = 4096
+_MOST_POINTS = 10**6
+
+
+def empirical_below(values: Integers, positions: Integers) -> Reals:
+    """Share of sorted values (n,) below each position (m,)."""
+    return np.searchsorted(values, positions) / len(values)
+
+
+def kolmogorov_error(released: PiecewiseCDF, values: Integers, truth: KnownLaw | None = None) -> float:
+    r"""Largest :math:`|F(p) - G(p)|` over integer positions, G the truth, or the empirical CDF of sorted values (n,).
+
+    Looked for at the knots, at an even grid, and at (at most a million of) the records and the positions after them.
+
+    >>> half = PiecewiseCDF(np.array([0, 10]), np.array([0.0, 1.0]))
+    >>> kolmogorov_error(half, np.array([0, 9]))
+    0.4
+    """
+    positions = _positions(released, values)
+    target = empirical_below(values, positions) if truth is None else truth.below(positions, released.size)
+    return float(np.abs(released.below(positions) - target).max())
+
+
+def empirical_error(values: Integers, truth: KnownLaw, N: int) -> float:
+    """The same for the empirical CDF of sorted values against the truth: what no privacy costs."""
+    ends = np.concatenate(
+        [
+            truth.below(values, N) - empirical_below(values, values),
+            truth.below(values + 1, N) - empirical_below(values, values + 1),
+        ]
+    )
+    return float(np.abs(ends).max())
+
+
+def total_variation(released: PiecewiseCDF, truth: KnownLaw, *, cells: int = 2**16) -> float:
+    """Total variation distance of the masses of equal cells; finer structure is not seen."""
+    edges = _even(released.size, cells)
+    return float(0.5 * np.abs(np.diff(released.below(edges)) - np.diff(truth.below(edges, released.size))).sum())
+
+
+def _even(N: int, cells: int) -> Integers:
+    t = min(cells, N)
+    return np.array([N * i // t for i in range(t + 1)], np.int64)
+
+
+def _positions(released: PiecewiseCDF, values: Integers) -> Integers:
+    step = max(1, len(values) // _MOST_POINTS)
+    some = values[::step]
+    return np.unique(np.concatenate([released.knots, _even(released.size, _GRID), some, some + 1]))
+
+
+def evaluate_columns(release: OrderedDistribution, data: Columns, *, seed: int) -> Evaluation:
+    """Kolmogorov error of every column, to the truth where it is known, else to the empirical CDF of the private records.
+
+    Beside it stands the error of the empirical CDF itself ("real data"), and of the uniform distribution.
+    """
+    ordered = {name: np.sort(column) for name, column in data.values.items()}
+    scores: list[Score] = []
+    for name, values in ordered.items():
+        scores += _column_scores(name, release.cdfs[name], values, (data.truth or {}).get(name))
+    samples = release.sample(SYNTHETIC, seed=seed)
+
+    def picture(path: Path) -> None:
+        cdf_figure(release, ordered, data.truth, path)
+
+    return Evaluation(
+        scores=scores,
+        released={"samples.csv": samples.save, "quantiles.csv": lambda path: _quantiles(release, path)},
+        pictures={"cdf.png": picture},
+    )
+
+
+def _column_scores(name: str, cdf: PiecewiseCDF, values: Integers, truth: KnownLaw | None) -> list[Score]:
+    uniform = PiecewiseCDF(np.array([0, cdf.size]), np.array([0.0, 1.0]))
+    goal = "the truth" if truth is not None else "the private records"
+    real = None if truth is None else empirical_error(values, truth, cdf.size)
+    error, chance = kolmogorov_error(cdf, values, truth), kolmogorov_error(uniform, values, truth)
+    options: dict[str, Any] = {"better": "lower", "baseline": "uniform"}
+    scores = [Score(f"{name}: Kolmogorov error to {goal}", error, real=real, chance=chance, **options)]
+    if truth is not None:
+        scores.append(
+            Score(
+                f"{name}: total variation to the truth",
+                total_variation(cdf, truth),
+                chance=total_variation(uniform, truth),
+                private=False,
+                **options,
+            )
+        )
+    return scores
+
+
+def _quantiles(release: OrderedDistribution, path: Path) -> None:
+    levels = np.arange(1, 100) / 100
+    table = pd.DataFrame({"level": levels} | {name: release.quantile(levels, name) for name in release.columns})
+    write_atomically(path, table.to_csv(index=False))
+
+
+def cdf_figure(release: OrderedDistribution, ordered: dict[str, Integers], truth: Any, path: Path | str) -> Path:
+    """Released, empirical and (where known) true CDF of each column, and what the release is off, in its own panel.
+
+    The empirical CDF is private: show the picture to those who may see the records.
+    """
+    figure = new_figure(9.0, 3.2 * len(ordered))
+    panels = figure.subplots(len(ordered), 2, squeeze=False)
+    for (name, values), (left, right) in zip(ordered.items(), panels):
+        cdf, domain = release.cdfs[name], release.domains[name]
+        inner = cdf.inverse(np.array([0.001, 0.999]))
+        margin = int(inner[1] - inner[0]) // 20 + 1
+        low, high = max(0, int(inner[0]) - margin), min(cdf.size, int(inner[1]) + margin)
+        p = np.unique(np.array([low + (high - low) * i // 600 for i in range(601)], np.int64))
+        x = domain.as_float(p)
+        lines = {"released": cdf.below(p), "empirical (not private)": empirical_below(values, p)}
+        known = (truth or {}).get(name)
+        if known is not None:
+            lines["truth"] = known.below(p, cdf.size)
+        for style, (label, y) in zip(("-", "--", ":"), lines.items()):
+            left.plot(x, y, style, label=label, linewidth=1.2)
+        left.set(xlabel=name, ylabel="P(X < x)")
+        left.legend(frameon=False)
+        target = "truth" if known is not None else "empirical (not private)"
+        for label, y in lines.items():
+            if label != target:
+                right.plot(x, y - lines[target], label=f"{label} - {target.split(' ')[0]}", linewidth=0.9)
+        right.axhline(0, color="black", linewidth=0.5)
+        right.set(xlabel=name, ylabel="difference")
+        right.legend(frameon=False)
+    return save_figure(figure, path)

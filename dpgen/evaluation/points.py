@@ -1,0 +1,348 @@
+"""How well private draws, or a released density, follow the points, with pictures of densities.
+
+Pictures of densities: curves in one dimension, panels in two.
+
+How well private draws, or a released density, follow the points: likelihood, mode coverage, the distance to the optimum.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.data.points import Points
+from dpgen.evaluation.scores import Evaluation, Score
+from dpgen.figures import new_figure, save_figure
+from dpgen.files import write_atomically
+from dpgen.metrics.densities import Quadrature, dense_threshold, mode_coverage, negative_log_likelihood, optimal_mollification
+from dpgen.release import Draws, PublicModel, Release
+from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# -- density figures ---------------------------------------------------------------------------------------------------
+
+
+_PER_ROW = 8
+_SHADES = 12
+
+
+def densities_figure(
+    densities: Mapping[str, Tensor],
+    rule: Quadrature,
+    path: Path,
+    *,
+    points: Tensor | None = None,
+    per_row: int = _PER_ROW,
+    title: str = "",
+) -> Path:
+    """Log densities (m,) at the nodes of a rule, by name: one set of axes in 1-D, a panel each in 2-D.
+
+    Arguments:
+        densities: in the order to be shown.
+        rule: where they were evaluated.
+        path: file to write.
+        points: (n, d) drawn over them: ticks at the foot in 1-D, dots in the last panel in 2-D.
+        per_row: panels in a row.
+        title: of the whole picture.
+
+    Raises:
+        ValueError: nothing to show.
+    """
+    if not densities:
+        raise ValueError("densities is empty: there is nothing to show")
+    if len(rule.bounds) == 1:
+        return _curves(densities, rule, path, points, title)
+    rows, columns = math.ceil(len(densities) / per_row), min(len(densities), per_row)
+    figure = new_figure(1.9 * columns, 2.1 * rows + (0.3 if title else 0.0))
+    if title:
+        figure.suptitle(title, fontsize=8)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel, (name, log_density) in zip(panels, densities.items()):
+        show_density(panel, log_density, rule)
+        panel.set_title(name, fontsize=8)
+    for panel in panels[len(densities) :]:
+        panel.set_axis_off()
+    if points is not None:
+        last = panels[len(densities) - 1]
+        last.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=6, color="tab:red", linewidths=0)
+    return save_figure(figure, path)
+
+
+def show_density(axes: "Axes", log_density: Tensor, rule: Quadrature) -> None:
+    """A density on the plane, each panel with its own scale of shades."""
+    across, up = (axis.numpy() for axis in rule.axes)
+    shape = (rule.per_axis, rule.per_axis)
+    axes.contourf(across, up, log_density.exp().reshape(shape).T.numpy(), levels=_SHADES, cmap="viridis")
+    axes.set(xticks=[], yticks=[], aspect="equal")
+
+
+def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, points: Tensor | None, title: str) -> Path:
+    figure = new_figure(6.0, 3.8)
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=8)
+    nodes, shown = rule.axes[0], torch.zeros(rule.per_axis, dtype=torch.bool)
+    for number, (name, log_density) in enumerate(densities.items()):
+        density = log_density.exp()
+        axes.plot(nodes.numpy(), density.numpy(), label=name, color="black" if number == 0 else None, linewidth=1.2)
+        shown |= density > 1e-3 * density.max()
+    if points is not None:
+        axes.plot(points[:, 0].numpy(), torch.zeros(len(points)).numpy(), "|", color="tab:red", markersize=12, label="draws")
+    axes.set(xlim=(float(nodes[shown].min()), float(nodes[shown].max())), ylim=(0, None), ylabel="density")
+    axes.legend(frameon=False, fontsize=7)
+    return save_figure(figure, path)
+
+
+def lines_figure(
+    panels: Mapping[str, Mapping[str, tuple[list[float], list[float], list[float]]]], path: Path, *, xlabel: str
+) -> Path:
+    """A panel for each measure with a line for each method: x, mean and standard deviation, which is shown as a band.
+
+    The horizontal axis is logarithmic.
+
+    Raises:
+        ValueError: nothing to show.
+    """
+    if not panels:
+        raise ValueError("panels is empty: there is nothing to show")
+    from matplotlib.ticker import LogLocator
+
+    figure = new_figure(3.6 * len(panels), 3.2)
+    for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items()):
+        for name, (x, mean, std) in lines.items():
+            finite = [i for i, value in enumerate(mean) if math.isfinite(value)]
+            along, middle = [x[i] for i in finite], [mean[i] for i in finite]
+            (line,) = axes.plot(along, middle, marker="o", markersize=2.5, linewidth=1.2, label=name)
+            low, high = ([mean[i] + sign * std[i] for i in finite] for sign in (-1, 1))
+            axes.fill_between(along, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+        axes.set(title=title, xlabel=xlabel, xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.legend(frameon=False, fontsize=6)
+    return save_figure(figure, path)
+
+
+# -- evaluate points ---------------------------------------------------------------------------------------------------
+
+
+NOT_COVERED = (
+    "metrics, pictures and certificates of the evaluation look at the test points and at the density behind the draws, "
+    f"which is private: {UNPROTECTED}"
+)
+"""What a statement says about the files of an evaluation."""
+
+_NODES = {1: 6001, 2: 241}
+_MOST_NODES = 2**18  # of a rule that has whole nodes in every cell of a lattice
+_REACH = 8.0
+_PUBLIC_POINTS = 2**16
+_LATTICE_POINTS = 2**13  # each is compared with every record
+_SYNTHETIC = 10_000
+_KERNELS = 2_000
+_CHUNK = 2**13
+
+
+def privacy_model(statement: PrivacyStatement) -> str:
+    """Whom a guarantee protects, in a few words that stand beside every figure.
+
+    Example:
+        >>> from dpgen.privacy.ledger import Budget, Ledger
+        >>> privacy_model(PrivacyStatement.from_ledger(Ledger(Budget(1.0, 0.0), unit="one record")))
+        'central epsilon 0, one record, add-remove'
+    """
+    epsilon = rounded_up(statement.epsilon)
+    if "whole data set" in statement.unit:
+        return f"integral epsilon {epsilon} for {sum(m['count'] for m in statement.mechanisms)} draws"
+    return f"central epsilon {epsilon}, {statement.unit}, {statement.relation.replace('_', '-')}"
+
+
+def evaluate_points(release: Release, points: Points, *, seed: int) -> Evaluation:
+    """Scores against the exact target where there is one, else against the test points, and pictures in 1-D and 2-D.
+
+    Without test points the scores are those of the private points, and say so; without any point there are none.
+
+    Integrals are by quadrature up to two dimensions, beyond (or with more cells than nodes are affordable) by 2^16 public
+    points of the reference. The reference Q0 alone is the baseline of every score, the target itself is "real"; the best that
+    the release's box allows has a score of its own. Scores that look at private data are marked.
+
+    Files: certificates.csv (where the sampler has some), samples.csv of a released model, and density.png; where that shows
+    the density behind private draws, its title says so, and for real points its name is private_density.png.
+
+    Raises:
+        ValueError: the release shows no density to evaluate.
+    """
+    view = _view(release, points, seed)
+    scores = view.exact_scores() if points.target is not None and view.rule is not None else view.test_scores()
+    pictures: dict[str, Callable[[Path], object]] = {}
+    if view.rule is not None:
+        pictures["private_density.png" if view.private and points.target is None else "density.png"] = view.picture
+    rows: list[dict[str, Any]] = getattr(getattr(release, "origin", None), "certificates", list)()
+    if rows:
+        pictures["certificates.csv"] = lambda path: write_certificates(rows, path)
+    released = {}
+    if isinstance(release, PublicModel):
+        released["samples.csv"] = release.sample(_SYNTHETIC, seed=seed).save
+    return Evaluation(scores=scores, released=released, pictures=pictures)
+
+
+def write_certificates(rows: list[dict[str, Any]], path: Path) -> None:
+    """A table whose first column says that it is not for publication."""
+    table = pd.DataFrame(rows)
+    table = table.drop(columns=[name for name in ("note",) if name in table])
+    table.insert(0, "status", UNPROTECTED)
+    write_atomically(path, table.to_csv(index=False))
+
+
+class _View:
+    """A density q beside its reference q0, at nodes with known masses and at the test points (private ones, without any)."""
+
+    def __init__(self, points: Points, name: str, nodes: Tensor, log_volume: Tensor, rule: Quadrature | None) -> None:
+        self.points, self.name, self.nodes, self.log_volume, self.rule = points, name, nodes, log_volume, rule
+        self.held, self.where = (points.test_x, "test points") if len(points.test_x) else (points.x, "private points")
+        self.private = False  # whether the density itself must not leave this machine
+        self.normalised = False  # whether densities integrate to 1 as they are
+        self.box: tuple[float, float] | None = None
+        self.draws: Tensor | None = None
+
+    def set_densities(self, log_q: Callable[[Tensor], Tensor], log_q0: Callable[[Tensor], Tensor]) -> None:
+        self.log_q, self.test_q = self._normalised(log_q)
+        self.log_q0, self.test_q0 = self._normalised(log_q0)
+
+    def _normalised(self, log_density: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        at_nodes = log_density(self.nodes)
+        constant = 0.0 if self.normalised else torch.logsumexp(at_nodes + self.log_volume, 0)
+        return at_nodes - constant, log_density(self.held) - constant
+
+    def exact_scores(self) -> list[Score]:
+        rule, target = self.rule, self.points.target
+        assert rule is not None
+        assert target is not None
+        log_p = rule.normalised(target.log_prob(self.nodes))
+        nll, ideal, start = (negative_log_likelihood(log_p, q, rule) for q in (self.log_q, log_p, self.log_q0))
+        scores = [self._score("negative log-likelihood, nats", nll, ideal, start, "lower")]
+        if self.box is not None:
+            low, high = self.box
+            best = negative_log_likelihood(log_p, optimal_mollification(log_p, self.log_q0, rule, low=low, high=high), rule)
+            scores.append(self._score("share of the optimal mollification's gain", (start - nll) / (start - best), None, 0.0))
+        covered, most, least = (mode_coverage(log_p, q, rule) for q in (self.log_q, log_p, self.log_q0))
+        return [*scores, self._score("mode coverage", covered, most, least)]
+
+    def test_scores(self) -> list[Score]:
+        if not len(self.held):
+            return []
+        nll, start = -float(self.test_q.mean()), -float(self.test_q0.mean())
+        scores = [self._score(f"negative log-likelihood of {self.where}, nats", nll, None, start, "lower", private=True)]
+        covered = []
+        for at_nodes, at_test in ((self.log_q, self.test_q), (self.log_q0, self.test_q0)):
+            threshold = dense_threshold(at_nodes, at_nodes + self.log_volume)
+            covered.append(float((at_test >= threshold).to(torch.float64).mean()))
+        scores.append(self._score(f"mode coverage of {self.where}", covered[0], None, covered[1], private=True))
+        return scores
+
+    def _score(
+        self,
+        measure: str,
+        value: float,
+        real: float | None,
+        chance: float,
+        better: Literal["higher", "lower"] = "higher",
+        *,
+        private: bool = False,
+    ) -> Score:
+        figures: dict[str, Any] = {"real": real, "chance": chance, "better": better, "baseline": "Q0 alone"}
+        return Score(f"{measure} [{self.name}]", value, **figures, private=private or self.private)
+
+    def picture(self, path: Path) -> None:
+        assert self.rule is not None
+        shown = {"Q0": self.log_q0, "law behind the draws" if self.private else self.name: self.log_q}
+        if self.points.target is not None:
+            shown = {"target": self.rule.normalised(self.points.target.log_prob(self.nodes)), **shown}
+        densities_figure(shown, self.rule, path, points=self.draws, title=UNPROTECTED if self.private else "")
+
+
+def _view(release: Release, points: Points, seed: int) -> _View:
+    origin = getattr(release, "origin", None)
+    name = privacy_model(release.statement)
+    if origin is not None and hasattr(origin, "log_ratio") and hasattr(origin, "reference"):
+        reference = origin.reference
+        nodes, log_volume, rule = _nodes(points, reference, origin, seed)
+        view = _View(points, name, nodes, log_volume, rule)
+        view.private, view.normalised = True, hasattr(origin, "lattice")
+        view.set_densities(lambda x: reference.log_prob(x) + origin.log_ratio(x), reference.log_prob)
+        if hasattr(origin, "box"):
+            view.box = (origin.box.low, origin.box.high)
+    elif isinstance(release, PublicModel):
+        uniform = _Uniform(points)
+        nodes, log_volume, rule = _nodes(points, uniform, None, seed)
+        view = _View(points, name, nodes, log_volume, rule)
+        view.set_densities(_density(release, points.d, seed), uniform.log_prob)
+    else:
+        raise ValueError(f"release is a {type(release).__name__} without a density or an origin that has one")
+    if isinstance(release, Draws) and list(release.table.columns) == list(points.columns or ()):
+        view.draws = torch.from_numpy(release.table.to_numpy(copy=True)).to(torch.float64)
+    return view
+
+
+def _density(model: PublicModel, d: int, seed: int) -> Callable[[Tensor], Tensor]:
+    """Log density of a released model: its own, or a kernel estimate from its samples, whose error is the model's."""
+    if hasattr(model, "log_prob"):
+        own: Callable[[Tensor], Tensor] = model.log_prob
+        return own
+    drawn = getattr(model.sample(_KERNELS, seed=seed), "x", None)
+    if not isinstance(drawn, Tensor) or drawn.shape != (_KERNELS, d):
+        raise ValueError(f"release is a {type(model).__name__}: its samples must have points x of {d} columns")
+    x = drawn.to(torch.float64)
+    width = (x.std(0) * (4 / (d + 2) / len(x)) ** (1 / (d + 4))).clamp_min(1e-3)  # Silverman 1986, equation 4.15
+    return lambda y: kernel_density(y, x, width)
+
+
+def kernel_density(y: Tensor, x: Tensor, width: Tensor) -> Tensor:
+    """Log of the Gaussian kernel density estimate from x (n, d) with standard deviations `width` (d,), at y (m, d)."""
+    scaled = x / width
+    constant = math.log(len(x)) + (width.log() + 0.5 * math.log(2 * math.pi)).sum()
+    parts = [torch.logsumexp(-0.5 * torch.cdist(part / width, scaled).square(), 1) for part in y.split(_CHUNK)]
+    return torch.cat(parts) - constant
+
+
+class _Uniform:
+    """Uniform on the points' bounds: what is known without any data."""
+
+    def __init__(self, points: Points) -> None:
+        if points.bounds is None:
+            raise ValueError("bounds is None; a released density lives in a public box")
+        self.bounds = points.bounds
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        low, high = self.bounds.unbind(1)
+        inside = ((x >= low) & (x <= high)).all(1)
+        return torch.where(inside, -(high - low).log().sum(), -torch.inf)
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+        low, high = self.bounds.unbind(1)
+        return low + (high - low) * torch.rand(n, len(low), generator=generator, dtype=torch.float64)
+
+
+def _nodes(points: Points, reference: Any, origin: Any, seed: int) -> tuple[Tensor, Tensor, Quadrature | None]:
+    """Nodes (m, d), the logarithm of their volumes (m,) or (), and the rule in one and two dimensions."""
+    lattice = getattr(origin, "lattice", None)
+    if points.d > 2 or (lattice is not None and lattice.per_axis**points.d > _MOST_NODES):
+        count = _PUBLIC_POINTS if lattice is None else _LATTICE_POINTS
+        nodes = reference.sample(count, generator=torch.Generator().manual_seed(seed))
+        return nodes, -reference.log_prob(nodes) - math.log(len(nodes)), None
+    bounds = getattr(reference, "bounds", None)
+    if bounds is None:
+        reach = _REACH * reference.scale
+        bounds = torch.stack([reference.location - reach, reference.location + reach], 1)
+        if points.bounds is not None:
+            low, high = torch.stack([bounds, points.bounds]).unbind(2)
+            bounds = torch.stack([low.amin(0), high.amax(0)], 1)
+    per_axis = _NODES[points.d]
+    if lattice is not None:  # whole nodes in every cell: the density jumps between them
+        per_axis = lattice.per_axis * math.ceil(per_axis / lattice.per_axis)
+    rule = Quadrature(bounds, per_axis)
+    return rule.nodes, torch.tensor(math.log(rule.weight), dtype=torch.float64), rule

@@ -1,0 +1,258 @@
+"""How good a model of binary records is, on records that it was not trained on, with pictures of both.
+
+Pictures of real and synthetic records side by side.
+
+How good a model of binary records is, on records that it was not trained on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dpgen.data import Records
+from dpgen.evaluation.scores import Evaluation, Score
+from dpgen.figures import new_figure, save_figure
+from dpgen.metrics import (
+    chance_level,
+    classifier_two_sample_test,
+    clustering_accuracy,
+    correlation_errors,
+    independent_marginals,
+    marginal_errors,
+    query_errors,
+    train_on_synthetic_accuracy,
+)
+from dpgen.release import RecordModel, RecordSamples
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# -- record figures ----------------------------------------------------------------------------------------------------
+
+
+def samples_figure(
+    real: Tensor,
+    synthetic_by_cluster: Mapping[str, Tensor] | Sequence[Tensor],
+    image_shape: tuple[int, int] | None,
+    path: Path | str,
+    *,
+    per_row: int = 8,
+) -> Path:
+    """Real records beside samples of each cluster, one cluster a row (Fig. 3 of Acs et al. 2017).
+
+    Without an image shape the share of ones of each feature is compared instead: real against synthetic.
+    The real records are shown as they are: give records that may be shown.
+
+    Arguments:
+        real: records, values in [0, 1], shape (n, d).
+        synthetic_by_cluster: samples (m_c, d) of each cluster, by label or in order; empty ones are left blank.
+        image_shape: (height, width) with height * width = d, or None.
+        path: file to write; its suffix chooses the format (.png, .pdf, .svg).
+        per_row: samples shown of each cluster.
+
+    Raises:
+        ValueError: if there is nothing to show or the shapes do not agree.
+    """
+    if not isinstance(synthetic_by_cluster, Mapping):
+        synthetic_by_cluster = {f"cluster {c}": samples for c, samples in enumerate(synthetic_by_cluster)}
+    _require_samples(real, synthetic_by_cluster, image_shape)
+    if per_row < 1:
+        raise ValueError(f"per_row is {per_row}: it must be >= 1")
+    if image_shape is None:
+        return save_figure(_marginals_figure(real, synthetic_by_cluster), path)
+    return save_figure(_images_figure(real, synthetic_by_cluster, image_shape, per_row), path)
+
+
+def _images_figure(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, int], per_row: int) -> "Figure":
+    rows, (height, width) = len(clusters), image_shape
+    figure = new_figure(2 * 0.45 * per_row + 1.6, max(0.45 * rows * height / width, 0.45) + 0.5)
+    left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
+    real_rows = [real[row * per_row : (row + 1) * per_row] for row in range(rows)]
+    titles = ("real", "synthetic")
+    for axes, parts, title in zip((left, right), (real_rows, list(clusters.values())), titles):
+        axes.imshow(_tiles(parts, image_shape, per_row), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+        axes.set(title=title, xticks=[], yticks=[])
+    right.set_yticks([(row + 0.5) * (height + 1) - 0.5 for row in range(rows)], labels=list(clusters), fontsize=7)
+    right.tick_params(length=0)
+    return figure
+
+
+def _tiles(parts: Sequence[Tensor], image_shape: tuple[int, int], per_row: int) -> Any:
+    height, width = image_shape
+    sheet = torch.full((len(parts) * (height + 1), per_row * (width + 1)), 0.25)
+    for row, part in enumerate(parts):
+        for column, image in enumerate(part[:per_row]):
+            top, left = row * (height + 1), column * (width + 1)
+            sheet[top : top + height, left : left + width] = image.float().cpu().reshape(height, width)
+    return sheet.numpy()
+
+
+def _marginals_figure(real: Tensor, clusters: Mapping[str, Tensor]) -> "Figure":
+    figure = new_figure(4.5, 4.5)
+    axes = figure.add_subplot()
+    synthetic = torch.cat([samples.float().cpu() for samples in clusters.values() if len(samples)])
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    axes.scatter(real.float().cpu().mean(0).numpy(), synthetic.mean(0).numpy(), s=8, alpha=0.6)
+    axes.set(xlabel="share of ones, real", ylabel="share of ones, synthetic", title=f"{real.shape[1]} features")
+    return figure
+
+
+def _require_samples(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, int] | None) -> None:
+    if real.ndim != 2 or real.numel() == 0:
+        raise ValueError(f"real has shape {tuple(real.shape)}: it must be (records, features), both at least 1")
+    if not any(len(samples) for samples in clusters.values()):
+        raise ValueError(f"synthetic_by_cluster has {len(clusters)} clusters and no sample: at least one is needed")
+    for name, samples in clusters.items():
+        if samples.ndim != 2 or samples.shape[1] != real.shape[1]:
+            raise ValueError(f"samples of {name} have shape {tuple(samples.shape)}: they must be (m, {real.shape[1]})")
+    if image_shape is not None and image_shape[0] * image_shape[1] != real.shape[1]:
+        raise ValueError(f"image_shape is {image_shape}: it must have {real.shape[1]} pixels, the features of a record")
+
+
+# -- evaluate records --------------------------------------------------------------------------------------------------
+
+
+MOST_SYNTHETIC = 60_000
+MOST_COMPARED = 10_000
+"""Records whose marginals and correlations are compared; a random choice where there are more."""
+
+MOST_TESTED = 2_000
+"""Records of each sample that the classifier two-sample test uses."""
+
+_LEAST_TESTED = 20
+
+NOT_COVERED = (
+    "reference values in metrics.json (a classifier, queries and marginals on private records) "
+    "and real pictures in samples.png are not covered"
+)
+"""What a statement says about the files of an evaluation."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The records that scores compare with: the test records or, where there are none, the private ones themselves."""
+
+    x: Tensor
+    labels: Tensor | None
+    grey: Tensor | None
+    private: bool
+
+    @classmethod
+    def of(cls, records: Records) -> "_Held":
+        if len(records.test_x):
+            return cls(records.test_x, records.test_labels, records.test_grey, private=False)
+        return cls(records.x, records.labels, records.grey, private=True)
+
+    @property
+    def where(self) -> str:
+        """What the names of scores add."""
+        return ", on the private records" if self.private else ""
+
+
+def evaluate_records(release: RecordModel, records: Records, *, seed: int) -> Evaluation:
+    """Scores of a release against the test records, and the synthetic records that were scored.
+
+    Train-on-synthetic accuracy stands beside the same classifier trained on the private records; counting queries, pairs
+    of columns and the classifier two-sample test (1/2: nothing tells the samples apart) stand beside what the private
+    records and their independent marginals reach. These reference values, like the test records
+    themselves, are not covered by the privacy guarantee. The number of synthetic records is the release's own noisy
+    size, for the number of private records is private too.
+
+    Without test records scores compare with the private records, say so in their names, and have no value of real data
+    beside them; without any record there are none. Pictures show test records only.
+    """
+    samples = release.sample(min(max(release.size, 1), MOST_SYNTHETIC), seed=seed)
+    held = _Held.of(records)
+
+    def picture(path: Path) -> None:
+        samples_figure(held.x, samples.by_cluster(), records.image_shape, path)
+
+    generator = torch.Generator().manual_seed(seed)
+    rivals = {"value": samples.x}
+    if not held.private and records.n:
+        rivals["real"] = records.x
+    if records.n:
+        rivals["chance"] = independent_marginals(records.x, records.n, generator=generator)
+    scores = [
+        *_label_scores(release, samples, records, held, seed),
+        *_query_scores(held, rivals, seed),
+        *_joint_scores(held, rivals, seed),
+    ]
+    return Evaluation(
+        scores=scores if len(held.x) else [],
+        released={"samples.npz": samples.save},
+        pictures={} if held.private else {"samples.png": picture},
+    )
+
+
+def _label_scores(release: RecordModel, samples: RecordSamples, records: Records, held: _Held, seed: int) -> list[Score]:
+    if held.labels is None or not len(held.x):
+        return []
+    scores, chance = [], chance_level(held.labels)
+
+    def accuracy(x: Tensor, labels: Tensor | None, test_x: Tensor) -> float:
+        assert labels is not None
+        assert held.labels is not None
+        return train_on_synthetic_accuracy(x, labels, test_x, held.labels, image_shape=records.image_shape, seed=seed)
+
+    if samples.labels is not None:
+        for name, (synthetic_x, real_x, test_x) in _views(samples, records, held).items():
+            value = accuracy(synthetic_x, samples.labels, test_x)
+            real = None if held.private or not records.n else accuracy(real_x, records.labels, test_x)
+            scores.append(Score(name + held.where, value, real=real, chance=chance))
+    clusters = release.assign(held.x)
+    if clusters is not None:
+        scores.append(Score("clustering accuracy" + held.where, clustering_accuracy(held.labels, clusters), chance=chance))
+    return scores
+
+
+def _views(samples: RecordSamples, records: Records, held: _Held) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """Synthetic, private and test records as a classifier sees them: bits, and grey values where all three have them."""
+    name = "train on synthetic, test on real: accuracy"
+    views = {name: (samples.x, records.x, held.x)}
+    grey = getattr(samples, "grey", None)
+    if grey is not None and records.grey is not None and held.grey is not None:
+        views[f"{name} on grey values"] = (grey / 255, records.grey / 255, held.grey / 255)
+    return views
+
+
+def _query_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Score]:
+    if not len(held.x):
+        return []
+    errors = {rival: query_errors(held.x, x, seed=seed) for rival, x in rivals.items()}
+    return [
+        _beside_marginals(f"counting queries {name}: relative error{held.where}", {r: own[name] for r, own in errors.items()})
+        for name in errors["value"]
+    ]
+
+
+def _joint_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Score]:
+    """What columns do together, where there are columns and records enough to say it."""
+    if not len(held.x):
+        return []
+    generator = torch.Generator().manual_seed(seed)
+    real, *chosen = (x[torch.randperm(len(x), generator=generator)[:MOST_COMPARED]] for x in (held.x, *rivals.values()))
+    others = dict(zip(rivals, chosen))
+    scores = []
+    if real.shape[1] >= 2:
+        distances = {rival: float(marginal_errors(real, x, 2, seed=seed).mean()) for rival, x in others.items()}
+        scores.append(_beside_marginals(f"2-way marginals: mean total variation{held.where}", distances))
+    if int((real.amax(0) > real.amin(0)).sum()) >= 2:
+        errors = {rival: float(correlation_errors(real, x).mean()) for rival, x in others.items()}
+        scores.append(_beside_marginals(f"pairwise correlations: mean absolute error{held.where}", errors))
+    if min(map(len, (real, *chosen))) >= _LEAST_TESTED:
+        tests = {
+            rival: classifier_two_sample_test(real, x, most=MOST_TESTED, seed=seed).accuracy for rival, x in others.items()
+        }
+        scores.append(_beside_marginals(f"classifier two-sample test: accuracy{held.where}", tests))
+    return scores
+
+
+def _beside_marginals(name: str, values: dict[str, float]) -> Score:
+    """A score whose values are the synthetic records', the private records' and their independent marginals'."""
+    real, chance = values.get("real"), values.get("chance")
+    return Score(name, values["value"], real=real, chance=chance, better="lower", baseline="independent marginals")

@@ -1,1 +1,0 @@
-"""Private clusterings: who belongs to which component."""

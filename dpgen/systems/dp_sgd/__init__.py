@@ -1,0 +1,1 @@
+"""The engine under DPGM and DPGAN: DP-SGD as a LightningModule."""

@@ -1,0 +1,102 @@
+"""Which cluster each record belongs to: one for all, one per label, or DP kernel k-means."""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Planned
+from dpgen.systems.kmeans.fit import DPKMeans, size_sums
+from dpgen.systems.kmeans.plan import count_event
+
+SIZES = "cluster sizes"
+"""What the ledger calls the sizes of clusters that labels make."""
+
+
+class Partition(Protocol):
+    """Divides records into k clusters by a rule whose parameters are released values; `counts` (k,) are noisy sizes."""
+
+    @property
+    def k(self) -> int: ...
+    @property
+    def counts(self) -> Tensor: ...
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """What `fit` releases, as a ledger of this relation declares it."""
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        """Release what the rule needs, each release charged first."""
+
+    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        """Cluster (n,) of every record: private, a function of that record and of released values."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Released values."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+
+
+class LabelPartition:
+    r"""Cluster = label (or one cluster for everything, when `labelled` is false).
+
+    Labels are part of a record, so the cluster sizes are released like any other count:
+    :math:`\tilde n_c = n_c + N(0, \sigma_n^2)`, rounded to integers; sensitivity 1, for a record is in one cluster, and
+    sqrt 2 for a replaced one, which may change clusters.
+    """
+
+    def __init__(self, k: int, *, noise_count: float, labelled: bool = True) -> None:
+        self.k, self.noise_count, self.labelled = k, noise_count, labelled
+        self.counts = torch.zeros(k)
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        return (Planned(count_event(self.noise_count, relation), SIZES),)
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        sizes = size_sums([self.assign(x, labels)], self.k)
+        self.counts = curator.gaussian(SIZES, sizes, self.noise_count).to(torch.float32)
+
+    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        if not self.labelled:
+            return torch.zeros(x.shape[0], dtype=torch.int64)
+        if labels is None:
+            raise ValueError("clusters='labels' needs labelled records; use clusters='kmeans' or 'none'")
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < self.k:
+            raise ValueError(
+                f"labels must be in [0, {self.k}) with clusters='labels' and k={self.k}, got "
+                f"[{int(labels.min())}, {int(labels.max())}]"
+            )
+        return labels.to(torch.int64)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts = state["counts"]
+
+
+class KMeansPartition:
+    """DP kernel k-means on the records without their labels; see `DPKMeans`."""
+
+    def __init__(self, kmeans: DPKMeans, *, public_x: Tensor | None = None) -> None:
+        self.k, self.kmeans, self.public_x = kmeans.k, kmeans, public_x
+        self.counts = torch.zeros(kmeans.k)
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        return self.kmeans.planned(relation)
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        self.kmeans.fit(x, curator=curator, public_x=self.public_x)
+        self.counts = self.kmeans.counts_
+
+    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        return self.kmeans.assign(x)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts, "kmeans": self.kmeans.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts = state["counts"]
+        self.kmeans.load_state_dict(state["kmeans"])

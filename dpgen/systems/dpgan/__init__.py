@@ -1,0 +1,1 @@
+"""DPGAN: a generator taught by a private critic."""

@@ -1,0 +1,360 @@
+"""DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018), and its start on samples of a released model.
+
+Warm start of DPGAN: both networks play without noise on samples of a released model, before private records are seen.
+
+DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from dpgen.nets.gan import ConvCriticBank, CriticBank, Generator, critic_loss, paired, sameness, with_parameters
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.clipping import clipped_sums, gradient_norms
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.sampling import PoissonLoader
+from dpgen.release import RecordModel, RecordSamples
+from dpgen.runtime import Runtime
+from dpgen.systems.dp_sgd.engine import DPSGD, train
+from dpgen.systems.dp_sgd.partition import LabelPartition
+from dpgen.systems.dp_sgd.warm_start import begin, not_covered, start_samples
+from dpgen.systems.dpgan.model import GANModel, PointGANModel
+from dpgen.systems.dpgan.plan import DPGANConfig
+from dpgen.systems.dpgm.plan import DPGMPlan
+from dpgen.systems.private_data import PrivatePoints, PrivateRecords
+
+# -- gan warm start ----------------------------------------------------------------------------------------------------
+
+
+_BATCH = 256
+_RATE = 1e-2
+
+
+def pretrain_gan(module: "DPGAN", start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+    """Train critic and generator on samples of a released model by plain Adam: post-processing, nothing is charged.
+
+    Arguments:
+        module: untrained networks, changed in place.
+        start: the released model.
+        steps: of either network.
+        generator: public randomness.
+
+    Raises:
+        ValueError: the samples have other columns than the networks, or no labels where these are needed.
+    """
+    samples = start_samples(start, d=module.generator.d, labels=module.n_classes, generator=generator)
+    classes = max(module.n_classes, 1)
+    frequencies = torch.ones(1) if samples.labels is None else torch.bincount(samples.labels, minlength=classes).float()
+    critic = nn.Parameter(module.bank.theta.detach())
+    critic_adam = torch.optim.Adam([critic], lr=_RATE, betas=(0.5, 0.9))
+    generator_adam = torch.optim.Adam(module.generator.parameters(), lr=module.gan.generator_lr, betas=(0.5, 0.9))
+    for _ in range(steps):
+        z = torch.randn(_BATCH, module.gan.latent, generator=generator).to(critic.device)
+        labels = torch.multinomial(frequencies, _BATCH, replacement=True, generator=generator).to(critic.device)
+        made: Tensor = module.generator(z, paired(labels) if module.n_classes else None)
+        critic.grad = _critic_gradient(module, _batch(samples, module.n_classes, generator).to(made), made.detach())
+        critic_adam.step()
+        if module.gan.weight_bound is not None:
+            critic.data.clamp_(-module.gan.weight_bound, module.gan.weight_bound)
+        generator_adam.zero_grad()
+        module.generator_loss(made, z).backward()
+        generator_adam.step()
+    module.adopt_generator()
+
+
+def _critic_gradient(module: "DPGAN", x: Tensor, made: Tensor) -> Tensor:
+    """Gradient (1, p) of the critic's mean loss on samples and on generated records."""
+    real = module.bank.gradients(x, [0, len(x)], lambda *shape, **_: x.new_zeros(shape)).full()
+    fake = module.bank.fake_gradients(made).full()
+    weights = torch.full((_BATCH,), 1.0 / _BATCH, device=x.device)
+    with torch.no_grad():
+        sums = [clipped_sums(part, weights, torch.empty_like(module.bank.theta)) for part in (real, fake)]
+    return sums[0] + sums[1]
+
+
+def _batch(samples: RecordSamples, categories: int, generator: torch.Generator) -> Tensor:
+    chosen = torch.randint(len(samples.x), (_BATCH,), generator=generator)
+    x = samples.x[chosen].float()
+    if not categories or samples.labels is None:
+        return x
+    return torch.cat([x, one_hot(samples.labels[chosen], categories).float()], 1)
+
+
+# -- dpgan -------------------------------------------------------------------------------------------------------------
+
+
+class ClassPartition:
+    """Every record belongs to the one critic; the noisy sizes of the classes are released, for the generator's labels."""
+
+    k = 1
+
+    def __init__(self, n_classes: int, *, noise_count: float) -> None:
+        self._classes = LabelPartition(max(n_classes, 1), noise_count=noise_count, labelled=n_classes > 1)
+
+    @property
+    def class_counts(self) -> Tensor:
+        """Noisy records of each class (n_classes,), or of all, (1,)."""
+        return self._classes.counts
+
+    @property
+    def counts(self) -> Tensor:
+        """Noisy number of records, (1,)."""
+        return self.class_counts.clamp_min(0.0).sum()[None]
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """The sizes."""
+        return self._classes.planned(relation)
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        """Release the sizes, charged first."""
+        self._classes.fit(x, labels, curator=curator)
+
+    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        """The one critic, for every record (n,)."""
+        return torch.zeros(len(x), dtype=torch.int64)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Released sizes."""
+        return self._classes.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        self._classes.load_state_dict(state)
+
+
+class DPGAN(DPSGD):
+    r"""A critic trained by DP-SGD on private records, and a generator that sees the critic only.
+
+    One step is one Poisson(q) draw: the critic's gradient is
+
+    .. math:: \frac{C}{q \tilde n} \Big[\sum_{r \in S} \frac{\text{clip}(\nabla \ell(D(x_r)), C)}{C} + N(0, \sigma^2 I)\Big]
+        + \frac{1}{m} \sum_{j \le m} \text{clip}(\nabla \ell'(D(G(z_j))), C),
+
+    where the second sum is free: the generator is a function of released critics, so real and fake records make one
+    release of sensitivity 1. Every `critic_steps` steps the generator takes one step on the critic alone.
+
+    Arguments:
+        d: columns of a record, labels not counted.
+        plan: what may be spent.
+        config: the networks.
+        n_classes: number of labels, 0 without; the generator draws labels in proportion to their noisy counts.
+        image_shape: (height, width) of images.
+        bounded: whether records lie in [0, 1] (the generator ends in a sigmoid).
+        seed: of public randomness.
+        private_logs: see `DPGM`.
+
+    Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1.
+    """
+
+    bank: CriticBank | ConvCriticBank
+    partition: ClassPartition
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        plan: DPGMPlan,
+        config: DPGANConfig | None = None,
+        n_classes: int = 0,
+        image_shape: tuple[int, int] | None = None,
+        bounded: bool = True,
+        seed: int = 0,
+        private_logs: bool = False,
+    ) -> None:
+        self.gan = gan = config or DPGANConfig()
+        training = gan.critic_config().resolved(n_classes=n_classes)
+        plan = training.calibrate(plan)
+        assert plan.sigma_count is not None
+        super().__init__(
+            gan.critic(d, n_classes, image_shape),
+            ClassPartition(n_classes, noise_count=plan.sigma_count),
+            plan=plan,
+            config=training,
+            n_classes=n_classes,
+            categories=n_classes,
+            public=PublicRandomness(seed),
+            private_logs=private_logs,
+        )
+        self.generator = Generator(
+            d,
+            latent=gan.latent,
+            categories=n_classes,
+            hidden=gan.hidden,
+            depth=gan.depth,
+            image_shape=image_shape if gan.network == "cnn" or gan.coarse > 1 else None,
+            output="sigmoid" if bounded else "identity",
+            coarse=gan.coarse,
+        )
+        with torch.no_grad():
+            self.generator.initialize(self._public.spawn("generator").generator)
+        self._average: dict[str, Tensor] = {}
+        self.adopt_generator()
+        self._restored: dict[str, Any] | None = None
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
+        self._generator_optimizer = torch.optim.Adam(
+            self.generator.parameters(), lr=self.gan.generator_lr, betas=(self.gan.momentum, 0.999), fused=True
+        )
+        optimizer = super().configure_optimizers()
+        for settings in optimizer.param_groups:
+            settings["betas"] = (self.gan.momentum, 0.999)
+        return optimizer
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        self._average = {name: value.to(self.device) for name, value in self._average.items()}
+        if self._restored is not None:
+            self._generator_optimizer.load_state_dict(self._restored)
+            self._restored = None
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    def fakes(self, n: int, name: str) -> tuple[Tensor, Tensor | None]:
+        """Public latent noise and labels of n generated records; the same for the same step and name."""
+        generator = self._public.spawn(f"{name} {self.global_step}").generator
+        z = torch.randn(n, self.gan.latent, generator=generator).to(self.device)
+        if not self.n_classes:
+            return z, None
+        weights = self.partition.class_counts.clamp_min(0.0) + 1e-6
+        return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
+
+    def _descend(self, gradients: Tensor, group: int) -> None:
+        bounds = self._policy.scale()
+        mean = self._fake_sums() * (1.0 if bounds is None else bounds.to(gradients)) / self.gan.fakes
+        super()._descend(gradients.add_(mean), group)
+        bound = self.gan.weight_bound
+        if bound is not None:
+            self.bank.theta.clamp_(-bound, bound)
+        if self.global_step % self.gan.critic_steps == 0:
+            for turn in range(self.gan.generator_steps):
+                self._teach_generator(turn)
+
+    def _fake_sums(self) -> Tensor:
+        """Clipped sums (1, p) of generated records, in units of the clip bound like those of real ones."""
+        x = self.generator(*self.fakes(self.gan.fakes, "critic"))
+        with torch.enable_grad():
+            gradients = self.bank.fake_gradients(x.detach()).full()
+        norms = gradient_norms(gradients)
+        coefficients = self._policy.coefficients(norms, torch.zeros(len(x), dtype=torch.int64, device=x.device))
+        return clipped_sums(gradients, coefficients, torch.empty_like(self.bank.theta))
+
+    @torch.enable_grad()
+    def _teach_generator(self, turn: int) -> None:
+        """One step of the generator: it reads the critic's released parameters and public noise, and no record."""
+        z, labels = self.fakes(self.gan.fakes, f"generator {turn}")
+        loss = self.generator_loss(self.generator(z, paired(labels)), z)
+        for settings in self._generator_optimizer.param_groups:
+            settings["lr"] = self.gan.generator_lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
+        parameters = list(self.generator.parameters())
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+            parameter.grad = gradient
+        self._generator_optimizer.step()
+        for name, value in self.generator.named_parameters():
+            self._average[name].lerp_(value.detach(), 1.0 - self.gan.average)
+
+    def generator_loss(self, x: Tensor, z: Tensor) -> Tensor:
+        """Loss of the generator on its records x (m, d + categories), of `paired` labels, made of z (m, latent)."""
+        score = self.bank.score(x)
+        loss = critic_loss(score, real=True, loss=self.gan.loss).mean()
+        weight = self.gan.diversity
+        return loss + weight * sameness(x[:, : self.generator.d], z) if weight else loss
+
+    @torch.no_grad()
+    def preview(self, per_cluster: int = 8) -> Tensor:
+        """Means (rows, per_cluster, d) of generated records, one row per class, always from the same latent draws."""
+        rows = max(self.n_classes, 1)
+        z = torch.randn(rows * per_cluster, self.gan.latent, generator=self._public.spawn("preview").generator)
+        labels = torch.arange(rows).repeat_interleave(per_cluster) if self.n_classes else None
+        codes = None if labels is None else labels.to(self.device)
+        x = with_parameters(self.generator, self._average, z.to(self.device), codes)
+        return x[:, : self.generator.d].unflatten(0, (rows, per_cluster))
+
+    # -- checkpoint and release --------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["generator_optimizer"] = self._generator_optimizer.state_dict()
+        checkpoint["generator_average"] = self._average
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self._restored = checkpoint["generator_optimizer"]
+        self._average = checkpoint["generator_average"]
+
+    @torch.no_grad()
+    def adopt_generator(self) -> None:
+        """Let the running average of the generator begin at its present parameters."""
+        self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
+
+    def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+        pretrain_gan(self, start, steps=steps, generator=generator)
+
+    def released_generator(self) -> Generator:
+        """The averaged generator, on the CPU."""
+        generator = Generator(**self.generator.architecture())
+        generator.load_state_dict({name: value.cpu() for name, value in self._average.items()})
+        return generator
+
+    def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel:
+        """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under.
+
+        Raises:
+            ValueError: another ledger, or nothing was trained.
+        """
+        statement = self.statement(ledger)
+        return GANModel(self.released_generator(), self.partition.class_counts, statement=statement, columns=columns)
+
+    def release_points(
+        self, ledger: Ledger, *, location: Tensor, scale: Tensor, bounds: Tensor | None, columns: Sequence[str]
+    ) -> PointGANModel:
+        """The generator of points, in units of a public scale (d,) around a public location (d,); see `release`."""
+        statement = self.statement(ledger)
+        generator = self.released_generator()
+        return PointGANModel(generator, location=location, scale=scale, bounds=bounds, columns=columns, statement=statement)
+
+
+def fit(
+    data: PrivateRecords | PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, curator: Curator, runtime: Runtime
+) -> GANModel | PointGANModel:
+    """Train DPGAN on private records or points, or resume it, and release the generator with its statement.
+
+    Raises:
+        ValueError: what `DPGAN`, its options and its loader refuse.
+    """
+    if isinstance(data, PrivatePoints):
+        return _fit_points(data, plan=plan, config=config, curator=curator, runtime=runtime)
+    start, plan = begin(plan, config, curator, runtime, d=data.x.shape[1], n_classes=data.n_classes)
+    module = DPGAN(
+        d=data.x.shape[1],
+        plan=plan,
+        config=config,
+        n_classes=data.n_classes,
+        image_shape=data.image_shape,
+        seed=runtime.seed,
+        private_logs=runtime.private_logs,
+    )
+    loader = PoissonLoader(data.x, data.labels, sampling_rate=plan.sampling_rate)
+    spent = train(module, loader, curator=curator, runtime=runtime, start=start, image_shape=data.image_shape)
+    model = module.release(spent, columns=data.columns)
+    model.statement = model.statement.extended(not_covered(start))
+    return model
+
+
+def _fit_points(
+    data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, curator: Curator, runtime: Runtime
+) -> PointGANModel:
+    if config.warm_start is not None:
+        raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records has one")
+    module = DPGAN(
+        d=data.x.shape[1], plan=plan, config=config, bounded=False, seed=runtime.seed, private_logs=runtime.private_logs
+    )
+    x = ((data.x - data.location) / data.scale).float()
+    spent = train(module, PoissonLoader(x, sampling_rate=plan.sampling_rate), curator=curator, runtime=runtime)
+    return module.release_points(spent, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns)

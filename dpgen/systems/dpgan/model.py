@@ -1,0 +1,149 @@
+"""Released generators, of binary records and of points."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpgen.nets.gan import Generator
+from dpgen.release import (
+    PointSamples,
+    PublicModel,
+    RecordModel,
+    RecordSamples,
+    Rounding,
+    draw_components,
+    round_bits,
+    sampling_generator,
+)
+from dpgen.statement import PrivacyStatement
+
+_CHUNK = 10_000
+
+
+class _GeneratorModel(PublicModel):
+    """What released generators share: their files."""
+
+    generator: Generator
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"generator.{name}": value for name, value in self.generator.state_dict().items()}
+
+    def description(self) -> dict[str, Any]:
+        return {"generator": self.generator.architecture()}
+
+    @staticmethod
+    def rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> Generator:
+        """The generator of a file."""
+        options = dict(description["generator"])
+        shape = options.pop("image_shape")
+        generator = Generator(**options, image_shape=tuple(shape) if shape else None)
+        parts = {name.removeprefix("generator."): value for name, value in tensors.items() if name.startswith("generator.")}
+        generator.load_state_dict(parts)
+        return generator
+
+    @torch.no_grad()
+    def generate(self, n: int, labels: Tensor | None, generator: torch.Generator) -> Tensor:
+        """Outputs (n, d) of the generator, label code left out."""
+        z = torch.randn(n, self.generator.latent, generator=generator)
+        starts = range(0, max(n, 1), _CHUNK)
+        parts = [self.generator(z[i : i + _CHUNK], None if labels is None else labels[i : i + _CHUNK]) for i in starts]
+        return torch.cat(parts)[:, : self.generator.d]
+
+
+class GANModel(_GeneratorModel, RecordModel, kind="gan"):
+    """A released generator of binary records.
+
+    Arguments:
+        generator: the network.
+        counts: noisy records of each class, (k,), or of all, (1,).
+        statement: what it cost.
+        columns: names of the columns.
+    """
+
+    def __init__(
+        self, generator: Generator, counts: Tensor, *, statement: PrivacyStatement, columns: Sequence[str] | None = None
+    ) -> None:
+        self.generator, self.counts, self.statement = generator.eval(), counts, statement
+        self.columns = tuple(columns) if columns is not None else None
+
+    @property
+    def size(self) -> int:
+        return round(float(self.counts.clamp_min(0.0).sum()))
+
+    def sample(
+        self,
+        n: int,
+        *,
+        seed: int | None = None,
+        clusters: Sequence[int] | None = None,
+        rounding: Rounding = "bernoulli",
+    ) -> RecordSamples:
+        public = sampling_generator(n, seed)
+        cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, public)
+        labels = cluster if self.generator.categories else None
+        x = round_bits(self.generate(n, labels, public), rounding, public)
+        return RecordSamples(x=x, cluster=cluster, labels=None if labels is None else labels.clone(), columns=self.columns)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | {"counts": self.counts}
+
+    def description(self) -> dict[str, Any]:
+        return super().description() | {"columns": self.columns}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "GANModel":
+        generator = cls.rebuilt(description, tensors)
+        return cls(generator, tensors["counts"], statement=statement, columns=description["columns"])
+
+
+class PointGANModel(_GeneratorModel, kind="point_gan"):
+    """A released generator of points.
+
+    Arguments:
+        generator: the network, in units of `scale` around `location`.
+        location: public, (d,).
+        scale: public, (d,).
+        bounds: public box (d, 2) that points are clamped to, or None.
+        columns: d names.
+        statement: what it cost.
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        *,
+        location: Tensor,
+        scale: Tensor,
+        bounds: Tensor | None,
+        columns: Sequence[str],
+        statement: PrivacyStatement,
+    ) -> None:
+        self.generator, self.statement, self.columns = generator.eval(), statement, tuple(columns)
+        self.location, self.scale, self.bounds = location, scale, bounds
+
+    def sample(self, n: int, *, seed: int | None = None) -> PointSamples:
+        public = sampling_generator(n, seed)
+        x = self.location + self.scale * self.generate(n, None, public).double()
+        if self.bounds is not None:
+            x = x.clamp(self.bounds[:, 0], self.bounds[:, 1])
+        return PointSamples(x=x, columns=self.columns)
+
+    def tensors(self) -> dict[str, Tensor]:
+        box = {"bounds": self.bounds} if self.bounds is not None else {}
+        return super().tensors() | {"location": self.location, "scale": self.scale} | box
+
+    def description(self) -> dict[str, Any]:
+        return super().description() | {"columns": self.columns}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "PointGANModel":
+        return cls(
+            cls.rebuilt(description, tensors),
+            location=tensors["location"],
+            scale=tensors["scale"],
+            bounds=tensors.get("bounds"),
+            columns=description["columns"],
+            statement=statement,
+        )

@@ -1,0 +1,137 @@
+"""The public choices of a DPGAN run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dpgen.privacy.limits import require_whole
+from dpgen.systems.dpgm.plan import DPGMConfig
+
+if TYPE_CHECKING:
+    from dpgen.nets.gan import ConvCriticBank, CriticBank
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGANConfig:
+    """The two networks and their training; public choices, none of them private.
+
+    Arguments:
+        network: "mlp" or "cnn" (images with sides divisible by 4).
+        coarse: with "mlp" on images, above 1: the generator's images are interpolated from sides this much shorter, and the
+            critic sees means over blocks of that side, so that noise is added to fewer parameters.
+        hidden: units per hidden layer, of both networks.
+        depth: hidden layers, of both networks (mlp).
+        critic_hidden: of the critic, whose parameters get noise, in place of `hidden`.
+        critic_depth: of the critic, in place of `depth`.
+        latent: dimension of the generator's noise.
+        loss: "nonsaturating" (no weight clipping, no gradient penalty) or "wgan" (as published, with `weight_clip`).
+        weight_clip: critic parameters are kept in [-c, c] after every step; None: not at all. With "wgan" the default
+            is 1, for maps that divide by the square root of their fan-in.
+        critic_steps: steps of the critic per step of the generator, each of them paid. With much noise tens are better
+            (Bie, Kamath, Zhang 2023); with a fixed number of paid steps the generator then learns less often.
+        generator_steps: steps of the generator each time; they are free.
+        fakes: generated records per step of either network.
+        diversity: weight in the generator's loss of `dpgen.nets.gan.sameness` of records of one label, against generators
+            that know one record per label; 0: none.
+        lr: learning rate of the critic, falling linearly to zero.
+        generator_lr: learning rate of the generator, falling as well: a slow critic is not to be overrun.
+        momentum: Adam's decay rate of mean gradients (beta 1), of both networks, in [0, 1).
+        average: share of the old value in the running average of generator weights that is released, in [0, 1).
+        clipping: "fixed" or "auto" (normalised gradients: they hide how sure the critic is, which training needs).
+        clip_bound: bound of "fixed".
+        micro_batch: most records whose activations are in memory at once.
+        warm_start: directory of a released model whose samples both networks learn from, without noise, before private
+            training (records only).
+        warm_start_steps: of that learning.
+        warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
+
+    Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1; Mao et al. 2019 (diversity).
+    """
+
+    network: Literal["mlp", "cnn"] = "mlp"
+    coarse: int = 1
+    hidden: int = 128
+    depth: int = 2
+    critic_hidden: int | None = None
+    critic_depth: int | None = None
+    latent: int = 16
+    loss: Literal["nonsaturating", "wgan"] = "nonsaturating"
+    weight_clip: float | None = None
+    critic_steps: int = 5
+    generator_steps: int = 1
+    fakes: int = 256
+    diversity: float = 0.0
+    lr: float = 5e-2
+    generator_lr: float = 2e-3
+    momentum: float = 0.5
+    average: float = 0.9
+    clipping: Literal["auto", "fixed"] = "fixed"
+    clip_bound: float = 1.0
+    micro_batch: int = 1024
+    warm_start: Path | None = None
+    warm_start_steps: int = 2000
+    warm_start_origin: Literal["records", "public"] = "records"
+
+    def __post_init__(self) -> None:
+        for name in (
+            "coarse",
+            "hidden",
+            "depth",
+            "critic_hidden",
+            "critic_depth",
+            "latent",
+            "generator_steps",
+            "fakes",
+            "micro_batch",
+        ):
+            if getattr(self, name) is not None or not name.startswith("critic_"):
+                require_whole(name, getattr(self, name))
+        require_whole("critic_steps", self.critic_steps)
+        for name in ("lr", "generator_lr", "clip_bound"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+        if self.weight_clip is not None and not self.weight_clip > 0:
+            raise ValueError(f"weight_clip must be positive, got {self.weight_clip}")
+        if not 0 <= self.diversity < float("inf"):
+            raise ValueError(f"diversity must be at least 0 and finite, got {self.diversity}")
+        if self.diversity and self.fakes < 2:
+            raise ValueError(f"fakes must be at least 2 with diversity {self.diversity:g}, got {self.fakes}")
+        for name in ("average", "momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if self.coarse > 1 and self.network != "mlp":
+            raise ValueError(f"coarse must be 1 with network={self.network!r}, got {self.coarse}")
+
+    @property
+    def weight_bound(self) -> float | None:
+        """The weight bound that applies."""
+        return 1.0 if self.weight_clip is None and self.loss == "wgan" else self.weight_clip
+
+    def critic_config(self) -> DPGMConfig:
+        """How DP-SGD treats the critic: one model for all records."""
+        return DPGMConfig(
+            clusters="none",
+            clipping=self.clipping,
+            clip_bound=self.clip_bound,
+            micro_batch=self.micro_batch,
+            lr=self.lr,
+        )
+
+    def critic(self, d: int, categories: int, image_shape: tuple[int, int] | None) -> "CriticBank | ConvCriticBank":
+        """An untrained critic of d columns and a one-hot label."""
+        from dpgen.nets.gan import ConvCritic, ConvCriticBank, CriticBank
+
+        if self.network == "mlp":
+            return CriticBank(
+                d,
+                categories=categories,
+                hidden=self.critic_hidden or self.hidden,
+                depth=self.critic_depth or self.depth,
+                loss=self.loss,
+                image_shape=image_shape,
+                pool=self.coarse,
+            )
+        if image_shape is None:
+            raise ValueError("network='cnn' needs images: give image_shape, or use network='mlp'")
+        width = max(8, (self.critic_hidden or self.hidden) // 8)
+        return ConvCriticBank(ConvCritic(image_shape, categories=categories, width=width, loss=self.loss))

@@ -1,0 +1,1 @@
+"""DPGM: a mixture of generative models on privately found clusters."""

@@ -1,0 +1,216 @@
+"""DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017).
+
+DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017).
+
+The components of a DPGM mixture by name: networks trained together by DP-SGD, and Gaussians in closed form.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpgen.nets import ModelBank
+from dpgen.privacy.accountants import Relation
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.sampling import OneClusterSchedule, PoissonLoader
+from dpgen.release import RecordModel
+from dpgen.runtime import Runtime
+from dpgen.systems.dp_sgd.engine import DPSGD, train
+from dpgen.systems.dp_sgd.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.dp_sgd.warm_start import begin, not_covered, pretrain
+from dpgen.systems.dpgm.costs import GENERAL_MOMENTS, general_moments
+from dpgen.systems.dpgm.model import MixtureModel
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+from dpgen.systems.gaussian.fit import fit as fit_gaussian
+from dpgen.systems.kmeans.fit import DPKMeans
+from dpgen.systems.private_data import PrivateRecords
+
+# -- dpgm --------------------------------------------------------------------------------------------------------------
+
+
+RATES_FOLLOW_SIZES = (
+    "the published schedule took its rates from released sizes and no budget was enforced: this epsilon adds up what ran, "
+    "which is a guarantee for rates fixed in advance only; with an epsilon the privacy filter gives one"
+)
+
+
+class DPGM(DPSGD):
+    r"""k component models trained together by DP-SGD on k disjoint clusters.
+
+    One record touches one cluster, so a step is one mechanism for all k models together (see `DPSGD`).
+    With a plain `lightning.Trainer`: callbacks `PrivacyAccountant` (required), a `Clipping` policy (default automatic);
+    the loader must be a `PoissonLoader` with the plan's sampling rate.
+
+    On several ranks (strategy "ddp") each draws from its own shard of the records; norm histograms and clipped sums are
+    added over the ranks and get their noise once, so a step is the same mechanism whatever the number of ranks.
+
+    Arguments:
+        d: columns of a record, labels not counted.
+        plan: what may be spent.
+        config: the model.
+        n_classes: number of labels, 0 without.
+        public_x: public records for initial centres of k-means.
+        seed: of public randomness.
+        private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
+        bank: component models of your own; replaces `config.component`.
+
+    Source: Acs et al. 2017, Algorithms 1 and 4. The published one-cluster-per-step schedule is charged what it costs: a
+    cluster of share p_c runs about p_c T steps at rate q / p_c (its paper books it as rate q).
+    """
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        plan: DPGMPlan,
+        config: DPGMConfig | None = None,
+        n_classes: int = 0,
+        public_x: Tensor | None = None,
+        seed: int = 0,
+        private_logs: bool = False,
+        bank: ModelBank | None = None,
+    ) -> None:
+        config = (config or DPGMConfig()).resolved(n_classes=n_classes)
+        plan, public = config.calibrate(plan), PublicRandomness(seed)
+        categories = n_classes if config.clusters != "labels" else 0
+        super().__init__(
+            bank if bank is not None else config.bank(d + categories, categories),
+            self._partition(config, plan, public, public_x),
+            plan=plan,
+            config=config,
+            n_classes=n_classes,
+            categories=categories,
+            public=public,
+            private_logs=private_logs,
+        )
+
+    @staticmethod
+    def _partition(config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None) -> Partition:
+        assert config.k is not None
+        assert plan.sigma_count is not None
+        if config.clusters != "kmeans":
+            return LabelPartition(config.k, noise_count=plan.sigma_count, labelled=config.clusters == "labels")
+        kmeans = DPKMeans(
+            config.k,
+            plan.kmeans_plan(),
+            gamma=config.gamma,
+            n_features=config.n_features,
+            init=config.init,
+            seed=public.spawn("kmeans"),
+        )
+        return KMeansPartition(kmeans, public_x=public_x)
+
+    def _require_ledger(self, ledger: Ledger) -> None:
+        if self.config.schedule == "published" and not self.partitioned and any(e.group for e in ledger.entries()):
+            raise ValueError(
+                "the ledger holds steps on the clusters of another partition, and clusters of two partitions overlap: "
+                "schedule='published' needs a new ledger for a new partition"
+            )
+        super()._require_ledger(ledger)
+
+    def _schedule(self) -> OneClusterSchedule | None:
+        """With "published": clusters by their noisy sizes, drawn publicly; cluster c's records at rate q n / n_c."""
+        if self.config.schedule != "published":
+            return None
+        counts = self.partition.counts.clamp_min(1.0)
+        shares = counts / counts.sum()
+        generator = self._public.spawn("schedule").generator
+        order = torch.multinomial(shares, self.plan.steps, replacement=True, generator=generator)
+        return OneClusterSchedule(order.tolist(), (self.plan.sampling_rate / shares).clamp_max(1.0).tolist())
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """Of the published schedule the partition only: its rates come from noisy sizes, so the filter grants its steps."""
+        return self.partition.planned(relation) if self.config.schedule == "published" else super().planned(relation)
+
+    def _charged_to(self, cluster: int) -> str | None:
+        return None if cluster < 0 else f"cluster {cluster}"
+
+    def _expected_sizes(self) -> Tensor:
+        """Those of a step, which are those of its one cluster with "published"."""
+        if self.config.schedule != "published":
+            return super()._expected_sizes()
+        counts = self.partition.counts
+        return torch.full_like(counts, max(1.0, self.plan.sampling_rate * float(counts.clamp_min(1.0).sum())))
+
+    def preview(self, per_cluster: int = 8) -> Tensor:
+        """Mean values (k, per_cluster, d) of samples of the released parameters, always from the same latent draws."""
+        generator = self._public.spawn("preview").generator
+        return torch.stack([self.bank.sample(c, per_cluster, generator) for c in range(self.bank.k)])
+
+    def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+        by_label = self.config.clusters == "labels"
+        pretrain(self.bank, start, categories=self.categories, by_label=by_label, steps=steps, generator=generator)
+
+    def release(self, ledger: Ledger, **shape: Any) -> MixtureModel:
+        """The trained mixture as a public model with the statement of `ledger`, the one it was trained under.
+
+        Arguments:
+            shape: `image_shape` and `columns` of the records, if there are any.
+
+        Raises:
+            ValueError: another ledger, or nothing was trained.
+        """
+        statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
+        if self.config.schedule == "published" and ledger.budget is None:
+            statement = statement.extended((RATES_FOLLOW_SIZES,))
+        labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
+        return MixtureModel(
+            self.bank,
+            component=self.config.component,
+            counts=self.partition.counts,
+            statement=statement,
+            n_classes=self.n_classes,
+            labelled_by=labelled_by,
+            kmeans=self.partition.kmeans if isinstance(self.partition, KMeansPartition) else None,
+            **shape,
+        )
+
+
+def fit_networks(
+    data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
+) -> MixtureModel:
+    """Train DPGM on private records, or resume it, and release the mixture with its statement.
+
+    Raises:
+        ValueError: what `DPGM`, its options and its warm start refuse.
+    """
+    start, plan = begin(plan, config, curator, runtime, d=data.x.shape[1], n_classes=data.n_classes)
+    module = DPGM(
+        d=data.x.shape[1],
+        plan=plan,
+        config=config,
+        n_classes=data.n_classes,
+        public_x=data.public_x,
+        seed=runtime.seed,
+        private_logs=runtime.private_logs,
+    )
+    loader = PoissonLoader(data.x, data.labels, sampling_rate=plan.sampling_rate)
+    spent = train(module, loader, curator=curator, runtime=runtime, start=start, image_shape=data.image_shape)
+    model = module.release(spent, image_shape=data.image_shape, columns=data.columns)
+    model.statement = model.statement.extended(not_covered(start))
+    return model
+
+
+# -- components --------------------------------------------------------------------------------------------------------
+
+
+FITS: dict[str, Callable[..., RecordModel]] = {"vae": fit_networks, "rbm": fit_networks, "gaussian": fit_gaussian}
+"""How each component of `DPGMConfig.component` is fitted."""
+
+
+def module(config: DPGMConfig) -> type[DPGM] | None:
+    """What is trained by DP-SGD: nothing, where the component has a closed form."""
+    return None if config.component == "gaussian" else DPGM
+
+
+def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime) -> RecordModel:
+    """Fit a mixture of the configured component and release it with its statement.
+
+    Raises:
+        ValueError: what the component's own fit refuses.
+    """
+    return FITS[config.component](data, plan=plan, config=config, curator=curator, runtime=runtime)

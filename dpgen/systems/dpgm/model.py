@@ -1,0 +1,120 @@
+"""The released mixture: noisy weights and k component models."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpgen.files import under
+from dpgen.nets import BANKS, ModelBank
+from dpgen.release import RecordModel, RecordSamples, Rounding, draw_components, round_bits, sampling_generator
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
+
+
+class MixtureModel(RecordModel, kind="mixture"):
+    r"""p(x) = sum_c w_c p_c(x) with w_c from noisy cluster sizes; the output of DPGM (Acs et al. 2017, Algorithm 1).
+
+    Arguments:
+        bank: the k component models.
+        component: its name in `BANKS`.
+        counts: noisy cluster sizes (k,); weights are the positive parts, normalised.
+        statement: what the model cost.
+        n_classes: labels that the model can give, 0 for none.
+        labelled_by: where a label comes from: the "cluster" itself, the last `n_classes` "columns", or None.
+        image_shape: (height, width) for pictures, if records are images.
+        columns: names of the record's columns.
+        kmeans: the released clustering, if k-means made the clusters.
+    """
+
+    def __init__(
+        self,
+        bank: ModelBank,
+        *,
+        component: str,
+        counts: Tensor,
+        statement: PrivacyStatement,
+        n_classes: int = 0,
+        labelled_by: str | None = None,
+        image_shape: tuple[int, int] | None = None,
+        columns: Sequence[str] | None = None,
+        kmeans: DPKMeans | None = None,
+    ) -> None:
+        self.bank, self.component, self.counts, self.statement = bank, component, counts, statement
+        self.n_classes, self.labelled_by, self.image_shape = n_classes, labelled_by, image_shape
+        self.columns = tuple(columns) if columns is not None else None
+        self.kmeans = kmeans
+
+    def assign(self, x: Tensor) -> Tensor | None:
+        """Cluster (n,) of records (n, d) by the released k-means centres; None when clusters are labels."""
+        return self.kmeans.predict(x) if self.kmeans is not None else None
+
+    def means(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
+        """Mean values (n, d) of n records of one component, label columns included."""
+        return self.bank.sample(cluster, n, generator).cpu()
+
+    def sample(
+        self,
+        n: int,
+        *,
+        seed: int | None = None,
+        clusters: Sequence[int] | None = None,
+        rounding: Rounding = "bernoulli",
+    ) -> RecordSamples:
+        generator = sampling_generator(n, seed)
+        k = self.weights.numel()
+        cluster = draw_components(self.weights, n, clusters, generator).sort().values
+        sizes = torch.bincount(cluster, minlength=k).tolist()
+        parts = [self.means(c, size, generator) for c, size in enumerate(sizes) if size]
+        mean = torch.cat(parts) if parts else torch.zeros(0, self.bank_width)
+        order = torch.randperm(n, generator=generator)
+        mean, cluster = mean[order], cluster[order]
+        labels = self._labels(mean, cluster, generator)
+        bits = self.bank_width - (self.n_classes if self.labelled_by == "columns" else 0)
+        x = round_bits(mean[:, :bits], rounding, generator)
+        return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns)
+
+    @property
+    def bank_width(self) -> int:
+        """Columns of the component models, label columns included."""
+        return int(self.bank.architecture()["d"])
+
+    def _labels(self, mean: Tensor, cluster: Tensor, generator: torch.Generator) -> Tensor | None:
+        if self.labelled_by == "cluster":
+            return cluster.clone()
+        if self.labelled_by == "columns":
+            return mean[:, -self.n_classes :].argmax(1)
+        return None
+
+    def tensors(self) -> dict[str, Tensor]:
+        clustering = self.kmeans.state_dict() if self.kmeans is not None else {}
+        return {
+            "counts": self.counts,
+            **{f"bank.{name}": value for name, value in self.bank.state_dict().items()},
+            **{f"kmeans.{name}": value.clone() for name, value in clustering.items()},
+        }
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "component": self.component,
+            "architecture": self.bank.architecture(),
+            "n_classes": self.n_classes,
+            "labelled_by": self.labelled_by,
+            "image_shape": self.image_shape,
+            "columns": self.columns,
+            "kmeans": asdict(self.kmeans.plan) if self.kmeans is not None else None,
+        }
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "MixtureModel":
+        options = dict(description)
+        bank = BANKS[options["component"]](**options.pop("architecture"))
+        bank.load_state_dict(under("bank", tensors))
+        plan, shape, kmeans = options.pop("kmeans"), options.pop("image_shape"), None
+        if plan is not None:
+            kmeans = DPKMeans(bank.k, KMeansPlan(**plan))
+            kmeans.load_state_dict(under("kmeans", tensors))
+        image_shape = tuple(shape) if shape else None
+        return cls(bank, counts=tensors["counts"], statement=statement, image_shape=image_shape, kmeans=kmeans, **options)

@@ -1,0 +1,491 @@
+r"""Private records to a Gaussian mixture.
+
+One Gaussian fit before it runs: the records as streams, and every choice that is public.
+
+The Gaussian component from records to release: location, axes, moments, clean-up, calibration.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import clipped
+from dpgen.privacy.ledger import Budget
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.release import RecordModel
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.gaussian.calibration import SHARES, fit_tilt, release_marginals, release_pairs, release_size_tilt
+from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream, Warp, calibrated_thresholds
+from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
+from dpgen.systems.gaussian.moments import Components, release_components
+from dpgen.systems.gaussian.plan import GaussianOptions, Sizes, default_shares, sizes
+from dpgen.systems.gaussian.spending import Spending, require_shares
+from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
+from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, checked
+from dpgen.systems.marginals.model import ProductMixture
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
+from dpgen.systems.private_data import PrivateRecords
+
+if TYPE_CHECKING:
+    from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+
+# -- gaussian task -----------------------------------------------------------------------------------------------------
+
+
+PAIR_FEATURES = 128
+"""Tables of at most this many features have their pairs calibrated by default."""
+
+_MOST_PAIRS = 256
+_WARP = 0.8  # on images of classes, where the option leaves it open
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is fitted.
+
+    Arguments:
+        values: records to model, in [0, 1]^d, with labels if these make the clusters.
+        bits: the same records as bits.
+        d: features of a record.
+        options: public choices.
+        n_classes: classes, 0 when labels are not used.
+        k: Gaussians that k-means is asked for; None: by the rule (1 with clusters="none").
+        grey: whether `values` are grey.
+        threshold: value above which a bit is 1.
+        image_shape: (height, width) of images.
+        columns: names of the features.
+        seed: of public randomness.
+        public_n: number of records, if it is declared public (latent form); None: a noisy number is used.
+    """
+
+    values: Batches
+    bits: Batches
+    d: int
+    options: GaussianOptions
+    n_classes: int = 0
+    k: int | None = None
+    grey: bool = False
+    threshold: float = 0.5
+    image_shape: tuple[int, int] | None = None
+    columns: Sequence[str] | None = None
+    seed: int = 0
+    public_n: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        records: PrivateRecords,
+        options: GaussianOptions,
+        *,
+        clusters: str,
+        k: int | None,
+        seed: int,
+        device: str = "cpu",
+        public_n: int | None = None,
+    ) -> "Task":
+        """The task of fitting records in memory.
+
+        Arguments:
+            clusters: "labels", "kmeans" or "none".
+            k: number of Gaussians with "kmeans", None for the rule.
+            device: where sums are computed.
+            public_n: number of records, if it is declared public.
+
+        Raises:
+            ValueError: records out of range; they are checked here, before anything is declared or paid for.
+        """
+        labels = records.labels if clusters == "labels" else None
+        for _ in checked([(records.x, labels)], records.x.shape[1], records.n_classes if labels is not None else 0):
+            pass
+        grey = records.grey if options.grey else None
+        bits = RecordStream(records.x, labels, device=device)
+        values = bits if grey is None else RecordStream(grey, labels, top=255.0, device=device)
+        return cls(
+            values=values,
+            bits=bits,
+            d=records.x.shape[1],
+            options=options,
+            n_classes=records.n_classes if labels is not None else 0,
+            k=1 if clusters == "none" else k if clusters == "kmeans" else None,
+            grey=grey is not None,
+            threshold=0.5 if grey is None else (records.grey_threshold + 0.5) / 255.0,
+            image_shape=records.image_shape,
+            columns=records.columns,
+            seed=seed,
+            public_n=public_n,
+        )
+
+    @property
+    def groups(self) -> int:
+        """Disjoint groups with Gaussians of their own: classes, or one."""
+        return max(1, self.n_classes)
+
+    @property
+    def form(self) -> str:
+        """The form that "auto" stands for."""
+        if self.options.form != "auto":
+            return self.options.form
+        return "sizes" if not (self.n_classes or self.image_shape) and self.d > 2 * PAIR_FEATURES else "latent"
+
+    @property
+    def calibration(self) -> str:
+        """The calibration that "auto" stands for.
+
+        Raises:
+            ValueError: pairs of too many features.
+        """
+        chosen = self.options.calibration
+        if chosen == "auto":
+            return "thresholds" if self.image_shape is not None or self.d > PAIR_FEATURES else "pairs"
+        if chosen == "pairs" and self.d > _MOST_PAIRS:
+            raise ValueError(f"calibration='pairs' needs at most {_MOST_PAIRS} features, got {self.d}; use 'thresholds'")
+        return chosen
+
+    @property
+    def warp(self) -> Warp | None:
+        """The warp of samples."""
+        strength = self.options.warp
+        if strength is None:
+            strength = _WARP if self.n_classes else 0.0
+        return Warp.of_strength(strength, self.image_shape) if strength and self.image_shape is not None else None
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec of the images.
+
+        Raises:
+            ValueError: the records are not images.
+        """
+        if self.options.codec == "none":
+            return None
+        if self.image_shape is None:
+            raise ValueError(f"codec={self.options.codec!r} needs images, and image_shape is None")
+        return CODECS[self.options.codec](self.image_shape)
+
+    @property
+    def codes(self) -> Batches:
+        """What the Gaussians model: the values or their codes."""
+        return self.values if self.codec is None else EncodedStream(self.values, self.codec)
+
+    @property
+    def first_codes(self) -> Batches:
+        """The same for the first pass, which also checks every record."""
+        stream = Checked(self.values, self.d, self.n_classes)
+        return stream if self.codec is None else EncodedStream(stream, self.codec)
+
+    @property
+    def width(self) -> int:
+        """Features of a code."""
+        return self.d if self.codec is None else self.codec.code_size
+
+    def sizes(self, mu: float, count: float) -> Sizes:
+        """Axes and Gaussians per class, from the options or by the rule."""
+        ruled = sizes(mu, count, d=self.width, k=self.groups)
+        return Sizes(self.options.axes or ruled.axes, self.options.subclusters or self.k or ruled.subclusters)
+
+    def shares(self, subclusters: int) -> dict[str, float]:
+        """Shares of mu^2 of a latent fit with that many Gaussians per class.
+
+        Raises:
+            ValueError: the given shares are not those of the releases.
+        """
+        separate = self.calibration == "thresholds" and (self.grey or self.codec is not None)
+        extra = [name for name, wanted in (("pairs", self.calibration == "pairs"), ("marginals", separate)) if wanted]
+        if self.options.clip == "quantile":
+            extra.append("radius")
+        ruled = default_shares(subclusters=subclusters, covariance=self.options.covariance, extra=tuple(extra))
+        if self.calibration == "thresholds" and not separate:  # the mean of bits is their marginals, and must be good
+            ruled["mean"] += default_shares(subclusters=1, covariance="full", extra=("marginals",))["marginals"]
+        given = self.options.shares
+        if given is None:
+            return require_shares(ruled)
+        if set(given) != set(ruled):
+            raise ValueError(f"shares has {sorted(given)}; this fit releases {sorted(ruled)}")
+        return require_shares(given)
+
+    def ways(self) -> dict[bool, dict[str, float]]:
+        """Shares for one and for several Gaussians per class; only one of them where the number is public already."""
+        fixed = self.options.subclusters or self.k
+        return {several: self.shares(2 if several else 1) for several in (False, True) if not fixed or several == (fixed > 1)}
+
+    def require_sound(self) -> None:
+        """Refuse options that contradict each other or the width of the records, before anything is paid for.
+
+        Raises:
+            ValueError: naming the option, its value and what is allowed.
+        """
+        self.options.require_gaussian()
+        if self.form != "latent":
+            if self.public_n is not None:
+                raise ValueError(f"public_n is {self.public_n}; only form='latent' uses it, and the form is {self.form!r}")
+            return
+        self.ways()
+        if self.options.axes is not None and self.options.axes > self.width:
+            raise ValueError(f"axes must be at most {self.width}, the features of a record, got {self.options.axes}")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A stream whose batches are checked each time they are read."""
+
+    batches: Batches
+    d: int
+    n_classes: int
+
+    def __iter__(self) -> Any:
+        return checked(self.batches, self.d, self.n_classes)
+
+
+# -- gaussian fit ------------------------------------------------------------------------------------------------------
+
+
+ASSUMPTIONS = (
+    ONE_RECORD,
+    CHOSEN_BLIND,
+    SECURE_NOISE,
+    "what a record adds lies on a grid and sums are exact (of at most 2^27 records), so no rounding depends on other records; "
+    "the result of one device serves all of a fit",
+    EXACT_INTEGERS,
+)
+"""What the statement of a Gaussian fit rests on."""
+
+_QUANTILE = 0.8
+
+
+def fit(data: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", curator: Curator, runtime: Runtime) -> RecordModel:
+    """Fit the Gaussian component to records and release it; no training, one to eight passes over the data.
+
+    Raises:
+        ValueError: options that contradict the data, records out of range, a plan with numbers of training, or a ledger of
+            another relation than the plan's.
+        BudgetExceeded: the ledger does not allow what the plan asks.
+    """
+    plan.require_use(config)
+    assert plan.budget is not None
+    resolved = config.resolved(n_classes=data.n_classes)
+    device = "cuda" if runtime.accelerator == "gpu" else "cpu"
+    task = Task.of(
+        data,
+        config,
+        clusters=resolved.clusters,
+        k=config.k,
+        seed=runtime.seed,
+        device=device,
+        public_n=plan.public_n,
+    )
+    if curator.relation != plan.relation:
+        raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {curator.relation!r}")
+    return fit_task(task, budget=plan.budget, curator=curator)
+
+
+def fit_task(task: Task, *, budget: Budget, curator: Curator) -> RecordModel:
+    """Spend the budget, under the ledger's relation, and release a model; for streams that are not in memory, too.
+
+    Raises:
+        ValueError: options that contradict the data, or records out of range.
+        BudgetExceeded: the ledger does not allow what the budget promised.
+    """
+    task.require_sound()
+    if task.form == "latent":
+        fit_form, shares = _fit_latent, next(iter(task.ways().values()))  # all ways give the mean the same share
+    elif task.form == "sizes":
+        fit_form, shares = _fit_sizes, SHARES
+    else:
+        fit_form, shares = _fit_independent, {"marginals": 1.0}
+    run = _Run(task, curator, Spending.within(curator, budget, shares))
+    model = fit_form(run)
+    model.noise_multiplier = run.spending.whole  # of all releases, now that they are made
+    return model
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A task with the means to pay for it."""
+
+    task: Task
+    curator: Curator
+    spending: Spending
+
+    def statement(self) -> PrivacyStatement:
+        n = self.task.public_n
+        declared = () if n is None else (f"the number of records, {n}, was declared public",)
+        return PrivacyStatement.from_ledger(self.curator.ledger, assumptions=(*ASSUMPTIONS, *declared))
+
+
+def _fit_sizes(run: _Run) -> RecordModel:
+    task = run.task
+    bits = Checked(task.bits, task.d, 0)
+    tilt = release_size_tilt(bits, task.d, spending=run.spending)
+    return ProductMixture(
+        tilt.probabilities,
+        tilt.weights * tilt.count,
+        statement=run.statement(),
+        columns=task.columns,
+        declared=("items are independent given the size of the set; rare items are shrunk towards their common prior",),
+    )
+
+
+def _fit_independent(run: _Run, declared: str = "independent marginals of every class") -> RecordModel:
+    task = run.task
+    bits = Checked(task.bits, task.d, task.n_classes)
+    counts, frequencies = release_marginals(bits, task.d, k=task.groups, spending=run.spending)
+    return ProductMixture(
+        frequencies,
+        counts,
+        statement=run.statement().extended((declared,)),
+        n_classes=task.n_classes,
+        columns=task.columns,
+        declared=(declared,),
+    )
+
+
+def _fit_latent(run: _Run) -> RecordModel:
+    task, spending = run.task, run.spending
+    location = release_location(task.first_codes, task.width, spending=spending)
+    if task.public_n is not None:
+        location = replace(location, count=float(task.public_n))
+    chosen = task.sizes(spending.mu, location.count)
+    spending.share({name: share for name, share in task.ways()[chosen.subclusters > 1].items() if name != "mean"})
+    subspace = _subspace(run, location, chosen)
+    if float(subspace.eigenvalues[0]) <= subspace.edge:
+        spending.share({"marginals": 1.0})
+        return _fit_independent(run, _no_signal(spending.mu, location, subspace))
+    return _fit_components(run, location, subspace, chosen)
+
+
+def _no_signal(mu: float, location: Location, subspace: Subspace) -> str:
+    share = subspace.edge / location.spread
+    if share < 1.0:
+        reason = f"a principal axis would have to carry {share:.0%} of the variance to stand out from the noise"
+    else:
+        reason = f"the noise of principal axes is {share:.3g} times the whole variance"
+    return (
+        f"fallback to independent marginals: {reason} at {location.count:.0f} noisy records; an axis that carries 10 % needs "
+        f"{share / 0.1:.3g} times the records or the mu = {mu:.3g} of this budget"
+    )
+
+
+def _subspace(run: _Run, location: Location, chosen: Sizes) -> Subspace:
+    task, clip = run.task, run.task.options.clip
+    if clip == "quantile":
+        clip = release_radius(task.codes, location, quantile=_QUANTILE, spending=run.spending)
+    elif clip == "moments":
+        clip = math.sqrt(location.spread)
+    assert not isinstance(clip, str)
+    return release_subspace(
+        task.codes,
+        location,
+        axes=chosen.axes,
+        power=task.options.whitening,
+        radius=task.options.radius,
+        clip=clip,
+        spending=run.spending,
+    )
+
+
+def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: Sizes) -> RecordModel:
+    task = run.task
+
+    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return subspace.project(x), torch.zeros(len(x), dtype=torch.int64, device=x.device) if labels is None else labels
+
+    batches: Batches = task.codes
+    coordinates: Encode = encode
+    if chosen.subclusters > 1 and isinstance(task.values, RecordStream):
+        batches, coordinates = _coordinates(batches, encode), _as_they_are
+    components = release_components(
+        batches,
+        coordinates,
+        k=task.groups,
+        m=chosen.axes,
+        subclusters=chosen.subclusters,
+        covariance=task.options.covariance,
+        cut=task.options.cut,
+        spending=run.spending,
+        generator=PublicRandomness(task.seed).spawn("centres").generator,
+    )
+    m, width = chosen.axes, task.width
+    left = (location.spread - float(subspace.eigenvalues.clamp_min(0.0).sum())) / max(1, width - m)
+    model = _model(run, subspace, components, residual=max(left, 1e-4 * location.spread / width))
+    model = _calibrated(run, model, location)
+    model.statement = run.statement().extended(_declared(components))
+    return model
+
+
+def _coordinates(batches: Batches, encode: Encode) -> Batches:
+    """Clipped coordinates and classes of records that are in memory, for the six passes of sub-clusters.
+
+    They lie on the grid of `clipped`, which float32 holds exactly.
+    """
+    coded = (encode(x, labels) for x, labels in batches)
+    return [(clipped(u).float(), classes) for u, classes in coded]
+
+
+def _as_they_are(u: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+    assert classes is not None
+    return u, classes
+
+
+def _declared(components: Components) -> Sequence[str]:
+    if not components.pooled:
+        return ()
+    names = ", ".join(map(str, components.pooled))
+    return (f"fallback to the Gaussian of all records for classes {names}: too few records at this budget",)
+
+
+def _model(run: _Run, subspace: Subspace, components: Components, residual: float) -> GaussianMixtureModel:
+    task, options = run.task, run.task.options
+    post = PostProcessing(
+        warp=task.warp,
+        grey=task.grey,
+        threshold=task.threshold,
+        fill=options.fill,
+        codec=None if options.codec == "none" else options.codec,
+    )
+    return GaussianMixtureModel(
+        subspace,
+        components.mixture,
+        density=components.density,
+        classes=components.classes,
+        counts=components.counts,
+        statement=run.statement(),
+        n_classes=task.n_classes,
+        residual=residual,
+        post=post,
+        image_shape=task.image_shape,
+        columns=task.columns,
+        declared=_declared(components),
+    )
+
+
+def _calibrated(run: _Run, model: GaussianMixtureModel, location: Location) -> GaussianMixtureModel:
+    """The model with bits that follow released marginals; a pilot of its own samples serves, so only releases cost."""
+    task, pairs = run.task, None
+    bits = Checked(task.bits, task.d, task.n_classes)
+    if task.calibration == "none":
+        return model
+    if task.calibration == "pairs":
+        pairs, noise_std = release_pairs(bits, task.d, spending=run.spending)
+        marginals = pairs.diagonal().clone()
+    elif task.grey or task.codec is not None:
+        marginals = release_marginals(bits, task.d, k=1, spending=run.spending)[1][0]
+    else:
+        marginals = location.mean
+    generator = PublicRandomness(task.seed).spawn("pilot").generator
+    values = model.pilot(generator)
+    jitter = None
+    if task.image_shape is None:  # bits of tables vary beyond the axes; strokes of images are kept sharp
+        jitter = (marginals * (1.0 - marginals) - values.double().var(0)).clamp_min(1e-6).sqrt()
+        values = values + jitter.float() * torch.randn(values.shape, generator=generator)
+    thresholds = calibrated_thresholds(values, marginals)
+    model.calibration = Calibration(marginals=marginals, thresholds=thresholds, jitter=jitter)
+    if pairs is not None:
+        tilt = fit_tilt(values > thresholds, pairs, noise_std=max(noise_std, 1e-4))
+        model.calibration = replace(model.calibration, tilt=tilt)
+    return model

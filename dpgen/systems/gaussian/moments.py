@@ -1,0 +1,219 @@
+"""Noisy Gaussians of classes and sub-clusters, cleaned up."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.exact_sums import clipped
+from dpgen.systems.gaussian.model import Cleaned, LatentMixture, clean_covariance
+from dpgen.systems.gaussian.plan import Covariance
+from dpgen.systems.gaussian.spending import BORDER, Spending
+from dpgen.systems.gaussian.subspace import Centres, release_centres
+from dpgen.systems.gaussian.sums import Batches, Encode, gram_sums, spectral_noise, symmetric
+
+_HEARD = 4.0  # noise stds of a count below which a component is not told from an empty one
+_SPREAD = 0.7  # initial centres are drawn from the class Gaussian, shrunk
+
+
+@dataclass(frozen=True)
+class Components:
+    """Released Gaussians: for draws and for densities, the class (k,) and noisy size (k,) of each, and what was pooled."""
+
+    mixture: LatentMixture
+    density: LatentMixture
+    classes: Tensor
+    counts: Tensor
+    pooled: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Noisy counts (k,), means (k, m), covariances (k, m, m), and the noise std of a diagonal entry of their sums."""
+
+    counts: Tensor
+    means: Tensor
+    covariances: Tensor
+    noise_std: float
+
+    @property
+    def heard(self) -> Tensor:
+        """Whether a component has more records than noise would show, (k,)."""
+        return self.counts > _HEARD * self.noise_std / BORDER**2
+
+    def edge(self, j: int) -> float:
+        """Largest eigenvalue that noise alone shows in covariance j."""
+        return spectral_noise(self.means.shape[1], noise_std=self.noise_std) / float(self.counts[j].clamp_min(1.0))
+
+
+def release_moments(batches: Batches, encode: Encode, *, k: int, m: int, name: str, spending: Spending) -> Moments:
+    """One noisy (count, sum, second moment) matrix per cluster, one Gaussian mechanism for all of them."""
+    values, noise_std = spending.release(name, gram_sums(batches, encode, k=k, m=m, border=BORDER))
+    noisy = symmetric(values)
+    counts = noisy[:, 0, 0] / BORDER**2
+    safe = counts.clamp_min(1.0)
+    means = noisy[:, 0, 1:] / BORDER / safe[:, None]
+    covariances = noisy[:, 1:, 1:] / safe[:, None, None] - means[:, :, None] * means[:, None, :]
+    return Moments(counts, means, covariances, noise_std)
+
+
+def pooled(moments: Moments) -> Moments:
+    """The moments of all components together: one component, of noise sqrt(k)."""
+    weights = moments.counts.clamp_min(0.0)
+    total = weights.sum().clamp_min(1.0)
+    mean = (weights[:, None] * moments.means).sum(0) / total
+    second = moments.covariances + moments.means[:, :, None] * moments.means[:, None, :]
+    second = (weights[:, None, None] * second).sum(0) / total
+    noise_std = moments.noise_std * len(weights) ** 0.5
+    return Moments(total[None], mean[None], (second - torch.outer(mean, mean))[None], noise_std)
+
+
+class _Part(NamedTuple):
+    """One component before clean-up."""
+
+    mean: Tensor
+    covariance: Tensor
+    edge: float
+    size: Tensor
+    owner: int
+
+
+def shrunken(covariance: Tensor, target: Tensor, noise_std: float) -> Cleaned:
+    """A noisy covariance (m, m) moved towards a steadier one, as far as noise explains their distance; for densities.
+
+    A likelihood divides by eigenvalues: cutting them, as draws do, would make every record infinitely unlikely. Eigenvalues
+    are kept above a tenth of the target's mean.
+
+    Source: the shrinkage of Ledoit, Wolf 2004 with a known noise, noise_std on the diagonal and / sqrt 2 elsewhere.
+    """
+    m = len(covariance)
+    noise = noise_std**2 * m * (m + 1) / 2.0
+    weight = min(1.0, noise / max(float((covariance - target).square().sum()), 1e-300))
+    values, vectors = torch.linalg.eigh((1.0 - weight) * covariance + weight * target)
+    least = max(0.1 * float(target.trace()) / m, 1e-9)
+    return Cleaned(values.clamp_min(least).flip(0), vectors.flip(1).contiguous(), least)
+
+
+def _assembled(parts: list[_Part], cut: float, lonely: list[int]) -> Components:
+    sizes = torch.stack([part.size for part in parts])
+    weights, means = sizes / sizes.sum(), torch.stack([part.mean for part in parts])
+    # The spread inside components, not between them, is what a component is likely to have.
+    target = torch.einsum("k,kij->ij", weights, torch.stack([part.covariance for part in parts]))
+    scale = math.sqrt(2.0 * len(target))
+    cleaned = [clean_covariance(part.covariance, cut * part.edge) for part in parts]
+    dense = [shrunken(part.covariance, target, part.edge / scale) for part in parts]
+    mixture, density = (_mixture(weights, means, kind) for kind in (cleaned, dense))
+    return Components(mixture, density, torch.tensor([part.owner for part in parts]), sizes, tuple(lonely))
+
+
+def _mixture(weights: Tensor, means: Tensor, covariances: list[Cleaned]) -> LatentMixture:
+    return LatentMixture(
+        weights=weights,
+        means=means,
+        vectors=torch.stack([c.vectors for c in covariances]),
+        eigenvalues=torch.stack([c.eigenvalues for c in covariances]),
+        rest=torch.tensor([c.rest for c in covariances], dtype=torch.float64),
+    )
+
+
+def _pooled_parts(moments: Moments, owners: Tensor, lonely: list[int]) -> list[_Part]:
+    """The pooled Gaussian for each class in `lonely`, with the class's own noisy size."""
+    whole = pooled(moments)
+    sizes = {c: moments.counts[owners == c].sum().clamp_min(1.0) for c in lonely}
+    return [_Part(whole.means[0], whole.covariances[0], whole.edge(0), sizes[c], c) for c in lonely]
+
+
+def mixture_of(moments: Moments, owners: Tensor, cut: float) -> Components:
+    """Clean components; a class that is not heard takes the pooled Gaussian, a sub-cluster that is not heard is left out.
+
+    Arguments:
+        moments: of every component.
+        owners: class (k,) of every component.
+        cut: noise edges below which eigenvalues are cut.
+    """
+    heard = moments.heard
+    lonely = [c for c in range(int(owners.max()) + 1) if not bool(heard[owners == c].any())]
+    parts = [
+        _Part(moments.means[j], moments.covariances[j], moments.edge(j), moments.counts[j], int(owners[j]))
+        for j in heard.nonzero().flatten().tolist()
+    ]
+    return _assembled(parts + _pooled_parts(moments, owners, lonely), cut, lonely)
+
+
+def initial_centres(classes: Components, s: int, generator: torch.Generator) -> Tensor:
+    """s centres (k, s, m) of each class, drawn from its released Gaussian with public randomness."""
+    k = len(classes.classes)
+    order = classes.classes.argsort()
+    m = classes.mixture.means.shape[1]
+    result = torch.empty(k, s, m, dtype=torch.float64)
+    for c, j in enumerate(order.tolist()):
+        centre = classes.mixture.means[j]
+        result[c] = centre + _SPREAD * (classes.mixture.draw(j, s, generator).double() - centre)
+    return result
+
+
+def tied(classes: Moments, centres: Centres, cut: float) -> Components:
+    """Sub-clusters with one covariance per class: the class's own minus what the centres explain.
+
+    Noise of the centres would count as spread between them; it is known and given back. Centres are moved together so that
+    the class keeps its own, better known mean.
+    """
+    parts, heard = [], classes.heard.tolist()
+    for c in (c for c, known in enumerate(heard) if known):
+        counts = centres.counts[c].clamp_min(0.0)
+        shares = counts / counts.sum().clamp_min(1.0) if counts.sum() > 0 else torch.ones_like(counts) / len(counts)
+        offset = centres.centres[c] - shares @ centres.centres[c]
+        noise = float((shares * (centres.sum_std / counts.clamp_min(1.0)).square()).sum())
+        within = classes.covariances[c] - (offset.T * shares) @ offset
+        within.diagonal().add_(min(noise, float((offset.square().T @ shares).sum()) / offset.shape[1]))
+        for share, place in zip(shares, offset):
+            if share > 0:
+                parts.append(_Part(classes.means[c] + place, within, classes.edge(c), share * classes.counts[c], c))
+    lonely = [c for c, known in enumerate(heard) if not known]
+    owners = torch.arange(len(heard))
+    return _assembled(parts + _pooled_parts(classes, owners, lonely), cut, lonely)
+
+
+def release_components(
+    batches: Batches,
+    encode: Encode,
+    *,
+    k: int,
+    m: int,
+    subclusters: int,
+    covariance: Covariance,
+    cut: float,
+    spending: Spending,
+    generator: torch.Generator,
+) -> Components:
+    """Gaussians of k classes with `subclusters` each, from one to six passes over the records.
+
+    Arguments:
+        batches: private records.
+        encode: records to (coordinates (b, m), class (b,)).
+        k: classes.
+        m: axes.
+        subclusters: Gaussians of a class.
+        covariance: "full" or "tied" among the sub-clusters of a class.
+        cut: see `GaussianOptions`.
+        spending: pays for "components", or for "classes", "clusters" and, with full covariances, "components".
+        generator: public randomness of initial centres.
+    """
+    if subclusters == 1:
+        moments = release_moments(batches, encode, k=k, m=m, name="components", spending=spending)
+        return mixture_of(moments, torch.arange(k), cut)
+    classes = release_moments(batches, encode, k=k, m=m, name="classes", spending=spending)
+    start = initial_centres(mixture_of(classes, torch.arange(k), cut), subclusters, generator)
+    centres = release_centres(batches, encode, start, spending=spending)
+    if covariance == "tied":
+        return tied(classes, centres, cut)
+
+    def assigned(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        u, own = encode(x, labels)
+        u = clipped(u)
+        return u, centres.assign(u, own)
+
+    moments = release_moments(batches, assigned, k=k * subclusters, m=m, name="components", spending=spending)
+    return mixture_of(moments, torch.arange(k).repeat_interleave(subclusters), cut)

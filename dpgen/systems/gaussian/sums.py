@@ -1,0 +1,217 @@
+r"""Private records as a stream, and the exact sums of vectors and outer products that are made of it.
+
+Private records as a stream of mini-batches that can be read several times: nothing else is held in memory.
+
+Exact sums of vectors and of their outer products, each one pass over the records, and how far one record moves them.
+
+A record with clipped vector u, |u| <= 1, adds :math:`v v^\top` with :math:`v = (a, u)` to the matrix of its cluster: the
+count (times :math:`a^2`), the sum (times a) and the second moment at once. All :math:`(m + 1)^2` entries are one vector of
+L2 norm :math:`|v v^\top|_F = |v|^2`, get independent noise, and are averaged with their mirror images afterwards: an
+off-diagonal entry ends with half the variance of a diagonal one, as if a triangle with :math:`\sqrt 2` on its off-diagonal
+entries had been released, but whole numbers stay whole.
+
+| release | add/remove | replace-one |
+|---|---|---|
+| bordered Gram matrix | 1 + a^2 | sqrt 2 (1 + a^2) |
+| bordered sum of (a, u) or (a, u, b |u|^2), b <= 1, one cluster | sqrt(1 + a^2 + b^2) | 2 |
+| the same, several clusters | sqrt(1 + a^2 + b^2) | max(2, sqrt(2 (1 + a^2 + b^2))) |
+
+Claiming 1 for the Gram matrix (the second moment alone), or noise on one triangle that is copied to the other, are the usual
+mistakes; the audit of the tests rejects them.
+
+The sums are exact (`privacy.exact_sums`): a record's vector depends on that record alone and is cut towards zero to a grid,
+products of grid values are exact in float64, and batches are added in int64. Borders are rounded to the same grid.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.exact_sums import (
+    CHUNK,
+    GRAM_GRID,
+    MOST_RECORDS,
+    SUM_GRID,
+    BoundedSum,
+    clipped,
+    group_sums,
+    row_squares,
+    whole,
+)
+
+# -- record stream -----------------------------------------------------------------------------------------------------
+
+
+Batches = Iterable[tuple[Tensor, Tensor | None]]
+"""Anything that yields (x (b, d) float32 in [0, 1], labels (b,) or None) each time it is read, on any device."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RecordStream:
+    """Records (n, d) in slices of at most `batch_size`, as float32 between 0 and 1.
+
+    Every private sum of this package is one pass over such a stream; with sub-clusters, clipped coordinates are kept
+    beside records that are in memory anyway. Any other re-readable iterable of (x, labels) serves as well; of that a fit
+    holds one slice and its sums only.
+
+    Arguments:
+        x: records (n, d), uint8 or floating point in [0, top].
+        labels: int64 (n,), or None.
+        top: value that becomes 1: 1 for bits, 255 for grey values.
+        batch_size: records of a slice.
+        device: where a slice is sent.
+
+    >>> stream = RecordStream(torch.tensor([[0, 255], [255, 0], [0, 0]]).byte(), None, top=255, batch_size=2)
+    >>> [x.tolist() for x, _ in stream]
+    [[[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0]]]
+    """
+
+    x: Tensor
+    labels: Tensor | None
+    top: float = 1.0
+    batch_size: int = 8192
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.x.ndim != 2 or self.x.shape[1] < 1:  # there may be no records: their number is private
+            raise ValueError(f"x must have shape (n, d), d at least 1, got {tuple(self.x.shape)}")
+        if self.labels is not None and self.labels.shape != self.x.shape[:1]:
+            raise ValueError(f"labels must have shape {tuple(self.x.shape[:1])}, got {tuple(self.labels.shape)}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        for start in range(0, len(self.x), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            labels = None if self.labels is None else self.labels[part].to(self.device)
+            yield self.x[part].to(self.device).div(self.top).to(torch.float32), labels
+
+
+def checked(batches: Batches, d: int, n_classes: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """The batches, each refused unless it is (b, d), finite, in [0, 1], with labels in [0, n_classes) if there are any.
+
+    Raises:
+        ValueError: naming what is wrong.
+    """
+    for x, labels in batches:
+        if x.ndim != 2 or x.shape[1] != d:
+            raise ValueError(f"x must have shape (b, {d}), got {tuple(x.shape)}")
+        if x.numel():
+            low, high = (float(end) for end in x.aminmax())  # NaN if any entry is
+            if not math.isfinite(low) or not math.isfinite(high):
+                raise ValueError("x must be finite, got NaN or infinite entries")
+            if not 0.0 <= low <= high <= 1.0:
+                raise ValueError(f"x must be in [0, 1], got [{low:g}, {high:g}]")
+        if n_classes:
+            _require_labels(labels, len(x), n_classes)
+        yield x, labels if n_classes else None
+
+
+def _require_labels(labels: Tensor | None, b: int, n_classes: int) -> None:
+    if labels is None or labels.shape != (b,):
+        raise ValueError(f"labels must have shape ({b},), got {None if labels is None else tuple(labels.shape)}")
+    if b and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
+        raise ValueError(f"labels must be in [0, {n_classes}), got [{int(labels.min())}, {int(labels.max())}]")
+
+
+# -- gram sums ---------------------------------------------------------------------------------------------------------
+
+
+Encode = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""(x (b, d), labels) to (u (b, m), cluster (b,)): record by record, from released and public values only."""
+
+
+def _clipped_rows(batches: Batches, encode: Encode, grid: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """Clipped rows and their clusters, at most 2^16 at a time."""
+    seen = 0
+    for x, labels in batches:
+        u, cluster = encode(x, labels)
+        seen += len(u)
+        if seen > MOST_RECORDS:
+            raise ValueError(f"there are more than {MOST_RECORDS} records, whose sums would not fit int64")
+        for rows, members in zip(u.split(CHUNK), cluster.split(CHUNK)):
+            yield clipped(rows, grid), members
+
+
+def _gram(u: Tensor) -> Tensor:
+    """u^T u; NumPy sees that it is symmetric and does half of the work."""
+    if u.device.type != "cpu":
+        return u.T @ u
+    rows = u.numpy()
+    return torch.from_numpy(rows.T @ rows)
+
+
+def gram_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: float) -> BoundedSum:
+    r"""Per cluster the sum of v v^T with v = (border, clip(u)), (k, m + 1, m + 1); without a border (0), (k, m, m).
+
+    A record adds :math:`v v^\top` to one cluster, of norm :math:`|v|^2 \le 1 + a^2`. A replaced one moves the sums by
+    :math:`\sqrt{|v|^4 + |v'|^4 - 2 \langle v, v' \rangle^2} \le \sqrt 2 (1 + a^2)`, reached by orthogonal v and in two
+    clusters.
+    """
+    a = round(border * GRAM_GRID)
+    total = torch.zeros(k, m + 1, m + 1, dtype=torch.int64)
+    for u, cluster in _clipped_rows(batches, encode, GRAM_GRID):
+        if k > 1:
+            u = u[cluster.argsort(stable=True)]
+        ends = torch.bincount(cluster, minlength=k).cumsum(0).tolist()
+        for c, (start, stop) in enumerate(zip([0, *ends[:-1]], ends)):
+            if stop > start:
+                part = u[start:stop]
+                total[c, 1:, 1:] += whole(_gram(part), GRAM_GRID**2)
+                total[c, 0, 1:] += a * whole(part.sum(0), GRAM_GRID)
+                total[c, 0, 0] += a * a * (stop - start)
+    total[:, 1:, 0] = total[:, 0, 1:]
+    sensitivity = 1.0 + (a / GRAM_GRID) ** 2
+    return BoundedSum(
+        total if border else total[:, 1:, 1:].contiguous(),
+        sensitivity,
+        "v v^T of bordered vectors",
+        replaced=math.sqrt(2.0) * sensitivity,
+        step=GRAM_GRID**-2,
+    )
+
+
+def vector_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: float, square: float = 0.0) -> BoundedSum:
+    r"""Per cluster the sum of (border, clip(u), square |clip(u)|^2), (k, m + 2); without a square (0), (k, m + 1).
+
+    A record adds a vector of norm at most :math:`\sqrt{1 + a^2 + b^2}` to one cluster. A replaced one moves the sums of
+    two clusters by :math:`\sqrt 2` of that; of one by :math:`(p + q)^2 (1 + b^2 (p - q)^2)` squared at most, p and q the
+    norms of both, which for :math:`b \le 1` grows in both: by at most 2, where p = q = 1.
+
+    Raises:
+        ValueError: `square` is not in [0, 1].
+    """
+    if not 0 <= square <= 1:
+        raise ValueError(f"square is {square!r}; it must lie in [0, 1]")
+    a = round(border * SUM_GRID)
+    total = torch.zeros(k, m + 2, dtype=torch.int64)
+    for u, cluster in _clipped_rows(batches, encode, SUM_GRID):
+        total[:, 0] += a * torch.bincount(cluster, minlength=k).cpu()
+        if square:
+            squares = (row_squares(u) * (square * SUM_GRID)).trunc_()
+            total[:, -1:] += group_sums(squares[:, None], cluster, k, most=SUM_GRID)
+        total[:, 1:-1] += group_sums(u.mul_(SUM_GRID), cluster, k, most=SUM_GRID)
+    sensitivity = math.sqrt(1.0 + (a / SUM_GRID) ** 2 + square**2)
+    return BoundedSum(
+        total if square else total[:, :-1].contiguous(),
+        sensitivity,
+        "bordered vectors",
+        replaced=2.0 if k == 1 else max(2.0, math.sqrt(2.0) * sensitivity),
+        step=1.0 / SUM_GRID,
+    )
+
+
+def symmetric(noisy: Tensor) -> Tensor:
+    """Noisy matrices (k, m, m) averaged with their mirror images: off-diagonal noise loses half of its variance."""
+    return (noisy + noisy.transpose(1, 2)) / 2.0
+
+
+def spectral_noise(m: int, *, noise_std: float) -> float:
+    """About the largest eigenvalue of the noise on a second moment (m, m): std sqrt(2 m), the edge of its semicircle.
+
+    `noise_std` is that of a diagonal entry; the others have 1 / sqrt 2 of it.
+    """
+    return noise_std * math.sqrt(2.0 * m)

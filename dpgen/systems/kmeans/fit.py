@@ -1,0 +1,493 @@
+"""DP k-means: the rounds of Lloyd's algorithm with noisy counts and sums, and the system around them.
+
+The parts of DP k-means: features of bounded norm, exact sums, and Lloyd's steps on released values.
+
+Differentially private kernel k-means (Acs et al. 2017, Algorithm 2), and standard DP k-means as its baseline.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from dpgen.callbacks.clipping import DPNorm
+from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, row_squares
+from dpgen.privacy.limits import require_positive, require_whole
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
+from dpgen.systems.kmeans.plan import (
+    COUNT_REPLACED,
+    COUNTS,
+    NORMS,
+    ROUND,
+    SUM_STEP,
+    KMeansPlan,
+    count_event,
+    round_replaced,
+    round_sensitivity,
+)
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from dpgen.privacy.accountants import Relation
+    from dpgen.privacy.curator import Curator
+    from dpgen.privacy.ledger import Planned
+
+# -- lloyd -------------------------------------------------------------------------------------------------------------
+
+
+FeatureMap = Callable[[Tensor], Tensor]
+"""Public map of records (n, m), float32, to features (n, d)."""
+
+_CHUNK_ENTRIES = 2**18
+_DOT_BITS = 51  # products of rows and centres stay below 2^51, where float64 holds every whole number
+
+
+def require_records(name: str, x: Tensor, value_range: tuple[float, float] | None) -> Tensor:
+    """Records (n, m) as a tensor; refuse other shapes, NaN, infinities and entries outside the public range."""
+    x = torch.as_tensor(x)
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (n, m) with m >= 1")
+    if not len(x):
+        return x
+    low, high = (float(v) for v in x.aminmax())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"{name} holds NaN or infinite entries; they must all be finite")
+    if value_range is not None and not value_range[0] <= low <= high <= value_range[1]:
+        raise ValueError(f"{name} has entries from {low:g} to {high:g}; value_range is {value_range}")
+    return x
+
+
+@dataclass(frozen=True)
+class FeatureSpace:
+    """Features (n, d) of norm at most `norm_bound`; what the sums are made of.
+
+    A record's features depend on that record alone, bit for bit: random Fourier features and `identity` by what they are
+    made of, any other map because it is evaluated record by record, on a fresh copy of the record alone.
+    """
+
+    feature_map: FeatureMap
+    norm_bound: float = math.inf
+
+    def raw(self, x: Tensor) -> Tensor:
+        """Features (n, d), float64, before they are clipped; those that are not finite are as if of norm infinity."""
+        if self.feature_map is identity or isinstance(self.feature_map, RandomFourierFeatures):
+            return self.feature_map(x).double()
+        rows = [self.feature_map(row.to(torch.float32, copy=True)[None]) for row in x]
+        for z in rows:
+            if z.ndim != 2 or len(z) != 1 or z.shape != rows[0].shape:
+                raise ValueError(f"features of one record have shape {tuple(z.shape)}; they must be (1, d) of one d")
+        return torch.cat(rows).double() if rows else self.feature_map(x.to(torch.float32)).double()
+
+    def whole(self, x: Tensor) -> Tensor:
+        """Clipped features (n, d) in whole numbers of norm_bound * 2^-23, float64, cut towards zero: no row exceeds 2^23.
+
+        Features that are not finite become 0.
+        """
+        if isinstance(self.feature_map, RandomFourierFeatures) and self.norm_bound == 1.0:
+            return self.feature_map.whole(x)
+        return clipped(self.raw(x) * (1.0 / self.norm_bound), NORM).mul_(NORM)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Clipped features (n, d), float64."""
+        return self.whole(x) * (self.norm_bound * SUM_STEP)
+
+    def chunks(self, x: Tensor) -> Iterator[Tensor]:
+        """`whole` of consecutive slices of x, so that memory does not grow with n; float32, which holds them."""
+        for part in slices(x):
+            yield self.whole(part).float()
+
+
+def slices(x: Tensor) -> tuple[Tensor, ...]:
+    """Consecutive rows of x, about 2^18 entries at a time."""
+    return x.split(max(1, _CHUNK_ENTRIES // x.shape[1]))
+
+
+@dataclass(frozen=True)
+class Centres:
+    r"""Released centres (k, d) on a grid so coarse that their products with features are exact.
+
+    The nearest centre maximises :math:`z^\top c - |c|^2 / 2`. Features are whole numbers with norm at most :math:`2^{23}`,
+    centres whole numbers with norm at most :math:`2^{28}`: by Cauchy and Schwarz every partial sum of a product is below
+    :math:`2^{51}`, so float64 computes it without rounding in any order, and a record's scores depend on that record alone.
+    """
+
+    rows: Tensor  # (k, d), float64
+    half_squares: Tensor  # (k,)
+
+    @classmethod
+    def cut(cls, centres: Tensor, norm_bound: float) -> Centres:
+        """Centres (k, d) / norm_bound in whole numbers of 2^-q, cut towards zero; q serves the largest entry."""
+        on_device, centres = centres.device, centres.detach().to("cpu", torch.float64) * (1.0 / norm_bound)
+        bits = min(24, _DOT_BITS - 23 - math.ceil(math.log2(centres.shape[1]) / 2))
+        q = bits - math.frexp(float(centres.abs().max()))[1]
+        rows = (centres * 2.0**q).trunc()
+        squares = rows.to(torch.int64).square().sum(1)  # below 2^56
+        return cls(rows.to(on_device), (squares.double() * 2.0 ** (22 - q)).to(on_device))
+
+    def nearest(self, z: Tensor) -> Tensor:
+        """Index (n,) of the nearest centre of every row of z (n, d), whole numbers; of equally near ones the first."""
+        return (self.half_squares - z.double() @ self.rows.T).argmin(1)
+
+
+def cluster_sums(chunks: Iterable[Tensor], centres: Centres) -> Tensor:
+    """Private (counts, sums of features) (k, 1 + d), int64, of the clusters of the nearest centre, on the CPU."""
+    k, d = centres.rows.shape
+    total = torch.zeros(k, 1 + d, dtype=torch.int64)
+    for z in chunks:
+        rows, owner = z.double(), centres.nearest(z)
+        total[:, 1:] += group_sums(rows, owner, k, most=NORM).cpu()
+        total[:, 0] += torch.bincount(owner, minlength=k).cpu()
+    return total
+
+
+def round_sums(chunks: Iterable[Tensor], centres: Centres, weight: float) -> BoundedSum:
+    """(weight * count, sum of features / norm bound) of every cluster, (k, 1 + d), on one grid; see `round_sensitivity`."""
+    sums = cluster_sums(chunks, centres)
+    sums[:, 0] *= round(weight / SUM_STEP)
+    return BoundedSum(sums, round_sensitivity(weight), replaced=round_replaced(weight), step=SUM_STEP)
+
+
+def size_sums(clusters: Iterable[Tensor], k: int) -> BoundedSum:
+    """Sizes (k,) of clusters: a record counts once, and a replaced one lowers one size and raises another."""
+    sizes = torch.zeros(k, dtype=torch.int64)
+    for cluster in clusters:
+        sizes += torch.bincount(cluster, minlength=k).cpu()
+    return BoundedSum(sizes, 1.0, replaced=COUNT_REPLACED)
+
+
+def norm_sums(rows: Iterable[Tensor], edges: Tensor) -> BoundedSum:
+    """Histogram (1, w) of the norms of rows (b, d), with upper edges (w - 1,) and the last bin for longer ones.
+
+    A norm is folded in a fixed order, so its bin depends on its record alone; a norm of 0 (or NaN) falls in no bin.
+    """
+    histogram = torch.zeros(1, len(edges) + 1, dtype=torch.int64)
+    for z in rows:
+        norms = row_squares(z).sqrt().cpu()
+        cells = torch.bucketize(norms[norms > 0], edges.to("cpu", torch.float64))
+        histogram[0] += torch.bincount(cells, minlength=len(edges) + 1)
+    return BoundedSum(histogram, 1.0, replaced=COUNT_REPLACED)
+
+
+def update_centres(centres: Tensor, counts: Tensor, sums: Tensor, *, sum_std: float, floor: float, shrink: bool) -> Tensor:
+    r"""New centres (k, d) from released counts (k,) and sums (k, d): post-processing, free of charge.
+
+    Plain means :math:`\tilde S_c / \tilde n_c`, or (`shrink`) drawn towards the mean of all records by the
+    positive-part James-Stein factor, which cuts what is more noise than signal:
+
+    .. math:: c = \bar c + s_c (\tilde S_c / \tilde n_c - \bar c), \quad
+        s_c = \left(1 - \frac{d \, (\sigma / \tilde n_c)^2}{|\tilde S_c / \tilde n_c - \bar c|^2}\right)_+, \quad
+        \bar c = \sum_c \tilde S_c / \sum_c \tilde n_c
+
+    A cluster whose noisy count is below `floor` keeps its centre. Counts are clamped to at least 1 as divisors.
+
+    Arguments:
+        sum_std: noise std of every entry of sums, in units of the features.
+        floor: least noisy count of a cluster that is taken to have records.
+
+    Source: James and Stein 1961; Efron and Morris 1973. Acs et al. 2017 use plain means.
+    """
+    sizes = counts.clamp_min(1.0)[:, None]
+    means = sums / sizes
+    if shrink:
+        pooled = sums.sum(0) / counts.sum().clamp_min(1.0)
+        offset = means - pooled
+        noise = means.shape[1] * (sum_std / sizes).square()
+        means = pooled + (1.0 - noise / offset.square().sum(1, keepdim=True).clamp_min(1e-300)).clamp_min(0.0) * offset
+    return torch.where((counts < floor)[:, None], centres, means)
+
+
+def split_largest(centres: Tensor, counts: Tensor, nudges: Tensor, *, floor: float) -> Tensor:
+    """Centres (k, d) where each cluster with a noisy count below `floor` takes half of a large one's place."""
+    centres = centres.clone()
+    starving = torch.nonzero(counts < floor).flatten().tolist()
+    donors = [c for c in counts.argsort(descending=True).tolist() if c not in starving]
+    for i, cluster in enumerate(starving if donors else []):
+        donor = donors[i % len(donors)]
+        centres[cluster] = centres[donor] + nudges[cluster]
+        centres[donor] -= nudges[cluster]
+    return centres
+
+
+def kmeans_plus_plus(z: Tensor, k: int, generator: torch.Generator) -> list[int]:
+    """Rows of public z (p, d) chosen with probability proportional to the squared distance to those chosen before."""
+    chosen = [int(torch.randint(len(z), (1,), generator=generator))]
+    while len(chosen) < k:
+        distance = torch.cdist(z, z[chosen]).square().amin(1).cpu()
+        distance[chosen] = 0.0
+        if not bool(distance.sum() > 0):  # fewer than k distinct records
+            distance[[i for i in range(len(z)) if i not in chosen]] = 1.0
+        chosen.append(int(torch.multinomial(distance, 1, generator=generator)))
+    return chosen
+
+
+def identity(x: Tensor) -> Tensor:
+    """The feature map of standard k-means."""
+    return x
+
+
+# -- kmeans ------------------------------------------------------------------------------------------------------------
+
+
+_CACHE_ENTRIES = 2**26
+_STARVING = 3.0  # noise stds of a count below which a cluster counts as empty
+_NUDGE = 0.1  # in units of the norm bound
+
+
+class DPKMeans:
+    r"""Differentially private k-means in the feature space of a kernel, used like scikit-learn's `KMeans`.
+
+    `kernel="rbf"`: on random Fourier features of norm at most 1 (`RandomFourierFeatures`), so the sums need noise that
+    depends neither on d nor on the data. `kernel="linear"`: standard DP k-means on the records themselves. Or any
+    public map of records to features, which is evaluated record by record.
+
+    Formal guarantees:
+        - `fit` releases what `event` says, whatever x holds: features are clipped to the norm bound exactly.
+        - What is added up is a function of each record alone, bit for bit: features are whole numbers that no batch,
+          thread or device changes (`FeatureSpace`), the nearest centre is decided by products without rounding, ties by
+          the smaller index (`Centres`), and sums are int64. So one record moves one cluster, by at most what is charged.
+        - The ledger is charged before each release; if it refuses, nothing of that round is drawn.
+        - Everything else (initial centres, frequencies, splits) is public or post-processing.
+
+    Edge cases:
+        - Empty cluster: its counts and sums are released like any other's. Below 3 noise stds of a count it is
+          re-seeded next to a large cluster (`plan.repair`), in the last round it keeps its centre.
+        - Fewer records than clusters, or none: the same; how many there are is private and refuses nothing.
+        - Noisy counts below 1 are given as 1 in `counts_`.
+        - A record whose features are not finite (custom maps): it counts as a record at 0.
+
+    Arguments:
+        k: clusters, at least 1.
+        plan: rounds and noise.
+        kernel: "rbf", "linear", or a public map (n, m) -> (n, d), which may not learn from x.
+        gamma: width of the RBF kernel exp(-gamma |x - y|^2).
+        n_features: random Fourier features d, even.
+        norm_bound: clip norm C of features; None: the analytic bound (1 with "rbf"; the corner of the value range with
+            "linear", 28 for 784 binary entries; custom features have none); "dpnorm" or a `DPNorm`: the mode of a noisy
+            histogram of norms, which is charged.
+        init: "random": features of k records with every entry either end of the value range by a public fair coin,
+            scaled to norm C; "public": k of the public records; "kmeans++": k-means++ seeds among them.
+        seed: public randomness of frequencies, initial centres and splits.
+
+    Attributes after `fit`, all released values: `centres_` (k, d), `counts_` (k,) noisy sizes of the clusters of
+    exactly these centres, `norm_bound_`.
+
+    Source: Acs et al. 2017, Algorithm 2 and Theorem 2, with [cos, sin] features, less noise for sums than for counts,
+    and shrunken means. The paper's noise std sqrt(2) sigma_K is `noise_*` = sqrt(2) sigma_K here.
+
+    >>> from dpgen.privacy.curator import Curator
+    >>> from dpgen.privacy.ledger import Budget, Ledger
+    >>> x = (torch.arange(2000)[:, None] % 2 == torch.arange(8) % 2).to(torch.uint8)
+    >>> kmeans = DPKMeans(2, KMeansPlan(noise_count=20.0, noise_sum=4.0, rounds=5), gamma=0.1, n_features=16)
+    >>> kmeans = kmeans.fit(x, curator=Curator(Ledger(Budget(4.0, 1e-5))))
+    >>> bool((kmeans.counts_ - 1000).abs().max() < 200), len(kmeans.predict(x[:2]).unique())
+    (True, 2)
+    """
+
+    centres_: Tensor
+    counts_: Tensor
+    norm_bound_: float
+
+    def __init__(
+        self,
+        k: int,
+        plan: KMeansPlan,
+        *,
+        kernel: Literal["rbf", "linear"] | FeatureMap = "rbf",
+        gamma: float = 0.01,
+        n_features: int = 200,
+        norm_bound: float | Literal["dpnorm"] | DPNorm | None = None,
+        init: Literal["random", "public", "kmeans++"] = "random",
+        seed: int | PublicRandomness = 0,
+    ) -> None:
+        require_whole("k", k)
+        if not (callable(kernel) or kernel in ("rbf", "linear")):
+            raise ValueError(f"kernel is {kernel!r}; it must be one of 'rbf', 'linear' or a map of records to features")
+        if init not in ("random", "public", "kmeans++"):
+            raise ValueError(f"init is {init!r}; it must be one of 'random', 'public', 'kmeans++'")
+        if norm_bound is None and callable(kernel):
+            raise ValueError("norm_bound is None; features without an analytic bound need a number > 0 or 'dpnorm'")
+        if norm_bound is not None and norm_bound != "dpnorm" and not isinstance(norm_bound, DPNorm):
+            if isinstance(norm_bound, str):
+                raise ValueError(f"norm_bound is {norm_bound!r}; it must be None, a number > 0, 'dpnorm' or a DPNorm")
+            require_positive("norm_bound", norm_bound)
+        self.k, self.plan, self.kernel, self.gamma, self.n_features = k, plan, kernel, gamma, n_features
+        self.norm_bound, self.init, self.seed = norm_bound, init, seed
+        self._space: FeatureSpace | None = None
+
+    def event(self, relation: Relation) -> DpEvent:
+        """Everything that `fit` will charge to a ledger of this relation: the norm histogram, if any, and the plan."""
+        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
+        return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in self.planned(relation)])
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        """What `fit` releases, as a ledger of this relation declares it: `curator.declare(*kmeans.planned(...))` before fit."""
+        from dpgen.privacy.ledger import Planned
+
+        if not isinstance(self.norm_bound, str | DPNorm):
+            return self.plan.planned(relation)
+        histogram = count_event(self._dpnorm(1.0).noise_multiplier, relation)
+        return (Planned(histogram, NORMS), *self.plan.planned(relation))
+
+    def fit(
+        self,
+        x: Tensor,
+        *,
+        curator: Curator,
+        public_x: Tensor | None = None,
+        value_range: tuple[float, float] = (0.0, 1.0),
+    ) -> DPKMeans:
+        """Release centres and counts of private records; after a failure the estimator is as before.
+
+        Arguments:
+            x: private records (n, m), any real dtype.
+            curator: is charged before each release. Where `planned` has not been declared to it, its filter decides, which
+                counts more.
+            public_x: public records (p, m), p >= k, for init "public" and "kmeans++".
+            value_range: public range of the entries.
+
+        Raises:
+            ValueError: records of a wrong shape, not finite or outside the range.
+            BudgetExceeded: the next release does not fit into the ledger's budget.
+        """
+        x = require_records("x", x, value_range)
+        seeds = self._seed_records(x, public_x, value_range)
+        space = FeatureSpace(self._feature_map(x, value_range))
+        space = FeatureSpace(space.feature_map, self._bound(space, x, value_range, curator))
+        centres = self._initial(space, seeds)
+        cache = list(space.chunks(x)) if len(x) * centres.shape[1] <= _CACHE_ENTRIES else None
+
+        def chunks() -> Iterable[Tensor]:
+            return space.chunks(x) if cache is None else cache
+
+        centres = self._lloyd(space.norm_bound, chunks, centres, curator)
+        # Rounded before they are counted, so that the clusters of the stored centres are the counted ones.
+        centres = centres.to(torch.float32)
+        cut = Centres.cut(centres, space.norm_bound)
+        sizes = size_sums((cut.nearest(z) for z in chunks()), self.k)
+        counts = curator.gaussian(COUNTS, sizes, self.plan.noise_count)
+        self.centres_, self.counts_ = centres, counts.clamp_min(1).to(torch.float32)
+        self.norm_bound_, self._space = space.norm_bound, space
+        return self
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Cluster (n,), int64, of records (n, m): the nearest of `centres_`, whose private sizes `counts_` counts."""
+        if self._space is None:
+            raise RuntimeError("DPKMeans is not fitted: call fit or load_state_dict before predict")
+        x = require_records("x", x, None)
+        features = self._space.feature_map
+        width = len(features.turns) if isinstance(features, RandomFourierFeatures) else self.centres_.shape[1]
+        if x.shape[1] != width and not callable(self.kernel):
+            raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {width}), as in fit")
+        cut = Centres.cut(self.centres_.to(x.device), self._space.norm_bound)
+        return torch.cat([cut.nearest(self._space.whole(part)) for part in slices(x)])
+
+    assign = predict
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Released and public tensors; a custom `kernel` is given again to the constructor."""
+        if self._space is None:
+            raise RuntimeError("DPKMeans is not fitted: it has no state to save")
+        state = {
+            "centres": self.centres_,
+            "counts": self.counts_,
+            "norm_bound": torch.tensor(self.norm_bound_, dtype=torch.float64),
+        }
+        if isinstance(self._space.feature_map, RandomFourierFeatures):
+            state |= {"turns": self._space.feature_map.turns, "grid": self._space.feature_map.grid}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`.
+
+        Raises:
+            ValueError: the state does not belong to this k and kernel.
+        """
+        wanted = {"centres", "counts", "norm_bound"} | ({"turns", "grid"} if self.kernel == "rbf" else set())
+        if set(state) != wanted or len(state["centres"]) != self.k or state["counts"].shape != (self.k,):
+            raise ValueError(f"state has entries {sorted(state)}; it must have {sorted(wanted)} of k = {self.k}")
+        feature_map: FeatureMap = identity if self.kernel == "linear" else self.kernel  # type: ignore[assignment]
+        if self.kernel == "rbf":
+            feature_map = RandomFourierFeatures.restored(state["turns"], state["grid"])
+        self.centres_, self.counts_, self.norm_bound_ = state["centres"], state["counts"], float(state["norm_bound"])
+        self._space = FeatureSpace(feature_map, self.norm_bound_)
+
+    # -- steps of fit ------------------------------------------------------------------------------------------------
+
+    def _public(self, name: str) -> torch.Generator:
+        public = self.seed if isinstance(self.seed, PublicRandomness) else PublicRandomness(self.seed)
+        return public.spawn(name).generator
+
+    def _feature_map(self, x: Tensor, value_range: tuple[float, float]) -> FeatureMap:
+        if callable(self.kernel):
+            return self.kernel
+        if self.kernel == "linear":
+            return identity
+        features = RandomFourierFeatures(
+            x.shape[1],
+            self.n_features,
+            gamma=self.gamma,
+            generator=self._public("features"),
+            largest=max(map(abs, value_range)) or 1.0,
+        )
+        return features.to(x.device)
+
+    def _dpnorm(self, c_max: float) -> DPNorm:
+        return copy.deepcopy(self.norm_bound) if isinstance(self.norm_bound, DPNorm) else DPNorm(c_max=c_max, window=1)
+
+    def _bound(self, space: FeatureSpace, x: Tensor, value_range: tuple[float, float], curator: Curator) -> float:
+        corner = math.sqrt(x.shape[1]) * (max(map(abs, value_range)) or 1.0)
+        if self.norm_bound is None:
+            return 1.0 if self.kernel == "rbf" else corner
+        if not isinstance(self.norm_bound, str | DPNorm):
+            return float(self.norm_bound)
+        dpnorm = self._dpnorm(corner if self.kernel == "linear" else 10.0)
+        dpnorm.begin(1)
+        histogram = norm_sums((space.raw(part) for part in slices(x)), dpnorm.edges)
+        dpnorm.observe(curator.gaussian(NORMS, histogram, dpnorm.noise_multiplier))
+        return float(dpnorm.bounds[0])
+
+    def _seed_records(self, x: Tensor, public_x: Tensor | None, value_range: tuple[float, float]) -> Tensor:
+        if self.init == "random":
+            low, high = value_range
+            coins = torch.rand(self.k, x.shape[1], generator=self._public("records")) < 0.5
+            return (low + (high - low) * coins).to(x.device)
+        if public_x is None:
+            raise ValueError(f"public_x is None; init={self.init!r} needs at least k = {self.k} public records")
+        public_x = require_records("public_x", public_x, value_range)
+        if len(public_x) < self.k or public_x.shape[1] != x.shape[1]:
+            raise ValueError(f"public_x has shape {tuple(public_x.shape)}; it must be (p, {x.shape[1]}) with p >= k = {self.k}")
+        return public_x.to(x.device)
+
+    def _initial(self, space: FeatureSpace, records: Tensor) -> Tensor:
+        z = space(records)
+        generator = self._public("centres")
+        if self.init == "random":
+            # One common norm: else the shortest draw would attract nearly everything.
+            return space.norm_bound * z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        if self.init == "public":
+            return z[torch.randperm(len(z), generator=generator)[: self.k].to(z.device)]
+        return z[kmeans_plus_plus(z, self.k, generator)]
+
+    def _lloyd(self, norm_bound: float, chunks: Callable[[], Iterable[Tensor]], centres: Tensor, curator: Curator) -> Tensor:
+        plan, weight, floor = self.plan, self.plan.weight, max(1.0, _STARVING * self.plan.noise_count)
+        sum_std = plan.round_multiplier * round_sensitivity(weight) * norm_bound
+        generator = self._public("splits")
+        for done in range(1, plan.rounds + 1):
+            private = round_sums(chunks(), Centres.cut(centres, norm_bound), weight)
+            noisy = curator.gaussian(ROUND, private, plan.round_multiplier).to(centres)
+            counts, sums = noisy[:, 0] / weight, noisy[:, 1:] * norm_bound
+            centres = update_centres(centres, counts, sums, sum_std=sum_std, floor=floor, shrink=plan.repair)
+            if plan.repair and done < plan.rounds:
+                nudges = torch.randn(centres.shape, generator=generator, dtype=torch.float64)
+                nudges *= _NUDGE * norm_bound / nudges.norm(dim=1, keepdim=True)
+                centres = split_largest(centres, counts, nudges.to(centres), floor=floor)
+        return centres

@@ -1,0 +1,149 @@
+"""One fit for all finite samplers: every user's private draws, paid for, with the mechanism that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Planned
+from dpgen.release import Draws
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier, require_density_bounds
+from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
+from dpgen.systems.local.private_prior import ASSUMPTION, PRIVATE_ORIGIN, noise_scale, private_prior
+from dpgen.systems.local.private_prior import NOTE as PRIOR_NOTE
+from dpgen.systems.local.sampler import FiniteSampler
+from dpgen.systems.local.simplex import raised_atoms, zero_atoms
+from dpgen.systems.private_data import PrivateUsers
+
+SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
+    sampler.kind: sampler
+    for sampler in (MinimaxSampler, RelativeMollifier, ProjectedKernel, QInvariantMinimax, RandomizedResponse, ParkSampler)
+}
+"""Samplers by name, all made by `sampler(epsilon, prior)`."""
+
+ASSUMPTIONS = (
+    "local privacy: each user's draws are covered against everybody who sees them, whatever all other users release; the "
+    "program that makes them (here: this machine) sees the users' distributions and must run at the user or be trusted",
+    "user names, categories, groups, the prior and the number of draws are public",
+    "one user is one row: a person under two names, or in two files or runs, pays once for each",
+)
+
+ABSENT = (
+    "who takes part can be seen: loaders leave out users without events, if there are any; the guarantee hides what the events "
+    "of a user of the file are, also that they are none"
+)
+"""What every statement says about users who are not drawn for: neither whether there were any nor how many."""
+
+_LEAST = 5e-324  # divides nothing by itself
+
+MOST_DRAWS = 2**25
+"""Largest table of draws (draws times users) that is made: some gigabytes."""
+
+
+def fit(
+    name: str, data: PrivateUsers, *, plan: LocalPlan, config: RandomizedResponseConfig, curator: Curator, runtime: Runtime
+) -> Draws:
+    """Private draws of all users with the sampler `name` of `SAMPLERS`; a user without events draws from the prior.
+
+    Returns:
+        Draws with columns user, group (if there are groups), draw and category; `origin` is the public mechanism.
+
+    Raises:
+        ValueError: counts that are negative, not finite or of the wrong shape; more draws times users than `MOST_DRAWS`; a
+            `prior_epsilon` that does not fit the data's prior or is too small; a prior that is no distribution over the
+            categories; impossible `density_bounds`. Nothing was charged then.
+        BudgetExceeded: the ledger refuses; nothing was drawn.
+    """
+    _require_possible(data, plan, config)
+    note = f"{name} sampler: a draw of every user"
+    prior_event = () if plan.prior_epsilon is None else (Planned(pure_event(plan.prior_epsilon), PRIOR_NOTE),)
+    curator.declare(*prior_event, Planned(pure_event(plan.per_draw), note, plan.draws))
+    counts = data.counts.detach().to(torch.float64)
+    scaled = counts / counts.amax(1, keepdim=True).clamp_min(_LEAST)
+    p = scaled / scaled.sum(1, keepdim=True).clamp_min(_LEAST)
+    prior, assumptions = _prior(data, p, plan, curator)
+    mechanism = SAMPLERS[name](plan.per_draw, prior, **config.options())
+    # Who has no events holds the prior: a distribution like any other, so that nobody sees whose counts are all 0.
+    p = torch.where((counts > 0).any(1, keepdim=True), p, mechanism.prior.to(p.device))
+    draws = mechanism.bind(p, curator, note=note).sample(plan.draws)
+    statement = PrivacyStatement.from_ledger(
+        curator.ledger,
+        assumptions=(*ASSUMPTIONS, *_about_prior(data, mechanism, config), _composition(plan), *assumptions),
+        not_covered=(ABSENT,),
+    )
+    return Draws(_table(data, draws), statement=statement, origin=mechanism)
+
+
+def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedResponseConfig) -> None:
+    """Data and options that draws can be made with; called before anything is charged."""
+    _require_counts(data)
+    users, n = len(data.user_names), len(data.categories)
+    if plan.draws * users > MOST_DRAWS:
+        raise ValueError(
+            f"draws is {plan.draws} for {users} users; draws x users must be <= {MOST_DRAWS}, so draws <= {MOST_DRAWS // users}"
+        )
+    if (data.prior_origin == PRIVATE_ORIGIN) != (plan.prior_epsilon is not None):
+        raise ValueError(
+            f"prior_epsilon is {plan.prior_epsilon!r} and the prior is {data.prior_origin!r}; a prior measured on the private "
+            "users needs prior_epsilon > 0, and any other prior must not have it"
+        )
+    if plan.prior_epsilon is not None:
+        noise_scale(plan.prior_epsilon, relation="replace_one")
+    if data.prior is not None:
+        zero_atoms(data.prior)
+        if tuple(data.prior.shape) != (n,):
+            raise ValueError(f"prior has shape {tuple(data.prior.shape)}; it must be ({n},), one probability per category")
+    if isinstance(config, ParkConfig) and config.density_bounds is not None:
+        require_density_bounds(config.density_bounds)
+
+
+def _require_counts(data: PrivateUsers) -> None:
+    counts = data.counts.detach().to(torch.float64)
+    shape = len(data.user_names), len(data.categories)
+    if tuple(counts.shape) != shape:
+        raise ValueError(f"counts have shape {tuple(counts.shape)}; they must be {shape}, users by categories")
+    if counts.numel() and not bool(((counts >= 0) & counts.isfinite()).all()):
+        raise ValueError(
+            f"counts have entries from {float(counts.min())} to {float(counts.max())}; they must be finite and >= 0"
+        )
+
+
+def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, curator: Curator) -> tuple[Tensor | int, tuple[str, ...]]:
+    if plan.prior_epsilon is not None:
+        return private_prior(p, epsilon=plan.prior_epsilon, curator=curator), (ASSUMPTION,)
+    return (len(data.categories) if data.prior is None else data.prior), ()
+
+
+def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: RandomizedResponseConfig) -> tuple[str, ...]:
+    origin = f"the prior is {data.prior_origin}"
+    if not isinstance(config, LocalConfig) or not mechanism.raised:
+        return (origin,)
+    return origin, raised_atoms(mechanism.raised, mechanism.n, config.prior_floor)
+
+
+def _composition(plan: LocalPlan) -> str:
+    prior = f" + {plan.prior_epsilon:g} for the prior" if plan.prior_epsilon is not None else ""
+    return (
+        f"this run costs one user {plan.draws} x {plan.per_draw:g}{prior} = {plan.epsilon:g}, however many users there are; "
+        "what the same ledger paid for earlier runs comes on top and is part of the stated epsilon"
+    )
+
+
+def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:
+    k = draws.shape[0]
+    columns: dict[str, Any] = {"user": np.array(data.user_names, dtype=object).repeat(k)}
+    if data.groups is not None:
+        columns["group"] = np.array(data.groups, dtype=object).repeat(k)
+    columns["draw"] = np.tile(np.arange(k), len(data.user_names))
+    columns["category"] = np.array(data.categories, dtype=object)[draws.T.reshape(-1).cpu().numpy()]
+    return pd.DataFrame(columns)

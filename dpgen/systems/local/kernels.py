@@ -1,0 +1,276 @@
+"""PK of the minimax kernel in two passes over each row, compiled: for CPU tensors, where torch's calls cost more than sums.
+
+Linear samplers: the minimax kernel with a public prior, randomised response, and any finite mechanism as a sampler.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.selection import draw_categorical, exact_sum, resolve, running_sum, scan_error, uniform_words
+from dpgen.systems.local.mollifiers import mollifier_epsilon
+from dpgen.systems.local.sampler import LinearSampler
+from dpgen.systems.local.simplex import PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, require_epsilon
+
+# -- kernel pass -------------------------------------------------------------------------------------------------------
+
+
+Reals = npt.NDArray[np.float64]
+Ranks = npt.NDArray[np.int64]
+
+_BLOCK = 1023  # sums are taken in blocks of 1024, so that errors grow like 1024 + n / 1024
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def mix_rows(p: Reals, order: Ranks, q: Reals, a: Reals, gain: float) -> Reals:
+    r"""Rows $q_j (\sum_{i<j} a_i P_i + a_j \sum_{i>j} P_i + a_j e^\epsilon P_j)$ of P (u, n), j by rank, in place of j = order.
+
+    Arguments:
+        order: category of each rank; q, a: prior and scales by rank; gain: e^epsilon.
+    """
+    u, n = p.shape
+    result = np.empty_like(p)
+    for row in range(u):
+        blocks, block = 0.0, 0.0
+        for k in range(n):
+            if k & _BLOCK == 0:
+                blocks, block = blocks + block, 0.0
+            result[row, order[k]] = blocks + block
+            block += a[k] * p[row, order[k]]
+        blocks, block = 0.0, 0.0
+        for done in range(n):
+            if done & _BLOCK == 0:
+                blocks, block = blocks + block, 0.0
+            k = n - 1 - done
+            held = p[row, order[k]]
+            result[row, order[k]] = q[k] * (result[row, order[k]] + a[k] * ((blocks + block) + gain * held))
+            block += held
+    return result
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _before(values: Tensor) -> Tensor:
+    """Exclusive prefix sums."""
+    result = torch.zeros_like(values)
+    result[..., 1:] = running_sum(values[..., :-1])
+    return result
+
+
+def _after(values: Tensor) -> Tensor:
+    """Exclusive suffix sums."""
+    return _before(values.flip(-1)).flip(-1)
+
+
+def _scales(q: Tensor, tail: Tensor, gap: float) -> Tensor:
+    r"""a (n,) of increasing q, the sums `tail` after each entry and E.
+
+    $a_k = R_k / (E q_k + S_k)$ with $R_{k+1} / R_k = 1 - q_k / (E q_k + S_k)$ is the recursion in terms of what rows 1
+    to k - 1 leave over: each loss is at most 1/2 and $R_k \ge S_k$, so the logarithms of R lose no digits at any epsilon.
+    """
+    whole = gap * q + (q + tail)
+    return _before(torch.log1p(-q / whole)).exp() / whole
+
+
+class MinimaxSampler(LinearSampler, kind="minimax"):
+    r"""The kernel that is minimax optimal, for every f-divergence, among those that leave the public prior q as it is.
+
+    With q sorted increasingly, $E = e^\epsilon - 1$ and $S_k = \sum_{j \ge k} q_j$, the recursion of Zamanlooy et al.
+    2025, Algorithm 1, unrolls to $K_{ij} = a_{\min(i,j)} q_j$ off the diagonal and $K_{ii} = e^\epsilon a_i q_i$ on it:
+
+    $$ a_1 = \frac{1}{E q_1 + 1}, \qquad \frac{a_{k+1}}{a_k} = \frac{E q_k + S_{k+1}}{E q_{k+1} + S_{k+1}} . $$
+
+    K is row-stochastic (rows k and k + 1 have equal sums exactly if the ratio holds), qK = q, and the worst user holds
+    the rarest category: total variation $(1 - q_1) / (E q_1 + 1)$ (theorem 1). As $K_{ii} \ge q_i$, all
+    $a_i \ge e^{-\epsilon}$: nothing underflows. K is never formed: n numbers, O(n) for `apply`, O(log n) a draw.
+
+    >>> MinimaxSampler(1.0, torch.tensor([0.01, 0.99])).kernel()[1].tolist()
+    [0.00983..., 0.99016...]
+    """
+
+    def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
+        super().__init__(epsilon, prior, floor=floor)
+        # q: sorted prior; a: the scales of the kernel; order: category of each rank; rank: its inverse.
+        self._q, self._order = torch.sort(self.prior, stable=True)
+        self._gain = math.exp(self.epsilon)
+        self._tail = _after(self._q)
+        self._a = _scales(self._q, self._tail, math.expm1(self.epsilon))
+
+    @cached_property
+    def _rows(self) -> _KernelRows:
+        return _KernelRows(self._a, self._q, self._gain)
+
+    @cached_property
+    def _rank(self) -> Tensor:
+        rank = torch.empty_like(self._order)
+        rank[self._order] = torch.arange(self.n)
+        return rank
+
+    def _apply(self, p: Tensor) -> Tensor:
+        if p.device.type != "cpu":
+            return self._apply_anywhere(p)
+
+        rows = p.contiguous().numpy()
+        return torch.from_numpy(mix_rows(rows, self._order.numpy(), self._q.numpy(), self._a.numpy(), self._gain))
+
+    def _apply_anywhere(self, p: Tensor) -> Tensor:
+        order, q, a = (x.to(p.device) for x in (self._order, self._q, self._a))
+        ranked = p[:, order]
+        mixed = _before(a * ranked) + a * (_after(ranked) + self._gain * ranked)
+        return torch.empty_like(p).scatter_(1, order.expand_as(p), q * mixed)
+
+    def misses(self) -> Tensor:
+        missed = _before(self._a * self._q) + self._a * self._tail
+        return torch.empty_like(missed).scatter_(0, self._order, missed)
+
+    def keeps(self) -> Tensor:
+        kept = self._gain * self._a * self._q
+        return torch.empty_like(kept).scatter_(0, self._order, kept)
+
+    def lower(self) -> Tensor:
+        """Least entry (n,) of each column of K: row n has it, and in the last column row n - 1."""
+        scale = torch.cat([self._a[:-1], self._a[-2:-1]])
+        return torch.empty_like(scale).scatter_(0, self._order, scale * self._q)
+
+    def _kernel(self) -> Tensor:
+        ranks = torch.arange(self.n)
+        k = self._a[torch.minimum(ranks[:, None], ranks)] * self._q
+        k.fill_diagonal_(0.0).diagonal().add_(self._gain * self._a * self._q)
+        rank = self._rank
+        return k[rank][:, rank]
+
+    def sample_items(self, items: Tensor, *, secrets: Secrets, margin: float | None = None) -> Tensor:
+        flat = self._checked_items(items)
+        drawn = self._rows.draw(self._rank[flat], secrets, margin)
+        return self._order[drawn].reshape(torch.as_tensor(items).shape)
+
+
+class _KernelRows:
+    """Inversion of rows of the minimax kernel in rank order: below the diagonal, on it, above it."""
+
+    def __init__(self, a: Tensor, q: Tensor, gain: float) -> None:
+        self.a, self.q, self.left = a, q, a * q
+        self.diagonal = gain * a * q
+        self.sum_left, self.sum_q = running_sum(self.left), running_sum(q)
+        self.before = torch.nn.functional.pad(self.sum_left[:-1], (1, 0))
+        self.total = self.before + self.diagonal + a * (self.sum_q[-1] - self.sum_q)
+
+    def exact_boundary(self, i: int, j: int) -> Fraction:
+        """Mass of row i up to and including rank j."""
+        left = exact_sum(self.left[: min(i, j + 1)].numpy())
+        if j < i:
+            return left
+        return left + Fraction(float(self.diagonal[i])) + Fraction(float(self.a[i])) * exact_sum(self.q[i + 1 : j + 1].numpy())
+
+    def draw(self, i: Tensor, secrets: Secrets, margin: float | None) -> Tensor:
+        """One rank for each row i (b,), exactly in proportion to the row's doubles."""
+        words, real = uniform_words(secrets, i.numel())
+        target = real * self.total[i]
+        from_diagonal = target - self.before[i]
+        from_above = from_diagonal - self.diagonal[i]
+        # gap: distance from the nearest boundary, in units of mass.
+        guess, gap = i.clone(), torch.minimum(from_diagonal.abs(), from_above.abs())
+        for part, sums, at, unit in (
+            (from_diagonal < 0, self.sum_left, lambda b: target[b], lambda b: 1.0),
+            (from_above > 0, self.sum_q, lambda b: from_above[b] / self.a[i[b]] + self.sum_q[i[b]], lambda b: self.a[i[b]]),
+        ):
+            b = part.nonzero()[:, 0]
+            guess[b], inner = _search(sums, at(b))
+            gap[b] = torch.minimum(gap[b], inner * unit(b))
+        close = 4 * scan_error(self.q.numel()) if margin is None else margin
+        for b in (gap <= close * self.total[i]).nonzero()[:, 0].tolist():
+            guess[b] = self._exact(int(i[b]), int(words[b]), int(guess[b]), secrets)
+        return guess
+
+    def _exact(self, i: int, word: int, guess: int, secrets: Secrets) -> int:
+        n, total = self.q.numel(), self.exact_boundary(i, self.q.numel() - 1)
+        return resolve(word, lambda j: self.exact_boundary(i, j), n, guess=guess, total=total, source=secrets)
+
+
+def _search(sums: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """First index whose sum exceeds each target, and the distance of the target from that interval's ends."""
+    found = torch.searchsorted(sums, target, right=True).clamp_(max=sums.numel() - 1)
+    start = torch.where(found > 0, sums[(found - 1).clamp_min(0)], -torch.inf)
+    return found, torch.minimum(sums[found] - target, target - start)
+
+
+class RandomizedResponse(MinimaxSampler, kind="randomized_response"):
+    r"""k-ary randomised response (Warner 1965): the category itself with probability $e^\epsilon / (e^\epsilon + n - 1)$.
+
+    It is the minimax kernel of the uniform prior (Zamanlooy et al. 2025, corollary 2); of `prior` only n is used.
+
+    >>> round(RandomizedResponse(1.0, 2).kernel()[0, 0].item(), 4)
+    0.7311
+    """
+
+    def __init__(self, epsilon: float, prior: Tensor | int) -> None:
+        super().__init__(epsilon, prior if isinstance(prior, int) else int(torch.as_tensor(prior).numel()))
+
+
+class MechanismSampler(LinearSampler, kind="mechanism"):
+    r"""The sampler A_R of a finite mechanism R: draw x from P, release a draw of row R(x) (Husain et al. 2020, section 2).
+
+    Arguments:
+        matrix: R (n, m), row x the distribution of the release for x; m may differ from n. Rows are divided by their sums.
+        epsilon: what the mechanism is used at; None computes the largest log-ratio within a column.
+
+    Raises:
+        ValueError: rows that are no distributions, or a matrix that is not epsilon-LDP (beyond 1e-12).
+
+    >>> MechanismSampler(torch.tensor([[0.75, 0.25], [0.25, 0.75]])).epsilon
+    1.09861...
+    """
+
+    def __init__(self, matrix: Tensor, epsilon: float | None = None) -> None:
+        matrix = torch.as_tensor(matrix).detach().to("cpu", torch.float64)
+        if matrix.ndim != 2 or matrix.shape[0] < 2 or matrix.shape[1] < 1:
+            raise ValueError(f"matrix has shape {tuple(matrix.shape)}; it must be (n, m) with n >= 2 and m >= 1")
+        worst = float((matrix.sum(1) - 1).abs().max())
+        if not (bool((matrix >= 0).all()) and worst <= SUM_TOLERANCE):
+            raise ValueError(
+                f"matrix must have entries >= 0 and rows that sum to 1 within {SUM_TOLERANCE:g}, off by {worst:.3g}"
+            )
+        if worst > ROUNDING:  # draws follow normalised rows, so those are what epsilon is checked for
+            matrix = matrix / matrix.sum(1, keepdim=True)
+        spent = mollifier_epsilon(matrix)
+        if epsilon is not None and not spent <= epsilon + 1e-12:
+            raise ValueError(f"matrix is {spent:.15g}-LDP; it must be epsilon-LDP for epsilon {epsilon!r}")
+        self.epsilon = require_epsilon(max(spent, 1e-300) if epsilon is None else epsilon)
+        self.matrix, self.n = matrix, matrix.shape[0]
+
+    def get_params(self) -> dict[str, Any]:
+        return {"matrix": self.matrix, "epsilon": self.epsilon}
+
+    def _apply(self, p: Tensor) -> Tensor:
+        return p @ self.matrix.to(p.device)
+
+    def misses(self) -> Tensor:
+        """Needs m = n."""
+        return self._square().clone().fill_diagonal_(0.0).sum(1)
+
+    def keeps(self) -> Tensor:
+        """Needs m = n."""
+        return self._square().diagonal()
+
+    def _square(self) -> Tensor:
+        if self.matrix.shape[0] != self.matrix.shape[1]:
+            raise ValueError(f"matrix has shape {tuple(self.matrix.shape)}; distances of P and Q need m = n")
+        return self.matrix
+
+    def _kernel(self) -> Tensor:
+        return self.matrix.clone()
+
+    def sample_items(self, items: Tensor, *, secrets: Secrets) -> Tensor:
+        flat = self._checked_items(items)
+        return draw_categorical(secrets, self.matrix[flat])[0].reshape(torch.as_tensor(items).shape)

@@ -1,0 +1,102 @@
+"""What private draws of local users may cost, and which public choices a finite sampler has."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpgen.systems.mbde.plan import DrawPlan
+
+USER = "one user's whole distribution"
+_MOST = 700.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalPlan(DrawPlan):
+    r"""Draws per user under local privacy: any distribution may replace a user's (Husain et al. 2020, eq. 1).
+
+    Draws of different users touch different records, so the number of users costs nothing; the draws of one user share
+    its epsilon, and a user who takes part several times - in several groups, files or runs - pays for each time.
+
+    Arguments:
+        epsilon: of everything together that one user pays for, in nats; a draw gets at most 700 of them.
+        draws: draws per user.
+        prior_epsilon: part of epsilon for measuring the prior on the users themselves (a trusted curator's Laplace
+            histogram); None if the prior is public.
+
+    Raises:
+        ValueError: an argument is out of its range.
+
+    >>> LocalPlan(epsilon=2.0, draws=3, prior_epsilon=0.5).per_draw
+    0.5
+    """
+
+    prior_epsilon: float | None = None
+
+    def _require_share(self) -> None:
+        if self.prior_epsilon is not None and not 0 < self.prior_epsilon < self.epsilon:
+            raise ValueError(
+                f"prior_epsilon is {self.prior_epsilon!r}; it must lie in (0, {self.epsilon:g}), below epsilon, or None"
+            )
+        if self.per_draw > _MOST:
+            raise ValueError(f"epsilon is {self.epsilon!r} for {self.draws} draws; a draw may have at most {_MOST:g} nats")
+
+    @property
+    def per_draw(self) -> float:
+        """Epsilon of one draw; rounded down, so that draws and prior together are never above epsilon."""
+        prior = self.prior_epsilon or 0.0
+        share = (self.epsilon - prior) / self.draws
+        while math.fsum((prior, share * self.draws)) > self.epsilon:
+            share = math.nextafter(share, 0.0)
+        return share
+
+    @property
+    def unit(self) -> str:
+        return USER
+
+
+Options = dict[str, float | tuple[float, float] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomizedResponseConfig:
+    """Randomised response takes only the number of categories from the prior: nothing to choose."""
+
+    def options(self) -> Options:
+        """Keyword arguments of the sampler."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalConfig(RandomizedResponseConfig):
+    """Public choices of a sampler with a prior.
+
+    Arguments:
+        prior_floor: atoms of the prior that are 0 are raised to prior_floor / n.
+
+    Raises:
+        ValueError: prior_floor outside (0, 1).
+    """
+
+    prior_floor: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not 0 < self.prior_floor < 1:
+            raise ValueError(f"prior_floor is {self.prior_floor!r}; it must lie in (0, 1)")
+
+    def options(self) -> Options:
+        return {"floor": self.prior_floor}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParkConfig(LocalConfig):
+    """Choices of Park et al.'s sampler.
+
+    Arguments:
+        density_bounds: public bounds c1 < 1 < c2 on P / prior; None takes their form for arbitrary P, without prior.
+    """
+
+    density_bounds: tuple[float, float] | None = None
+
+    def options(self) -> Options:
+        return {**super().options(), "density_bounds": self.density_bounds}

@@ -1,0 +1,294 @@
+"""The Bernstein mechanism on a kernel density estimate (Alda and Rubinstein 2017): a released density, centrally private."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Planned
+from dpgen.privacy.limits import require_whole
+from dpgen.privacy.parallel import Relation
+from dpgen.release import PointSamples, PublicModel
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.mbde.certificates import require_box
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, Plan
+from dpgen.systems.private_data import PrivatePoints
+from dpgen.systems.simplex_projection import project_to_simplex
+
+_BITS = 24  # of a record's integer weight, over all axes: sums of 2^28 records stay exact in doubles
+_SCALES = (1e-6, 1e12)  # that integer noise has
+_BANDWIDTHS = (1e-6, 1.0)
+_MOST_DIMENSIONS = 8
+_MOST_COEFFICIENTS = 2**20
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class BernsteinPlan(Plan):
+    """One release of a density under central privacy.
+
+    Arguments:
+        epsilon: in nats, pure.
+        relation: between neighbouring data sets.
+        group_size: how many records are protected together; the noise grows with it.
+
+    Raises:
+        ValueError: epsilon, relation or group_size out of range.
+    """
+
+    epsilon: float = 1.0
+    relation: Relation = "add_remove"
+    group_size: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole("group_size", self.group_size)
+
+    @property
+    def unit(self) -> str:
+        return "one record" if self.group_size == 1 else f"one group of up to {self.group_size} records"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BernsteinConfig:
+    """Public choices of the Bernstein mechanism; choosing them by cross-validation on the private points would leak.
+
+    Arguments:
+        degree: k of the polynomial on each axis; there are (k + 1)^d coefficients.
+        bandwidth: standard deviation of the Gaussian kernel, as a share of the box's width, in [1e-6, 1].
+        iterations: order of the iterated Bernstein operator, 1 for the plain one; higher orders amplify the noise.
+        postprocess: how coefficients become a density: "project" to the nearest non-negative ones of the same sum, or
+            "shift" by the lowest and rescale, as Husain et al. 2018 do.
+        floor: share of the uniform density that is mixed in, so that no point of the box has density 0.
+    """
+
+    degree: int = 60
+    bandwidth: float = 0.03
+    iterations: int = 1
+    postprocess: Literal["project", "shift"] = "project"
+    floor: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name, most in (("degree", 2**14), ("iterations", 10)):
+            require_whole(name, getattr(self, name), 1, most)
+        if not _BANDWIDTHS[0] <= self.bandwidth <= _BANDWIDTHS[1]:
+            raise ValueError(f"bandwidth is {self.bandwidth!r}; it must be in [{_BANDWIDTHS[0]:g}, {_BANDWIDTHS[1]:g}]")
+        if self.postprocess not in ("project", "shift"):
+            raise ValueError(f"postprocess is {self.postprocess!r}; it must be one of 'project', 'shift'")
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"floor is {self.floor!r}; it must be in [0, 1]")
+
+
+def kernel_mass(degree: int, bandwidth: float) -> float:
+    r"""Certified largest L1 norm of one record's kernel values on the lattice: $\max_y \sum_\nu e^{-(\nu/k - y)^2 / (2h^2)}$.
+
+    $\le \sum_{\nu \in \mathbb{Z}} e^{-(\nu/k)^2 / (2h^2)}$: the whole lattice has more points, and by Poisson's summation
+    formula its sum is a cosine series in y with positive coefficients, largest at y = 0. Alda and Rubinstein (2017,
+    Definition 4) take k + 1 times the largest single coefficient instead, which is 2 to 13 times more.
+
+    >>> round(kernel_mass(100, 0.05), 6) == round(100 * 0.05 * math.sqrt(2 * math.pi), 6)
+    True
+    """
+    reach = math.ceil(40 * degree * bandwidth) + 1
+    terms = [math.exp(-0.5 * (nu / (degree * bandwidth)) ** 2) for nu in range(1, reach)]
+    return (1 + 2 * math.fsum(terms)) * (1 + 1e-12)
+
+
+def kernel_values(u: Tensor) -> Tensor:
+    r"""exp(-u) of u >= 0, to 1e-9, by + - x / alone: :math:`(e^{-u/1024})^{1024}`, ten squarings of a short series.
+
+    IEEE 754 rounds each of these operations for every entry by itself, so an entry's value is a function of that entry, bit
+    for bit; a library's exp may differ between the body and the tail of an array, and between machines. It is 0 from
+    u = 64 on: whole weights are far below 1 there.
+    """
+    v = u.clamp_max(64.0) / 1024
+    series = torch.ones_like(v)
+    for i in range(6, 0, -1):
+        series = 1 - v / i * series
+    for _ in range(10):
+        series = series * series
+    return torch.where(u >= 64.0, 0.0, series)
+
+
+def record_weights(y: Tensor, *, degree: int, bandwidth: float, units: int) -> Tensor:
+    """Kernel values of records y (n,) in [0, 1] on the lattice, as whole numbers (n, k + 1) whose rows sum to at most units.
+
+    A row depends on its own record alone: elementwise arithmetic, cut to whole numbers, whose sum is exact in any order. The
+    certificate `kernel_mass` sets the scale; rows are scaled down if rounding should ever pass it.
+    """
+    lattice = torch.arange(degree + 1, dtype=torch.float64) / degree
+    apart = (lattice - y[:, None].to(torch.float64)) / bandwidth
+    weights = (kernel_values(0.5 * (apart * apart)) * (units / kernel_mass(degree, bandwidth))).floor()
+    return (weights * (units / weights.sum(1, keepdim=True).clamp_min(1)).clamp_max(1)).floor()
+
+
+def lattice_units(d: int) -> int:
+    """Most that one record adds to the lattice sums over d axes, in L1 norm: the product of rows that sum to 2^(24 // d)."""
+    return (2 ** (_BITS // d)) ** d
+
+
+def lattice_sums(y: Tensor, *, config: BernsteinConfig, group_size: int = 1) -> BoundedSum:
+    r"""Sums over records y (n, d) in [0, 1]^d of their product weights, ((k + 1)^d), whole numbers.
+
+    A record's weights are >= 0 and their products sum to the product of d sums, each at most :math:`2^{\lfloor 24/d \rfloor}`:
+    that bounds what it adds in L1 norm. Two records can be so far apart that no weights of theirs meet: replacing one by
+    the other moves twice as much. A group of g records moves g times as much.
+    """
+    d = y.shape[1]
+    units = 2 ** (_BITS // d)
+    total = torch.zeros([config.degree + 1] * d, dtype=torch.int64)
+    letters = "abcdefgh"[:d]
+    pattern = ",".join(f"z{letter}" for letter in letters) + "->" + letters
+    for part in y.split(_CHUNK):
+        axes = [record_weights(part[:, i], degree=config.degree, bandwidth=config.bandwidth, units=units) for i in range(d)]
+        total += torch.einsum(pattern, *axes).to(torch.int64)  # below 2^36: exact, however the product is taken
+    return BoundedSum(total, float(lattice_units(d) * group_size), "kernel weights", norm="l1")
+
+
+def require_noise(epsilon: float, *, d: int, relation: Relation, group_size: int) -> None:
+    """An epsilon whose integer noise has an exact sampler; a matter of public numbers.
+
+    Raises:
+        ValueError: there is none.
+    """
+    sensitivity = lattice_units(d) * group_size * (2 if relation == "replace_one" else 1)
+    low, high = sensitivity / _SCALES[1], sensitivity / _SCALES[0]
+    if not low <= epsilon <= high:
+        raise ValueError(f"epsilon is {epsilon!r}; for group_size {group_size} it must be in [{low:.3g}, {high:.3g}]")
+
+
+def basis(u: Tensor, degree: int) -> Tensor:
+    """Bernstein polynomials (m, k + 1) of degree k at u (m,) in [0, 1]."""
+    nu = torch.arange(degree + 1, dtype=torch.float64)
+    logs = torch.lgamma(torch.tensor(degree + 1.0, dtype=torch.float64)) - torch.lgamma(nu + 1) - torch.lgamma(degree - nu + 1)
+    u = u[:, None].to(torch.float64)
+    return (logs + torch.special.xlogy(nu, u) + torch.special.xlog1py(degree - nu, -u)).exp()
+
+
+def to_weights(sums: Tensor, config: BernsteinConfig) -> Tensor:
+    """Non-negative weights with sum 1 from noisy coefficients ((k + 1)^d), all of it post-processing."""
+    if config.iterations > 1:
+        operator = _iterated(config.degree, config.iterations)
+        for _ in range(sums.ndim):
+            sums = torch.tensordot(sums, operator, dims=([0], [1]))
+    flat = sums.reshape(-1)
+    if config.postprocess == "shift":
+        flat = flat - flat.min()
+    elif float(flat.sum()) > 0:
+        flat = torch.from_numpy(project_to_simplex((flat / flat.sum()).numpy()))
+    else:
+        flat = torch.zeros_like(flat)
+    total, uniform = flat.sum(), torch.full_like(flat, 1 / len(flat))
+    weights = flat / total if float(total) > 0 else uniform
+    return ((1 - config.floor) * weights + config.floor * uniform).reshape(sums.shape)
+
+
+def _iterated(degree: int, iterations: int) -> Tensor:
+    """Coefficients to those of the iterated operator: the sum of (I - M)^i, i < iterations, M the operator on the lattice."""
+    identity = torch.eye(degree + 1, dtype=torch.float64)
+    residual = identity - basis(torch.arange(degree + 1, dtype=torch.float64) / degree, degree)
+    total = identity
+    for _ in range(1, iterations):
+        total = identity + residual @ total
+    return total
+
+
+class BernsteinModel(PublicModel, kind="bernstein"):
+    r"""A density on a box: $q(u) = \sum_\nu w_\nu \prod_i (k + 1) b_{\nu_i, k}(u_i)$, a mixture of products of Betas.
+
+    Arguments:
+        weights: released, ((k + 1)^d), >= 0 with sum 1.
+        bounds: public box (d, 2).
+        columns: d names.
+        statement: what it cost.
+    """
+
+    def __init__(self, weights: Tensor, *, bounds: Tensor, columns: Sequence[str], statement: PrivacyStatement) -> None:
+        if weights.ndim != len(bounds) or len(columns) != len(bounds) or len(set(weights.shape)) != 1:
+            shape = tuple(weights.shape)
+            raise ValueError(f"weights has shape {shape}; it must be (k + 1)^d with d = {len(bounds)} axes and names")
+        self.weights, self.bounds, self.columns = weights, bounds.to(torch.float64), tuple(columns)
+        self.statement = statement
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density (n,) at points (n, d); -inf outside the box."""
+        low, high = self.bounds.unbind(1)
+        u = (x.to(torch.float64) - low) / (high - low)
+        inside = ((u >= 0) & (u <= 1)).all(1)
+        density = torch.cat([self._unit_density(part) for part in u.clamp(0, 1).split(_CHUNK)])
+        return torch.where(inside, density.log() - (high - low).log().sum(), -torch.inf)
+
+    def _unit_density(self, u: Tensor) -> Tensor:
+        size, d = self.weights.shape[0], u.shape[1]
+        value = basis(u[:, 0], size - 1) @ self.weights.reshape(size, -1)
+        for axis in range(1, d):
+            value = torch.einsum("mk,mkr->mr", basis(u[:, axis], size - 1), value.reshape(len(u), size, -1))
+        return value[:, 0] * size**d
+
+    def sample(self, n: int, *, seed: int | None = None) -> PointSamples:
+        """n points: a weight's cell, then a Beta in each coordinate."""
+        generator = np.random.default_rng(seed)
+        weights = self.weights.reshape(-1).numpy()
+        nu = np.stack(np.unravel_index(generator.choice(len(weights), n, p=weights / weights.sum()), self.weights.shape), 1)
+        u = torch.from_numpy(generator.beta(nu + 1, self.weights.shape[0] - nu))
+        low, high = self.bounds.unbind(1)
+        return PointSamples(x=low + (high - low) * u, columns=self.columns)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"weights": self.weights, "bounds": self.bounds}
+
+    def description(self) -> dict[str, Any]:
+        return {"columns": list(self.columns)}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "BernsteinModel":
+        return cls(tensors["weights"], bounds=tensors["bounds"], columns=description["columns"], statement=statement)
+
+
+def require_size(d: int, degree: int) -> None:
+    """Few enough columns and coefficients.
+
+    Raises:
+        ValueError: too many.
+    """
+    if d > _MOST_DIMENSIONS:
+        raise ValueError(f"the points have {d} columns; the Bernstein mechanism takes at most {_MOST_DIMENSIONS}: choose some")
+    if (degree + 1) ** d > _MOST_COEFFICIENTS:
+        raise ValueError(f"degree is {degree} in {d} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}")
+
+
+def fit(
+    data: PrivatePoints, *, plan: BernsteinPlan, config: BernsteinConfig, curator: Curator, runtime: Runtime
+) -> BernsteinModel:
+    """Release a density by the Bernstein mechanism.
+
+    Raises:
+        ValueError: no bounds, points outside them, too many columns or coefficients, or epsilon out of range.
+        BudgetExceeded: the ledger allows less than the plan; nothing was released.
+    """
+    runtime.require_one_process()
+    bounds = require_box(data)
+    d = len(bounds)
+    require_size(d, config.degree)
+    require_noise(plan.epsilon, d=d, relation=curator.relation, group_size=plan.group_size)
+    note = f"Bernstein mechanism: {config.degree + 1}^{d} coefficients"
+    curator.declare(Planned(pure_event(plan.epsilon), note))
+    low, high = bounds.unbind(1)
+    unit = (data.x.to(torch.float64) - low) / (high - low)
+    noisy = curator.laplace(note, lattice_sums(unit, config=config, group_size=plan.group_size), plan.epsilon)
+    person = ONE_RECORD if plan.group_size == 1 else f"one person is at most {plan.group_size} records"
+    assumptions = (person, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
+    return BernsteinModel(
+        to_weights(noisy.to(torch.float64), config),
+        bounds=bounds,
+        columns=data.columns,
+        statement=PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions),
+    )

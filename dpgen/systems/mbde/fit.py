@@ -1,0 +1,167 @@
+"""One run of MBDE: learn in private, then make and charge the planned draws."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Planned
+from dpgen.release import Draws, PrivateSampler
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.mbde import samplers
+from dpgen.systems.mbde.certificates import RoundCertificate, plug_in_row, total_row
+from dpgen.systems.mbde.densities import Box, ClippedLaw, Law, TiltedLaw, evaluated
+from dpgen.systems.mbde.model import MBDE, Minibatches, write_density
+from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
+from dpgen.systems.mbde.references import GaussianReference, Reference, UniformReference
+from dpgen.systems.mbde.samplers import MetropolisSampler, RejectionSampler, SIRSampler, tries_for
+from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE
+from dpgen.systems.private_data import PrivatePoints
+
+_STAND_INS = 64
+_CERTIFIED_POINTS = 2**15
+NOTES = {"sir": samplers.SIR_DRAWS, "rejection": samplers.REJECTION_DRAWS, "metropolis": samplers.METROPOLIS_STATES}
+"""What the draws of each sampler are called in the ledger."""
+
+ASSUMPTIONS = (
+    "any data set may replace any other (integral privacy): with one person's data in it this is local privacy",
+    CHOSEN_BLIND,
+    SECURE_NOISE,
+    "an adversary does not see how often the program was run",
+)
+"""What the statement rests on."""
+
+SYNTHETIC_LOGS = "the logs hold the density behind the draws (private/), which is not covered: the target is synthetic"
+
+
+def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
+    """Train on the private points and release `plan.draws` draws, each charged before it is made.
+
+    Raises:
+        ValueError: several devices, bad points, a reference whose support does not hold them, or an epsilon that the
+            sampler cannot serve; nothing was charged.
+        BudgetExceeded: the ledger does not allow the draws.
+    """
+    reference = reference_for(data, config)
+    require_tries(plan, config)
+    x = require_points(data.x, reference)
+    curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
+    law = train(x, reference, plan=plan, config=config, runtime=runtime)
+    if runtime.private_logs or data.target is not None:
+        log_density(law, data, runtime)
+    draws = sampler_for(law, config, curator).sample(plan.draws)
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
+    notes = (SYNTHETIC_LOGS,) if data.target is not None else ()
+    statement = statement.extended(notes, private_logs=runtime.private_logs)
+    return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=law)
+
+
+def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
+    """The public reference of the configuration, in the user's units."""
+    if config.reference == "uniform":
+        if data.bounds is None:
+            raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")
+        return UniformReference(data.bounds)
+    return GaussianReference(data.location, data.scale, bounds=data.bounds)
+
+
+def require_points(x: Tensor, reference: Reference) -> Tensor:
+    """Private points (n, d) in float64 inside the support of the reference.
+
+    Raises:
+        ValueError: a wrong shape, not finite, or outside: against the public schema. How many there are is private and
+            nothing to refuse; where there are none, points of the reference stand in for them.
+    """
+    if x.ndim != 2 or x.shape[1] != reference.d:
+        raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {reference.d})")
+    x = x.to(torch.float64)
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("x holds NaN or infinite values; they must all be finite")
+    bounds = getattr(reference, "bounds", None)
+    if bounds is not None and bool(((x < bounds[:, 0]) | (x > bounds[:, 1])).any()):
+        raise ValueError(
+            "x has points outside the bounds of the reference, where it has no mass: clamp them or widen the bounds"
+        )
+    return x if len(x) else reference.evaluation_points(_STAND_INS)
+
+
+def require_tries(plan: DrawPlan, config: MBDEConfig) -> None:
+    """Refuse an epsilon that rejection cannot serve before hours of training, not after.
+
+    Raises:
+        ValueError: too many proposals a draw.
+    """
+    if config.sampler == "rejection" and config.tries is None:
+        scaled = config.draws_by == "scaled"
+        epsilon, draws = (plan.epsilon, plan.draws) if scaled else (plan.per_draw, 1)
+        tries_for(LOG2 * math.fsum(step_sizes(epsilon, config.total_rounds, full=config.steps_full, draws=draws)))
+
+
+def train(
+    x: Tensor, reference: Reference, *, plan: DrawPlan, config: MBDEConfig, runtime: Runtime | None = None
+) -> ClippedLaw | TiltedLaw:
+    """Learn the law of one draw from private points (n, d) inside the reference's support; it must not leave this machine."""
+    runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
+    scaled = config.draws_by == "scaled"
+    module = MBDE(
+        reference,
+        epsilon=plan.epsilon if scaled else plan.per_draw,
+        config=config,
+        draws=plan.draws if scaled else 1,
+        seed=runtime.seed,
+        private_logs=runtime.private_logs,
+    )
+    batch = config.batch if config.training == "fast" else None
+    loader = Minibatches(x, batch=batch, length=module.steps_per_round, seed=runtime.seed)
+    trainer = runtime.private_trainer(max_steps=module.total_steps)
+    trainer.fit(module, loader)
+    module.to(trainer.strategy.root_device).eval()  # evaluated where it was trained; what decides about draws is on the CPU
+    return law_of(module, plan.per_draw, x)
+
+
+@torch.no_grad()
+def law_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedLaw | TiltedLaw:
+    """The law that a trained module stands for, with its certificates at private points x."""
+    reference, config = module.reference, module.config
+    y = reference.evaluation_points(_CERTIFIED_POINTS)
+    rounds = [
+        RoundCertificate.of(
+            t + 1,
+            theta,
+            at_private=evaluated(lambda z, t=t: module.classified(z, t), x),  # type: ignore[misc]
+            at_public=evaluated(lambda z, t=t: module.classified(z, t), y),  # type: ignore[misc]
+            log_weights=evaluated(lambda z, t=t: module.tilt(z, t), y),  # type: ignore[misc]
+        )
+        for t, theta in enumerate(module.thetas[: module.trained])
+    ]
+    law: ClippedLaw | TiltedLaw
+    if config.sampler == "sir":
+        law = ClippedLaw(module.logits, reference, box=Box.of(epsilon, config.alpha), epsilon=epsilon)
+        law.rows = [plug_in_row(law, x, y)]
+    else:
+        law = TiltedLaw(module.tilt, reference, bound=module.bound, epsilon=epsilon)
+        law.rows = [*(r.row() for r in rounds), total_row(rounds, law.box)]
+    return law
+
+
+def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, curator: Curator) -> PrivateSampler:
+    """The sampler of the configuration, bound to the law and the curator."""
+    if config.sampler == "sir":
+        return SIRSampler(law, curator=curator, codebook=config.codebook)
+    assert isinstance(law, TiltedLaw)
+    if config.sampler == "rejection":
+        return RejectionSampler(law, curator=curator, tries=config.tries)
+    return MetropolisSampler(law, curator=curator, length=config.chain_length)
+
+
+def log_density(law: Law, data: PrivatePoints, runtime: Runtime) -> None:
+    """Density picture and likelihood to TensorBoard: only where private logs were asked for or the data are synthetic."""
+    logger = runtime.board()
+    write_density(logger, law, data.test_x)
+    logger.finalize("success")

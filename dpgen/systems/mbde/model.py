@@ -1,0 +1,314 @@
+"""MBDE: weak learners, their boosting inside a mollifier, and pictures of it.
+
+The weak learner of Husain et al.: a small tanh network whose logit estimates a log density ratio.
+
+Densities in TensorBoard: only for synthetic targets, or where logs of private data were asked for.
+
+MBDE: a density boosted from the public reference by bounded classifiers (Husain et al. 2018, 2020).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.systems.mbde.densities import Law, bounded, require_epsilon
+from dpgen.systems.mbde.plan import LOG2, MBDEConfig, step_sizes
+from dpgen.systems.mbde.references import Reference
+
+# -- classifier --------------------------------------------------------------------------------------------------------
+
+
+class Classifier(nn.Module):
+    r"""Logit of "x comes from P rather than Q", tanh layers and one linear output.
+
+    Trained with the cross-entropy on equally weighted classes, the logit estimates :math:`\log P(x) / Q(x)`.
+
+    Arguments:
+        d: features.
+        hidden: widths of the tanh layers; (25, 25, 25) is the network of the paper.
+        generator: public randomness of the initial weights.
+
+    Raises:
+        ValueError: d or a width below 1.
+
+    Source: Husain et al. 2018, equation 14.
+
+    >>> Classifier(2, generator=torch.Generator().manual_seed(0))(torch.zeros(5, 2)).shape
+    torch.Size([5])
+    """
+
+    def __init__(self, d: int, *, hidden: Sequence[int] = (25, 25, 25), generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        if min(d, *hidden, 1) < 1:
+            raise ValueError(f"d and hidden must be at least 1, got d={d} and hidden={tuple(hidden)}")
+        layers: list[nn.Module] = []
+        for width, following in itertools.pairwise((d, *hidden)):
+            layers += [nn.Linear(width, following), nn.Tanh()]
+        self.layers = nn.Sequential(*layers, nn.Linear((d, *hidden)[-1], 1))
+        for layer in self.layers:
+            if isinstance(layer, nn.Linear):
+                reach = 1 / math.sqrt(layer.in_features)
+                for parameter in layer.parameters():
+                    nn.init.uniform_(parameter, -reach, reach, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (n,) of points (n, d)."""
+        logits: Tensor = self.layers(x)
+        return logits.squeeze(-1)
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+_PIXELS = 128
+_MARGIN = 4.5  # scales of the reference around its location
+
+
+def density_picture(law: Law) -> Tensor | None:
+    """The law's density on a window around the reference, (1, 128, 128) in [0, 1], dark is dense; None above 2 dimensions.
+
+    In one dimension the picture is the graph's area.
+    """
+    reference = law.reference
+    if reference.d > 2:
+        return None
+    ticks = torch.linspace(-_MARGIN, _MARGIN, _PIXELS, dtype=torch.float64)
+    grid = torch.cartesian_prod(*[ticks] * reference.d).reshape(-1, reference.d)
+    x = reference.location + reference.scale * grid
+    density = (reference.log_prob(x) + law.log_ratio(x)).exp()
+    density = density / density.max()
+    if reference.d == 1:
+        picture = (density[None] < ticks.flip(0)[:, None] / (2 * _MARGIN) + 0.5).to(torch.float64)
+    else:
+        picture = 1 - density.reshape(_PIXELS, _PIXELS).T.flip(0)
+    return picture[None]
+
+
+def write_density(logger: Logger, law: Law, test_x: Tensor, *, step: int = 0) -> None:
+    """Picture and mean negative log-likelihood (nats) at points of evaluation (n, d)."""
+    picture = density_picture(law)
+    if picture is not None and isinstance(logger, TensorBoardLogger):
+        logger.experiment.add_image("private/density", picture, step)
+    nll = -(law.reference.log_prob(test_x) + law.log_ratio(test_x)).mean()
+    logger.log_metrics({"private/nll": float(nll)}, step)
+
+
+# -- mbde --------------------------------------------------------------------------------------------------------------
+
+
+PAPER_EPOCHS = 750
+PAPER_POINTS = 10_000
+_WARM_UP = 0.2
+_NORMALISER_POINTS = 2**14
+
+
+class MBDE(L.LightningModule):
+    r"""Mollified boosted density estimation, :math:`Q_T \propto Q_0 \exp(\sum_t \theta_t c_t)`.
+
+    Round t trains a classifier of P against :math:`Q_{t-1}`; :math:`c_t \in [-\log 2, \log 2]` is its logit, clipped:
+    logits estimate log density ratios, so nothing is lost inside the range. :math:`Q_{t-1}` is never sampled: points of
+    :math:`Q_0` carry weights :math:`\exp f_{t-1}` in the cross-entropy. (The papers' listing trains against :math:`Q_t`,
+    which does not exist yet; their text says :math:`Q_{t-1}`.)
+
+    With a plain `lightning.Trainer`: any loader of private points, float tensors (b, d) alone or first in a tuple, in the
+    user's units; training ends after `total_steps` steps. Nothing here is private: weights, losses and the density are
+    secrets of this machine, and checkpoints hold them. Only draws of a sampler may leave.
+
+    Arguments:
+        reference: the public Q0.
+        epsilon: of all planned draws together.
+        config: public choices.
+        draws: planned draws that share epsilon, with config.draws_by "scaled".
+        classifier: makes the weak learner of a round: a module (b, d) -> (b,) or (b, 1); None: the paper's network.
+        seed: of public randomness.
+        private_logs: log losses on private points, which no guarantee covers.
+
+    Raises:
+        ValueError: epsilon or draws out of range.
+
+    Source: Husain et al. 2020, Algorithm 1 and section 5.
+    """
+
+    def __init__(
+        self,
+        reference: Reference,
+        *,
+        epsilon: float = 1.0,
+        config: MBDEConfig | None = None,
+        draws: int = 1,
+        classifier: Callable[[int], nn.Module] | None = None,
+        seed: int = 0,
+        private_logs: bool = False,
+    ) -> None:
+        super().__init__()
+        self.reference, self.config = reference, config or MBDEConfig(sampler="rejection")
+        self.epsilon = require_epsilon(epsilon / draws) * draws
+        self.thetas = step_sizes(self.epsilon, self.config.total_rounds, full=self.config.steps_full, draws=draws)
+        public = PublicRandomness(seed)
+        weights = public.spawn("weights").generator
+        make = classifier or (lambda d: Classifier(d, hidden=self.config.hidden, generator=weights))
+        self.classifiers = nn.ModuleList([make(reference.d) for _ in self.thetas])
+        self.trained = 0
+        self._public, self._private_logs = public.spawn("reference").generator, private_logs
+        self._fixed: Tensor | None = None
+        self._log_normaliser = (0, 0.0)
+
+    # -- the density -------------------------------------------------------------------------------------------------
+
+    @property
+    def bound(self) -> float:
+        """B = log 2 sum theta_t, at most epsilon / (4 draws): what |f| cannot pass."""
+        return LOG2 * math.fsum(self.thetas)
+
+    @property
+    def total_steps(self) -> int:
+        """Training steps of all rounds."""
+        return len(self.thetas) * self.steps_per_round
+
+    @property
+    def steps_per_round(self) -> int:
+        """Training steps of a round."""
+        return self.config.steps if self.config.training == "fast" else PAPER_EPOCHS
+
+    def logits(self, x: Tensor, t: int = 0) -> Tensor:
+        """Log-odds of classifier t (from 0) at points (n, d) in the user's units, unclipped: log P/Q_t as learned."""
+        device = next(iter(self.classifiers[t].parameters()), x).device
+        values: Tensor = self.classifiers[t](self.reference.standardised(x).to(device))
+        return values
+
+    def classified(self, x: Tensor, t: int) -> Tensor:
+        """Hard-clipped log-odds c_t (n,) in [-log 2, log 2]; NaN counts as 0."""
+        return bounded(self.logits(x, t), len(x), LOG2)
+
+    def tilt(self, x: Tensor, rounds: int | None = None) -> Tensor:
+        """f (n,) = sum of theta_t c_t over the first `rounds` rounds; None: those that have been trained."""
+        total = torch.zeros(len(x), dtype=torch.float64)
+        for t in range(self.trained if rounds is None else rounds):
+            total += self.thetas[t] * self.classified(x, t)
+        return total
+
+    forward = tilt
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """One optimizer; only the round's classifier has gradients, so the others rest."""
+        if self.config.training == "paper":
+            return torch.optim.SGD(self.classifiers.parameters(), lr=0.01, momentum=0.9, nesterov=True)
+        return torch.optim.Adam(self.classifiers.parameters(), lr=self.config.lr, fused=True)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        if self.global_step >= self.total_steps:
+            self.trainer.should_stop = True
+            return -1
+        t, step = divmod(self.global_step, self.steps_per_round)
+        self.trained = t + 1
+        if self.config.training == "fast":
+            for group in self.trainer.optimizers[0].param_groups:
+                group["lr"] = self.config.lr * _one_cycle(step / self.steps_per_round)
+        return None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Cross-entropy of private points against weighted points of the reference."""
+        x = require_batch(batch, self.reference.d)
+        t = self.trained - 1
+        y, log_weights = self._opponents(len(x), t)
+        points = torch.cat([x.to("cpu", torch.float64), y])
+        logits = self.logits(points, t).reshape(-1)
+        if len(logits) != len(points):
+            raise ValueError(f"the classifier gave {len(logits)} values for {len(points)} points; it must give one for each")
+        against = softplus(logits[len(x) :]) * log_weights.exp().to(logits)
+        loss: Tensor = softplus(-logits[: len(x)]).mean() + against.mean()
+        if self._private_logs:
+            self.log(f"private/loss_{t + 1}", loss.detach())
+        return loss
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.global_step >= self.total_steps:
+            self.trainer.should_stop = True
+
+    def on_train_end(self) -> None:
+        if self.global_step < self.total_steps:
+            warnings.warn(
+                f"training ended after {self.global_step} of {self.total_steps} steps: {self.trained} of {len(self.thetas)} "
+                "classifiers are used; give the trainer more epochs or max_steps",
+                stacklevel=2,
+            )
+
+    @torch.no_grad()
+    def _opponents(self, n: int, t: int) -> tuple[Tensor, Tensor]:
+        """Points of Q0 (m, d) and log-weights (m,) of mean weight about 1, which make them points of Q_(t-1)."""
+        if self.config.training == "paper":
+            if self._fixed is None:
+                self._fixed = self.reference.sample(PAPER_POINTS, generator=self._public)
+            values = self.tilt(self._fixed, t)
+            return self._fixed, values - torch.logsumexp(values, 0) + math.log(len(values))
+        y = self.reference.sample(n, generator=self._public)
+        return y, self.tilt(y, t) - self._normaliser(t)
+
+    def _normaliser(self, t: int) -> float:
+        """log E_Q0[e^f] after t rounds, once a round."""
+        if self._log_normaliser[0] != t:
+            values = self.tilt(self.reference.sample(_NORMALISER_POINTS, generator=self._public), t)
+            self._log_normaliser = (t, float(torch.logsumexp(values, 0)) - math.log(len(values)))
+        return self._log_normaliser[1]
+
+
+class Minibatches:
+    """Private points (n, d) in a public order that starts anew when all have come; no worker processes.
+
+    Arguments:
+        x: private points.
+        batch: points in each; None or at least n: all.
+        length: batches of an epoch.
+        seed: public.
+    """
+
+    def __init__(self, x: Tensor, *, batch: int | None, length: int, seed: int = 0) -> None:
+        self.x, self.batch, self.length = x, min(batch or len(x), len(x)), length
+        self._generator = PublicRandomness(seed).spawn("order").generator
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self.batch == len(self.x):
+            yield from itertools.repeat(self.x, self.length)
+            return
+        order = torch.empty(0, dtype=torch.int64)
+        for _ in range(self.length):
+            if len(order) < self.batch:
+                order = torch.randperm(len(self.x), generator=self._generator)
+            yield self.x[order[: self.batch]]
+            order = order[self.batch :]
+
+
+def require_batch(batch: Any, d: int) -> Tensor:
+    """Points (b, d) of a batch.
+
+    Raises:
+        ValueError: something else.
+    """
+    x = batch[0] if isinstance(batch, list | tuple) else batch
+    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != d:
+        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"a batch holds {shape}; it must be points (b, {d}), alone or first in a tuple")
+    return x
+
+
+def _one_cycle(done: float) -> float:
+    """Learning rate relative to its highest: up linearly over a fifth, then down along a cosine."""
+    if done < _WARM_UP:
+        return 0.04 + 0.96 * done / _WARM_UP
+    return 0.5 * (1 + math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP)))

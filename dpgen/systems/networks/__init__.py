@@ -1,1 +1,0 @@
-"""Generative networks trained by DP-SGD: DPGM's mixtures and DPGAN."""

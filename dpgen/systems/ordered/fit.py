@@ -1,0 +1,110 @@
+"""Release the distributions of ordered columns under one ledger."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Planned
+from dpgen.privacy.parallel import Relation
+from dpgen.runtime import Runtime
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.ordered.counts import clamped_count, records_moved, size_sentence
+from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, sorted_values
+from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF, piecewise_polynomial
+from dpgen.systems.ordered.plan import CLAMP_SHARE, OrderedConfig, OrderedPlan
+from dpgen.systems.private_data import PrivateColumns
+
+_CLAMPED_NOTE = "number of clamped values"
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One column's estimator and its shares of the budget, all of it public; `clamped` is None where nothing can be clamped."""
+
+    name: str
+    N: int
+    estimator: OrderedEstimator
+    epsilon: float
+    delta: float
+    clamped: float | None
+
+    def planned(self, relation: Relation) -> list[Planned]:
+        """Every charge of this column.
+
+        Raises:
+            ValueError: what this estimator cannot do with this column.
+        """
+        counted = [] if self.clamped is None else [Planned(pure_event(self.clamped), _CLAMPED_NOTE)]
+        try:
+            return [*counted, *self.estimator.planned(self.N, relation)]
+        except ValueError as error:
+            raise ValueError(f"column {self.name!r}: {error}") from error
+
+
+def _columns(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> list[_Column]:
+    """What is done with each column; only what is public decides: names, domains, whether values may have been clamped."""
+    size, found = plan.public_n if records_moved(plan.relation) == 1 else None, []
+    kept, clamped = (1.0, None) if data.clamped is None else (1 - CLAMP_SHARE, CLAMP_SHARE)
+    for name, (epsilon, delta) in zip(data.values, plan.shares(len(data.values))):
+        try:
+            estimator = config.estimator(kept * epsilon, delta, size)
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from error
+        share = None if clamped is None else clamped * epsilon
+        found.append(_Column(name, data.domains[name].size, estimator, epsilon, delta, share))
+    return found
+
+
+def fit(
+    data: PrivateColumns, *, plan: OrderedPlan, config: OrderedConfig, curator: Curator, runtime: Runtime
+) -> OrderedDistribution:
+    """Release one distribution for each column, each with its share of the budget.
+
+    The plan of all columns is declared before any of them is looked at. Where values may have been clamped, 2 % of a
+    column's epsilon release their noisy number.
+
+    Raises:
+        ValueError: what these choices cannot do with these columns; nothing was charged then.
+        BudgetExceeded: an estimator costs more than the budget, as published noise does.
+    """
+    _require_possible(data, plan, config)
+    columns = _columns(data, plan, config)
+    curator.declare(*(line for column in columns for line in column.planned(plan.relation)))
+    cdfs, notes, split = {}, dict[str, Any](method=config.method), []
+    for column in runtime.progress(columns, "columns"):
+        name, N = column.name, column.N
+        split.append(f"{name} eps {column.epsilon:.4g}, delta {column.delta:.3g}")
+        if data.clamped is not None and column.clamped is not None:
+            noisy = curator.laplace(_CLAMPED_NOTE, clamped_count(data.clamped[name]), column.clamped)
+            notes[f"clamped values of {name}, noisy"] = max(0, int(noisy))
+        counts = column.estimator.release(sorted_values(data.values[name], N=N), N=N, curator=curator)
+        cdfs[name] = _density(counts, config)
+    statement = PrivacyStatement.from_ledger(
+        curator.ledger,
+        assumptions=(
+            *ASSUMPTIONS,
+            f"the budget was split over {len(columns)} column{'s' if len(columns) > 1 else ''}: {'; '.join(split)}",
+            size_sentence(plan.public_n, curator.relation),
+        ),
+        not_covered=("columns are released one by one: dependence between columns is not modelled",)
+        if len(columns) > 1
+        else (),
+    )
+    return OrderedDistribution(cdfs, data.domains, statement=statement, notes=notes)
+
+
+def _require_possible(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> None:
+    """Refuse contradictions among what is public; the number of records is, under replace-one."""
+    if config.published_noise and not plan.report_only:
+        raise ValueError("published_noise is True and report_only False; set report_only: this noise ignores epsilon")
+    n = len(next(iter(data.values.values())))
+    if plan.public_n is not None and records_moved(plan.relation) == 2 and plan.public_n != n:
+        raise ValueError(f"public_n is {plan.public_n}; under replace_one the number of records is public and is {n}")
+
+
+def _density(counts: MonotoneCounts, config: OrderedConfig) -> PiecewiseCDF:
+    if config.degree is None:
+        return PiecewiseCDF.from_counts(counts)
+    return piecewise_polynomial(counts, degree=config.degree, pieces=config.pieces)

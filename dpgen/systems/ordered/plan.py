@@ -1,0 +1,207 @@
+"""What public choices of the ordered family may be: numbers that plans, configurations and estimators check alike.
+
+The public choices of a release of ordered columns: what it may spend, and by which estimator.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from dpgen.privacy.ledger import Budget
+from dpgen.privacy.limits import require_whole as whole
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.plan import Plan
+
+if TYPE_CHECKING:
+    from dpgen.systems.ordered.estimator import OrderedEstimator
+    from dpgen.systems.ordered.merr import MERR
+
+# -- public limits -----------------------------------------------------------------------------------------------------
+
+
+EPSILON = (1e-3, 1e3)
+"""Of one column: every noise scale of every method can be drawn exactly in this range."""
+
+DELTA_BELOW = 0.5
+STEPS = (1, 10_000)
+CELLS = (1, 2**24)
+DEPTH = (1, 22)
+LEVELS = (1, 16)
+
+_ROUNDING = 1e-9  # shares of a budget at the end of the range are rounded
+
+
+def require_epsilon(epsilon: float) -> None:
+    """Refuse an epsilon that no noise can be scaled to.
+
+    Raises:
+        ValueError: not a number in `EPSILON`.
+
+    >>> require_epsilon(1.0)
+    """
+    low, high = EPSILON
+    wide = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if not (wide and low * (1 - _ROUNDING) <= epsilon <= high * (1 + _ROUNDING)):
+        raise ValueError(f"epsilon is {epsilon!r}; it must be in [{low:g}, {high:g}] for each column")
+
+
+def require_whole(name: str, value: int, limits: tuple[int, int]) -> int:
+    """`dpgen.privacy.limits.require_whole` for a pair of limits."""
+    return whole(name, value, *limits)
+
+
+# -- ordered options ---------------------------------------------------------------------------------------------------
+
+
+Method = Literal["partition", "points", "exponential", "choosing", "laplace", "fixed", "tree", "quantiles"]
+SELECTIONS = ("points", "exponential", "choosing")
+
+DEFAULT_DELTA = 1e-9
+CLAMP_SHARE = 0.02
+"""Share of a column's epsilon for the noisy number of clamped values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedPlan(Plan):
+    r"""What all columns together may spend; columns share epsilon and delta by `column_shares` (basic composition).
+
+    Without `delta` it is :math:`n^{-1.1}` for a public n, else :math:`10^{-9}`, which is below :math:`n^{-1.1}` up to
+    :math:`n = 10^8` whatever the data are. (Diakonikolas et al. 2015 take 1/n, which allows one record to be published.)
+
+    Arguments:
+        epsilon: budget in nats, in [0.001, 1000], as the share of each column must be.
+        delta: of the guarantee, in [0, 1); 0 for methods that are pure.
+        relation: "replace_one" as in Diakonikolas et al. 2015, where n is public, or "add_remove", where it is private.
+        public_n: number of records, if it is public under add_remove; without it a noisy number is bought. Under
+            replace_one it is public anyway, and another number than that of the data is refused.
+        column_shares: positive weights of the columns in the budget; None: equal.
+        report_only: no limit: the statement reports what was spent (for noise that breaks its published claim).
+
+    Raises:
+        ValueError: a number out of its range.
+
+    >>> OrderedPlan(public_n=100_000).resolved_delta
+    3.16...e-06
+    """
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    relation: Relation = "replace_one"
+    public_n: int | None = None
+    column_shares: list[float] | None = None
+    report_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.public_n is not None and self.public_n < 2:
+            raise ValueError(f"public_n is {self.public_n}; it must be at least 2")
+        super().__post_init__()
+        require_epsilon(self.epsilon)
+        if self.column_shares is not None and not all(0 < share < math.inf for share in self.column_shares):
+            raise ValueError(f"column_shares are {self.column_shares}; every one must be > 0")
+
+    @property
+    def resolved_delta(self) -> float:
+        """The delta that is used."""
+        if self.delta is not None:
+            return self.delta
+        return DEFAULT_DELTA if self.public_n is None else float(self.public_n) ** -1.1
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget that the ledger enforces; None with `report_only`."""
+        return None if self.report_only else super().budget
+
+    def shares(self, columns: int) -> list[tuple[float, float]]:
+        """(epsilon, delta) of each column; they add up to the whole budget.
+
+        Raises:
+            ValueError: another number of `column_shares` than columns.
+        """
+        weights = self.column_shares or [1.0] * columns
+        if len(weights) != columns:
+            raise ValueError(f"column_shares has {len(weights)} entries; the data have {columns} columns")
+        total = math.fsum(weights) * (1 + 1e-12)  # rounding must not exceed the budget
+        return [(self.epsilon * w / total, self.resolved_delta * w / total) for w in weights]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedConfig:
+    """How the distribution of a column is found; public choices, none of them private.
+
+    Arguments:
+        method: "partition" (recommended), the maximum error rule with "points", "exponential" or "choosing" selection
+            (Diakonikolas et al. 2015, Figure 2), "laplace" (Theorem 3, small domains), "fixed" (Theorem 4), and the
+            baselines "tree" and "quantiles".
+        steps: steps T of the maximum error rule, in [1, 10000], or "private": chosen by an exponential mechanism; what the
+            costliest choice could have spent is charged.
+        composition: of the steps, "zcdp" or "basic".
+        published_noise: the noise printed in Figure 2, which costs 4 T epsilon; needs `report_only`.
+        cells: equal cells of "fixed", in [1, 2^24].
+        depth: halvings of "tree", in [1, 22].
+        levels: halvings of "quantiles", in [1, 16].
+        degree: None keeps the private cells; 0, 1 or 2 merges them to few pieces of this degree (Theorem 5, step 2).
+        pieces: how many pieces; None: chosen from the private cells.
+
+    Raises:
+        ValueError: unknown method, or a number out of its range.
+    """
+
+    method: Method = "partition"
+    steps: int | Literal["private"] = 12
+    composition: Literal["zcdp", "basic"] = "zcdp"
+    published_noise: bool = False
+    cells: int = 256
+    depth: int = 12
+    levels: int = 6
+    degree: int | None = None
+    pieces: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
+        if self.steps != "private":
+            require_whole("steps", self.steps, STEPS)
+        require_whole("cells", self.cells, CELLS)
+        require_whole("depth", self.depth, DEPTH)
+        require_whole("levels", self.levels, LEVELS)
+        if self.published_noise and (self.method not in SELECTIONS or self.steps == "private"):
+            raise ValueError(
+                f"published_noise is True, method is {self.method!r} and steps is {self.steps!r}; published_noise is of the "
+                f"methods {', '.join(SELECTIONS)} with a fixed number of steps"
+            )
+        if self.degree not in (None, 0, 1, 2):
+            raise ValueError(f"degree is {self.degree!r}; it must be none, 0, 1 or 2")
+        if self.pieces is not None and (self.pieces < 1 or self.degree is None):
+            raise ValueError(f"pieces is {self.pieces!r}; it must be at least 1, with a degree")
+
+    def estimator(self, epsilon: float, delta: float, size: int | None) -> "OrderedEstimator | MERR":
+        """The estimator of one column with this share of the budget.
+
+        Raises:
+            ValueError: the method needs delta > 0, or an option is out of its range.
+        """
+        from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
+        from dpgen.systems.ordered.merr import MERR
+        from dpgen.systems.ordered.partition import PartitionCDF
+
+        match self.method:
+            case "partition":
+                return PartitionCDF(epsilon=epsilon, delta=delta, size=size)
+            case "laplace":
+                return LaplaceHistogram(epsilon=epsilon, delta=delta, size=size)
+            case "fixed":
+                return FixedPartitionHistogram(epsilon=epsilon, delta=delta, size=size, cells=self.cells)
+            case "tree":
+                return DyadicTree(epsilon=epsilon, delta=delta, size=size, depth=self.depth)
+            case "quantiles":
+                return PrivateQuantiles(epsilon=epsilon, delta=delta, size=size, levels=self.levels)
+            case selection:
+                return MERR(
+                    epsilon=epsilon,
+                    delta=delta,
+                    size=size,
+                    selection=selection,
+                    steps=self.steps,
+                    composition=self.composition,
+                    published_noise=self.published_noise,
+                )

@@ -1,0 +1,149 @@
+"""The audit itself: it must accept exact mechanisms and reject broken ones."""
+
+import math
+from math import comb
+
+import pytest
+import torch
+
+from dpgen.auditing.lower_bounds import delta_lower_bound, epsilon_lower_bound, guesses_p_value, one_run_lower_bound
+from dpgen.privacy.accountants import delta, epsilon
+from dpgen.privacy.mechanisms import gaussian_event
+
+M = 40_000
+
+
+def outputs(noise: float, shift: float, seed: int) -> torch.Tensor:
+    return shift + noise * torch.randn(M, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0])
+def test_a_gaussian_passes_and_four_fifths_of_its_noise_does_not(epsilon: float) -> None:
+    claimed = delta(gaussian_event(1.0), epsilon)
+    assert delta_lower_bound(outputs(1.0, 1.0, 0), outputs(1.0, 0.0, 1), epsilon) <= claimed
+    assert delta_lower_bound(outputs(0.8, 1.0, 2), outputs(0.8, 0.0, 3), epsilon) > claimed
+
+
+def test_the_bound_is_close_to_the_truth() -> None:
+    truth = delta(gaussian_event(1.0), 1.0)
+    assert truth - 0.06 < delta_lower_bound(outputs(1.0, 1.0, 4), outputs(1.0, 0.0, 5), 1.0) <= truth
+
+
+def test_disjoint_outputs_have_delta_near_one() -> None:
+    assert delta_lower_bound(torch.ones(M), torch.zeros(M), 1.0) > 1 - 100 * math.e / M
+
+
+def test_too_few_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 100 values"):
+        delta_lower_bound(torch.ones(10), torch.ones(10), 1.0)
+    with pytest.raises(ValueError, match="confidence must be in"):
+        delta_lower_bound(torch.ones(200), torch.ones(200), 1.0, confidence=1.0)
+
+
+# -- epsilon from many runs ------------------------------------------------------------------------------------------
+
+SURE = 1 - 1e-6
+
+
+@pytest.mark.parametrize("at", [1e-5, 1e-2])
+def test_epsilon_of_a_gaussian_is_not_refuted_and_that_of_its_twin_is(at: float) -> None:
+    claimed = epsilon(gaussian_event(2.0), at)
+    first, second = outputs(2.0, 1.0, 6), outputs(2.0, 0.0, 7)
+    assert 0.5 < epsilon_lower_bound(first, second, at, confidence=SURE).epsilon <= claimed
+    first, second = outputs(0.3, 1.0, 8), outputs(0.3, 0.0, 9)
+    assert epsilon_lower_bound(first, second, at, confidence=SURE).epsilon > claimed
+
+
+def test_epsilon_uses_the_telling_statistic_the_other_order_and_the_other_side() -> None:
+    noise = torch.randn(2, M, 2, generator=torch.Generator().manual_seed(10))
+    first, second = noise
+    second[:, 1] -= 3.0
+    for pair in ((first, second), (second, first), (-first, -second)):
+        bound = epsilon_lower_bound(*pair, 0.0)
+        assert bound.attack == 1
+        assert bound.epsilon > 4
+
+
+def test_epsilon_of_randomised_response_is_nearly_found() -> None:
+    chance = 1 / (1 + math.exp(-1.0))
+    generator = torch.Generator().manual_seed(11)
+    first, second = (torch.rand(M, generator=generator) < c for c in (chance, 1 - chance))
+    assert 0.93 < epsilon_lower_bound(first, second, 0.0).epsilon <= 1.0
+
+
+def test_false_alarms_are_as_rare_as_the_confidence_says() -> None:
+    """A mechanism at exactly its epsilon, a hundred audits: seeds are fixed, so the count is always the same."""
+    generator = torch.Generator().manual_seed(12)
+    chance = 1 / (1 + math.exp(-1.0))
+    alarms = [0, 0]
+    for _ in range(100):
+        answers = torch.rand(2, 400, generator=generator) < torch.tensor([[chance], [1 - chance]])
+        coins = torch.rand(400, generator=generator) < 0.5
+        alarms[0] += epsilon_lower_bound(answers[0], answers[1], 0.0, confidence=0.9).epsilon > 1.0
+        kept = torch.rand(400, generator=generator) < chance
+        alarms[1] += one_run_lower_bound((coins == kept).double(), coins, 0.0, confidence=0.9).epsilon > 1.0
+    assert max(alarms) <= 20, alarms
+
+
+# -- epsilon from one run --------------------------------------------------------------------------------------------
+
+
+def slow_p_value(correct: int, guesses: int, canaries: int, level: float, at: float) -> float:
+    """Theorem 5.2 of Steinke, Nasr and Jagielski term by term."""
+    chance = math.exp(level) / (1 + math.exp(level))
+    mass = [comb(guesses, w) * chance**w * (1 - chance) ** (guesses - w) for w in range(guesses + 1)]
+    worst = max((sum(mass[max(0, correct - i) : correct]) / i for i in range(1, canaries + 1)), default=0.0)
+    return min(1.0, sum(mass[correct:]) + 2 * canaries * at * worst)
+
+
+@pytest.mark.parametrize("at", [0.0, 1e-3])
+@pytest.mark.parametrize("correct", [0, 1, 9, 17, 20])
+def test_the_p_value_is_the_theorems(correct: int, at: float) -> None:
+    found = guesses_p_value(correct, 20, 30, epsilon=0.7, delta=at)
+    assert found == pytest.approx(slow_p_value(correct, 20, 30, 0.7, at), rel=1e-9)
+
+
+def test_a_mechanism_that_tells_everything_with_probability_delta_is_within_its_claim() -> None:
+    """All guesses are right with probability delta: epsilon 0 must not be refuted at any level below it."""
+    for m in (1, 10, 100):
+        assert guesses_p_value(m, m, m, epsilon=0.0, delta=1e-3) >= 1e-3
+        assert guesses_p_value(m, m, m, epsilon=0.0, delta=0.0) == 2.0**-m
+
+
+def canaries(level: float, m: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Coins of m canaries, and each of them answered by randomised response beside a column of noise."""
+    generator = torch.Generator().manual_seed(seed)
+    coins = torch.rand(m, generator=generator) < 0.5
+    kept = torch.rand(m, generator=generator) < 1 / (1 + math.exp(-level))
+    return torch.stack([torch.randn(m, generator=generator), (coins == kept).float()], 1), coins
+
+
+def test_one_run_passes_randomised_response_and_rejects_a_twin_of_twice_the_epsilon() -> None:
+    honest = one_run_lower_bound(*canaries(1.0, 4000, 13), 1e-12, confidence=SURE)
+    assert 0.5 < honest.epsilon <= 1.0
+    assert honest.attack == 1
+    assert one_run_lower_bound(*canaries(2.0, 4000, 14), 1e-12, confidence=SURE).epsilon > 1.0
+
+
+def test_one_run_pays_for_delta() -> None:
+    scores, coins = canaries(4.0, 1000, 15)
+    bounds = [one_run_lower_bound(scores, coins, at).epsilon for at in (0.0, 1e-4, 1e-2)]
+    assert bounds[0] > bounds[1] > bounds[2]
+
+
+def test_what_cannot_be_audited_is_refused() -> None:
+    many, few = torch.ones(30), torch.ones(19)
+    with pytest.raises(ValueError, match="first must be at least 20 values"):
+        epsilon_lower_bound(few, many, 0.0)
+    with pytest.raises(ValueError, match="1 and 2 statistics"):
+        epsilon_lower_bound(many, torch.ones(30, 2), 0.0)
+    with pytest.raises(ValueError, match="second holds NaN"):
+        epsilon_lower_bound(many, many * math.nan, 0.0)
+    with pytest.raises(ValueError, match="delta must be in"):
+        epsilon_lower_bound(many, many, 1.0)
+    with pytest.raises(ValueError, match="confidence must be in"):
+        one_run_lower_bound(many, many > 0, 0.0, confidence=0.0)
+    with pytest.raises(ValueError, match="at least 40 canaries"):
+        one_run_lower_bound(many, many > 0, 0.0)
+    with pytest.raises(ValueError, match="correct <= guesses <= canaries"):
+        guesses_p_value(3, 2, 5, epsilon=1.0, delta=0.0)

@@ -1,0 +1,83 @@
+"""The command line of an audit."""
+
+import pytest
+
+from dpgen.auditing.audit import QUICK, SIGMA, TRAINED, TRAINED_OFTEN, audit_usage, parse_audit
+from dpgen.auditing.neighbours import AUDITED
+
+
+@pytest.mark.parametrize("model", list(AUDITED))
+def test_every_system_can_be_audited_without_options(model: str) -> None:
+    job = parse_audit(["--model", model])
+    assert job.model == model
+    assert isinstance(job.plan, AUDITED[model].plan)
+    assert job.trained == (model in ("dpgm", "dpgan"))
+
+
+def test_quick_options_give_way_to_given_ones() -> None:
+    plan = parse_audit(["--steps=7"]).plan
+    assert (plan.steps, plan.sampling_rate, plan.sigma_sgd) == (7, float(TRAINED["sampling_rate"]), float(SIGMA))
+    assert parse_audit(["--epsilon=2"]).plan.sigma_sgd is None
+    assert parse_audit(["--canaries=1"]).plan.steps == int(TRAINED_OFTEN["steps"])
+    assert set(QUICK) <= set(AUDITED)
+
+
+def test_the_gaussian_component_is_no_training() -> None:
+    job = parse_audit(["--component=gaussian"])
+    assert not job.trained
+    assert job.plan.sigma_sgd is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--model=nobody"], "model must be one of dpgm"),
+        (["--stepz=3"], "did you mean 'steps'"),
+        (["--trainings=0"], "trainings must be at least 1"),
+        (["--epsilon=1", "--privacy.epsilon=1"], "epsilon is given twice"),
+        (["--model="], "model must be one of dpgm.*, got ''"),
+        (["--out=/"], "out '/' cannot be written: it is a directory"),
+        (["--out=absent/finding.json"], "cannot be written: there is no directory absent"),
+        (["--confidence=1"], "confidence must be in"),
+        (["--seed=-1"], "seed must be at least 0"),
+        (["--loader=fast"], "loader must be one of poisson, shuffled, got 'fast'"),
+        (["--config=c.yaml"], "unknown option 'config'"),
+        (["--data=digits"], "option"),
+        (["--model=marginals", "--noise=reused"], "only systems that DP-SGD trains"),
+        (["--model=minimax", "--canaries=3"], "only systems that DP-SGD trains"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: list[str], match: str) -> None:
+    with pytest.raises(ValueError, match=match) as caught:
+        parse_audit(arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_usage_names_every_system_and_option() -> None:
+    text = audit_usage()
+    for name in (
+        *AUDITED,
+        "--trainings",
+        "--canaries",
+        "--accounting",
+        "--loader",
+        "--noise",
+        "--broken",
+        "--confidence",
+        "--out",
+    ):
+        assert name in text
+
+
+def test_the_usage_of_a_model_has_the_defaults_of_its_audit() -> None:
+    text = audit_usage(["--model=dpgm"])
+    assert f"--steps              {TRAINED['steps']} " in text
+    assert f"--sigma_sgd          {SIGMA} " in text
+    assert "--hidden" in text
+    assert f"--steps              {TRAINED_OFTEN['steps']} " in audit_usage(["--model=dpgm", "--canaries=1"])
+    assert "--degree             4 " in audit_usage(["--model=bernstein"])
+
+
+def test_quick_options_see_options_that_are_given_with_their_block() -> None:
+    assert parse_audit(["--privacy.epsilon=2"]).plan.sigma_sgd is None
+    assert parse_audit(["--privacy.steps=7"]).plan.steps == 7

@@ -1,0 +1,216 @@
+"""The audit of any system from outside: its pairs are neighbours, no system is flagged, and understated claims are."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dpgen.auditing.audit import audit, parse_audit
+from dpgen.auditing.neighbours import (
+    AUDITED,
+    Task,
+    columns_pair,
+    door_of,
+    draw_once,
+    points_pair,
+    records_pair,
+    released_numbers,
+    users_pair,
+    with_direction,
+)
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.release import Release
+from dpgen.systems import SYSTEMS
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+FAST = ("--workers=1", "--progress_bar=false", f"--confidence={1 - 1e-6}")
+SMALL = {
+    "marginals": ["--trainings=60"],
+    "mwem": ["--trainings=60"],
+    "merr": ["--trainings=60"],
+    "bernstein": ["--trainings=60"],
+    "mbde": ["--trainings=4000", "--steps=20"],
+}
+"""Numbers of trials of systems whose trials are not cheap."""
+
+
+# -- pairs -----------------------------------------------------------------------------------------------------------
+
+
+def rows(data: Any) -> list[tuple[float, ...]]:
+    if hasattr(data, "x"):
+        return sorted(map(tuple, data.x.tolist()))
+    return sorted((value,) for value in data.values["x"].tolist())
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("make", [records_pair, columns_pair, lambda *a: points_pair(*a, whole=False)])
+def test_pairs_differ_in_one_record(make: Any, copies: int) -> None:
+    for relation in ("add_remove", "replace_one"):
+        pair = make(relation, 1, copies)
+        first, second = rows(pair.first), rows(pair.second)
+        for row in set(first) & set(second):
+            common = min(first.count(row), second.count(row))
+            for _ in range(common):
+                first.remove(row)
+                second.remove(row)
+        assert (len(first), len(second)) == ((copies, copies) if relation == "replace_one" else (copies, 0)), pair.description
+
+
+def test_whole_data_sets_and_users_are_replaced() -> None:
+    points = points_pair("replace_one", 1)
+    assert points.first.x.min() > 0.9 > 0.1 > points.second.x.max()
+    users = users_pair("replace_one", 5)
+    assert users.first.distributions[:, 0].tolist() == users.second.distributions[:, -1].tolist() == [1.0] * 5
+
+
+# -- statistics ------------------------------------------------------------------------------------------------------
+
+
+def test_the_linear_statistic_joins_weak_signs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 2000, 16, generator=generator, dtype=torch.float64)
+    first += 0.25
+    a, b = with_direction(first, second)
+    assert a.shape == (2000, 17)
+    apart = (a.mean(0) - b.mean(0)) / b.std(0)
+    assert float(apart[:16].max()) < 0.4
+    assert 0.8 < float(apart[16]) < 1.2, "sixteen signs of .25 are one of 1"
+
+
+def test_constant_statistics_do_not_matter() -> None:
+    a, b = with_direction(torch.ones(40, 3, dtype=torch.float64), torch.ones(40, 3, dtype=torch.float64))
+    assert bool(torch.isfinite(torch.cat([a, b])).all())
+
+
+def test_draws_of_one_fit_are_claimed_one_by_one() -> None:
+    job = parse_audit(["--model=grid_response", "--epsilon=3", "--draws=2"])
+    task = Task(model=job.model, plan=job.plan, config=job.config, trials=50)
+    found = draw_once(task, task.pair().first)
+    assert found.values.shape == (50, 1)
+    assert found.claimed == pytest.approx(1.5)
+
+
+def test_users_are_trials_with_all_their_draws() -> None:
+    job = parse_audit(["--model=minimax", "--epsilon=2", "--draws=3"])
+    task = Task(model=job.model, plan=job.plan, config=job.config, trials=50)
+    found = draw_once(task, task.pair().first)
+    assert found.values.sum(1).tolist() == [3.0] * 50
+    assert found.claimed == pytest.approx(job.plan.open_ledger().budget.epsilon)
+
+
+# -- every system ----------------------------------------------------------------------------------------------------
+
+BLACK_BOX = [name for name in SYSTEMS if name not in ("dpgm", "dpgan")]
+
+
+@pytest.mark.parametrize("model", BLACK_BOX)
+def test_no_system_is_flagged(model: str) -> None:
+    """A false alarm has probability at most 1e-6."""
+    finding = audit(parse_audit([f"--model={model}", *SMALL.get(model, ["--trainings=4000"]), *FAST]))
+    assert not finding.violated, finding.to_text()
+    assert finding.claimed <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("model", ["randomized_response", "minimax", "q_invariant", "grid_response", "interval_laplace"])
+def test_a_tight_sampler_whose_statement_halves_its_epsilon_is_flagged(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = SYSTEMS[model]
+
+    def modest(*args: Any, **options: Any) -> Release:
+        release = system.fit(*args, **options)
+        release.statement = replace(release.statement, epsilon=release.statement.epsilon / 2)
+        return release
+
+    monkeypatch.setitem(AUDITED, model, system._replace(fit=modest))
+    finding = audit(parse_audit([f"--model={model}", "--epsilon=2", "--trainings=8000", *FAST]))
+    assert finding.claimed == pytest.approx(1.0)
+    assert finding.violated
+
+
+# -- what is released at the curator's door ----------------------------------------------------------------------------
+
+RELEASING = {
+    "marginals": ["--trainings=400"],
+    "mwem": ["--trainings=400"],
+    "merr": ["--trainings=400"],
+    "kmeans": ["--trainings=300"],
+    "bernstein": ["--trainings=400"],
+    "dpgm": ["--component=gaussian", "--trainings=300"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["no", "noise", "sensitivity"])
+@pytest.mark.parametrize("model", list(RELEASING))
+def test_a_broken_twin_of_every_release_is_found_within_a_minute_and_nothing_else(model: str, broken: str) -> None:
+    options = [f"--model={model}", f"--broken={broken}", *RELEASING[model], "--progress_bar=false"]
+    finding = audit(parse_audit(options))
+    assert finding.violated == (broken != "no"), finding.to_text()
+    assert finding.claimed == pytest.approx(1.0, abs=0.01)
+
+
+def test_noise_of_half_its_scale_is_found_by_few_fits() -> None:
+    """The same power in seconds: Laplace noise at epsilon 1, told apart with confidence 95 %."""
+    options = ["--model=bernstein", "--trainings=2000", "--workers=1", "--progress_bar=false"]
+    assert audit(parse_audit([*options, "--broken=noise"])).violated
+    assert not audit(parse_audit([*options, f"--confidence={1 - 1e-6}"])).violated
+
+
+def task_of(*options: str) -> Task:
+    job = parse_audit(list(options))
+    return Task(model=job.model, plan=job.plan, config=job.config, trials=1)
+
+
+def test_losses_are_those_of_the_noise_that_is_charged() -> None:
+    """One Laplace release of epsilon 1: the loss is never larger, is reached, and has the other sign on the other side."""
+    with door_of(task_of("--model=bernstein")) as door:
+        assert door.releases() == 1
+        losses = [np.array(door.losses(side, 60, 1)) for side in (0, 1)]
+    assert max(np.abs(side).max() for side in losses) <= 1.0 + 1e-9
+    assert losses[0].max() > 0.9
+    assert losses[1].min() < -0.9
+    assert losses[0].mean() > 0 > losses[1].mean()
+
+
+@pytest.mark.parametrize("model", ["marginals", "mwem", "merr", "kmeans"])
+def test_what_a_fit_makes_of_its_noisy_values_depends_on_nothing_else(model: str) -> None:
+    with door_of(task_of(f"--model={model}")) as door:
+        assert not door.leaks(released_numbers)
+
+
+def test_a_model_that_holds_an_exact_number_is_found_by_one_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = SYSTEMS["marginals"]
+
+    def careless(data: Any, **options: Any) -> Release:
+        release = system.fit(data, **options)
+        release.counts = release.counts + len(data.x)  # type: ignore[attr-defined]
+        return release
+
+    monkeypatch.setitem(AUDITED, "marginals", system._replace(fit=careless))
+    finding = audit(parse_audit(["--model=marginals", "--workers=1", "--progress_bar=false"]))
+    assert finding.violated
+    assert finding.method == "one replay"
+
+
+def test_a_fit_that_releases_something_else_for_other_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = SYSTEMS["bernstein"]
+
+    def choosy(data: Any, *, plan: Any, curator: Any, **options: Any) -> Release:
+        release = system.fit(data, plan=replace(plan, epsilon=0.5), curator=curator, **options)
+        if float(data.x.max()) > 0.4:  # the canary
+            curator.laplace("one more", BoundedSum(torch.tensor([0]), 1.0, norm="l1"), 1e-3)
+        return release
+
+    monkeypatch.setitem(AUDITED, "bernstein", system._replace(fit=choosy))
+    finding = audit(parse_audit(["--model=bernstein", "--trainings=60", "--workers=1", "--progress_bar=false"]))
+    assert finding.violated
+
+
+def test_twins_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"broken is 'noise'; the twins of private training are"):
+        parse_audit(["--model=dpgm", "--broken=noise"])
+    with pytest.raises(ValueError, match=r"broken is 'noise'; a sampler of single draws"):
+        audit(parse_audit(["--model=minimax", "--broken=noise", "--workers=1"]))

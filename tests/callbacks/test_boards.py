@@ -1,0 +1,168 @@
+"""What loggers get: released values only, whoever the logger is, with time and memory beside them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from lightning.pytorch.loggers import Logger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from dpgen.callbacks import Previews, PrivacyAccountant
+from dpgen.callbacks.loggers import Boards, add_counts, memory
+from dpgen.evaluation.scores import Score
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.sampling import PoissonLoader
+from dpgen.runtime import Runtime
+from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
+
+pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.filterwarnings("ignore:DPNorm")]
+
+RELEASED = ("eps", "epoch", "privacy/", "released/", "performance/")
+
+
+SCORE = Score("accuracy", 0.5)
+
+
+class Recording(Logger):
+    """A logger of somebody else's, which keeps everything it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics: dict[str, list[float]] = {}
+        self.parameters: list[Any] = []
+
+    @property
+    def name(self) -> str:
+        return "recording"
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        for name, value in metrics.items():
+            self.metrics.setdefault(name, []).append(float(value))
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self.parameters.append(params)
+
+
+def train(directory: Path, *loggers: Logger, steps: int = 20, private_logs: bool = False, **config: Any) -> DPGM:
+    runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False, loggers=loggers)
+    data = tiny.records()
+    plan = DPGMPlan(sampling_rate=0.5, steps=steps, sigma_sgd=1.0, sigma_count=5.0, epsilon=50.0)
+    module = DPGM(
+        d=tiny.D,
+        plan=plan,
+        config=DPGMConfig(hidden=3, latent=1, **config),
+        n_classes=tiny.CLASSES,
+        private_logs=private_logs,
+    )
+    callbacks = [
+        PrivacyAccountant(Curator(Ledger(Budget(50.0, 1e-5)))),
+        module.config.clipping_callback(module.plan),
+        Previews(module.preview, image_shape=(4, 4)),
+        Boards(every=10, histograms_every=10),
+    ]
+    runtime.fit(module, PoissonLoader(data.x, data.labels, sampling_rate=0.5), max_steps=steps, callbacks=callbacks)
+    return module
+
+
+@pytest.mark.parametrize("clipping", ["auto", "fixed", "dpnorm"])
+def test_a_foreign_logger_gets_released_values_only(tmp_path: Path, clipping: str) -> None:
+    logger = Recording()
+    module = train(tmp_path, logger, clipping=clipping)
+    assert all(name.startswith(RELEASED) for name in logger.metrics), sorted(logger.metrics)
+    assert {"privacy/epsilon", "privacy/remaining", "released/size_0", "performance/steps_per_second"} <= set(logger.metrics)
+    sizes = [logger.metrics[f"released/size_{c}"][0] for c in range(tiny.CLASSES)]
+    assert sizes == module.partition.counts.tolist(), "noisy ones"
+    drawn = {len(batch.x) for _ in range(50) for batch in PoissonLoader(tiny.records().x, sampling_rate=0.5)}
+    speeds = logger.metrics["performance/expected_records_per_second"]
+    steps = logger.metrics["performance/steps_per_second"]
+    ratios = {round(a / b, 6) for a, b in zip(speeds, steps)}
+    assert ratios == {round(0.5 * float(module.partition.counts.clamp_min(0).sum()), 6)}, "not the drawn numbers"
+    assert len(drawn) > 3
+    assert ("released/clip_bound_0" in logger.metrics) == (clipping != "auto")
+    assert not logger.parameters, "nothing is logged behind the callbacks' back"
+
+
+def test_private_logs_are_seen_when_asked_for(tmp_path: Path) -> None:
+    """The twin of the rule: what is private does arrive once it is allowed."""
+    logger = Recording()
+    train(tmp_path, logger, private_logs=True)
+    assert not all(name.startswith(RELEASED) for name in logger.metrics)
+
+
+def test_tensorboard_has_scalars_histograms_and_pictures(tmp_path: Path) -> None:
+    train(tmp_path, clipping="dpnorm")
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    tags = events.Tags()
+    scalars = {"privacy/epsilon", "privacy/remaining", "released/size_1", "released/clip_bound_1", "performance/memory_mib"}
+    assert scalars <= set(tags["scalars"])
+    assert {"released/norms_0", "released/norms_1"} <= set(tags["histograms"])
+    assert "released/samples" in tags["images"]
+    assert len(events.Images("released/samples")) >= 2, "one per epoch"
+
+
+def test_counts_are_drawn_where_they_are(tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+
+    class Writer:
+        def add_histogram_raw(self, name: str, **options: Any) -> None:
+            seen.update(options, name=name)
+
+    add_counts(Writer(), "norms", torch.tensor([1.0, 2.0]), torch.tensor([3, -5, 7]), 4)
+    assert seen["bucket_limits"] == [1.0, 2.0, 4.0]
+    assert seen["bucket_counts"] == [3.0, 0.0, 7.0]
+    assert seen["num"] == 10.0
+    assert seen["sum"] == 3 * 0.5 + 7 * 3.0
+
+
+def test_hyperparameters_and_final_metrics(tmp_path: Path) -> None:
+    logger = Recording()
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, loggers=(logger,))
+    assert any("(final)" in text for text in runtime.not_covered)
+    settings = {"privacy": {"epsilon": 3.0, "delta": None}, "model": {"name": "dpgm"}}
+    runtime.log_results(settings, {SCORE.tag: SCORE.value})
+    assert logger.parameters == [{"privacy.epsilon": 3.0, "privacy.delta": "None", "model.name": "dpgm"}]
+    assert logger.metrics == {SCORE.tag: [0.5]}
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert events.Scalars(SCORE.tag)[0].value == 0.5
+
+
+def test_where_nothing_was_trained_nothing_is_logged(tmp_path: Path) -> None:
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu")
+    runtime.log_results({}, {"accuracy": 0.5})
+    assert list(tmp_path.iterdir()) == []
+    assert runtime.not_covered == ()
+
+
+def test_csv_gets_the_same_values(tmp_path: Path) -> None:
+    data = tiny.records()
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, logger="csv")
+    plan = DPGMPlan(sampling_rate=0.5, steps=20, sigma_sgd=1.0, sigma_count=5.0)
+    module = DPGM(d=tiny.D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=tiny.CLASSES)
+    loader = PoissonLoader(data.x, data.labels, sampling_rate=0.5)
+    runtime.fit(module, loader, max_steps=20, callbacks=[PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))])
+    header = (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert {"privacy/epsilon_rdp", "released/size_0", "performance/steps_per_second"} <= set(header)
+
+
+def test_memory_is_that_of_the_process() -> None:
+    assert 10 < memory(torch.device("cpu"))["memory_mib"] < 1e6
+
+
+@pytest.mark.parametrize("options", [{"every": 0}, {"histograms_every": 0}])
+def test_intervals_are_positive(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be at least 1, got 0"):
+        Boards(**options)
+
+
+def test_only_loggers_are_taken(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="loggers must be Lightning loggers, got 'wandb'"):
+        Runtime(loggers=("wandb",))

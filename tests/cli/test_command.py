@@ -1,0 +1,73 @@
+"""Scripts end with one line and an exit code that says how."""
+
+import argparse
+import logging
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from dpgen.callbacks.checkpoint import Preempted
+from dpgen.cli.command import OneLineParser, exit_code
+from dpgen.privacy.distributed import RemoteFailure
+from dpgen.privacy.ledger import BudgetExceeded, LedgerError
+
+
+def test_a_text_is_printed_and_a_number_is_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(lambda: "done") == 0
+    assert capsys.readouterr() == ("done\n", "")
+    assert exit_code(lambda: 1) == 1
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ValueError("k is 0;\n  it must be 1"), 2, "error: k is 0; it must be 1\n"),
+        (FileNotFoundError("no such file"), 2, "error: no such file\n"),
+        (LedgerError("damaged"), 2, "error: damaged\n"),
+        (BudgetExceeded("spent"), 2, "error: spent\n"),
+        (Preempted("stopped"), 75, "stopped\n"),
+        (RemoteFailure("elsewhere"), 0, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_errors_are_one_line(error: Exception, code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise error
+
+    assert exit_code(fail) == code
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyError("a bug")], ids=["RuntimeError", "KeyError"])
+def test_other_errors_keep_their_traceback(error: Exception) -> None:
+    def fail() -> int:
+        raise error
+
+    with pytest.raises(type(error), match="a bug"):
+        exit_code(fail)
+
+
+def test_lightning_is_quiet_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        warnings.warn_explicit("few workers", UserWarning, "a.py", 1, module="lightning.data")
+        return logging.getLogger("lightning.pytorch").getEffectiveLevel()
+
+    assert exit_code(work) == logging.WARNING
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_parser_refuses_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = OneLineParser()
+    parser.add_argument("--n", type=int)
+    assert parser.parse_args(["--n=3"]) == argparse.Namespace(n=3)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--n=x"])
+    assert capsys.readouterr().err == "error: argument --n: invalid int value: 'x'\n"
+
+
+def test_a_script_that_only_plans_loads_no_torch() -> None:
+    code = "import sys, dpgen\nassert dpgen.exit_code(lambda: 7) == 7\nassert not {'torch', 'lightning'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,78 @@
+"""A dry run says what would be spent and needed, touches no data, and spends nothing."""
+
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+
+from dpgen.cli.dry_run import dry_run, parse_shape
+from dpgen.cli.jobs import parse_job
+from dpgen.data import loaders
+from dpgen.systems.marginals.model import ProductMixture
+
+SMALL = ["--hidden=3", "--latent=1", "--steps=7", "--component=vae"]
+
+
+def test_the_plan_and_the_needs_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = parse_job(["--data=npy", "--path=absent.npy", "--epsilon=2", *SMALL])
+    text = dry_run(job, "1000x20x3")
+    assert "epsilon 2 at delta 1e-05 (add or remove one record)" in text
+    assert "3 x " in text, "one model per label"
+    for fact in ("sigma_sgd", "1000 x 20", "MiB", "7 steps", "no data is read"):
+        assert fact in text
+    assert "sigma_sgd        None" not in text, "calibrated"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_that_it_starts_from_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("privacy: {steps: 3}")
+    assert f"settings {path}\n" in dry_run(parse_job(["--data=npy", "--path=absent.npy", f"--config={path}"]))
+
+
+def test_without_a_limit_the_delta_is_told() -> None:
+    text = dry_run(parse_job(["--epsilon=null", "--sigma_sgd=2", *SMALL]))
+    assert "none: epsilon is reported at delta 1e-05" in text
+
+
+def test_without_a_size_the_plan_is_told_alone() -> None:
+    text = dry_run(parse_job(["--data=npy", "--path=absent.npy", *SMALL]))
+    assert "give the size, as in --dry_run 60000x784x10" in text
+    assert "budget" in text
+
+
+def test_known_data_sets_need_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(loaders(("records",)), "digits", lambda: pytest.fail("data was read"))
+    assert "1445 x 64" in dry_run(parse_job(["--data=digits", *SMALL]))
+
+
+@pytest.mark.parametrize("model", ["mollifier", "mbde", "merr"])
+def test_other_systems_tell_their_plan(model: str) -> None:
+    text = dry_run(parse_job(["--model", model]), "100x5")
+    assert "trains no network by steps" in text
+
+
+def test_dpgan_is_foreseen_too() -> None:
+    assert "ms a step" in dry_run(parse_job(["--model=dpgan", "--data=npy", "--path=absent.npy", "--hidden=4"]), "50x6")
+
+
+def test_a_warm_start_takes_its_part_of_the_budget(tmp_path: Path) -> None:
+    p = torch.full((2, 6), 0.5)
+    counts = torch.tensor([30.0, 30.0])
+    start = ProductMixture(p, counts, statement=tiny.statement(), n_classes=2, noise_multiplier=2.0)
+    start.save(tmp_path / "start")
+    arguments = ["--data=npy", "--path=absent.npy", "--epsilon=4", *SMALL]
+
+    def sigma(*extra: str) -> float:
+        line = next(line for line in dry_run(parse_job([*arguments, *extra]), "50x6x2").splitlines() if "sigma_sgd" in line)
+        return float(line.split()[1])
+
+    assert sigma(f"--warm_start={tmp_path / 'start'}") > 1.02 * sigma()
+
+
+@pytest.mark.parametrize("text", ["12", "0x3", "axb", "3x4x5x6", "-3x4"])
+def test_other_sizes_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="dry_run must be RECORDSxCOLUMNS"):
+        parse_shape(text, "npy")

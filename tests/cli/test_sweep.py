@@ -1,0 +1,122 @@
+"""Sweeps: every combination in a directory of its own, finished ones left alone, and what they cost together."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny
+
+from dpgen.cli.jobs import parse_command, parse_job
+from dpgen.cli.sweep import Sweep, parse_sweep, run_sweep
+from dpgen.run import run
+from dpgen.statement import UNPROTECTED
+
+TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
+
+
+def test_without_the_option_there_is_no_sweep() -> None:
+    assert parse_sweep({}, ["--model=dpgm"]) is None
+    assert parse_command(["--model", "dpgm", "--steps=3"]).sweep is None
+
+
+@pytest.mark.parametrize("form", ["text", "file"])
+def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text("epsilon: [1, 3]\nseed: [0, 1, 2]\n")
+    what = "epsilon=1,3;seed=0,1,2" if form == "text" else str(path)
+    sweep = parse_command(
+        ["--model", "dpgm", "--sweep", what, "--steps=3", f"--sweep-dir={tmp_path}", "--sweep_jobs", "2"]
+    ).sweep
+    assert sweep is not None
+    assert sweep.jobs == 2
+    runs = dict(sweep.runs())
+    assert len(runs) == 6
+    job = parse_job(runs["epsilon=3,seed=2"])
+    assert (job.plan.epsilon, job.runtime.seed, job.plan.steps) == (3.0, 2, 3)
+    assert job.runtime.run_dir == tmp_path / "epsilon=3,seed=2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--sweep", "epsilon"], "a list of values"),
+        (["--sweep", "=1,2"], "a list of values"),
+        (["--sweep", "epsilon="], "a list of values"),
+        (["--sweep", "absent.yaml"], "sweep file 'absent.yaml' does not exist"),
+        (["--sweep", "epsilon=1;epsilon=2"], "epsilon is given twice in the sweep"),
+        (["--sweep", "b-c=1;b_c=2"], "b_c is given twice in the sweep"),
+        (["--sweep", "epsilon=1,2", "--epsilon=1"], "epsilon is given twice: in the sweep and as an option"),
+        (["--sweep=seed=1", "--sweep_jobs=0"], "sweep_jobs must be a whole number >= 1, got '0'"),
+        (["--sweep=seed=1", "--run_dir", "x"], "run_dir must not be given with --sweep"),
+        (["--sweep=seed=1", "--runtime.run-dir=x"], "run_dir must not be given with --sweep"),
+        (["--sweep_jobs=2"], "--sweep_jobs needs --sweep"),
+    ],
+)
+def test_what_is_refused(arguments: list[str], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        parse_command(arguments)
+
+
+@pytest.mark.parametrize("content", [b"epsilon: [1", b"\xff\xfe", b"epsilon: [1]\nepsilon: [2]"])
+def test_a_damaged_file_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=r"s\.yaml' is not valid YAML") as raised:
+        parse_command([f"--sweep={tmp_path / 's.yaml'}"])
+    assert "\n" not in str(raised.value)
+
+
+def test_every_combination_is_read_before_the_first_starts(tmp_path: Path) -> None:
+    def check(values: dict[str, list[object]]) -> None:
+        Sweep(values, ("--steps=3",), tmp_path).check(parse_job)
+
+    check({"epsilon": [1, 2], "seed": [0]})
+    for values, match in (
+        ({"epsilon": [1, "many"]}, "^epsilon=many: epsilon must be a number or null"),
+        ({"privacy.steps": [3]}, r"^privacy\.steps=3: steps is given twice: --steps and --privacy\.steps"),
+        ({"run_dir": ["x"]}, "^run_dir=x: run_dir is given twice"),
+        ({"epsilon": [1, 1]}, "^the sweep has the run epsilon=1 twice"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            check(values)
+
+
+def test_the_runs_of_a_sweep_split_by_one_key(tmp_path: Path) -> None:
+    fixed = tuple(a for a in tiny.arguments(tmp_path) if not a.startswith(("--run_dir", "--split_key")))
+    shared = Sweep({"seed": [0, 1]}, fixed, tmp_path / "sweep").check(parse_job)
+    assert [a[-1] for _, a in shared.runs()] == [f"--split_key={tmp_path / 'sweep' / 'split.key'}"] * 2
+    jobs = [parse_job(arguments) for _, arguments in shared.runs()]
+    assert {job.split_key(Path("x")) for job in jobs} == {tmp_path / "sweep" / "split.key"}
+    for more in ("--split_key=mine.key", "--split_column=3", "--test_fraction=0"):
+        own = Sweep({"seed": [0, 1]}, (*fixed, more), tmp_path / "sweep").check(parse_job)
+        assert own.sharing == frozenset(), more
+    assert Sweep({"seed": [0, 1]}, (), tmp_path).check(parse_job).sharing == frozenset(), "digits are public"
+
+
+@pytest.mark.usefixtures("quiet")
+def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> None:
+    fixed = tuple(a for a in tiny.arguments(tmp_path, *tiny.UNLABELLED) if not a.startswith(("--run_dir", "--steps")))
+    sweep = Sweep({"epsilon": [1, 2]}, (*fixed, "--steps=0"), tmp_path / "sweep")
+    for _, arguments in replace(sweep, fixed=(*fixed, "--steps=3")).runs():
+        run(parse_job(arguments))
+    failed, text = run_sweep(sweep, TRAIN, progress_bar=False)
+    assert failed == 0, "with steps=0 a run that started would have failed"
+    rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert [row["run"] for row in rows] == ["epsilon=1", "epsilon=2"]
+    assert [row["exit"] for row in rows] == [0, 0]
+    assert {row["status"] for row in rows} == {UNPROTECTED}
+    assert f"\nscores: {UNPROTECTED}\n" in text
+    single = [row["epsilon"] for row in rows]
+    together = float(text.split("cost epsilon ")[1].split()[0])
+    assert max(single) < together <= sum(single) * 1.01
+    assert (tmp_path / "sweep" / "SWEEP.md").read_text() == text + "\n"
+
+
+def test_a_run_that_fails_is_reported(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nsys.exit('no' if '--seed=1' in sys.argv else 0)\n")
+    failed, text = run_sweep(Sweep({"seed": [0, 1, 2]}, (), tmp_path / "sweep", jobs=2), script, progress_bar=False)
+    assert failed == 1
+    assert "| seed=1 | 1 |" in text
+    assert "nothing was spent" in text
+    assert "no" in (tmp_path / "sweep" / "seed=1" / "output.log").read_text().splitlines()[-1]

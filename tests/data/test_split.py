@@ -1,0 +1,383 @@
+"""Splits by independent coins: what a line more or less in a file tells, keys that are made once, and what is refused."""
+
+import hashlib
+import math
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgen.data.points import load_points_csv, load_points_npy
+from dpgen.data.records import load_records_csv, load_records_npy, load_records_parquet
+from dpgen.data.sets import load_sets
+from dpgen.data.split import KEY_BYTES, Split, SplitOptions, await_key, needs_key, secret_key
+from dpgen.files import remove_leftovers
+
+KEY = b"key of the tests of the split..."
+
+
+# -- coins -----------------------------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(0, 300), fraction=st.floats(0, 1, exclude_max=True), key=st.binary(min_size=32, max_size=32))
+@settings(deadline=None, max_examples=50)
+def test_a_coin_depends_on_its_position_only(n: int, fraction: float, key: bytes) -> None:
+    split = Split(fraction, key)
+    rows = split.test_rows(n)
+    assert rows.shape == (n,)
+    assert torch.equal(split.test_rows(n + 7)[:n], rows)
+
+
+def test_coins_are_as_likely_as_they_say_and_independent() -> None:
+    n, fraction = 200_000, 0.2
+    rows = Split(fraction, KEY).test_rows(n).double()
+    spread = math.sqrt(fraction * (1 - fraction) / n)
+    assert abs(float(rows.mean()) - fraction) < 5 * spread
+    both = float((rows[1:] * rows[:-1]).mean())
+    assert abs(both - fraction**2) < 5 * math.sqrt(fraction**2 / n)
+    other = Split(fraction, KEY[::-1]).test_rows(n).double()
+    assert abs(float((rows * other).mean()) - fraction**2) < 5 * math.sqrt(fraction**2 / n)
+
+
+def test_the_ends_of_the_fraction() -> None:
+    assert not Split(0.0).test_rows(1000).any(), "with 0 all records are private"
+    assert Split(math.nextafter(1.0, 0.0)).test_rows(1000).all()
+    assert Split(0.5).test_rows(0).shape == (0,)
+
+
+def test_without_a_key_every_split_is_another_one() -> None:
+    assert not torch.equal(Split().test_rows(200), Split().test_rows(200))
+    assert torch.equal(Split.public(3).test_rows(200), Split.public(3).test_rows(200))
+    assert not torch.equal(Split.public(3).test_rows(200), Split.public(4).test_rows(200))
+
+
+def test_a_key_is_not_shown() -> None:
+    assert KEY.decode() not in repr(Split(key=KEY))
+    assert "ann" not in repr(Split(values=["ann"]))
+
+
+def test_a_hash_of_a_column_is_what_the_page_says_and_depends_on_that_record_alone() -> None:
+    names = [f"user {i}" for i in range(1000)]
+    rows = Split(0.3, values=names).test_rows(1000).tolist()
+    for name, row in zip(names, rows):
+        assert row == (int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") < 0.3 * 2**64)
+    assert Split(0.3, values=names[500:]).test_rows(500).tolist() == rows[500:]
+    twice = Split(0.3, values=[*names, *names]).test_rows(2000)
+    assert torch.equal(twice[:1000], twice[1000:]), "the rows of one person stay together"
+
+
+def test_a_file_of_test_records_needs_no_coin() -> None:
+    assert Split(held_out=2).test_rows(5).tolist() == [False, False, False, True, True]
+    assert not Split(held_out=0).test_rows(5).any()
+
+
+@pytest.mark.parametrize("count", [0, 3, 10, 99])
+def test_public_records_are_as_many_as_asked_for_or_all(count: int) -> None:
+    chosen = Split(key=KEY).chosen(10, count)
+    assert int(chosen.sum()) == min(count, 10)
+
+
+@pytest.mark.parametrize("fraction", [1.0, -0.1, 2.0, math.nan])
+def test_bad_fractions_are_refused(fraction: float) -> None:
+    for make in (Split, SplitOptions):
+        with pytest.raises(ValueError, match=r"test_fraction is .*: it must be in \[0, 1\)"):
+            make(fraction)
+
+
+def test_other_bad_splits_are_refused() -> None:
+    with pytest.raises(ValueError, match="key has 3 bytes: it must have 32"):
+        Split(key=b"abc")
+    with pytest.raises(ValueError, match="values and held_out are both given"):
+        Split(values=["a"], held_out=1)
+    with pytest.raises(ValueError, match="values has length 1: it must be 2"):
+        Split(values=["a"]).test_rows(2)
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    before = torch.random.get_rng_state()
+    Split().test_rows(50)
+    Split().chosen(50, 3)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        (Split(0.25, KEY), "by its own secret coin, probability 0.25"),
+        (Split(0.25, values=["a"]), "by its own hash of its key column, probability 0.25"),
+        (Split(held_out=3), "from a file of their own"),
+        (Split.public(7), "public data, split by the public seed 7"),
+        (Split(0.0), "there are no test points: the evaluation compares with the private ones"),
+    ],
+)
+def test_the_note_says_how_and_never_how_many(split: Split, said: str) -> None:
+    note = split.note("points")
+    assert said in note
+    assert "3" not in note
+    assert KEY.decode() not in note
+
+
+# -- a line more or less ---------------------------------------------------------------------------------------------
+
+
+def permuted(n: int, seed: int) -> torch.Tensor:
+    """The broken twin: a public shuffle of all positions, as every release up to 0.3 was split."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    rows = torch.zeros(n, dtype=torch.bool)
+    rows[order[: round(0.2 * n)]] = True
+    return rows
+
+
+def moved(with_line: torch.Tensor, without: torch.Tensor, line: int) -> int:
+    """Records beside the line itself that change their part."""
+    rest = torch.cat([with_line[:line], with_line[line + 1 :]])
+    return int((rest != without).sum())
+
+
+def test_a_line_more_tells_everything_under_a_shuffle_and_nothing_under_secret_coins() -> None:
+    """An adversary who knows all records but the first line sees one sum over the training part of the others.
+
+    Under the shuffle the two sums are known numbers, one with that line in the file and one without: they always differ,
+    and the adversary is always right. Under secret coins the sum has the same law with and without the line, given that
+    the line is for training: the Kolmogorov distance of two samples stays below what chance exceeds once in a million.
+    """
+    n, trials = 60, 4000
+    values = torch.arange(1, n).double().square()
+
+    def seen(others: torch.Tensor) -> float:
+        return float(values[~others].sum())
+
+    sums = [(seen(permuted(n, seed)[1:]), seen(permuted(n - 1, seed))) for seed in range(200)]
+    assert all(there != gone for there, gone in sums), "the broken twin: the adversary is right with every seed"
+    assert all(moved(permuted(n, seed), permuted(n - 1, seed), 0) > 0 for seed in range(200))
+
+    there: list[float] = []
+    while len(there) < trials:
+        rows = Split().test_rows(n)
+        if not rows[0]:
+            there.append(seen(rows[1:]))
+    gone = [seen(Split().test_rows(n - 1)) for _ in range(trials)]
+    at = np.sort(np.array(there + gone))
+    first, second = (np.searchsorted(np.sort(part), at, side="right") / trials for part in (there, gone))
+    # Dvoretzky-Kiefer-Wolfowitz with Massart's constant, for both samples.
+    assert np.abs(first - second).max() < 2 * math.sqrt(math.log(4e6) / (2 * trials))
+
+
+@given(n=st.integers(2, 200), data=st.data())
+@settings(deadline=None, max_examples=50)
+def test_a_line_more_moves_nobody_who_is_split_by_a_column(n: int, data: st.DataObject) -> None:
+    line = data.draw(st.integers(0, n - 1))
+    values = [f"id {i}" for i in range(n)]
+    rest = values[:line] + values[line + 1 :]
+    assert moved(Split(0.2, values=values).test_rows(n), Split(0.2, values=rest).test_rows(n - 1), line) == 0
+
+
+def test_the_choice_of_public_records_has_the_same_law_without_a_record_that_is_not_chosen() -> None:
+    """Two of five: without the first one chosen, each pair of the other four is as likely as without the first one."""
+    pairs = {True: [0] * 6, False: [0] * 6}
+    index = {(a, b): i for i, (a, b) in enumerate((a, b) for a in range(4) for b in range(a + 1, 4))}
+    for _ in range(6000):
+        chosen = Split().chosen(5, 2)
+        if not chosen[0]:
+            pairs[True][index[tuple(chosen[1:].nonzero().flatten().tolist())]] += 1  # type: ignore[index]
+        alone = Split().chosen(4, 2)
+        pairs[False][index[tuple(alone.nonzero().flatten().tolist())]] += 1  # type: ignore[index]
+    for counts in pairs.values():
+        share = np.array(counts) / sum(counts)
+        assert np.abs(share - 1 / 6).max() < 5 * math.sqrt(5 / 36 / sum(counts))
+
+
+# -- loaders ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A table of ids, two bits that spell the row, and a class, in three formats; a second one of two rows for evaluation."""
+    n = 64
+    bits = {f"b{j}": [(i >> j) & 1 for i in range(n)] for j in range(6)}
+    table = pd.DataFrame({"id": [f"{i:03d}" for i in range(n)], **bits, "kind": ["x", "y"] * (n // 2)})
+    for name, part in (("all", table), ("held", table[:2])):
+        part.to_csv(tmp_path / f"{name}.csv", index=False)
+        part.to_parquet(tmp_path / f"{name}.parquet")
+        np.save(tmp_path / f"{name}.npy", part.drop(columns=["id", "kind"]).assign(id=range(len(part))).to_numpy())
+    return tmp_path
+
+
+def numbers(x: torch.Tensor) -> list[int]:
+    return (x[:, :6].long() << torch.arange(6)).sum(1).tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_records_split_by_a_column_of_names(files: Path, ending: str) -> None:
+    load = {"csv": load_records_csv, "parquet": load_records_parquet}[ending]
+    records = load(path=str(files / f"all.{ending}"), label_column="kind", split_column="id", test_fraction=0.3)
+    ids = [f"{i:03d}" for i in range(64)]
+    wanted = [i for i, row in enumerate(Split(0.3, values=ids).test_rows(64).tolist()) if row]
+    assert numbers(records.test_x) == wanted
+    assert records.columns == [f"b{j}" for j in range(6)], "the key is no feature, and 007 is not 7"
+    assert records.test_labels is not None
+    assert records.test_labels.tolist() == [i % 2 for i in wanted]
+
+
+def test_a_column_is_read_as_text_whatever_other_records_hold(tmp_path: Path) -> None:
+    rows = ["007,0", "8,1", "9,1", "10,0"]
+    parts = []
+    for more in ([], ["x,1"]):
+        (tmp_path / "t.csv").write_text("\n".join(["id,a", *rows, *more]))
+        records = load_records_csv(path=str(tmp_path / "t.csv"), split_column="id", test_fraction=0.5)
+        parts.append([len(records.test_x) - int(Split(0.5, values=["x"]).test_rows(1)[0]) * len(more)])
+    assert parts[0] == parts[1]
+
+
+def test_arrays_are_split_by_the_number_of_a_column(files: Path) -> None:
+    records = load_records_npy(path=str(files / "all.npy"), split_column=6)
+    points = load_points_npy(path=str(files / "all.npy"), bounds="0,1", split_column=-1)
+    wanted = [i for i, row in enumerate(Split(values=[str(i) for i in range(64)]).test_rows(64).tolist()) if row]
+    assert numbers(records.test_x) == numbers(points.test_x) == wanted
+    assert (records.d, points.d) == (6, 6)
+    with pytest.raises(ValueError, match=r"split_column is 7: it must be in \[0, 6\]"):
+        load_records_npy(path=str(files / "all.npy"), split_column=7)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_test_records_from_a_file_of_their_own(files: Path, ending: str) -> None:
+    load = {"csv": load_records_csv, "parquet": load_records_parquet}[ending]
+    for name in ("all", "held"):
+        table = pd.read_csv(files / f"{name}.csv").drop(columns="id")
+        table = table[table.columns[::-1]] if name == "held" else table
+        table.to_csv(files / f"{name}.csv", index=False)
+        table.to_parquet(files / f"{name}.parquet")
+    path, held = str(files / f"all.{ending}"), str(files / f"held.{ending}")
+    records = load(path=path, test_path=held, label_column="kind")
+    assert numbers(records.x) == list(range(64)), "all of the file is private"
+    assert numbers(records.test_x) == [0, 1], "columns are found by their names"
+    assert records.test_labels is not None
+    assert records.test_labels.tolist() == [0, 1]
+
+
+def test_points_and_sets_from_files_of_their_own(tmp_path: Path) -> None:
+    np.save(tmp_path / "six.npy", np.eye(6))
+    np.save(tmp_path / "two.npy", np.ones((2, 6)))
+    cloud = load_points_npy(path=str(tmp_path / "six.npy"), test_path=str(tmp_path / "two.npy"), bounds="0,1")
+    assert (cloud.n, cloud.test_x.tolist()) == (6, np.ones((2, 6)).tolist())
+    (tmp_path / "a").write_text("1 2\n3\n")
+    (tmp_path / "b").write_text("2 9\n\n1\n")
+    baskets = load_sets(path=str(tmp_path / "a"), test_path=str(tmp_path / "b"))
+    assert baskets.columns == ["1", "2", "3"], "the items are those of the private records"
+    assert baskets.test_x.tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
+
+
+def test_all_records_private(files: Path) -> None:
+    records = load_records_npy(path=str(files / "all.npy"), split_column=6, test_fraction=0)
+    assert (records.n, tuple(records.test_x.shape)) == (64, (0, 6))
+    assert any("there are no test records" in note for note in records.notes)
+
+
+def test_one_line_is_a_file_and_none_is_not(tmp_path: Path) -> None:
+    """How many records there are is private; a file without any has no types that could fit a schema."""
+    (tmp_path / "t.csv").write_text("a,b\n0,1\n")
+    for _ in range(20):
+        records = load_records_csv(path=str(tmp_path / "t.csv"), test_fraction=0.5)
+        assert records.n + len(records.test_x) == 1
+        points = load_points_csv(path=str(tmp_path / "t.csv"), bounds="0,1", test_fraction=0.5)
+        assert points.n + len(points.test_x) == 1
+    (tmp_path / "t.csv").write_text("a,b\n")
+    for load in (load_records_csv, load_points_csv):
+        with pytest.raises(ValueError, match="is empty"):
+            load(path=str(tmp_path / "t.csv"), **({"bounds": "0,1"} if load is load_points_csv else {}))
+
+
+REFUSED = [
+    ({"split_column": "absent"}, r"all\.csv has no column 'absent': its columns are id, b0"),
+    ({"split_column": "id", "test_path": "held.csv"}, "test_path is 'held.csv' and split_column is 'id': give one of them"),
+    ({"test_path": "held.csv", "test_fraction": 0.5}, "test_fraction is 0.5 with a test_path: it must be 0 or left out"),
+    ({"test_path": "absent.csv"}, "test_path is 'absent.csv': there is no such file"),
+    ({"test_path": "other.csv"}, r"other\.csv has no column 'id'"),
+    ({"split_column": "hole"}, "split_column 'hole' has no value in row 2: every record needs one"),
+    ({"split_key": Path("short.key")}, "split_key 'short.key' is damaged: it has 3 bytes and must have 32"),
+    ({"split_key": Path("no/such.key")}, "split_key 'no/such.key' cannot be used: "),
+]
+
+
+@pytest.mark.parametrize(("options", "match"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_what_is_refused(files: Path, options: dict[str, object], match: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    table = pd.read_csv("all.csv", dtype={"id": str}).assign(hole=["x", None] * 32)
+    table.to_csv("all.csv", index=False)
+    table.to_csv("held.csv", index=False)
+    table.drop(columns="id").to_csv("other.csv", index=False)
+    Path("short.key").write_bytes(b"abc")
+    with pytest.raises(ValueError, match=match) as raised:
+        load_records_csv(path="all.csv", label_column="kind", **options)  # type: ignore[arg-type]
+    assert "\n" not in str(raised.value)
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_made_once_for_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "split.key"
+    key = secret_key(path)
+    assert len(key) == KEY_BYTES
+    assert secret_key(path) == path.read_bytes() == key
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["split.key"], "nothing else is left"
+
+
+def test_of_many_writers_one_wins(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(lambda _: secret_key(tmp_path / "split.key"), range(64)))
+    assert len(keys) == 1
+
+
+def test_a_writer_that_was_killed_leaves_no_key_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", killed)
+        patched.setattr(Path, "unlink", killed)  # a process that is killed tidies nothing up
+        with pytest.raises(KeyboardInterrupt, match="killed"):
+            secret_key(tmp_path / "split.key")
+    assert not (tmp_path / "split.key").exists()
+    assert len(os.listdir(tmp_path)) == 1
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == []
+    assert len(secret_key(tmp_path / "split.key")) == KEY_BYTES
+
+
+def test_a_key_that_may_not_be_made_is_missed_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"split_key '.*split\.key' cannot be used: No such file"):
+        secret_key(tmp_path / "split.key", create=False)
+    with pytest.raises(ValueError, match=r"is missing: the first process has not made it in 0\.1 seconds"):
+        await_key(tmp_path / "split.key", seconds=0.1)
+
+
+def test_other_processes_wait_for_the_key(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(await_key, tmp_path / "split.key", seconds=60)
+        key = secret_key(tmp_path / "split.key")
+        waiting.result()
+    assert secret_key(tmp_path / "split.key", create=False) == key
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"split_key": None, "test_fraction": 0.2}, True),
+        ({"split_key": None, "test_fraction": 0.2, "split_column": "id"}, False),
+        ({"split_key": None, "test_fraction": 0.2, "test_path": "f"}, False),
+        ({"split_key": None, "test_fraction": 0}, False),
+        ({"split_key": None, "test_fraction": 0, "public_records": 3}, True),
+        ({"test_fraction": 0.2, "split_seed": 0}, False),
+    ],
+)
+def test_who_needs_a_key(options: dict[str, object], needed: bool) -> None:
+    assert needs_key(options) == needed

@@ -1,0 +1,197 @@
+"""The report on users' draws."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from dpgen.cli.jobs import parse_job
+from dpgen.data.users import PRIVATE, Users, load_synthetic_users
+from dpgen.evaluation import users as module
+from dpgen.evaluation.users import evaluate_users, rivals
+from dpgen.privacy.curator import Curator
+from dpgen.release import Draws
+from dpgen.run import run
+from dpgen.runtime import Runtime
+from dpgen.systems.local.fit import ABSENT, SAMPLERS, fit
+from dpgen.systems.local.kernels import MinimaxSampler
+from dpgen.systems.local.plan import LocalConfig, LocalPlan
+from dpgen.systems.registry import SYSTEMS, System
+
+USERS = load_synthetic_users(n_categories=12, n_users=21)
+
+
+def fitted(tmp_path: Path, users: Users = USERS, name: str = "minimax", **plan: Any) -> Draws:
+    spend = LocalPlan(**({"epsilon": 2.0} | plan))
+    with spend.open_ledger() as ledger:
+        return fit(
+            name, users, plan=spend, config=LocalConfig(), curator=Curator(ledger), runtime=Runtime(run_dir=str(tmp_path))
+        )
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Draws:
+    return fitted(tmp_path_factory.mktemp("run"))
+
+
+def test_distances_agree_with_a_plain_loop(release: Draws) -> None:
+    evaluation = evaluate_users(release, USERS, seed=0)
+    kernel = MinimaxSampler(2.0, USERS.prior).kernel()  # type: ignore[arg-type]
+    expected = [sum(abs(float(a) - float(b)) for a, b in zip(p, p @ kernel)) / 2 for p in USERS.distributions]
+    scores = {score.name: score for score in evaluation.scores}
+    assert scores["TV(P, Q) mean"].value == pytest.approx(sum(expected) / len(expected), rel=1e-12)
+    assert scores["TV(P, Q) median"].value == pytest.approx(sorted(expected)[10], rel=1e-12)
+    assert scores["TV(P, Q) worst user"].value == pytest.approx(max(expected), rel=1e-12)
+    alone = [0.5 * float((p - USERS.prior).abs().sum()) for p in USERS.distributions]
+    assert scores["TV(P, Q) mean"].chance == pytest.approx(sum(alone) / len(alone), rel=1e-12)
+
+
+def test_in_pieces_is_the_same(release: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evaluate_users(release, USERS, seed=0).scores
+    monkeypatch.setattr(module, "MOST_CELLS", 30)
+    assert [s.value for s in evaluate_users(release, USERS, seed=0).scores] == pytest.approx([s.value for s in whole])
+
+
+def test_every_other_sampler_stands_beside_it(release: Draws) -> None:
+    found = rivals(release.origin)
+    assert next(iter(found)) == "minimax"
+    assert found["minimax"] is release.origin
+    assert set(found) == set(SAMPLERS)
+    assert {sampler.epsilon for sampler in found.values()} == {2.0}
+
+
+def test_the_files(release: Draws, tmp_path: Path) -> None:
+    evaluation = evaluate_users(release, USERS, seed=0)
+    assert evaluation.released == {}, "all of it looks at private distributions"
+    evaluation.write(tmp_path)
+    table = pd.read_csv(tmp_path / "samplers.csv")
+    assert (table["worst"] <= table["worst_possible"] + 1e-12).all()
+    assert (table["mean"] <= table["worst"]).all()
+    assert table.set_index("sampler").loc["minimax", "mean"] == pytest.approx(evaluation.scores[0].value)
+    groups = pd.read_csv(tmp_path / "groups.csv")
+    assert groups.groupby("sampler")["users"].sum().eq(USERS.u).all()
+    weighted = (groups["users"] * groups["mean"]).groupby(groups["sampler"]).sum() / USERS.u
+    assert weighted["mollifier"] == pytest.approx(table.set_index("sampler").loc["mollifier", "mean"])
+    for name in ("samplers.png", "groups.png"):
+        assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
+    assert "| near the prior | minimax | 10 |" in (tmp_path / "USERS.md").read_text()
+
+
+def test_without_groups_there_is_no_group_file(tmp_path: Path) -> None:
+    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories)
+    assert set(evaluate_users(fitted(tmp_path, users), users, seed=0).pictures) == {"samplers.csv", "samplers.png", "USERS.md"}
+
+
+def test_many_groups_are_all_in_the_table_and_not_in_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_GROUPS", 3)
+    names = tuple(str(i % 7) for i in range(USERS.u))
+    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, groups=names)
+    evaluate_users(fitted(tmp_path, users), users, seed=0).write(tmp_path)
+    assert pd.read_csv(tmp_path / "groups.csv")["group"].nunique() == 7
+    assert (tmp_path / "groups.png").exists()
+
+
+def report(tmp_path: Path, users: Users = USERS, **plan: Any) -> str:
+    evaluate_users(fitted(tmp_path, users, **plan), users, seed=0).write(tmp_path)
+    return (tmp_path / "USERS.md").read_text()
+
+
+def test_the_report_says_what_several_draws_cost(tmp_path: Path) -> None:
+    text = report(tmp_path, epsilon=1.5, draws=3)
+    assert "In total **eps = 1.5**: 3 draws of eps 0.5 each." in text
+    assert "| 1 | 0.5 | 1 |" in text
+    assert "| 3 | 1.5 | 3 |" in text
+    assert "| 10 | 5 | 10 |" in text
+
+
+def test_the_report_adds_what_a_private_prior_cost(tmp_path: Path) -> None:
+    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, prior_origin=PRIVATE)
+    text = report(tmp_path, users, epsilon=1.25, draws=2, prior_epsilon=0.25)
+    assert (
+        "In total **eps = 1.25**: 2 draws of eps 0.5 each and eps 0.25 for everything else (the prior, earlier runs)." in text
+    )
+    assert "| 5 | 2.75 | 5.5 |" in text
+
+
+def test_the_report_does_not_round_up_what_is_exact(tmp_path: Path) -> None:
+    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, prior_origin=PRIVATE)
+    text = report(tmp_path, users, epsilon=1.3, prior_epsilon=0.3)
+    assert "In total **eps = 1.3**: 1 draw of eps 1 and eps 0.3 for everything else" in text
+    assert "| 1 | 1.3 | 2.6 |" in text
+    assert "| 2 | 2.3 | 4.6 |" in text
+    for epsilon in (0.7, 0.8, 1.1, 1.7, 2.2):
+        for draws in (1, 3, 7):
+            text = report(tmp_path, users, epsilon=epsilon, prior_epsilon=0.3, draws=draws)
+            assert f"In total **eps = {epsilon:g}**" in text
+            assert "and eps 0.3 for everything else" in text
+            assert f"| {draws} | {epsilon:g} | {2 * epsilon:g} |" in text
+
+
+def test_what_is_not_exact_is_rounded_up() -> None:
+    assert module._exact(0.30000000000000004) == "0.3"
+    assert module._exact(0.3 + 1e-14) == "0.3001"
+    assert module._exact(2.99961) == "3"
+    assert module._exact(1.00001) == "1.001"
+    assert module._exact(12341.0) == "12350"
+
+
+def test_all_draws_together_are_scored(tmp_path: Path) -> None:
+    counts = torch.tensor([[1.0, 0.0]], dtype=torch.float64).repeat(400, 1)
+    users = Users("tiny", counts, tuple(str(i) for i in range(400)), ("a", "b"))
+    score = evaluate_users(fitted(tmp_path, users, epsilon=20.0), users, seed=0).scores[-1]
+    assert score.name.startswith("TV of all draws together")
+    assert (score.value, score.real, score.chance) == (0.0, 0.0, 0.5), "eps 20 tells the truth but for 1e-9"
+    noisy = evaluate_users(fitted(tmp_path, users, epsilon=0.01), users, seed=0).scores[-1]
+    assert 0.3 < noisy.value < 0.7
+
+
+def test_releases_that_do_not_fit_are_refused(release: Draws) -> None:
+    other = load_synthetic_users(n_categories=5)
+    with pytest.raises(ValueError, match="release is for 12 categories, the users have 5"):
+        evaluate_users(release, other, seed=0)
+    with pytest.raises(ValueError, match="release has the origin NoneType: it must be the sampler"):
+        evaluate_users(Draws(release.table, statement=release.statement), USERS, seed=0)
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setitem(SYSTEMS, "minimax", System(LocalPlan, LocalConfig, partial(fit, "minimax"), ("users",)))
+    rows = [f"{i % 30},{'abc'[i // 7 % 3]},{i % 30 // 10},{i % 4}" for i in range(200)]
+    (tmp_path / "clicks.csv").write_text("\n".join(["user_id,site,age,n", *rows, "99,a,1,0"]))
+    command = (
+        f"--model=minimax --data=events --path={tmp_path}/clicks.csv --user=user_id --category=site --group=age --weight=n"
+    )
+    return [*command.split(), f"--run_dir={tmp_path}/run"]
+
+
+def test_one_draw_of_every_user_from_the_command_line(arguments: list[str], tmp_path: Path) -> None:
+    outcome = run(parse_job([*arguments, "--epsilon=1.5"]))
+    table = pd.read_csv(tmp_path / "run" / "draws.csv", dtype=str)
+    assert table["user"].tolist() == [str(i) for i in range(30)]
+    assert set(table["category"]) <= set("abc")
+    assert outcome.release.statement.epsilon == pytest.approx(1.5)
+    text = (tmp_path / "run" / "PRIVACY.md").read_text()
+    assert ABSENT in text
+    assert "the categories were read from the events" in text
+    assert "1 user without events, or with too few, left out" in (tmp_path / "run" / "USERS.md").read_text()
+    assert "compare draws and samplers with the users' own distributions" in text
+    names = {path.name for path in outcome.directory.iterdir()}
+    assert {"samplers.csv", "samplers.png", "groups.csv", "groups.png", "USERS.md", "privacy.json"} <= names
+
+
+def test_a_prior_of_the_private_users_must_be_paid_for(arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a prior computed from them is not public"):
+        run(parse_job([*arguments, f"--public_path={tmp_path}/clicks.csv"]))
+    with pytest.raises(ValueError, match=r"prior_epsilon is None and the prior is 'private histogram'"):
+        run(parse_job([*arguments, "--prior=private"]))
+    assert not list(tmp_path.rglob("draws.csv"))
+    arguments[-1] += "2"
+    outcome = run(parse_job([*arguments, "--prior=private", "--prior_epsilon=0.5", "--draws=2", "--epsilon=2.5"]))
+    assert outcome.release.statement.epsilon == pytest.approx(2.5)
+    assert any("trusted curator" in text for text in outcome.release.statement.assumptions)

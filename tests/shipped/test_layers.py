@@ -1,0 +1,157 @@
+"""The import rule, and the other rules of the house that can be read from the source."""
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "dpgen"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 700
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "lazy": set(),
+    "discretized": set(),
+    "divergences": set(),
+    "files": set(),
+    "figures": {"files"},
+    "data": {"discretized", "files"},
+    "nets": set(),
+    "metrics": {"divergences", "lazy"},
+    "privacy": set(),
+    "statement": {"privacy"},
+    "release": {"privacy", "files", "statement"},
+    "callbacks": {"privacy", "files", "lazy"},
+    "runtime": {"privacy", "files", "callbacks"},
+    "systems": {
+        "discretized",
+        "divergences",
+        "nets",
+        "privacy",
+        "release",
+        "statement",
+        "callbacks",
+        "runtime",
+        "files",
+        "lazy",
+    },
+}
+"""What each part of dpgen may import beside itself; parts that are not named may import everything."""
+
+"""Modules whose test file has another name."""
+
+
+def part(module: str) -> str:
+    """`dpgen.data.images` -> `data`."""
+    return module.split(".")[1] if module.count(".") else ""
+
+
+def imports(tree: ast.AST, package: str) -> Iterator[str]:
+    """Modules that a source file imports anywhere in it, names of `from` imports appended, relative ones resolved."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def imported(path: Path, root: Path = ROOT) -> set[str]:
+    package = ".".join(path.relative_to(root).parent.parts)
+    return set(imports(ast.parse(path.read_text()), package))
+
+
+def breaches(owner: str, names: set[str]) -> set[str]:
+    """Imports of `names` that the part `owner` is not allowed."""
+    if owner not in MAY_IMPORT:
+        return set()
+    parts = {part(name) for name in names if name.split(".")[0] == "dpgen"}
+    outside = parts - MAY_IMPORT[owner] - {owner}
+    lightning = {name for name in names if owner == "privacy" and name.split(".")[0] in ("lightning", "pytorch_lightning")}
+    return outside | lightning
+
+
+def owner(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_import_rule(path: Path) -> None:
+    assert breaches(owner(path), imported(path)) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "caught"),
+    [
+        ("data/a.py", "from dpgen.privacy.noise import SecureSource", "privacy"),
+        ("data/a.py", "from ..privacy import noise", "privacy"),
+        ("metrics/a.py", "def f():\n    from dpgen import data", "data"),
+        ("privacy/a.py", "import lightning.pytorch as pl", "lightning.pytorch"),
+        ("privacy/a.py", "from lightning import Trainer", "lightning.Trainer"),
+        ("systems/a.py", "if 1:\n    import dpgen.metrics.queries", "metrics"),
+        ("systems/a.py", "from dpgen.data import Records", "data"),
+        ("release.py", "from dpgen.systems import dpgm", "systems"),
+        ("callbacks/a.py", "from ..nets.bank import ModelBank", "nets"),
+    ],
+)
+def test_the_rule_catches(tmp_path: Path, name: str, source: str, caught: str) -> None:
+    path = tmp_path / "dpgen" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    assert breaches(name.split("/")[0].removesuffix(".py"), imported(path, tmp_path)) == {caught}
+
+
+def test_the_rule_knows_every_part() -> None:
+    everything = {
+        "",
+        "__init__",
+        "auditing",
+        "cli",
+        "evaluation",
+        "reproduce",
+        "run",
+    }
+    assert {owner(path) for path in MODULES} <= everything | set(MAY_IMPORT), "decide what a new part may import"
+
+
+def notebook_source(path: Path) -> str:
+    cells = json.loads(path.read_text())["cells"]
+    lines = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code").splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
+
+
+@pytest.mark.parametrize("path", sorted([*ROOT.glob("scripts/*.py"), *ROOT.glob("notebooks/*.ipynb")]), ids=lambda p: p.name)
+def test_scripts_and_notebooks_use_what_dpgen_exports(path: Path) -> None:
+    import dpgen
+
+    source = notebook_source(path) if path.suffix == ".ipynb" else path.read_text()
+    names = {name for name in imports(ast.parse(source), "") if name.split(".")[0] == "dpgen"}
+    assert names, "it uses dpgen"
+    exported = {"dpgen", *(f"dpgen.{name}" for name in dpgen.__all__)}
+    assert names <= exported
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_are_short_and_silent(path: Path) -> None:
+    source = path.read_text()
+    assert source.count("\n") <= MOST_LINES
+    calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"], "no print in the package"
+
+
+def raises(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("raises", "warns"):
+            yield node
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda p: p.name)
+def test_tests_say_which_error_they_expect_and_none_is_skipped(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert [c.lineno for c in raises(tree) if "match" not in {k.arg for k in c.keywords}] == []
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not attributes & {"skip", "xfail", "importorskip"}  # real data may be absent: skipif of slow tests

@@ -1,0 +1,79 @@
+"""The README and its pages say what is there: the example runs, commands parse, files and tests that are named exist."""
+
+import ast
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dpgen import parse_command, parse_job
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "README.md").read_text()
+BENCHMARKS = (ROOT / "benchmarks" / "README.md").read_text()
+PAGES = [TEXT, BENCHMARKS, *(path.read_text() for path in sorted(ROOT.glob("docs/*.md")))]
+NAMED = re.compile(r"`((?:dpgen|docs|tests|scripts|notebooks|benchmarks|configs)/[\w./]+)((?:::\w+)*)`")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)\n```$", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def commands() -> list[list[str]]:
+    """Of the tables in the README, and of the blocks in its pages."""
+    rows = re.findall(r"`python (scripts/[^`]+)`", TEXT)
+    rows += [row for page in PAGES[1:] for row in re.findall(r"^python (scripts/.+)$", page, re.MULTILINE)]
+    return [shlex.split(row) for row in rows]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = blocks("python")
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    monkeypatch.chdir(tmp_path)
+    left = runpy.run_path(str(script))
+    assert left["samples"].x.shape == (1000, 64)
+    assert 0 < left["ledger"].epsilon() <= 3.0
+    assert re.search(r"epsilon [\d.]+ of 3.0, 60 steps", capsys.readouterr().out)
+
+
+def test_the_first_two_commands_are_one_line_each_and_the_second_is_what_ci_runs() -> None:
+    train, check = blocks("sh")[:2]
+    assert "\n" not in train
+    assert train.endswith("scripts/train.py --model dpgm")
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == check
+
+
+def test_every_training_command_is_understood() -> None:
+    training = [command[1:] for command in commands() if command[0] == "scripts/train.py" and "--help" not in command]
+    assert len(training) > 20
+    seen = set()
+    for arguments in training:
+        arguments = [str(ROOT / a) if a.startswith("configs/") else a for a in arguments]
+        seen.add(parse_job(parse_command(arguments).job_arguments, config_root=ROOT / "configs").model)
+    assert seen >= {"dpgm", "merr", "mbde", "minimax"}
+
+
+def test_every_script_that_is_mentioned_is_there_and_the_other_way_round() -> None:
+    assert {command[0] for command in commands()} == {f"scripts/{path.name}" for path in ROOT.glob("scripts/*.py")}
+
+
+def test_every_benchmark_is_mentioned() -> None:
+    named = set(re.findall(r"`python (benchmarks/\w+\.py)", BENCHMARKS))
+    assert named == {f"benchmarks/{path.name}" for path in ROOT.glob("benchmarks/*.py") if path.stem != "measuring"}
+
+
+def test_everything_named_exists() -> None:
+    named = [found for page in PAGES for found in NAMED.findall(page)]
+    assert len(named) > 40
+    for path, names in named:
+        assert (ROOT / path).exists(), path
+        if names:
+            scope = ast.parse((ROOT / path).read_text()).body
+            for name in names.split("::")[1:]:
+                found = [node for node in scope if getattr(node, "name", None) == name]
+                assert found, f"{path}{names}"
+                scope = found[0].body  # type: ignore[attr-defined]

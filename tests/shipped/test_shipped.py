@@ -1,0 +1,260 @@
+"""Everything that is shipped runs: configurations, scripts, notebooks, benchmarks."""
+
+import ast
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import tiny
+import yaml
+from nbclient import NotebookClient
+
+from dpgen.cli.jobs import parse_job
+from dpgen.privacy.ledger import Ledger
+from dpgen.run import Outcome, open_run, run
+from dpgen.systems.registry import load_model
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted(ROOT.glob("configs/*.yaml"))
+SCRIPTS = sorted(ROOT.glob("scripts/*.py"))
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+BENCHMARKS = sorted(path for path in ROOT.glob("benchmarks/*.py") if path.stem != "measuring")  # which others share
+
+
+def name(path: Path) -> str:
+    return path.name
+
+
+def test_there_is_something_of_everything() -> None:
+    assert all([CONFIGS, SCRIPTS, NOTEBOOKS, BENCHMARKS])
+
+
+def small_records(directory: Path) -> list[str]:
+    return [argument for argument in tiny.arguments(directory) if not argument.startswith(("--sampling", "--latent", "--run"))]
+
+
+def small_points(directory: Path) -> list[str]:
+    return ["--data=ring", "--n_points=60", "--n_test=40", "--steps=2", "--training=fast", "--progress_bar=false"]
+
+
+def small_columns(directory: Path) -> list[str]:
+    return ["--data=mixture", "--n_records=2000", "--progress_bar=false"]
+
+
+def small_users(directory: Path) -> list[str]:
+    return ["--data=synthetic_users", "--n_users=12", "--n_categories=5", "--prior_epsilon=null", "--progress_bar=false"]
+
+
+SMOKE: dict[str, Callable[[Path], list[str]]] = {
+    "records": small_records,
+    "points": small_points,
+    "columns": small_columns,
+    "users": small_users,
+}
+"""Options that make a run of each kind of data small."""
+
+
+# -- configurations --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=name)
+def test_every_configuration_parses_as_it_is(path: Path) -> None:
+    job, text = parse_job(["--config", str(path)]), yaml.safe_load(path.read_text())
+    assert path.stem.startswith(f"{job.model}_{job.data}")
+    for block, options in text.items():
+        assert job.settings[block].items() >= options.items(), "every key arrives"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=name)
+def test_every_configuration_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The classifier of the evaluation has its own tests and would be most of the time.
+    monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "train_on_synthetic_accuracy", lambda *_, **__: 0.5)
+    usual = parse_job(["--config", str(path)])
+    small = SMOKE[usual.system.kinds[0]](tmp_path)
+    if getattr(usual.config, "component", "") == "gaussian":  # which is not trained
+        small = [option for option in small if not option.startswith(("--hidden", "--steps"))]
+    outcome = run(parse_job(["--config", str(path), *small, f"--run_dir={tmp_path / 'run'}"]))
+    spend = yaml.safe_load(path.read_text())["privacy"]
+    if not spend.get("report_only"):
+        assert outcome.release.statement.epsilon <= spend.get("epsilon", 3.0)
+    assert (outcome.directory / "privacy.json").exists()
+
+
+# -- scripts ---------------------------------------------------------------------------------------------------------
+
+
+class Result:
+    """Exit status and output of a script that ran in this process."""
+
+    def __init__(self, path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        with pytest.raises(SystemExit, match=r"^\d+$") as end:
+            runpy.run_path(str(path), run_name="__main__")
+        self.status = end.value.code
+        captured = capsys.readouterr()
+        self.out, self.errors = captured.out, captured.err.splitlines()
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name)
+def test_every_script_explains_itself(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    result = Result(path, ["--help"], monkeypatch, capsys)
+    assert result.status == 0
+    assert "usage" in result.out
+    assert result.errors == []
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name)
+@pytest.mark.parametrize("arguments", [["--stepz=3"], ["--epsilon=much", "--n=much"]], ids=["flag", "value"])
+def test_every_script_refuses_in_one_line(
+    path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = Result(path, arguments, monkeypatch, capsys)
+    assert result.status == 2
+    assert len(result.errors) == 1
+    assert result.errors[0].startswith("error: ")
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--stepz=3"], ["unknown option 'stepz'", "did you mean 'steps'?"]),
+        (["--model=gan"], ["model must be one of dpgm"]),
+        (["--data=csv", "--path=absent.csv"], ["absent.csv", "no such file"]),
+        (["--epsilon=1e-6"], ["no less than", "raise epsilon"]),
+        (["--config=absent.yaml"], ["absent.yaml", "does not exist"]),
+    ],
+    ids=["key", "name", "file", "budget", "config"],
+)
+def test_train_says_what_is_allowed(
+    arguments: list[str],
+    said: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = Result(ROOT / "scripts" / "train.py", arguments, monkeypatch, capsys)
+    assert result.status == 2
+    [line] = result.errors
+    assert all(text in line for text in said)
+
+
+def test_train_reports_an_exhausted_or_damaged_ledger_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    job = tiny.job(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6")
+    with open_run(job) as (_, _, curator):
+        event = job.plan.partition_event(kmeans=False)
+        curator.ledger.charge(event, curator.ledger.allowance(event), note="spent by runs that were killed")
+    arguments = tiny.arguments(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6")
+    result = Result(ROOT / "scripts" / "train.py", arguments, monkeypatch, capsys)
+    assert result.status == 2
+    assert [line for line in result.errors if line.startswith("error: budget epsilon 1")] == result.errors
+    (run_dir / "ledger.jsonl").write_bytes((run_dir / "ledger.jsonl").read_bytes()[:-3])
+    result = Result(ROOT / "scripts" / "train.py", arguments, monkeypatch, capsys)
+    assert result.status == 2
+    assert len(result.errors) == 1
+    assert "cut in the middle of line" in result.errors[0]
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+def test_sample_draws_from_a_run_or_from_its_model(
+    ending: str, finished: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, contents = tmp_path / f"s.{ending}", []
+    for source in (finished.directory, finished.directory / "model"):
+        arguments = [str(source), "--n=7", f"--out={out}", "--clusters", "1", "--seed=3"]
+        result = Result(ROOT / "scripts" / "sample.py", arguments, monkeypatch, capsys)
+        assert (result.status, result.errors) == (0, [])
+        assert "7 records in" in result.out
+        assert "already paid" in result.out
+        contents.append(out.read_bytes())
+    assert contents[0] == contents[1]
+    if ending == "npz":
+        with np.load(out) as arrays:
+            assert arrays["x"].shape == (7, tiny.D)
+            assert set(arrays["cluster"].tolist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["absent"], "holds no model"),
+        (["RUN", "--n=-1"], "n must be at least 0, got -1"),
+        (["RUN", "--clusters", "9"], "numbers in [0, 2), got [9]"),
+        (["RUN", "--out=s.txt"], "must end in one of .npz, .csv, .parquet"),
+        (["RUN", "--out=absent/s.csv"], "absent"),
+        ([], "model"),
+    ],
+    ids=["model", "n", "clusters", "ending", "folder", "nothing"],
+)
+def test_sample_refuses_in_one_line(
+    arguments: list[str],
+    said: str,
+    finished: Outcome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = [str(finished.directory) if argument == "RUN" else argument for argument in arguments]
+    result = Result(ROOT / "scripts" / "sample.py", arguments, monkeypatch, capsys)
+    assert result.status == 2
+    [line] = result.errors
+    assert line.startswith("error: ")
+    assert said in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_prints_one_summary_and_sample_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text("privacy: {delta: 1e-6}")
+    arguments = tiny.arguments(tmp_path, *tiny.UNLABELLED, f"--config={base}")
+    result = Result(ROOT / "scripts" / "train.py", arguments, monkeypatch, capsys)
+    assert result.status == 0
+    assert result.out.startswith(f"dpgm on tiny\nsettings   {base}\nprivacy    epsilon ")
+    with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
+        assert ledger.epsilon() <= 3.0
+    assert load_model(tmp_path / "run" / "model").sample(2).x.shape == (2, tiny.D + 1)
+
+
+# -- notebooks and benchmarks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPGEN_SMOKE", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert list(tmp_path.iterdir()) == [], "a notebook leaves nothing beside itself"
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=name)
+def test_every_benchmark_says_how_to_run_it_and_waits_to_be_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(path.parent)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    tree = ast.parse(path.read_text())
+    assert f"python benchmarks/{path.name}" in (ast.get_docstring(tree) or "")
+    names = runpy.run_path(str(path), run_name="imported")
+    assert "main" in names
+
+
+def test_sample_works_in_a_process_of_its_own(finished: Outcome, tmp_path: Path) -> None:
+    """In this process every kind of model is known already; a new one has to find it."""
+    command = [sys.executable, str(ROOT / "scripts" / "sample.py"), str(finished.directory), "--out", str(tmp_path / "s.csv")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "s.csv").exists()

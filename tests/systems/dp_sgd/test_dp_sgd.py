@@ -1,0 +1,37 @@
+"""What DPGM and DPGAN share: their own tests train them; here is what belongs to neither."""
+
+import pytest
+import tiny
+
+from dpgen.privacy.ledger import Ledger
+from dpgen.systems.dp_sgd.engine import ASSUMPTIONS, DPSGD
+from dpgen.systems.dpgan.fit import DPGAN
+from dpgen.systems.dpgan.plan import DPGANConfig
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+
+PLAN = DPGMPlan(epsilon=2.0, steps=3, sampling_rate=0.5)
+MODULES = {
+    "dpgm": lambda: DPGM(d=tiny.D, plan=PLAN, config=DPGMConfig(clusters="none", hidden=2, latent=1)),
+    "dpgan": lambda: DPGAN(d=tiny.D, plan=PLAN, config=DPGANConfig(hidden=2, latent=1)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_an_untrained_module_releases_nothing(name: str) -> None:
+    module = MODULES[name]()
+    assert isinstance(module, DPSGD)
+    for release in (module.release, module.statement):
+        with pytest.raises(ValueError, match="there is nothing to release: the module has not been trained"):
+            release(Ledger(None, delta=1e-5))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_training_step_needs_the_consent_of_the_ledger(name: str) -> None:
+    module = MODULES[name]()
+    with pytest.raises(RuntimeError, match="training_step was called without the ledger's consent"):
+        module.training_step(None, 0)
+
+
+def test_what_a_statement_rests_on_is_said() -> None:
+    assert MODULES["dpgm"]().assumptions == ASSUMPTIONS

@@ -1,0 +1,240 @@
+"""DPGAN: the critic's step costs one subsampled Gaussian, and the generator touches no private record."""
+
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from torch import Tensor
+
+from dpgen.auditing.lower_bounds import delta_lower_bound
+from dpgen.callbacks import PrivacyAccountant
+from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.privacy.accountants import delta
+from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.ledger import BudgetExceeded, Ledger
+from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
+from dpgen.runtime import Runtime
+from dpgen.systems.dpgan.fit import DPGAN, fit
+from dpgen.systems.dpgan.model import GANModel, PointGANModel
+from dpgen.systems.dpgan.plan import DPGANConfig
+from dpgen.systems.dpgm.plan import DPGMPlan
+from dpgen.systems.registry import load_model
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+SMALL = {"hidden": 3, "latent": 2, "fakes": 8, "critic_steps": 2}
+
+
+def plan(**options: Any) -> DPGMPlan:
+    return DPGMPlan(**{"sampling_rate": 0.5, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0} | options)
+
+
+def module(made: type[DPGAN] = DPGAN, *, config: dict[str, Any] | None = None, n_classes: int = 0, **options: Any) -> DPGAN:
+    config = SMALL | (config or {})
+    return made(d=tiny.D, plan=plan(**options), config=DPGANConfig(**config), n_classes=n_classes)
+
+
+def trained(
+    gan: DPGAN, ledger: Ledger | None = None, *callbacks: Any, ckpt: Path | None = None, stop: int | None = None
+) -> Ledger:
+    records, ledger = tiny.records(), ledger or Ledger(None, delta=1e-5)
+    labels = records.labels if gan.n_classes else None
+    loader = PoissonLoader(records.x, labels, sampling_rate=gan.plan.sampling_rate)
+    clipping = gan.config.clipping_callback(gan.plan)
+    trainer = tiny.trainer(PrivacyAccountant(Curator(ledger)), clipping, *callbacks, steps=stop or gan.plan.steps)
+    trainer.fit(gan, loader, ckpt_path=ckpt, weights_only=True)
+    return ledger
+
+
+# -- what a step releases --------------------------------------------------------------------------------------------
+
+
+def released(gan: DPGAN, present: bool, runs: int) -> Tensor:
+    """The step's release projected on the gradient of one record, drawn or not."""
+    gan._policy.begin(1)
+    record = torch.ones(1, tiny.D)
+    with torch.enable_grad():
+        factors = gan.bank.gradients(record, [0, 1], torch.randn).factors
+    direction = torch.zeros(gan.bank.p)
+    for f in factors:
+        assert f.inputs is not None
+        direction[f.weight] = (f.outputs.T @ f.inputs).flatten()
+        direction[f.bias] = f.outputs[0]
+    rows = record if present else record[:0]
+    batch = Batch(rows, torch.zeros(len(rows)).long(), torch.full((len(rows),), -1), -1, (len(rows),))
+    return torch.stack([tiny.released(gan, batch)[0] @ direction / direction.norm() for _ in range(runs)]).double()
+
+
+class HalfNoise(DPGAN):
+    """The twin whose noise is half of what is charged."""
+
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
+        draw._parts["gradients"] /= 2
+        return super().noisy_sums(batch, draw, out, averaged=averaged)
+
+
+@pytest.mark.parametrize(("made", "passes"), [(DPGAN, True), (HalfNoise, False)])
+def test_a_step_passes_the_audit_that_half_the_noise_fails(made: type[DPGAN], passes: bool) -> None:
+    gan = module(made, config={"clipping": "auto"})  # whose steps move by the whole sensitivity
+    with torch.no_grad():
+        found = delta_lower_bound(released(gan, True, 4000), released(gan, False, 4000), 1.0)
+    assert (found <= delta(gaussian_event(1.0), 1.0)) is passes
+
+
+def test_every_step_is_charged_once() -> None:
+    gan = module(n_classes=2)
+    ledger = trained(gan)
+    assert [(e.note, e.count) for e in ledger.entries()] == [("cluster sizes", 1), ("training steps", 6)]
+    assert gan.global_step == 6
+
+
+def test_generated_records_are_public_and_cost_nothing() -> None:
+    """The fake sums are the same whatever the draw held: a function of released values."""
+    gan = module()
+    trained(gan)
+    first, second = gan._fake_sums(), gan._fake_sums()
+    assert torch.equal(first, second)
+    assert float(first.norm()) > 0
+
+
+def test_the_generator_step_touches_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the generator learns, reading the table or the loader raises."""
+    gan, inside, steps = module(n_classes=2), [False], []
+    teach, original = gan._teach_generator, PoissonTable.__getitem__
+
+    def watched(turn: int) -> None:
+        inside[0] = True
+        teach(turn)
+        inside[0] = False
+        steps.append(gan.global_step)
+
+    def guarded(self: Any, draw: Any) -> Any:
+        assert not inside[0], "the generator reads private records"
+        return original(self, draw)
+
+    monkeypatch.setattr(PoissonTable, "__getitem__", guarded)
+    monkeypatch.setattr(gan, "_teach_generator", watched)
+    before = {name: value.clone() for name, value in gan.generator.named_parameters()}
+    trained(gan)
+    assert steps == [2, 4, 6]
+    assert all(not torch.equal(value, before[name]) for name, value in gan.generator.named_parameters())
+
+
+def test_generator_steps_and_diversity_are_free_and_both_rates_fall() -> None:
+    gan = module(n_classes=2, config={"generator_steps": 3, "diversity": 0.1, "generator_lr": 0.5, "momentum": 0.3})
+    ledger = trained(gan)
+    assert sum(entry.count for entry in ledger.entries() if entry.note == "training steps") == 6
+    states = gan._generator_optimizer.state_dict()
+    assert float(states["state"][0]["step"]) == 3 * 6 / 2
+    assert states["param_groups"][0]["lr"] < 0.5
+    optimizer = gan.optimizers()
+    assert optimizer.param_groups[0]["betas"] == (0.3, 0.999)  # type: ignore[union-attr]
+
+
+def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs whose releases agree end with the same generator, whatever their records."""
+    ends = []
+    for flip in (False, True):
+        gan = module()
+        shape = gan.bank.theta.shape
+        stream = torch.Generator().manual_seed(5)
+        monkeypatch.setattr(
+            gan,
+            "noisy_sums",
+            lambda batch, draw, out=None, averaged=True, s=stream, g=shape: draw._parts.clear() or torch.randn(g, generator=s),
+        )
+        counts = torch.tensor([64.0])
+        monkeypatch.setattr(
+            gan.partition,
+            "fit",
+            lambda *_, gan=gan, c=counts, **__: gan.partition.load_state_dict({"counts": c}),  # type: ignore[attr-defined]
+        )
+        records = tiny.records(labelled=False)
+        x = 1 - records.x if flip else records.x
+        loader = PoissonLoader(x, sampling_rate=0.5)
+        ledger = Ledger(None, delta=1e-5)
+        tiny.trainer(PrivacyAccountant(Curator(ledger)), gan.config.clipping_callback(gan.plan), steps=6).fit(gan, loader)
+        ends.append(torch.cat([p.flatten() for p in gan.generator.parameters()]))
+    assert torch.equal(*ends)
+
+
+def test_weights_are_clipped_as_published() -> None:
+    gan = module(config={"loss": "wgan", "weight_clip": 0.05, "lr": 0.5})
+    trained(gan)
+    assert float(gan.bank.theta.detach().abs().max()) <= 0.0501
+    free = module(config={"lr": 0.5})
+    trained(free)
+    assert float(free.bank.theta.detach().abs().max()) > 0.0501
+
+
+# -- resuming and releasing ------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_has_its_generator_its_average_and_its_optimizer(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
+    first = module(n_classes=2)
+    trained(first, ledger, Checkpoint(path, every=2), stop=4)
+    again = module(n_classes=2)
+    trained(again, ledger, ckpt=path, stop=5)  # the generator learns at even steps only
+    for name, value in first.generator.state_dict().items():
+        assert torch.equal(again.generator.state_dict()[name], value)
+        assert torch.equal(again._average[name], first._average[name])
+    assert torch.equal(again.partition.class_counts, first.partition.class_counts)  # type: ignore[attr-defined]
+    states = [m._generator_optimizer.state_dict()["state"] for m in (first, again)]
+    assert all(torch.equal(states[0][i]["exp_avg"], states[1][i]["exp_avg"]) for i in states[0])
+
+
+def test_records_and_points_release_their_models(tmp_path: Path) -> None:
+    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
+    records, options = tiny.records(), DPGANConfig(**SMALL)
+    spend = plan(sigma_sgd=None, epsilon=2.0)
+    ledger = spend.open_ledger()
+    model = fit(records, plan=spend, config=options, curator=Curator(ledger), runtime=runtime)
+    assert isinstance(model, GANModel)
+    assert ledger.epsilon() <= model.statement.epsilon <= 2.0
+    assert model.sample(5).labels is not None
+    (tmp_path / "last.ckpt").unlink()
+    scaling = {"location": torch.tensor([5.0, 0.0]), "scale": torch.tensor([1.0, 2.0])}
+    unread = {"target": None, "test_x": torch.zeros(1, 2)}
+    points = SimpleNamespace(x=torch.randn(50, 2).double(), bounds=None, columns=("a", "b"), **scaling, **unread)
+    spare = spend.open_ledger()
+    cloud = fit(points, plan=spend, config=options, curator=Curator(spare), runtime=runtime)
+    assert isinstance(cloud, PointGANModel)
+    assert cloud.sample(7).x.shape == (7, 2)
+    cloud.save(tmp_path / "cloud")
+    assert load_model(tmp_path / "cloud").statement == cloud.statement
+
+
+def test_a_budget_that_ends_early_says_so(tmp_path: Path) -> None:
+    """Given noise that the budget covers for some steps only: how many is known in advance, and is what is declared."""
+    spend = plan(epsilon=8.0, sigma_sgd=1.0, steps=60)
+    ledger = spend.open_ledger()
+    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), curator=Curator(ledger), runtime=runtime)
+    (steps,) = [entry.count for entry in ledger.entries() if entry.note == "training steps"]
+    assert 1 < steps < 60
+    assert f"the budget ended training after {steps} of 60 steps" in [str(warning.message) for warning in said]
+    assert 7.0 < model.statement.epsilon <= 8.0
+
+
+def test_a_ledger_that_does_not_cover_the_plan_is_refused(tmp_path: Path) -> None:
+    spend = plan(epsilon=20.0, sigma_sgd=1.0, steps=40)
+    spent = Ledger(spend.budget, relation=spend.relation)
+    spent.charge(gaussian_event(0.35), note="spent before")
+    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
+    with pytest.raises(BudgetExceeded, match=r"a second plan of 1 x 'cluster sizes', .* x 'training steps' would bring it to"):
+        fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), curator=Curator(spent), runtime=runtime)
+    assert [entry.note for entry in spent.entries()] == ["spent before"]
+
+
+def test_nothing_is_released_before_training() -> None:
+    with pytest.raises(ValueError, match="has not been trained"):
+        module().release(Ledger(None, delta=1e-5))

@@ -1,0 +1,56 @@
+"""Options of DPGAN: what is refused, and what the critic gets."""
+
+import pytest
+
+from dpgen.nets.gan import ConvCriticBank, CriticBank
+from dpgen.systems.dpgan.plan import DPGANConfig
+
+
+def test_the_critic_is_one_model_for_all_records():
+    config = DPGANConfig(clipping="fixed", clip_bound=2.0, micro_batch=7, lr=0.3)
+    critic = config.critic_config().resolved(n_classes=3)
+    assert (critic.k, critic.clusters, critic.schedule) == (1, "none", "joint")
+    assert (critic.clipping, critic.clip_bound, critic.micro_batch, critic.lr) == ("fixed", 2.0, 7, 0.3)
+
+
+def test_networks():
+    assert isinstance(DPGANConfig().critic(16, 2, (4, 4)), CriticBank)
+    assert isinstance(DPGANConfig(network="cnn").critic(16, 2, (4, 4)), ConvCriticBank)
+    with pytest.raises(ValueError, match="network='cnn' needs images"):
+        DPGANConfig(network="cnn").critic(16, 2, None)
+
+
+def test_the_critic_may_be_smaller_than_the_generator():
+    config = DPGANConfig(hidden=8, depth=2, critic_hidden=3, critic_depth=1, coarse=2)
+    critic = config.critic(16, 2, (4, 4))
+    assert critic.shapes == {"0.weight": (3, 4), "0.bias": (3,), "1.weight": (2, 3), "1.bias": (2,)}
+    with pytest.raises(ValueError, match="pool is 2: it needs images"):
+        config.critic(16, 2, None)
+
+
+def test_weights_are_clipped_as_published_only_where_asked():
+    assert DPGANConfig().weight_bound is None
+    assert DPGANConfig(loss="wgan").weight_bound == 1.0
+    assert DPGANConfig(loss="wgan", weight_clip=0.1).weight_bound == 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"critic_steps": 0}, "critic_steps is 0; it must be a whole number >= 1"),
+        ({"micro_batch": None}, "micro_batch is None; it must be a whole number >= 1"),
+        ({"latent": 0}, "latent is 0; it must be a whole number >= 1"),
+        ({"lr": 0.0}, "lr must be positive"),
+        ({"generator_lr": float("inf")}, "generator_lr must be positive and finite"),
+        ({"weight_clip": -1.0}, "weight_clip must be positive"),
+        ({"average": 1.0}, "average must be in"),
+        ({"momentum": -0.1}, "momentum must be in"),
+        ({"critic_hidden": 0}, "critic_hidden is 0; it must be a whole number >= 1"),
+        ({"diversity": -1.0}, "diversity must be at least 0"),
+        ({"diversity": 1.0, "fakes": 1}, "fakes must be at least 2 with diversity 1"),
+        ({"coarse": 2, "network": "cnn"}, "coarse must be 1 with network='cnn'"),
+    ],
+)
+def test_bad_options_are_refused(options, match):
+    with pytest.raises(ValueError, match=match):
+        DPGANConfig(**options)

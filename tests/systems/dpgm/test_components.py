@@ -1,0 +1,31 @@
+"""Components by name."""
+
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+import tiny
+
+from dpgen.privacy.curator import Curator
+from dpgen.release import RecordModel
+from dpgen.runtime import Runtime
+from dpgen.systems.dpgm.fit import FITS, fit
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+def test_every_component_of_the_configuration_has_a_fit() -> None:
+    assert set(FITS) == set(get_args(get_type_hints(DPGMConfig)["component"]))
+
+
+@pytest.mark.parametrize("component", list(FITS))
+def test_every_component_fits(component: str, tmp_path: Path) -> None:
+    trained = component != "gaussian"
+    plan = DPGMPlan(epsilon=4.0, **({"steps": 2, "sampling_rate": 0.5} if trained else {}))  # type: ignore[arg-type]
+    small = {"hidden": 3, "latent": 1, "chains": 4} if trained else {}
+    config = DPGMConfig(component=component, **small)  # type: ignore[arg-type]
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    model = fit(tiny.records(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
+    assert isinstance(model, RecordModel)
+    assert model.sample(7).x.shape == (7, tiny.D)

@@ -1,0 +1,482 @@
+"""DPGM as a Lightning module: what a step releases, what is refused, and that resuming never under-reports."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import tiny
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpgen.auditing.lower_bounds import delta_lower_bound
+from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
+from dpgen.callbacks.checkpoint import SealedCheckpointIO
+from dpgen.nets import GenericBank
+from dpgen.privacy.accountants import delta, epsilon
+from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Budget, Ledger, LedgerError
+from dpgen.privacy.sampling import Batch, PoissonLoader
+from dpgen.systems.dp_sgd import engine
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+D, K, N = 6, 2, 40
+TINY = {"hidden": 3, "latent": 1}
+
+
+def records() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return (torch.rand(N, D, generator=generator) < 0.5).to(torch.uint8), torch.arange(N) % K
+
+
+def plan(**options: Any) -> DPGMPlan:
+    return DPGMPlan(**{"sampling_rate": 0.5, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0, "sigma_sum": 2.0} | options)
+
+
+def trainer(*callbacks: Callback, **options: Any) -> L.Trainer:
+    defaults: dict[str, Any] = {
+        "max_steps": 6, "max_epochs": -1, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
+        "enable_model_summary": False, "accelerator": "cpu", "plugins": [SealedCheckpointIO()],
+        "use_distributed_sampler": False,
+    }  # fmt: skip
+    return L.Trainer(callbacks=list(callbacks), **defaults | options)
+
+
+def fitted(ledger: Ledger | None = None, config: DPGMConfig | None = None, **options: Any) -> tuple[DPGM, Ledger]:
+    x, labels = records()
+    ledger = ledger or Ledger(None, delta=1e-5)
+    config = config or DPGMConfig(**TINY)
+    module = DPGM(d=D, plan=plan(**options), config=config, n_classes=K)
+    clipping = module.config.clipping_callback(module.plan)
+    loader = PoissonLoader(x, labels, sampling_rate=module.plan.sampling_rate)
+    trainer(PrivacyAccountant(Curator(ledger)), clipping, max_steps=module.plan.steps).fit(module, loader)
+    return module, ledger
+
+
+# -- one step --------------------------------------------------------------------------------------------------------
+
+
+class Skipping(DPGM):
+    """The twin that leaves clusters without records alone."""
+
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
+        sums = super().noisy_sums(batch, draw, out, averaged=averaged)
+        return sums * (torch.bincount(batch.cluster, minlength=self.bank.k) > 0)[:, None]
+
+
+def test_a_step_is_divided_by_the_expected_number_of_records_never_by_the_drawn_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every sum 10^4, beside which the noise is small."""
+    monkeypatch.setattr(engine, "clipped_sums", lambda gradients, weights, out, **_: out.fill_(1e4))
+    x, labels = records()
+    config = DPGMConfig(**TINY, optimizer="sgd", lr=0.25, lr_decay="none", clipping="fixed", clip_bound=3.0)
+    module = DPGM(d=D, plan=plan(), config=config, n_classes=K)
+    before = module.bank.theta.detach().clone()
+    loader = PoissonLoader(x, labels, sampling_rate=0.5)
+    callbacks = PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), config.clipping_callback(module.plan)
+    trainer(*callbacks, max_steps=1).fit(module, loader)
+    moved, expected = before - module.bank.theta.detach(), (0.5 * module.partition.counts).clamp_min(1.0)
+    assert torch.allclose(moved, (0.25 * 3e4 / expected)[:, None].expand_as(moved), rtol=1e-2)
+
+
+def released(monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[DPNorm, list[tuple[str, torch.dtype, Tensor]]]:
+    """The policy of a short training, and what its draws released: name, type of the sums, noisy values."""
+    given, gaussian = [], Draw.gaussian
+
+    def seen(draw: Draw, name: str, sums: BoundedSum, **options: Any) -> Tensor:
+        dtype, noisy = sums.values.dtype, gaussian(draw, name, sums, **options)
+        given.append((name, dtype, noisy.clone()))
+        return noisy
+
+    monkeypatch.setattr(Draw, "gaussian", seen)
+    x, labels = records()
+    policy = DPNorm(noise_multiplier=10.0, window=2)
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY, clipping="dpnorm", **options), n_classes=K)
+    loader = PoissonLoader(x, labels, sampling_rate=0.5)
+    trainer(PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), policy, max_steps=2).fit(module, loader)
+    return policy, given
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+def test_bounds_are_chosen_by_noisy_norms_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, given = released(monkeypatch)
+    noisy = [values for name, _, values in given if name == "norms"]
+    assert [name for name, _, _ in given] == ["norms", "gradients"] * 2
+    assert all(torch.equal(kept, values.double()) for kept, values in zip(policy._released, noisy, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+def test_sums_of_several_parts_are_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    for micro_batch, dtype in ((16, torch.float64), (512, torch.float32)):
+        _, given = released(monkeypatch, micro_batch=micro_batch)
+        assert {kind for name, kind, _ in given[-4:] if name == "gradients"} == {dtype}
+
+
+LONE = 60  # clusters that hold one record each, or none: independent trials of one and the same question
+
+
+class Audit:
+    """Rows of a step's release, projected on the gradient of the one record that each cluster has or lacks."""
+
+    def __init__(self, kind: type[DPGM], sigma: float, *, steps: int) -> None:
+        options = plan(sampling_rate=1.0, sigma_sgd=sigma)
+        module = kind(d=D, plan=options, config=DPGMConfig(**TINY), n_classes=LONE)
+        module.bank.theta.data[:] = module.bank.theta.data[0]
+        module._policy = AutomaticClipping(stability=1e-6)
+        # Latent noise 0 makes the gradient a known direction, the worst case to audit along.
+        x, clusters, nobody = torch.ones(LONE, D), torch.arange(LONE), torch.zeros(0, dtype=torch.int64)
+        direction = torch.zeros(module.bank.p)
+        for f in module.bank.gradients(x[:1], [0] + [1] * LONE, lambda *shape: torch.zeros(shape)).factors:
+            assert f.inputs is not None
+            assert f.weight is not None
+            assert f.bias is not None
+            direction[f.weight], direction[f.bias] = torch.outer(f.outputs[0], f.inputs[0]).flatten(), f.outputs[0]
+        present, absent = Batch(x, clusters, clusters), Batch(x[:0], nobody, nobody)
+        without = torch.cat([tiny.released(module, absent, silent=True) for _ in range(steps)])
+        with_it = torch.cat([tiny.released(module, present, silent=True) for _ in range(steps)])
+        self.first = with_it @ direction / direction.norm()
+        self.second = without @ direction / direction.norm()
+        self.silent = (without == 0).all(1).double()
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5])
+def test_a_step_passes_the_audit_that_less_noise_fails(level: float) -> None:
+    claimed = delta(plan(sampling_rate=1.0).step_event(adaptive=False), level)
+    honest, twin = Audit(DPGM, 1.0, steps=300), Audit(DPGM, 0.8, steps=300)
+    assert abs(float(honest.first.mean() - honest.second.mean()) - 1.0) < 0.05, "the audit sees the record"
+    assert delta_lower_bound(honest.first, honest.second, level) <= claimed
+    assert delta_lower_bound(twin.first, twin.second, level) > claimed
+
+
+def test_the_audit_rejects_a_twin_that_skips_empty_clusters() -> None:
+    claimed = delta(plan(sampling_rate=1.0).step_event(adaptive=False), 1.0)
+    honest, twin = Audit(DPGM, 1.0, steps=10), Audit(Skipping, 1.0, steps=10)
+    assert not honest.silent.any()
+    assert delta_lower_bound(twin.silent, torch.zeros(10 * LONE), 1.0) > claimed
+
+
+def test_micro_batches_release_the_same_sums() -> None:
+    x, labels = records()
+    batch = Batch(x.float(), labels, labels)
+    sums = []
+    for micro in (4096, 7):
+        module = DPGM(d=D, plan=plan(sigma_sgd=1e-6), config=DPGMConfig(**TINY, micro_batch=micro), n_classes=K)
+        sums.append(tiny.released(module, batch, silent=True))
+    assert torch.allclose(sums[0], sums[1], atol=1e-4)
+
+
+def test_a_policy_cannot_exceed_the_sensitivity() -> None:
+    """A twin whose coefficients are far too large releases what clipping at 1 would."""
+
+    class Greedy(AutomaticClipping):
+        def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+            return torch.full_like(norms, 1e6)
+
+    module = DPGM(d=D, plan=plan(sigma_sgd=1e-6), config=DPGMConfig(**TINY), n_classes=K)
+    module._policy = Greedy()
+    one, cluster = torch.ones(1, D), torch.tensor([1])
+    assert 0.99 < float(tiny.released(module, Batch(one, cluster, cluster)).norm()) < 1.001
+    x = torch.full((1, D), torch.nan)
+    assert float(tiny.released(module, Batch(x, cluster, cluster)).norm()) < 0.001
+
+
+def test_an_empty_draw_releases_noise_for_every_cluster() -> None:
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
+    nobody = torch.zeros(0, dtype=torch.int64)
+    sums = tiny.released(module, Batch(torch.zeros(0, D), nobody, nobody))
+    assert sums.shape == (K, module.bank.p)
+    assert float(sums.std(dim=1).min()) > 0.5
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("component", ["vae", "rbm"])
+@pytest.mark.parametrize("clusters", ["labels", "kmeans", "none"])
+@pytest.mark.parametrize("schedule", ["joint", "published"])
+def test_every_configuration_trains_and_charges_what_it_ran(component: Any, clusters: Any, schedule: Any) -> None:
+    k = {"labels": K, "kmeans": 3, "none": 1}[clusters]
+    config = DPGMConfig(component=component, clusters=clusters, schedule=schedule, k=k, n_features=8, chains=4, **TINY)
+    module, ledger = fitted(config=config)
+    steps = sum(e.count for e in ledger.entries() if e.note == "training steps")
+    assert steps == 6 == module.global_step
+    assert bool(torch.isfinite(module.bank.theta).all())
+    if schedule == "joint":
+        whole = module.plan.event(kmeans=clusters == "kmeans", adaptive=False)
+        assert ledger.epsilon() == pytest.approx(epsilon(whole, 1e-5), rel=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+@pytest.mark.parametrize("clipping", ["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"])
+def test_every_clipping_policy_trains_at_its_price(clipping: Any) -> None:
+    module, ledger = fitted(config=DPGMConfig(clipping=clipping, **TINY))
+    adaptive = clipping not in ("auto", "fixed")
+    assert ledger.epsilon() == pytest.approx(epsilon(module.plan.event(kmeans=False, adaptive=adaptive), 1e-5), rel=0.01)
+
+
+def test_the_published_schedule_costs_what_one_cluster_sees() -> None:
+    """One cluster per step at rate q / share: dearer than the joint schedule's rate q, cheaper than all steps at q / share."""
+    published, ledger = fitted(config=DPGMConfig(schedule="published", **TINY), steps=40, sampling_rate=0.02)
+    joint = epsilon(published.plan.event(kmeans=False, adaptive=False), 1e-5)
+    steps = [e for e in ledger.entries() if e.group is not None]
+    assert sum(e.count for e in steps) == 40
+    assert len({e.group for e in steps}) == K
+    assert ledger.epsilon() > 1.2 * joint
+
+
+def test_training_stops_before_the_budget_is_exceeded() -> None:
+    budget = Budget(8.0, 1e-5)
+    module, ledger = fitted(Ledger(budget), epsilon=8.0, sigma_sgd=1.0, steps=500)
+    assert 0 < module.global_step < 500
+    assert ledger.epsilon() <= 8.0
+    assert ledger.allowance(module.plan.step_event(adaptive=False)) == 0
+
+
+def test_labels_appended_to_kmeans_records_come_back_as_labels() -> None:
+    module, ledger = fitted(config=DPGMConfig(clusters="kmeans", k=3, n_features=8, **TINY))
+    model = module.release(ledger)
+    samples = model.sample(50, seed=1)
+    assert samples.x.shape == (50, D)
+    assert samples.labels is not None
+    assert set(samples.labels.tolist()) <= set(range(K))
+
+
+def test_a_generic_module_trains_behind_the_same_interface() -> None:
+    class Tiny(nn.Module):
+        latent = 1
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.decoder = nn.Linear(1, D)
+
+        def loss(self, x: Tensor, z: Tensor) -> Tensor:
+            return (self.decoder(z) - x).square().sum(1)
+
+        def sample(self, z: Tensor) -> Tensor:
+            return self.decoder(z).clamp(0, 1)
+
+    x, labels = records()
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K, bank=GenericBank(K, Tiny()))
+    before = module.bank.theta.detach().clone()
+    trainer(PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    assert not torch.equal(before, module.bank.theta)
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def refuse(match: str, *callbacks: Callback, loader: Any = None, config: DPGMConfig | None = None, **options: Any) -> None:
+    x, labels = records()
+    module = DPGM(d=D, plan=plan(), config=config or DPGMConfig(**TINY), n_classes=K)
+    with pytest.raises(ValueError, match=match):
+        trainer(*callbacks, **options).fit(module, loader or PoissonLoader(x, labels, sampling_rate=0.5))
+
+
+def accountant() -> PrivacyAccountant:
+    return PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))
+
+
+def test_training_without_the_accountant_is_refused() -> None:
+    refuse("only with dpgen's PrivacyAccountant")
+
+
+def test_a_shuffled_loader_is_refused() -> None:
+    x, labels = records()
+    shuffled = DataLoader(TensorDataset(x, labels), batch_size=4, shuffle=True)
+    refuse("must be dpgen's PoissonLoader, got DataLoader", accountant(), loader=shuffled)
+
+
+def test_another_sampling_rate_is_refused() -> None:
+    x, labels = records()
+    refuse("sampling_rate 0.25 is not the plan's 0.5", accountant(), loader=PoissonLoader(x, labels, sampling_rate=0.25))
+
+
+def test_a_clipping_callback_that_the_plan_does_not_know_is_refused() -> None:
+    refuse("was made for clipping='auto'", accountant(), DPNorm())
+
+
+def test_an_adaptive_policy_must_be_a_callback() -> None:
+    refuse("was made for clipping='dpnorm'", accountant(), config=DPGMConfig(clipping="dpnorm", **TINY))
+
+
+def test_a_fixed_bound_needs_no_callback() -> None:
+    x, labels = records()
+    config = DPGMConfig(clipping="fixed", clip_bound=0.5, **TINY)
+    module = DPGM(d=D, plan=plan(), config=config, n_classes=K)
+    trainer(accountant()).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    scale = module._policy.scale()
+    assert scale is not None
+    assert scale.tolist() == [0.5, 0.5]
+
+
+def test_missing_labels_are_refused() -> None:
+    refuse("the loader needs labels", accountant(), loader=PoissonLoader(records()[0], sampling_rate=0.5))
+
+
+def test_a_step_without_consent_is_refused() -> None:
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
+    nobody = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(RuntimeError, match="without the ledger's consent"):
+        module.training_step(Batch(torch.zeros(0, D), nobody, nobody), 0)
+
+
+def test_another_ledger_is_refused() -> None:
+    """A statement from a ledger that misses what was spent would claim too little."""
+    module, ledger = fitted()
+    other = Ledger(None, delta=1e-5)
+    with pytest.raises(ValueError, match="must be the one that this module was trained under"):
+        module.release(other)
+    x, labels = records()
+    with pytest.raises(ValueError, match="must be the one that this module was trained under"):
+        trainer(PrivacyAccountant(Curator(other)), max_steps=9).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    assert module.release(ledger).statement.epsilon == ledger.epsilon()
+
+
+def test_a_ledger_of_another_delta_or_relation_is_refused() -> None:
+    refuse("delta and relation must be the plan's 1e-05", PrivacyAccountant(Curator(Ledger(Budget(3.0, 1e-2)))))
+    refuse("got 1e-05 and 'replace_one'", PrivacyAccountant(Curator(Ledger(None, delta=1e-5, relation="replace_one"))))
+
+
+def test_an_untrained_module_has_nothing_to_release() -> None:
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
+    with pytest.raises(ValueError, match="nothing to release"):
+        module.release(Ledger(None, delta=1e-5))
+
+
+def test_a_second_partition_under_one_ledger_is_refused_with_the_published_schedule() -> None:
+    """Clusters of two partitions overlap: a record in both would be charged for one only."""
+    config = DPGMConfig(schedule="published", clusters="kmeans", k=3, n_features=8, **TINY)
+    _, ledger = fitted(config=config)
+    with pytest.raises(ValueError, match="clusters of two partitions overlap"):
+        fitted(ledger, config=config)
+
+
+def test_private_logs_mark_the_statement() -> None:
+    x, labels = records()
+    ledger = Ledger(None, delta=1e-5)
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K, private_logs=True)
+    run = trainer(PrivacyAccountant(Curator(ledger)))
+    run.fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    assert "private/mean_gradient_norm" in run.logged_metrics
+    assert any("private_logs" in text for text in module.release(ledger).statement.not_covered)
+
+
+def test_tensor_float_32_is_refused() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        refuse("float32_matmul_precision must be 'highest'", accountant())
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_a_loader_forgets_the_published_schedule() -> None:
+    x, labels = records()
+    loader = PoissonLoader(x, labels, sampling_rate=0.5)
+    for schedule in ("published", "joint"):
+        ledger = Ledger(None, delta=1e-5)
+        module = DPGM(d=D, plan=plan(), config=DPGMConfig(schedule=schedule, **TINY), n_classes=K)  # type: ignore[arg-type]
+        trainer(PrivacyAccountant(Curator(ledger))).fit(module, loader)
+    assert all(e.group is None for e in ledger.entries())
+
+
+# -- checkpoint and resume -------------------------------------------------------------------------------------------
+
+
+class StopAt(Callback):
+    """Dies like a killed process right after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+class SaveAt(Callback):
+    def __init__(self, step: int, path: Path) -> None:
+        self.step, self.path = step, path
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+
+
+def start(ledger: Ledger, *callbacks: Callback, ckpt: Path | None = None) -> tuple[DPGM, DPNorm]:
+    x, labels = records()
+    module = DPGM(d=D, plan=plan(sigma_norm=2.0), config=DPGMConfig(clipping="dpnorm", **TINY), n_classes=K)
+    policy = DPNorm(noise_multiplier=2.0, window=3)
+    run = trainer(PrivacyAccountant(Curator(ledger)), policy, *callbacks)
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):
+        run.fit(module, PoissonLoader(x, labels, sampling_rate=0.5), ckpt_path=ckpt)
+    return module, policy
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+def test_resume_counts_replayed_steps_and_restores_state(tmp_path: Path) -> None:
+    ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
+    first, _ = start(ledger, SaveAt(2, tmp_path / "a.ckpt"), StopAt(4))
+    after_crash = ledger.epsilon()
+    ledger.close()
+
+    ledger = Ledger.open(tmp_path / "ledger.jsonl")
+    assert ledger.epsilon() == after_crash, "the ledger survives bit for bit"
+    seen: dict[str, Any] = {}
+
+    class Look(Callback):
+        def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+            seen["counts"] = pl_module.partition.counts.clone()  # type: ignore[union-attr]
+            seen["step"] = trainer.global_step
+
+    start(ledger, Look(), ckpt=tmp_path / "a.ckpt")
+    assert seen["step"] == 2
+    assert torch.equal(seen["counts"], first.partition.counts)
+    steps = {e.note: e.count for e in ledger.entries()}
+    assert steps["training steps"] == 4 + 4, "two replayed steps are charged again"
+    assert steps["cluster sizes"] == 1, "the partition is not paid twice"
+    assert ledger.epsilon() > after_crash
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+def test_clip_state_resumes_bit_for_bit(tmp_path: Path) -> None:
+    _, policy = start(Ledger(None, delta=1e-5, path=tmp_path / "l.jsonl"), SaveAt(4, tmp_path / "a.ckpt"), StopAt(4))
+    state = SealedCheckpointIO().load_checkpoint(tmp_path / "a.ckpt")["callbacks"]
+    restored = DPNorm(noise_multiplier=2.0, window=3)
+    restored.load_state_dict(next(value for key, value in state.items() if key.startswith("DPNorm")))
+    assert torch.equal(restored.bounds, policy.bounds)
+    assert all(torch.equal(a, b) for a, b in zip(restored._released, policy._released))
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+def test_a_cut_ledger_or_a_foreign_one_is_refused_on_resume(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(None, delta=1e-5, path=path)
+    start(ledger, SaveAt(4, tmp_path / "a.ckpt"), StopAt(4))
+    ledger.close()
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+    with pytest.raises(LedgerError, match="checkpoint"):
+        start(Ledger.open(path), ckpt=tmp_path / "a.ckpt")
+    with pytest.raises(LedgerError, match="checkpoint"):
+        start(Ledger(None, delta=1e-5), ckpt=tmp_path / "a.ckpt")
+
+
+@pytest.mark.filterwarnings("ignore:DPNorm")
+def test_no_secret_is_in_the_checkpoint(tmp_path: Path) -> None:
+    start(Ledger(None, delta=1e-5, path=tmp_path / "l.jsonl"), SaveAt(4, tmp_path / "a.ckpt"), StopAt(4))
+    saved = SealedCheckpointIO().load_checkpoint(tmp_path / "a.ckpt")
+    tensors = [v for v in torch.utils._pytree.tree_leaves(saved) if isinstance(v, Tensor)]
+    assert all(v.shape[:1] != (N,) for v in tensors), "nothing per record is saved"
+
+
+def test_two_runs_draw_different_noise_under_one_seed() -> None:
+    L.seed_everything(0, verbose=False)
+    first, _ = fitted()
+    L.seed_everything(0, verbose=False)
+    second, _ = fitted()
+    assert not torch.equal(first.bank.theta, second.bank.theta)

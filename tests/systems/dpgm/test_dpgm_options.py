@@ -1,0 +1,273 @@
+"""Plans and configurations of DPGM: what a budget buys, what is refused, and that the plan's event is what is spent."""
+
+import math
+from dataclasses import fields, replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm, QuantileClipping
+from dpgen.nets import RBMBank, VAEBank
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.filters import Filter
+from dpgen.privacy.ledger import Budget
+from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.systems import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.plan import DPGANPlan, MixtureOptions, NetworkOptions, StartedPlan
+from dpgen.systems.gaussian.plan import GaussianOptions
+
+CALIBRATED = [
+    {"features": None, "adaptive": False},
+    {"features": 200, "adaptive": True},
+    {"features": 200, "adaptive": False, "parts": 10},
+]
+
+
+@pytest.mark.parametrize("how", CALIBRATED, ids=str)
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_calibration_meets_the_budget_closely(how: dict[str, Any], relation: Any) -> None:
+    plan = DPGMPlan(epsilon=2.0, steps=100, relation=relation).calibrated(**how)
+    event = plan.event(kmeans=how["features"] is not None, adaptive=how["adaptive"], parts=how.get("parts", 1))
+    if "parts" not in how:
+        assert 1.98 < epsilon(event, 1e-5, relation=relation) <= 2.0
+    else:  # rates come from noisy counts: the filter counts, which is above the exact value
+        assert 1.98 < Filter.best(2.0, 1e-5).epsilon_of(event, relation) <= 2.0
+        assert 1.7 < epsilon(event, 1e-5, relation=relation) < 1.98
+
+
+def test_clustering_alone_uses_its_share() -> None:
+    plan = DPGMPlan(epsilon=2.0, steps=50, partition_share=0.25)
+    sizes = plan.calibrated(features=None, adaptive=False)
+    assert epsilon(sizes.partition_event(kmeans=False), 1e-5) == pytest.approx(0.5, rel=0.01)
+    rounds = plan.calibrated(features=200, adaptive=False)
+    assert epsilon(rounds.partition_event(kmeans=True), 1e-5) == pytest.approx(0.5, rel=0.01)
+
+
+def test_given_sigmas_stay_and_mean_report_only() -> None:
+    plan = DPGMPlan(sigma_sgd=1.5, sigma_count=7.0, sigma_sum=2.0)
+    assert plan.budget is None
+    assert plan.calibrated(features=200, adaptive=True) == plan
+    assert DPGMPlan().budget == Budget(3.0, 1e-5), "three without any wish"
+    mixed = DPGMPlan(epsilon=2.0, sigma_count=50.0, steps=50).calibrated(features=None, adaptive=False)
+    assert mixed.sigma_count == 50.0
+    assert mixed.sigma_sgd is not None
+
+
+def test_adaptive_clipping_is_paid_with_more_noise_on_the_sums() -> None:
+    plan = DPGMPlan(epsilon=2.0, steps=50, sigma_norm=4.0)
+    plain, adaptive = (plan.calibrated(features=None, adaptive=a).sigma_sgd for a in (False, True))
+    assert plain is not None
+    assert adaptive is not None
+    assert 1 / plain**2 == pytest.approx(1 / adaptive**2 + 1 / 16, rel=0.01)
+
+
+def test_a_step_at_another_rate() -> None:
+    plan = DPGMPlan(sigma_sgd=1.0)
+    assert plan.step_event(adaptive=False, rate=1.0) == gaussian_event(1.0)
+    assert plan.step_event(adaptive=False).sampling_probability == 0.05
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0; it must be a finite number > 0"),
+        ({"epsilon": math.nan}, "epsilon is nan"),
+        ({"delta": 0.0}, r"delta is 0; it must lie in \(0, 1\)"),
+        ({"delta": 1.0, "sigma_sgd": 1.0}, "delta is 1.0; it must lie in"),
+        ({"sigma_sgd": 0.0}, "sigma_sgd must be positive and finite, got 0.0"),
+        ({"sigma_sgd": -1.0}, "sigma_sgd must be positive and finite, got -1.0"),
+        ({"sigma_norm": math.nan}, "sigma_norm must be positive and finite, got nan"),
+        ({"sigma_count": math.inf}, "sigma_count must be positive and finite, got inf"),
+        ({"sigma_sum": 0.0}, "sigma_sum must be positive"),
+        ({"sampling_rate": 0.0}, r"sampling_rate must be in \(0, 1\], got 0.0"),
+        ({"sampling_rate": 1.01}, r"sampling_rate must be in \(0, 1\], got 1.01"),
+        ({"sampling_rate": math.nan}, r"sampling_rate must be in \(0, 1\], got nan"),
+        ({"steps": 0}, "steps and kmeans_rounds must be at least 1, got 0"),
+        ({"kmeans_rounds": 0}, "at least 1, got 1000 and 0"),
+        ({"partition_share": 1.0}, r"partition_share must be in \(0, 1\), got 1.0"),
+        ({"relation": "both"}, "relation is 'both'; choose one of add_remove, replace_one"),
+        ({"public_n": 0}, "public_n must be at least 1, got 0"),
+    ],
+)
+def test_bad_plans_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        DPGMPlan(**options)
+
+
+def test_a_start_is_paid_from_the_budget_and_no_option() -> None:
+    plan = DPGMPlan(epsilon=2.0, steps=50)
+    started = plan.started(4.0)
+    how: dict[str, Any] = {"features": None, "adaptive": False}
+    cold, warm = plan.calibrated(**how), started.calibrated(**how)
+    assert cold.sigma_sgd is not None
+    assert warm.sigma_sgd is not None
+    assert warm.sigma_sgd > cold.sigma_sgd
+    assert isinstance(warm, StartedPlan)
+    assert warm.start_multiplier == 4.0, "a calibrated plan still covers it"
+    event = warm.event(kmeans=False, adaptive=False)
+    assert 1.98 < epsilon(event, 1e-5) <= 2.0
+    assert event.events[0] == gaussian_event(4.0)
+    assert event.events[1:] == replace(warm, start_multiplier=9.0).event(kmeans=False, adaptive=False).events[1:]
+    assert "start_multiplier" not in signature(DPGMPlan).parameters
+    with pytest.raises(ValueError, match="start_multiplier must be positive and finite, got 0"):
+        plan.started(0.0)
+
+
+def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
+    options = set(signature(DPGANPlan).parameters)
+    assert set(signature(DPGMPlan).parameters) - options == {"sigma_norm", "kmeans_rounds", "sigma_sum", "public_n"}
+    plan, usual = DPGANPlan(epsilon=2.0, steps=50), DPGMPlan(epsilon=2.0, steps=50)
+    how: dict[str, Any] = {"features": None, "adaptive": False}
+    assert plan.calibrated(**how).sigma_sgd == usual.calibrated(**how).sigma_sgd
+    assert plan.started(4.0) == usual.started(4.0)
+
+
+UNREACHABLE = [
+    (DPGMPlan(epsilon=1e-5), r"partition_share 0\.1 of epsilon 1e-05 cannot be met.*no less than .*raise epsilon"),
+    (DPGMPlan(epsilon=0.2, sigma_count=1.0, steps=5), r"epsilon is 0\.2; .*no less than 4\..*raise epsilon"),
+    (DPGMPlan(epsilon=0.2, sigma_sgd=1.0, sigma_count=1.0), r"one step already cost [45].*: raise epsilon, sigma_sgd"),
+    (DPGMPlan(epsilon=0.2, sigma_sgd=0.2, sampling_rate=1.0), r"one step already cost .*leave the sigmas to be calibrated"),
+]
+
+
+@pytest.mark.parametrize(("plan", "match"), UNREACHABLE, ids=["share", "sizes", "both given", "sgd given"])
+def test_an_unreachable_budget_says_what_is_reachable_and_what_to_change(plan: DPGMPlan, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        plan.calibrated(features=None, adaptive=False)
+
+
+def test_uncalibrated_plans_have_no_events() -> None:
+    plan = DPGMPlan()
+    with pytest.raises(ValueError, match="call calibrated"):
+        plan.step_event(adaptive=False)
+    with pytest.raises(ValueError, match="call calibrated"):
+        plan.partition_event(kmeans=False)
+    with pytest.raises(ValueError, match="call calibrated"):
+        plan.partition_event(kmeans=True)
+
+
+# -- configuration ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "n_classes", "clusters", "k"),
+    [
+        (DPGMConfig(), 7, "labels", 7),
+        (DPGMConfig(), 0, "kmeans", 10),
+        (DPGMConfig(k=4), 0, "kmeans", 4),
+        (DPGMConfig(clusters="kmeans", k=4), 7, "kmeans", 4),
+        (DPGMConfig(clusters="none"), 7, "none", 1),
+        (DPGMConfig(clusters="labels", k=7), 7, "labels", 7),
+    ],
+)
+def test_clusters_and_k_are_decided_by_the_data_shape(config: DPGMConfig, n_classes: int, clusters: str, k: int) -> None:
+    resolved = config.resolved(n_classes=n_classes)
+    assert (resolved.clusters, resolved.k) == (clusters, k)
+
+
+@pytest.mark.parametrize(
+    ("config", "n_classes", "match"),
+    [
+        (DPGMConfig(clusters="labels"), 0, "clusters='labels' needs labelled records; use 'kmeans' or 'none'"),
+        (DPGMConfig(clusters="labels", k=3), 7, "k must be 7 with clusters='labels', got 3"),
+        (DPGMConfig(clusters="none", k=3), 0, "k must be 1 with clusters='none', got 3"),
+    ],
+)
+def test_contradictions_are_refused(config: DPGMConfig, n_classes: int, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        config.resolved(n_classes=n_classes)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"k": 0}, "k must be at least 1, got 0"),
+        ({"micro_batch": 0}, "micro_batch must be at least 1, got 0"),
+        ({"lr": 0.0}, "lr must be positive and finite, got 0.0"),
+        ({"lr": math.inf}, "lr must be positive and finite, got inf"),
+    ],
+)
+def test_bad_configurations_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        DPGMConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("component", "options", "match"),
+    [
+        ("vae", {"axes": 50}, "axes is 50, which only component 'gaussian' uses; component is 'vae'"),
+        ("rbm", {"shares": {"mean": 1.0}}, "shares is {'mean': 1.0}, which only component 'gaussian' uses; component is 'rbm'"),
+        ("gaussian", {"hidden": 3}, "hidden is 3, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
+        ("gaussian", {"gamma": 1.0}, "gamma is 1.0, which only component 'vae' or 'rbm' uses"),
+        ("gaussian", {"warm_start": Path("release")}, "warm_start is release, which only component 'vae' or 'rbm' uses"),
+    ],
+)
+def test_options_of_the_other_components_are_refused(component: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        DPGMConfig(component=component, **options)
+
+
+@pytest.mark.parametrize(
+    ("component", "options", "match"),
+    [
+        ("gaussian", {"steps": 7}, "steps is 7, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
+        ("gaussian", {"sigma_sgd": 4.0}, "sigma_sgd is 4.0, which only component 'vae' or 'rbm' uses"),
+        ("gaussian", {"kmeans_rounds": 9}, "kmeans_rounds is 9"),
+        ("vae", {"public_n": 9}, "public_n is 9, which only component 'gaussian' uses; component is 'vae'"),
+    ],
+)
+def test_numbers_that_the_component_ignores_are_refused(component: Any, options: dict[str, Any], match: str) -> None:
+    config = DPGMConfig(component=component, clusters="none", k=1)
+    with pytest.raises(ValueError, match=match):
+        DPGMPlan(**options).require_use(config)
+    DPGMPlan(epsilon=1.0, delta=1e-6, relation="replace_one").require_use(config)
+    if component == "vae":
+        with pytest.raises(ValueError, match=match):
+            config.calibrate(DPGMPlan(**options))
+
+
+def test_every_option_has_one_owner_and_the_component_comes_first() -> None:
+    owners = (MixtureOptions, NetworkOptions, GaussianOptions)
+    names = [field.name for owner in owners for field in fields(owner)]
+    assert len(names) == len(set(names))
+    assert names == list(signature(DPGMConfig).parameters)
+    assert names[0] == "component"
+
+
+@pytest.mark.parametrize("component", ["vae", "rbm"])
+@pytest.mark.parametrize("option", ["hidden", "latent", "depth", "chains", "gibbs_steps"])
+def test_bad_network_sizes_are_refused_by_the_bank_that_has_them(component: Any, option: str) -> None:
+    config = DPGMConfig(component=component, k=2, **{option: 0})  # type: ignore[arg-type]
+    has_it = option in {"vae": ("hidden", "latent", "depth"), "rbm": ("hidden", "chains", "gibbs_steps")}[component]
+    if has_it:
+        with pytest.raises(ValueError, match=f"{option}=0"):
+            config.bank(6, 0)
+    else:
+        assert config.bank(6, 0).k == 2
+
+
+def test_the_options_reach_the_banks() -> None:
+    vae = DPGMConfig(k=3, hidden=5, latent=4, depth=2).bank(8, 2)
+    rbm = DPGMConfig(component="rbm", k=3, hidden=5, chains=6, gibbs_steps=2).bank(8, 0)
+    assert isinstance(vae, VAEBank)
+    assert isinstance(rbm, RBMBank)
+    assert vae.architecture() == {"k": 3, "d": 8, "hidden": 5, "latent": 4, "depth": 2, "categories": 2, "label_weight": 10.0}
+    assert rbm.architecture().items() >= {"k": 3, "d": 8, "hidden": 5, "chains": 6, "gibbs_steps": 2}.items()
+
+
+def test_clipping_policies_carry_the_plan() -> None:
+    plan = DPGMPlan(sigma_sgd=1.0, sigma_norm=4.0)
+    made = {
+        name: DPGMConfig(clipping=name, clip_bound=3.0).clipping_callback(plan)
+        for name in ("auto", "fixed", "dpnorm", "dpnorm_published", "quantile")
+    }
+    kinds = [AutomaticClipping, BoundedClipping, DPNorm, DPNorm, QuantileClipping]
+    assert [type(policy) for policy in made.values()] == kinds
+    for name, policy in made.items():
+        assert policy.noise_multiplier == (4.0 if DPGMConfig(clipping=name).adaptive else None)
+    published = made["dpnorm_published"]
+    assert isinstance(published, DPNorm)
+    assert published.window == 1
+    assert published.edges.tolist() == pytest.approx([0.03 * j for j in range(1, 101)])

@@ -1,0 +1,327 @@
+"""The Gaussian component from records to release: the contract, both sides of utility, and bad input."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpgen.data import load_digits
+from dpgen.data.records import Records, split_records
+from dpgen.data.split import Split
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import clipped
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.release import RecordModel
+from dpgen.runtime import Runtime
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+from dpgen.systems.gaussian.fit import Task, _coordinates, _no_signal, fit, fit_task
+from dpgen.systems.gaussian.model import GaussianMixtureModel
+from dpgen.systems.gaussian.plan import GaussianOptions
+from dpgen.systems.gaussian.subspace import Location, Subspace
+from dpgen.systems.gaussian.sums import RecordStream, gram_sums
+from dpgen.systems.marginals.model import ProductMixture
+from dpgen.systems.registry import load_model
+
+
+def two_classes(n: int = 4000, d: int = 12) -> Records:
+    """Class 0 has its first half of bits on, class 1 its second; within a class bits come in three correlated groups."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(n) % 2
+    groups = torch.rand(n, 3, generator=generator).repeat_interleave(d // 3, 1)
+    likely = torch.where((torch.arange(d) < d // 2)[None] ^ labels.bool()[:, None], 0.85, 0.15)
+    flips = torch.rand(n, d, generator=generator) < 0.05
+    x = ((groups < likely) ^ flips).to(torch.uint8)
+    return split_records("two classes", x, split=Split.public(0), labels=labels, n_classes=2)
+
+
+def fitted(records: Any, *, epsilon: float = 5.0, ledger: Ledger | None = None, **options: Any) -> RecordModel:
+    spend = {name: options.pop(name) for name in ("relation", "public_n") if name in options}
+    plan = DPGMPlan(epsilon=epsilon, **spend)
+    runtime = Runtime(run_dir=Path("."), accelerator="cpu")
+    config = DPGMConfig(component="gaussian", **options)
+    return fit(records, plan=plan, config=config, curator=Curator(ledger or plan.open_ledger()), runtime=runtime)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subclusters": 3},
+        {"subclusters": 3, "covariance": "tied"},
+        {"clip": "quantile"},
+        {"clusters": "kmeans", "k": 4},
+        {"clusters": "none", "calibration": "none"},
+        {"form": "independent"},
+        {"form": "sizes", "clusters": "none"},
+        {"clip": 40.0},
+    ],
+    ids=str,
+)
+def test_the_ledger_holds_the_whole_budget_and_the_statement_says_so(options: dict[str, Any], relation: str) -> None:
+    ledger = Ledger(Budget(2.0, 1e-5), relation=relation)  # type: ignore[arg-type]
+    model = fitted(two_classes(600), epsilon=2.0, ledger=ledger, relation=relation, **options)
+    assert 1.99 < ledger.epsilon() <= 2.0
+    assert ledger.epsilon() == model.statement.epsilon
+    [plan] = ledger.promised()
+    made = sum(entry.count * entry.event.noise_multiplier**-2 for entry in ledger.entries())
+    assert made == pytest.approx(plan.event.noise_multiplier**-2), "nothing is left unused, whatever was not released"
+    # what a start from this model costs: events of replace-one count in units of up to twice the add/remove sensitivity
+    least = 1.0 if relation == "add_remove" else 0.5
+    assert least * 0.999 <= model.noise_multiplier / plan.event.noise_multiplier <= 1.001
+
+
+def test_samples_teach_a_classifier_and_noise_is_there() -> None:
+    records = two_classes()
+    samples = fitted(records, epsilon=5.0, public_n=records.n).sample(3000, seed=0)
+    assert samples.labels is not None
+    means = torch.stack([samples.x[samples.labels == c].double().mean(0) for c in (0, 1)])
+    real = torch.stack([records.x[records.labels == c].double().mean(0) for c in (0, 1)])
+    assert float((means - real).abs().max()) < 0.12
+    a, b = (fitted(records, epsilon=0.5).sample(4000, seed=0).x.double().mean(0) for _ in range(2))
+    assert float((a - b).abs().max()) > 0.0, "too good: fits of the same records with the same seed never agree"
+
+
+@pytest.mark.parametrize("public_n", [None, 4000])
+def test_a_statement_says_whether_the_number_of_records_was_declared_public(public_n: int | None) -> None:
+    statement = fitted(two_classes(4000), public_n=public_n).statement
+    said = [text for text in statement.assumptions if "number of records" in text and "declared public" in text]
+    assert said == ([] if public_n is None else ["the number of records, 4000, was declared public"])
+
+
+def test_pairs_of_tables_are_right_after_calibration() -> None:
+    records = two_classes()
+    model = fitted(records, epsilon=8.0)
+    x, y = records.x.double(), model.sample(8000, seed=1).x.double()
+    real, found = x.T @ x / len(x), y.T @ y / len(y)
+    assert float((real - found).abs().max()) < 0.05
+
+
+def test_images_of_the_default_data_are_fitted_in_a_moment() -> None:
+    model = fitted(load_digits(), epsilon=8.0)
+    assert isinstance(model, GaussianMixtureModel)
+    assert model.calibration.marginals is not None
+    records = load_digits()
+    assert records.test_labels is not None
+    assert float((model.classify(records.test_x) == records.test_labels).double().mean()) > 0.6
+
+
+def test_streams_do_not_have_to_be_in_memory() -> None:
+    records = two_classes(2000)
+
+    class Slices:
+        """Re-readable, never whole."""
+
+        def __iter__(self) -> Any:
+            assert records.labels is not None
+            return zip(records.x.float().split(100), records.labels.split(100))
+
+    task = Task(values=Slices(), bits=Slices(), d=records.d, options=GaussianOptions(), n_classes=2)
+    budget = Budget(3.0, 1e-5)
+    assert fit_task(task, budget=budget, curator=Curator(Ledger(budget))).sample(10).x.shape == (10, records.d)
+
+
+def test_kept_coordinates_are_those_of_every_pass() -> None:
+    x = torch.rand(100, 5, generator=torch.Generator().manual_seed(0))
+    stream = RecordStream(x, torch.arange(100) % 3, batch_size=30)
+
+    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert labels is not None
+        return x.double() * 0.9, labels
+
+    kept = _coordinates(stream, encode)
+    for (u, classes), (x, labels) in zip(kept, stream, strict=True):
+        assert torch.equal(u.double(), clipped(encode(x, labels)[0]))
+        assert torch.equal(classes, labels)  # type: ignore[arg-type]
+
+
+# -- noise and draws -------------------------------------------------------------------------------------------------
+
+
+class Replayed(SecureSource):
+    """The twin whose noise comes from a seed, the one that samples are drawn with."""
+
+    def rounded_normal(self, *shape: int, noise_std: float) -> Tensor:
+        return (torch.randn(shape, generator=torch.Generator().manual_seed(7)).double() * noise_std).round().long()
+
+
+def released_noise(source: SecureSource) -> Tensor:
+    """Noise of one moment matrix, as an attacker has it who knows all records."""
+    curator = Curator(Ledger(None, delta=1e-5), source=source)
+    nobody = gram_sums([], lambda x, _: (x, torch.zeros(len(x)).long()), k=1, m=40, border=0.5)
+    return curator.gaussian("moments", nobody, 1.0).flatten()
+
+
+def replay(noise: Tensor) -> float:
+    """Correlation of the noise with the first normals that draws of seed 7 use."""
+    guess = torch.randn(len(noise), generator=torch.Generator().manual_seed(7)).double()
+    return float(torch.corrcoef(torch.stack([noise, guess]))[0, 1])
+
+
+def test_the_seed_of_draws_says_nothing_about_the_noise() -> None:
+    assert abs(replay(released_noise(SecureSource()))) < 0.2
+    assert replay(released_noise(Replayed())) > 0.99, "the same test catches noise that is replayed"
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+def noise_records(n: int, d: int) -> Records:
+    x = (torch.rand(n, d, generator=torch.Generator().manual_seed(0)) < 0.5).to(torch.uint8)
+    return split_records("noise", x, split=Split.public(0), labels=torch.arange(n) % 2, n_classes=2)
+
+
+def test_more_features_than_the_data_allow_fall_back_to_marginals_and_say_what_is_needed() -> None:
+    # noise alone passes the edge in about one fit of six
+    models = (fitted(noise_records(60, 200), epsilon=0.5) for _ in range(12))
+    model = next(model for model in models if isinstance(model, ProductMixture))
+    assert "fallback to independent marginals" in model.declared[0]
+    assert "times the records" in model.declared[0]
+    assert model.statement.not_covered == model.declared
+    assert model.statement.epsilon <= 0.5
+
+
+def test_a_budget_of_nothing_is_told_in_numbers_one_can_read() -> None:
+    location = Location(1.0, torch.full((2,), 0.5).double(), 0.5)
+    subspace = Subspace(location.mean, torch.eye(2).double(), torch.ones(2).double(), 1.2e5, torch.ones(2).double())
+    assert "the noise of principal axes is 2.4e+05 times the whole variance" in _no_signal(3e-5, location, subspace)
+    assert "have to carry 40% of the variance" in _no_signal(0.3, location, replace(subspace, edge=0.2))
+
+
+def test_a_class_of_a_handful_takes_the_distribution_of_all() -> None:
+    records = two_classes(3000)
+    assert records.labels is not None
+    labels = torch.where(torch.arange(records.n) < 3, 2, records.labels)
+    model = fitted(replace(records, labels=labels, n_classes=3), epsilon=2.0)
+    assert isinstance(model, GaussianMixtureModel)
+    assert "classes 2" in model.declared[0]
+    assert set(model.sample(20_000, clusters=[2]).labels.tolist()) == {2}  # type: ignore[union-attr]
+
+
+def first(n: int, records: Records) -> Any:
+    """The first n records, which may be none."""
+    assert records.labels is not None
+    return SimpleNamespace(
+        **{name: getattr(records, name) for name in ("n_classes", "image_shape", "columns", "grey_threshold")},
+        x=records.x[:n],
+        labels=records.labels[:n],
+        grey=None if records.grey is None else records.grey[:n],
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subclusters": 3},
+        {"subclusters": 3, "covariance": "tied", "clip": "quantile"},
+        {"clusters": "kmeans", "k": 4, "calibration": "thresholds"},
+        {"form": "independent"},
+        {"form": "sizes", "clusters": "none"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("epsilon", [0.05, 500.0])
+def test_how_many_records_there_are_refuses_nothing(options: dict[str, Any], n: int, epsilon: float) -> None:
+    """With hardly any noise small counts are seen as they are, 0 among them."""
+    samples = fitted(first(n, two_classes(100)), epsilon=epsilon, **options).sample(50, seed=0)
+    assert samples.x.shape == (50, 12)
+
+
+def test_images_of_nobody_are_fitted() -> None:
+    for codec in ("none", "shear", "distance"):
+        assert len(fitted(first(0, load_digits()), epsilon=1.0, codec=codec).sample(5, seed=0).x) == 5
+
+
+def test_constant_features_stay_constant() -> None:
+    records = two_classes(3000)
+    x = records.x.clone()
+    x[:, 0], x[:, 1] = 0, 1
+    samples = fitted(replace(records, x=x), epsilon=8.0).sample(2000).x.double().mean(0)
+    assert float(samples[0]) < 0.03
+    assert float(samples[1]) > 0.97
+
+
+def test_constant_records_are_no_accident() -> None:
+    records = two_classes(800)
+    model = fitted(replace(records, x=torch.ones_like(records.x)), epsilon=4.0)
+    assert float(model.sample(500).x.double().mean()) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"radius": 0.0}, "radius must be positive and finite, got 0"),
+        ({"clip": -1.0}, "clip must be positive and finite, got -1"),
+        ({"axes": 13}, "axes must be at most 12, the features of a record, got 13"),
+        ({"axes": 0}, "axes must be at least 1, got 0"),
+        ({"whitening": 1.5}, r"whitening must be in \[0, 1\], got 1.5"),
+        ({"codec": "shear"}, "codec='shear' needs images"),
+        ({"public_n": 0}, "public_n must be at least 1, got 0"),
+        ({"public_n": 9, "form": "sizes"}, "public_n is 9; only form='latent' uses it, and the form is 'sizes'"),
+        ({"shares": {"mean": 1.0}}, r"shares has \['mean'\]; this fit releases"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    ledger = Ledger(Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match=message):
+        fitted(two_classes(100), epsilon=1.0, ledger=ledger, **options)
+    assert not ledger.entries(), "refused before anything is paid for"
+
+
+def test_records_out_of_range_are_refused_before_anything_is_declared() -> None:
+    records = first(100, two_classes(200))
+    for wrong, message in (
+        ({"x": records.x + 1}, r"x must be in \[0, 1\], got \[1, 2\]"),
+        ({"labels": records.labels + 1}, r"labels must be in \[0, 2\), got \[1, 2\]"),
+    ):
+        ledger = Ledger(Budget(1.0, 1e-5))
+        with pytest.raises(ValueError, match=message):
+            fitted(SimpleNamespace(**vars(records) | wrong), epsilon=1.0, ledger=ledger)
+        assert not ledger.promised()
+
+
+def test_streams_are_refused_before_they_are_paid_for() -> None:
+    task = Task(values=[], bits=[], d=300, options=GaussianOptions(radius=-1.0))
+    ledger = Ledger(Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match="radius must be positive and finite, got -1"):
+        fit_task(replace(task, n_classes=2), budget=Budget(1.0, 1e-5), curator=Curator(ledger))
+    assert not ledger.entries()
+
+
+def test_noise_of_training_is_refused() -> None:
+    plan = DPGMPlan(sigma_sgd=1.0)
+    with pytest.raises(ValueError, match=r"sigma_sgd is 1\.0, which only component 'vae' or 'rbm' uses"):
+        fit(
+            two_classes(100),
+            plan=plan,
+            config=DPGMConfig(component="gaussian"),
+            curator=Curator(plan.open_ledger()),
+            runtime=Runtime(run_dir=Path(".")),
+        )
+
+
+def test_a_ledger_with_too_little_left_is_obeyed() -> None:
+    with pytest.raises(BudgetExceeded, match="Gaussian fit: all its noisy sums together"):
+        fitted(two_classes(100), epsilon=5.0, ledger=Ledger(Budget(0.1, 1e-5)))
+
+
+@pytest.mark.parametrize(("planned", "held"), [("replace_one", "add_remove"), ("add_remove", "replace_one")])
+def test_a_ledger_of_another_relation_is_refused(planned: str, held: str) -> None:
+    """Replace-one events say less about added and removed records than the noise costs them."""
+    ledger = Ledger(Budget(5.0, 1e-5), relation=held)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"relation must be the plan's '{planned}', got '{held}'"):
+        fitted(two_classes(100), ledger=ledger, relation=planned)
+    assert not ledger.entries()
+
+
+def test_what_was_fitted_is_what_is_loaded(tmp_path: Path) -> None:
+    model = fitted(load_digits(), epsilon=3.0)
+    model.save(tmp_path)
+    assert torch.equal(load_model(tmp_path).sample(50, seed=1).x, model.sample(50, seed=1).x)  # type: ignore[attr-defined]

@@ -1,0 +1,145 @@
+"""The released Gaussian mixture: densities, classes, conditional draws, closed forms."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+from dpgen.release import GreySamples
+from dpgen.systems.gaussian.codecs import Warp
+from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, LatentMixture, PostProcessing
+from dpgen.systems.gaussian.subspace import Subspace
+from dpgen.systems.registry import load_model
+
+D, M = 16, 3
+
+
+def model(n_classes: int = 2, **details: Any) -> GaussianMixtureModel:
+    """Four components in three of sixteen directions, two of each class."""
+    generator = torch.Generator().manual_seed(0)
+    axes = torch.linalg.qr(torch.randn(D, M, generator=generator).double())[0]
+    subspace = Subspace(torch.full((D,), 0.5).double(), axes, torch.tensor([2.0, 1.5, 1.0]).double(), 0.1, torch.ones(M))
+    vectors = torch.linalg.qr(torch.randn(4, M, M, generator=generator).double())[0]
+    mixture = LatentMixture(
+        weights=torch.tensor([0.4, 0.1, 0.2, 0.3]).double(),
+        means=torch.randn(4, M, generator=generator).double() / 3,
+        vectors=vectors,
+        eigenvalues=torch.tensor([[0.09, 0.04, 0.0]]).repeat(4, 1).double(),
+        rest=torch.full((4,), 0.01).double(),
+    )
+    options: dict[str, Any] = {"image_shape": (4, 4)} | details
+    classes = torch.tensor([0, 0, 1, 1]) if n_classes else torch.zeros(4, dtype=torch.int64)
+    counts = torch.tensor([400.0, 100.0, 200.0, 300.0])
+    return GaussianMixtureModel(
+        subspace, mixture, classes=classes, counts=counts, statement=tiny.statement(), n_classes=n_classes, **options
+    )
+
+
+def test_the_density_is_a_normal_mixture_in_all_directions() -> None:
+    made = model(residual=0.02)
+    x = torch.rand(30, D, generator=torch.Generator().manual_seed(1)).double()
+    total = torch.zeros(30).double()
+    axes = made.subspace.axes * made.subspace.scales
+    outside = torch.eye(D).double() - made.subspace.axes @ made.subspace.axes.T
+    for weight, mean, covariance in zip(made.mixture.weights, made.mixture.means, made.mixture.filled().covariances()):
+        whole = axes @ covariance @ axes.T + 0.02 * outside
+        normal = torch.distributions.MultivariateNormal(made.subspace.mean + axes @ mean, whole)
+        total += weight * normal.log_prob(x.float().double()).exp()
+    assert torch.allclose(made.log_prob(x).exp(), total, rtol=1e-4)
+
+
+def test_draws_are_classified_as_what_they_are() -> None:
+    made = model()
+    generator = torch.Generator().manual_seed(0)
+    component = torch.arange(4).repeat_interleave(200)
+    x = made.values(component, generator)
+    posterior = made.posterior(x)
+    assert torch.allclose(posterior.sum(1), torch.ones(800).double())
+    right = float((made.classify(x) == made.classes[component]).double().mean())
+    assert right > 0.7
+    assert made.assign(x) is None
+    assert model(0).assign(x) is not None
+    with pytest.raises(ValueError, match="n_classes=0"):
+        model(0).classify(x)
+
+
+def test_conditional_draws() -> None:
+    made = model()
+    by_class = made.sample(200, seed=0, clusters=[1])
+    assert by_class.labels is not None
+    assert set(by_class.labels.tolist()) == {1}
+    assert set(model(0).sample(200, seed=0, components=[2]).cluster.tolist()) == {2}
+    shares = torch.bincount(made.sample(20_000, seed=1).labels) / 20_000  # type: ignore[arg-type]
+    assert shares.tolist() == pytest.approx([0.5, 0.5], abs=0.02)
+    for options, message in (
+        ({"clusters": [2]}, r"numbers in \[0, 2\), got \[2\]"),
+        ({"clusters": [0], "components": [0]}, "clusters or components, not both"),
+        ({"components": [4]}, r"numbers in \[0, 4\), got \[4\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made.sample(5, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fill", [False, True])
+@pytest.mark.parametrize("jitter", [None, torch.full((D,), 0.2)])
+def test_closed_form_conjunctions_agree_with_counting(fill: bool, jitter: torch.Tensor | None) -> None:
+    thresholds = torch.linspace(0.3, 0.7, D)
+    made = model(post=PostProcessing(fill=fill), calibration=Calibration(thresholds=thresholds, jitter=jitter))
+    x = made.sample(60_000, seed=0).x.double()
+    for items in ([0], [3, 7], [15, 2], [5, 6]):
+        assert made.conjunction(items) == pytest.approx(float(x[:, items].prod(1).mean()), abs=0.012)
+
+
+def test_what_has_no_closed_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="closed forms are known for 1 and 2"):
+        model().conjunction([0, 1, 2])
+    with pytest.raises(ValueError, match="no closed form for a model with a warp"):
+        model(post=PostProcessing(warp=Warp())).conjunction([0])
+
+
+def test_another_warp_keeps_the_marginals() -> None:
+    marginals = torch.linspace(0.1, 0.9, D).double()
+    made = model(calibration=Calibration(marginals=marginals))
+    for warp in (None, Warp.of_strength(1.0, (4, 4))):
+        x = made.with_warp(warp).sample(20_000, seed=3).x.double()
+        assert torch.allclose(x.mean(0), marginals, atol=0.02)
+    with pytest.raises(ValueError, match="image_shape is None"):
+        model(image_shape=None).with_warp(None)
+
+
+def test_everything_survives_a_file(tmp_path: Path) -> None:
+    post = PostProcessing(warp=Warp(), grey=True, codec=None, threshold=0.4)
+    calibration = Calibration(thresholds=torch.full((D,), 0.5), jitter=torch.full((D,), 0.1), marginals=torch.full((D,), 0.5))
+    made = model(post=post, calibration=calibration, declared=("a fallback",), columns=[f"c{i}" for i in range(D)])
+    made.save(tmp_path / "a")
+    loaded = load_model(tmp_path / "a")
+    assert isinstance(loaded, GaussianMixtureModel)
+    first, second = made.sample(50, seed=4), loaded.sample(50, seed=4)
+    assert isinstance(first, GreySamples)
+    assert isinstance(second, GreySamples)
+    assert torch.equal(first.grey, second.grey)
+    assert torch.equal(first.x, second.x)
+    assert (loaded.declared, loaded.columns, loaded.post) == (made.declared, made.columns, post)
+    x = torch.rand(5, D)
+    assert torch.allclose(loaded.log_prob(x), made.log_prob(x))
+
+
+def test_codes_are_decoded_and_tilts_resample() -> None:
+    generator = torch.Generator().manual_seed(0)
+    made = model(calibration=Calibration(tilt=torch.diag(torch.tensor([3.0] + [0.0] * (D - 1))).double()))
+    plain = replace(made.calibration, tilt=None)
+    tilted = float(made.sample(4000, seed=0).x[:, 0].double().mean())
+    made.calibration = plain
+    assert tilted > float(made.sample(4000, seed=0).x[:, 0].double().mean()) + 0.1
+    coded = model(post=PostProcessing(codec="distance"))
+    assert coded.values(torch.zeros(7, dtype=torch.int64), generator).shape == (7, D)
+    assert made.sample(0).x.shape == (0, D)
+    assert made.size == 1000
+
+
+def test_unknown_details_are_refused() -> None:
+    with pytest.raises(ValueError, match="choose from"):
+        model(colour="red")

@@ -1,0 +1,90 @@
+"""Location, axes and radius."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+from dpgen.systems.gaussian.spending import Spending
+from dpgen.systems.gaussian.subspace import Location, release_location, release_radius, release_subspace
+from dpgen.systems.gaussian.sums import RecordStream
+
+SHARES = {"mean": 0.3, "subspace": 0.4, "radius": 0.3}
+
+
+def how(scale: float) -> dict[str, Any]:
+    return {"spending": Spending(Curator(Ledger(None, delta=1e-5)), scale, SHARES)}
+
+
+def records(n: int = 4000) -> Tensor:
+    """Ten features: one strong axis, one weaker, the rest small."""
+    z = torch.randn(n, 10, generator=torch.Generator().manual_seed(0)) * torch.tensor([0.15, 0.08] + [0.01] * 8)
+    return (z + 0.4).clamp(0.0, 1.0)
+
+
+def test_without_noise_first_moments_are_exact() -> None:
+    x = records()
+    location = release_location(RecordStream(x, None), 10, **how(1e-5))
+    assert location.count == pytest.approx(4000, rel=1e-4)
+    assert torch.allclose(location.mean, x.double().mean(0), atol=1e-5)
+    assert location.spread == pytest.approx(float((x - x.mean(0)).square().sum(1).mean()), rel=1e-3)
+
+
+def test_noise_of_the_mean_does_not_bias_the_spread() -> None:
+    x = records(500)
+    spreads = [release_location(RecordStream(x, None), 10, **how(3.0)).spread for _ in range(60)]
+    truth = float((x - x.mean(0)).square().sum(1).mean())
+    assert sum(spreads) / 60 == pytest.approx(truth, abs=6 * torch.tensor(spreads).std().item() / math.sqrt(60) + 0.02)
+
+
+def subspace(scale: float, power: float = 0.5, clip: float = 1.0) -> Any:
+    x = records()
+    location = Location(4000.0, x.double().mean(0), 1.0)
+    stream = RecordStream(x, None)
+    return release_subspace(stream, location, axes=3, power=power, radius=1.0, clip=clip, **how(scale))
+
+
+def test_without_noise_axes_are_principal() -> None:
+    found, x = subspace(1e-5), records().double()
+    values, vectors = torch.linalg.eigh((x - x.mean(0)).T @ (x - x.mean(0)) / 4000)
+    assert torch.allclose(found.eigenvalues, values.flip(0)[:3], rtol=1e-3)
+    assert abs(float(found.axes[:, 0] @ vectors[:, -1])) == pytest.approx(1.0, abs=1e-4)
+    assert torch.allclose(found.axes.T @ found.axes, torch.eye(3).double(), atol=1e-9)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_coordinates_have_norm_one_on_average_and_go_back(power: float) -> None:
+    found, x = subspace(1e-5, power), records()
+    u = found.project(x)
+    assert float(u.square().sum(1).mean()) == pytest.approx(1.0, rel=0.01)
+    back = found.place(u) - found.mean
+    assert torch.allclose(back @ found.axes, (x.double() - found.mean) @ found.axes, atol=1e-5)
+
+
+def test_noise_alone_stays_below_the_edge() -> None:
+    found = subspace(1e3)
+    assert float(found.eigenvalues[0]) < 1.5 * found.edge
+    assert bool((found.scales > 0).all())
+
+
+def test_a_paid_quantile_is_one() -> None:
+    x = records()
+    location = Location(4000.0, torch.full((10,), 0.4).double(), 1.0)
+    radius = release_radius(RecordStream(x, None), location, quantile=0.8, **how(1e-3))
+    share = float(((x - 0.4).norm(dim=1) <= radius).double().mean())
+    assert 0.8 <= share <= 0.95
+
+
+def test_coordinates_do_not_depend_on_the_batch() -> None:
+    x = torch.rand(600, 300, generator=torch.Generator().manual_seed(0))
+    location = Location(600.0, x.double().mean(0), 1.0)
+    found = release_subspace(RecordStream(x, None), location, axes=40, power=0.5, radius=1.0, clip=5.0, **how(1e-3))
+    whole = found.project(x)
+    for size in (1, 3, 7, 100):
+        assert torch.equal(torch.cat([found.project(part) for part in x.split(size)]), whole)
+    weights = found.axes / found.scales
+    assert torch.allclose(whole, (x.double() - found.mean) @ weights, atol=1e-4 * float(weights.norm(dim=0).max()))

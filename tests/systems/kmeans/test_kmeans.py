@@ -1,0 +1,415 @@
+"""DP kernel k-means: exact without noise, private by audit, charged before every release, clear about bad input."""
+
+import copy
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fixed_source import FixedKeySource
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from dpgen.callbacks.clipping import DPNorm
+from dpgen.metrics.clustering import clustering_accuracy
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.mechanisms import gaussian_parts
+from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.systems.kmeans import fit as module
+from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
+
+SILENT = KMeansPlan(noise_count=1e-5, noise_sum=1e-9, rounds=6)
+LOUD = KMeansPlan(noise_count=20.0, noise_sum=4.0, rounds=3)
+
+
+class ListLedger(Ledger):
+    """Notes what is charged; refuses the charge number `refuse`."""
+
+    def __init__(self, refuse: int | None = None) -> None:
+        super().__init__(None, delta=1e-5)
+        self.events: list[Any] = []
+        self.notes: list[str] = []
+        self.refuse = refuse
+
+    def charge(self, event: Any, count: int = 1, *, note: str, **_: Any) -> None:
+        if len(self.events) == self.refuse:
+            raise BudgetExceeded("no budget left")
+        self.events += [event] * count
+        self.notes += [note] * count
+
+    def mu_squared(self) -> float:
+        return sum(n / s**2 for e in self.events for (_, s), n in gaussian_parts(e).items())
+
+
+class CountingSource(SecureSource):
+    """Counts the draw calls."""
+
+    calls = 0
+
+    def _fresh_key(self) -> bytes:
+        self.calls += 1
+        return super()._fresh_key()
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    data = load_digits()
+    return torch.tensor(data.data > 7).to(torch.uint8), torch.tensor(data.target)
+
+
+def blobs(n: int = 300, seed: int = 0) -> Tensor:
+    """Binary records around three prototypes of 12 entries."""
+    g = torch.Generator().manual_seed(seed)
+    prototypes = torch.tensor([[1] * 4 + [0] * 8, [0] * 4 + [1] * 4 + [0] * 4, [0] * 8 + [1] * 4])
+    flips = torch.rand(n, 12, generator=g) < 0.05
+    return (prototypes[torch.arange(n) % 3].bool() ^ flips).to(torch.uint8)
+
+
+def fit(x: Tensor, k: int = 3, plan: KMeansPlan = SILENT, **options: Any) -> DPKMeans:
+    fitting = {name: options.pop(name) for name in ("public_x", "value_range") if name in options}
+    fitting["curator"] = Curator(options.pop("ledger", ListLedger()), source=options.pop("source", None))  # type: ignore[arg-type]
+    return DPKMeans(k, plan, **({"gamma": 0.1, "n_features": 16} | options)).fit(x, **fitting)
+
+
+def lloyd_reference(z: np.ndarray, centres: np.ndarray, rounds: int) -> np.ndarray:
+    """Lloyd's algorithm, record by record."""
+    for _ in range(rounds):
+        owner = np.array([np.argmin([np.sum((row - c) ** 2) for c in centres]) for row in z])
+        centres = np.stack([z[owner == c].mean(0) if (owner == c).any() else centres[c] for c in range(len(centres))])
+    return centres
+
+
+# -- what it computes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_without_noise_it_is_lloyds_algorithm(kernel: str, repair: bool) -> None:
+    x, plan = blobs(), KMeansPlan(noise_count=1e-5, noise_sum=1e-9, rounds=4, repair=repair)
+    found = fit(x, plan=plan, kernel=kernel, init="public", public_x=blobs(3, seed=7), seed=2)
+    assert found._space is not None
+    order = torch.randperm(3, generator=PublicRandomness(2).spawn("centres").generator)
+    start = found._space(blobs(3, seed=7))[order]
+    expected = lloyd_reference(found._space(x).numpy(), start.numpy(), 4)
+    np.testing.assert_allclose(found.centres_.numpy(), expected, atol=1e-6)
+    assert found.counts_.tolist() == torch.bincount(found.predict(x), minlength=3).tolist()
+
+
+def test_counts_belong_to_what_predict_says() -> None:
+    """Under noise too: the counts are of the clusters of the released centres, not of the round before."""
+    x = torch.rand(900, 12, generator=torch.Generator().manual_seed(0))
+    plan = KMeansPlan(noise_count=0.05, noise_sum=30.0, rounds=1)  # noise of .05 on whole numbers is none
+    for seed in range(20):
+        found = fit(x, plan=plan, seed=seed)
+        assert torch.equal(found.counts_, torch.bincount(found.predict(x), minlength=3).clamp_min(1).float())
+
+
+def test_it_finds_the_digits_and_noise_costs_accuracy() -> None:
+    x, labels = digits()
+
+    def accuracy(multiplier: float) -> float:
+        plan = KMeansPlan.from_multiplier(multiplier, rounds=5, n_features=100)
+        return clustering_accuracy(labels, fit(x, 10, plan, gamma=0.05, n_features=100, seed=3).predict(x))
+
+    assert accuracy(1e-3) > 0.6
+    assert accuracy(1.0) > 0.45
+    assert accuracy(300.0) < 0.35  # pure noise: better would mean that noise is missing
+
+
+def test_records_of_any_dtype_and_any_chunking_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = blobs()
+    expected = fit(x)
+    monkeypatch.setattr(module, "_CACHE_ENTRIES", 0)
+    monkeypatch.setattr(module, "_CHUNK_ENTRIES", 60)
+    for dtype in (torch.bool, torch.int64, torch.float32, torch.float64):
+        found = fit(x.to(dtype))
+        torch.testing.assert_close(found.centres_, expected.centres_, atol=1e-6, rtol=0)
+        assert torch.equal(found.counts_, expected.counts_)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_released_values_have_the_same_bits_for_any_order_chunks_and_threads(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.rand(700, 12, generator=torch.Generator().manual_seed(1))
+
+    def released(x: Tensor) -> tuple[Tensor, Tensor]:
+        found = fit(x, plan=LOUD, kernel=kernel, source=FixedKeySource(5))
+        return found.centres_, found.counts_
+
+    centres, counts = released(x)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3 - min(threads, 2))
+        for seed, entries in enumerate((12, 100, 5000)):
+            monkeypatch.setattr(module, "_CHUNK_ENTRIES", entries)
+            order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+            again = released(x[order])
+            assert torch.equal(again[0], centres)
+            assert torch.equal(again[1], counts)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", lambda x: x.sqrt()])
+def test_a_record_is_assigned_alone_as_in_company(kernel: Any) -> None:
+    x = torch.rand(60, 12, generator=torch.Generator().manual_seed(1))
+    found = fit(x, plan=LOUD, kernel=kernel, norm_bound=1.0)
+    cluster = found.predict(x)
+    assert torch.equal(torch.cat([found.predict(row[None]) for row in x]), cluster)
+    assert torch.equal(found.predict(x[5:40]), cluster[5:40])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_fewer_records_than_clusters_refuse_nothing(kernel: str, n: int) -> None:
+    found = fit(blobs()[:n], plan=LOUD, kernel=kernel)
+    assert found.counts_.shape == (3,)
+    assert bool(torch.isfinite(found.centres_).all())
+
+
+def test_empty_clusters_are_reseeded_and_counts_clamped() -> None:
+    same = torch.zeros(200, 12, dtype=torch.uint8)
+    found = fit(same, plan=LOUD, kernel="linear", norm_bound=1.0)
+    assert float(found.counts_.min()) >= 1
+    # ten clusters, nine of them far from every record: without splitting they stay empty
+    far = torch.ones(10, 12)
+    far[0] = 0
+    x = blobs(600)
+    kept = [fit(x, 10, KMeansPlan(noise_count=0.1, noise_sum=0.02, rounds=8, repair=r), kernel="linear", init="public",
+                public_x=far) for r in (False, True)]  # fmt: skip
+    used = [int((torch.bincount(one.predict(x), minlength=10) > 0).sum()) for one in kept]
+    assert used[0] <= 4 < 6 <= used[1]
+
+
+@pytest.mark.parametrize("init", ["random", "public", "kmeans++"])
+def test_initial_centres_are_public_and_repeatable(init: str) -> None:
+    x, public = blobs(), blobs(9, seed=8)
+    one, two = (fit(x, init=init, public_x=public, seed=s) for s in (4, 4))
+    assert torch.equal(one.centres_, two.centres_)
+    start = DPKMeans(3, SILENT, init=init, seed=4)._seed_records(x, public, (0.0, 1.0))
+    assert torch.equal(start, DPKMeans(3, SILENT, init=init, seed=4)._seed_records(1 - x, public, (0.0, 1.0)))
+    if init != "random":
+        assert torch.equal(start, public)
+
+
+def test_a_public_randomness_serves_as_seed() -> None:
+    assert torch.equal(fit(blobs(), seed=PublicRandomness(5)).centres_, fit(blobs(), seed=5).centres_)
+
+
+def test_state_goes_through_tensors_only() -> None:
+    for kernel in ("rbf", "linear"):
+        found, empty = fit(blobs(), kernel=kernel), DPKMeans(3, SILENT, kernel=kernel)
+        state = found.state_dict()
+        assert all(isinstance(value, Tensor) for value in state.values())
+        empty.load_state_dict(copy.deepcopy(state))
+        assert torch.equal(empty.predict(blobs(seed=3)), found.predict(blobs(seed=3)))
+        assert torch.equal(empty.counts_, found.counts_)
+        with pytest.raises(ValueError, match=r"state has entries .*; it must have .* of k = 4"):
+            DPKMeans(4, SILENT, kernel=kernel).load_state_dict(state)
+
+
+# -- what it charges -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm_bound", [None, "dpnorm", DPNorm(noise_multiplier=3.0, c_max=5.0, window=1)])
+def test_the_ledger_is_charged_what_event_says(norm_bound: Any) -> None:
+    ledger = ListLedger()
+    found = fit(blobs(), plan=LOUD, kernel="linear", norm_bound=norm_bound, ledger=ledger)
+    promised = sum(n / s**2 for (_, s), n in gaussian_parts(found.event("add_remove")).items())
+    assert ledger.mu_squared() == pytest.approx(promised, rel=1e-12)
+    assert len(ledger.notes) == 3 + 1 + (norm_bound is not None)
+
+
+@pytest.mark.parametrize("refuse", range(5))
+def test_nothing_is_released_before_its_charge(refuse: int) -> None:
+    """Draw calls so far: 1 for the histogram, 1 per round, 1 for the last counts."""
+    source, ledger = CountingSource(), ListLedger(refuse)
+    estimator = DPKMeans(3, LOUD, kernel="linear", norm_bound="dpnorm")
+    with pytest.raises(BudgetExceeded, match="no budget left"):
+        estimator.fit(blobs(), curator=Curator(ledger, source=source))  # type: ignore[arg-type]
+    assert source.calls == refuse
+    assert not hasattr(estimator, "centres_")
+    with pytest.raises(RuntimeError, match="DPKMeans is not fitted"):
+        estimator.predict(blobs())
+
+
+def test_a_real_ledger_stops_it() -> None:
+    ledger = Ledger(Budget(0.5, 1e-5))
+    with pytest.raises(BudgetExceeded, match="budget"):
+        fit(blobs(), plan=LOUD, ledger=ledger)
+    assert ledger.epsilon() <= 0.5
+
+
+def test_noise_comes_from_a_secure_source_only() -> None:
+    with pytest.raises(TypeError, match="source must be a SecureSource"):
+        fit(blobs(), source=PublicRandomness(0))
+
+
+def test_global_generators_are_left_alone() -> None:
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    fit(blobs(), plan=LOUD, init="kmeans++", public_x=blobs(9))
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == random.getstate()
+    assert np.array_equal(before[2], np.random.get_state()[1])  # noqa: NPY002
+
+
+# -- audit by sampling: one round on neighbouring data sets ----------------------------------------------------------
+
+RUNS, BOUND = 2500, 1.0
+ROUNDS = KMeansPlan(noise_count=1.5, noise_sum=1.2, rounds=RUNS, repair=False)
+STATISTICS = {"counts": 1 / 1.5, "sums": 1 / 1.2, "both": math.hypot(1 / 1.5, 1 / 1.2)}
+"""mu of each statistic of a round."""
+
+
+def released_rounds(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Tensor]:
+    """Released counts (RUNS, k) and sums (RUNS, k, d): one fit whose centres are held where they are."""
+    caught: list[tuple[Tensor, Tensor]] = []
+
+    def hold(centres: Tensor, counts: Tensor, sums: Tensor, **_: Any) -> Tensor:
+        caught.append((counts, sums))
+        return torch.eye(2, dtype=torch.float64)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "update_centres", hold)
+        options = {"kernel": "linear", "norm_bound": BOUND, "value_range": (0.0, 4.0)}
+        fit(x, 2, ROUNDS, source=FixedKeySource(int(x.sum())), **options)
+    counts, sums = zip(*caught[1:])
+    return torch.stack(counts), torch.stack(sums)
+
+
+def privacy_loss_excess(x: Tensor, y: Tensor, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Largest (P(S) - e^eps Q(S) - delta_mu(eps)) in standard errors, over statistics, eps, and both directions."""
+    (counts, sums), (fewer, less) = released_rounds(x, monkeypatch), released_rounds(y, monkeypatch)
+    direction = torch.nn.functional.normalize((x.sum(0) - y.sum(0)).double(), dim=0)  # the record's, in cluster 0
+    project: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "counts": lambda c, s: c[:, 0] / 1.5,
+        "sums": lambda c, s: s[:, 0] @ direction / 1.2,
+        "both": lambda c, s: (c[:, 0] / 1.5**2 + s[:, 0] @ direction / 1.2**2) / STATISTICS["both"],
+    }
+    worst = -math.inf
+    for name, mu in STATISTICS.items():
+        p, q = project[name](counts, sums), project[name](fewer, less)
+        middle = (p.mean() + q.mean()) / 2
+        for epsilon in (0.0, 0.5):
+            for above, below, sign in ((p, q, 1), (q, p, -1)):
+                threshold = epsilon / mu
+                inside = [float((sign * (side - middle) > threshold).double().mean()) for side in (above, below)]
+                delta = _phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * _phi(-mu / 2 - epsilon / mu)
+                error = math.sqrt(sum(f * (1 - f) + 1e-3 for f in inside) / RUNS) * math.exp(epsilon)
+                worst = max(worst, (inside[0] - math.exp(epsilon) * inside[1] - delta) / error)
+    return worst
+
+
+def _phi(z: float) -> float:
+    return math.erfc(-z / math.sqrt(2)) / 2
+
+
+NEAR = torch.tensor([[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 3)
+LONG = torch.cat([torch.tensor([[3.0, 0.0]]), NEAR])  # its first record exceeds the bound
+
+
+def test_one_round_has_the_stated_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, sums = released_rounds(NEAR, monkeypatch)
+    tolerance = 4.5 / RUNS**0.5
+    assert (counts.mean(0) - torch.tensor([4.0, 3.0])).abs().max() < 1.5 * tolerance
+    assert (sums.mean(0) - torch.tensor([[4.0, 0.0], [0.0, 3.0]])).abs().max() < 1.2 * tolerance
+    assert (counts.std(0) / 1.5 - 1).abs().max() < tolerance
+    assert (sums.std(0) / 1.2 - 1).abs().max() < tolerance
+    noise = torch.cat([counts, sums.flatten(1)], 1)
+    assert (torch.corrcoef(noise.T) - torch.eye(6)).abs().max() < 1.3 * tolerance
+
+
+def test_audit_passes_the_mechanism(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert privacy_loss_excess(LONG, NEAR, monkeypatch) < 4
+
+
+def test_audit_rejects_noise_scaled_by_point_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    noisy = Curator._noisy
+    monkeypatch.setattr(Curator, "_noisy", lambda self, sums, std: noisy(self, sums, 0.8 * std))
+    assert privacy_loss_excess(LONG, NEAR, monkeypatch) > 4
+
+
+def test_audit_rejects_a_twin_that_clips_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "clipped", lambda u, grid: (u * grid).trunc() / grid)
+    assert privacy_loss_excess(LONG, NEAR, monkeypatch) > 8
+
+
+def test_audit_rejects_exact_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = Curator._noisy
+
+    def exact_counts(self: Curator, sums: BoundedSum, noise_std: float) -> Tensor:
+        noisy = release(self, sums, noise_std)
+        if noisy.ndim == 2:
+            noisy[:, 0] = sums.values[:, 0] * sums.step
+        return noisy
+
+    monkeypatch.setattr(Curator, "_noisy", exact_counts)
+    assert privacy_loss_excess(LONG, NEAR, monkeypatch) > 8
+
+
+# -- norm bounds -----------------------------------------------------------------------------------------------------
+
+
+def test_analytic_bounds() -> None:
+    assert fit(blobs()).norm_bound_ == 1.0
+    assert fit(blobs(), kernel="linear").norm_bound_ == pytest.approx(12**0.5)
+    assert fit(blobs(), kernel="linear", value_range=(-3.0, 1.0)).norm_bound_ == pytest.approx(3 * 12**0.5)
+    assert fit(blobs(), norm_bound=0.5).centres_.norm(dim=1).max() <= 0.5 * (1 + 1e-6)
+
+
+def test_dpnorm_finds_the_size_of_raw_features() -> None:
+    x = torch.nn.functional.normalize(torch.randn(2000, 12, generator=torch.Generator().manual_seed(0))) * 0.9
+    found = fit(x, kernel=lambda z: 2.0 * z, norm_bound="dpnorm", plan=LOUD, value_range=(-1.0, 1.0))
+    assert 1.8 <= found.norm_bound_ <= 1.8 * 1.5  # norms are 1.8, bins a factor 1.44 apart
+
+
+def test_features_without_a_bound_need_one() -> None:
+    with pytest.raises(ValueError, match="norm_bound is None; features without an analytic bound need a number > 0"):
+        DPKMeans(2, LOUD, kernel=lambda x: x)
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 0}, "k is 0; it must be a whole number >= 1"),
+        ({"kernel": "poly"}, "kernel is 'poly'; it must be one of 'rbf', 'linear' or a map of records to features"),
+        ({"init": "first"}, "init is 'first'; it must be one of 'random', 'public', 'kmeans\\+\\+'"),
+        ({"norm_bound": "auto"}, "norm_bound is 'auto'; it must be None, a number > 0, 'dpnorm' or a DPNorm"),
+        ({"norm_bound": -1.0}, "norm_bound is -1.0; it must be a finite number > 0"),
+        ({"gamma": -1.0}, "gamma is -1.0; it must be a finite number > 0"),
+        ({"n_features": 7}, "n_features is 7; it must be an even number >= 2"),
+        ({"init": "public"}, "public_x is None; init='public' needs at least k = 3 public records"),
+        (
+            {"init": "public", "public_x": torch.ones(2, 12)},
+            r"public_x has shape \(2, 12\); it must be \(p, 12\) with p",
+        ),
+        (
+            {"init": "kmeans++", "public_x": torch.ones(9, 5)},
+            r"public_x has shape \(9, 5\); it must be \(p, 12\) with p",
+        ),
+        ({"x": torch.ones(12)}, r"x has shape \(12,\); it must be \(n, m\)"),
+        ({"x": torch.full((9, 2), math.nan)}, "x holds NaN or infinite entries"),
+        ({"x": 2 * torch.ones(9, 2)}, r"x has entries from 2 to 2; value_range is \(0.0, 1.0\)"),
+    ],
+)
+def test_refuses(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(**({"x": blobs()} | options))
+
+
+def test_predict_refuses() -> None:
+    found = fit(blobs())
+    with pytest.raises(ValueError, match="x holds NaN"):
+        found.predict(torch.full((2, 12), math.nan))
+    with pytest.raises(ValueError, match=r"x has shape \(2, 5\); it must be \(n, 12\)"):
+        found.predict(torch.ones(2, 5))
+    with pytest.raises(RuntimeError, match="DPKMeans is not fitted: it has no state to save"):
+        DPKMeans(3, SILENT).state_dict()

@@ -1,0 +1,340 @@
+"""The parts of DP k-means against slow twins: exact features, sums and assignments, shrinking, splitting, seeding."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.systems.kmeans import fit
+from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
+from dpgen.systems.kmeans.fit import (
+    Centres,
+    FeatureSpace,
+    cluster_sums,
+    identity,
+    kmeans_plus_plus,
+    norm_sums,
+    require_records,
+    round_sums,
+    size_sums,
+    split_largest,
+    update_centres,
+)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def fourier(m: int = 784) -> RandomFourierFeatures:
+    return RandomFourierFeatures(m, 200, gamma=0.01, generator=torch.Generator().manual_seed(0))
+
+
+# -- features and assignment -------------------------------------------------------------------------------------------
+
+
+def test_features_never_exceed_the_bound_and_short_ones_are_untouched() -> None:
+    x = torch.cat([normal(500, 7).float() * 100, torch.zeros(1, 7), 0.1 * torch.eye(7)])
+    space = FeatureSpace(identity, 1.5)
+    whole, z = space.whole(x), space(x)
+    assert z.dtype == torch.float64
+    assert torch.equal(whole, whole.trunc())
+    assert all(sum(int(v) ** 2 for v in row) <= 2**46 for row in whole.tolist())
+    torch.testing.assert_close(z[500:], x[500:].double(), atol=1.5 / NORM, rtol=0)
+    direction = torch.nn.functional.cosine_similarity(z[:500], x[:500].double())
+    torch.testing.assert_close(direction, torch.ones(500, dtype=torch.float64))
+
+
+def test_custom_features_are_one_row_for_each_record() -> None:
+    with pytest.raises(ValueError, match=r"features of one record have shape \(2,\); they must be \(1, d\) of one d"):
+        FeatureSpace(lambda x: x.sum(0), 1.0)(torch.ones(3, 2))
+
+
+def test_custom_features_that_are_not_finite_count_as_zero_and_touch_nobody() -> None:
+    x = torch.tensor([[0.0, 0.5], [0.25, 0.5]])
+    z = FeatureSpace(lambda x: 0.1 / x, 1.0)(x)
+    assert not z[0].any()
+    torch.testing.assert_close(z[1], torch.tensor([0.4, 0.2]).double(), atol=1e-6, rtol=0)
+
+
+def test_a_custom_map_sees_one_record_and_cannot_change_it() -> None:
+    x = normal(5, 3).float()
+    before = x.clone()
+
+    def greedy(row: Tensor) -> Tensor:
+        assert row.shape == (1, 3)
+        return row.mul_(2.0)
+
+    torch.testing.assert_close(FeatureSpace(greedy, 100.0)(x), 2 * before.double(), atol=1e-4, rtol=0)
+    assert torch.equal(x, before)
+
+
+def test_nearest_is_brute_force() -> None:
+    x, centres = normal(300, 5), normal(4, 5, seed=1)
+    found = Centres.cut(centres, 20.0).nearest(FeatureSpace(identity, 20.0).whole(x))
+    assert torch.equal(found, torch.cdist(x, centres).argmin(1))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e-6, 1.0, 1e6, 1e30])
+def test_centres_of_any_size_are_cut_to_exact_products(size: float) -> None:
+    cut = Centres.cut(size * normal(4, 200), 1.0)
+    assert torch.equal(cut.rows, cut.rows.trunc())
+    assert bool(torch.isfinite(cut.half_squares).all())
+    assert all(sum(int(v) ** 2 for v in row) <= 2**56 for row in cut.rows.tolist())
+
+
+def test_of_coinciding_centres_the_first_wins_whatever_the_batch() -> None:
+    z, centre = FeatureSpace(identity, 1.0).whole(normal(257, 200)), normal(1, 200, seed=1)
+    cut = Centres.cut(torch.cat([5 * centre, centre.expand(10, -1)]), 1.0)
+    whole = cut.nearest(z)
+    assert whole.unique().tolist() in ([1], [0, 1])
+    assert torch.equal(whole[3:], cut.nearest(z[3:]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    n=st.integers(0, 900),
+    m=st.integers(1, 30),
+    k=st.integers(1, 6),
+    kernel=st.sampled_from(["rbf", "linear"]),
+    seed=st.integers(0, 2**30),
+    entries=st.integers(1, 9000),
+    threads=st.sampled_from([1, 2]),
+)
+def test_sums_have_the_same_bits_in_any_order_chunks_threads_and_shards(
+    n: int, m: int, k: int, kernel: str, seed: int, entries: int, threads: int
+) -> None:
+    """Centres lie on records and between them, so that there are ties to break."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, m, generator=generator).mul(3).round() / 3
+    space = FeatureSpace(fourier(m) if kernel == "rbf" else identity, 1.0)
+    spots = space(torch.rand(2 * k, m, generator=generator).mul(3).round() / 3)
+    centres = Centres.cut(torch.cat([spots[:k], (spots[:k] + spots[k:]) / 2]), 1.0)
+    expected = cluster_sums(space.chunks(x), centres)
+    assert int(expected[:, 0].sum()) == n
+    before, size, order = torch.get_num_threads(), fit._CHUNK_ENTRIES, torch.randperm(n, generator=generator)
+    try:
+        torch.set_num_threads(threads)
+        fit._CHUNK_ENTRIES = entries
+        assert torch.equal(cluster_sums(space.chunks(x[order]), centres), expected)
+        shards = [cluster_sums(space.chunks(part), centres) for part in (x[: n // 3], x[n // 3 :])]
+        assert torch.equal(shards[0] + shards[1], expected)
+    finally:
+        torch.set_num_threads(before)
+        fit._CHUNK_ENTRIES = size
+
+
+def test_totals_are_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = normal(101, 6).float()
+    space = FeatureSpace(identity, 2.0)
+    centres = torch.cat([normal(3, 6, seed=2), torch.full((1, 6), 50.0, dtype=torch.float64)])
+    expected = torch.zeros(4, 7, dtype=torch.int64)
+    for row in x:
+        c = int((space(row[None])[0] - centres).square().sum(1).argmin())
+        expected[c, 0] += 1
+        expected[c, 1:] += space.whole(row[None])[0].long()
+    for entries in (6, 42, 10**6):
+        monkeypatch.setattr(fit, "_CHUNK_ENTRIES", entries)
+        assert torch.equal(cluster_sums(space.chunks(x), Centres.cut(centres, 2.0)), expected)
+    assert expected[3, 0] == 0
+
+
+@pytest.mark.parametrize("weight", [2.0**-23, 0.2, 3.0])
+def test_one_record_moves_a_round_by_what_is_stated(weight: float) -> None:
+    x, centres, space = 10 * normal(40, 6).float(), Centres.cut(normal(3, 6, seed=3), 0.5), FeatureSpace(identity, 0.5)
+    weight = round(weight / fit.SUM_STEP) * fit.SUM_STEP
+    whole = round_sums(space.chunks(x), centres, weight)
+    assert whole.sensitivity == math.hypot(1, weight)
+    for i in range(40):
+        less = round_sums(space.chunks(torch.cat([x[:i], x[i + 1 :]])), centres, weight)
+        assert 0.99 * whole.sensitivity <= moved(whole, less) <= whole.sensitivity
+
+
+def moved(one: BoundedSum, two: BoundedSum) -> float:
+    """The exact L2 distance of two sums."""
+    difference = (one.values - two.values).flatten().tolist()
+    return math.sqrt(sum(v**2 for v in difference)) * one.step
+
+
+# -- an attack: records on ties, whose side depends on how many rows share their product -------------------------------
+
+
+class RoundedFeatures:
+    """The broken twin: features in float32, added up in another order when fewer rows share a product."""
+
+    def __init__(self, features: RandomFourierFeatures) -> None:
+        self.w = features.frequencies.float()
+
+    def whole(self, x: Tensor) -> Tensor:
+        x = x.float()
+        w = self.w
+        if len(x) < 334:
+            x, w = x.flip(1), w.flip(0)
+        phases = torch.stack([row @ w for row in x])
+        return torch.cat([phases.cos(), phases.sin()], 1).double() * (NORM / 10)
+
+
+def test_records_on_ties_stay_when_another_record_is_removed() -> None:
+    """668 copies of a record fill two products of 334 rows; removing one leaves 333 in the second."""
+    exact = FeatureSpace(fourier(), 1.0)
+    rounded = RoundedFeatures(exact.feature_map)  # type: ignore[arg-type]
+    x = torch.rand(1, 784, generator=torch.Generator().manual_seed(1)).expand(668, -1).contiguous()
+    assert fit._CHUNK_ENTRIES // 784 == 334
+
+    def change(features: Callable[[Tensor], Tensor], centres: Tensor) -> float:
+        def sums(x: Tensor) -> BoundedSum:
+            # Every row by itself, in one order of sums: so the records' features alone decide.
+            scores = [(z[:, None] * centres).sum(2) for z in (features(x[:334]), features(x[334:]))]
+            owners = [(centres.square().sum(1) / 2 - score).argmin(1) for score in scores]
+            return size_sums(owners, 2)
+
+        return moved(sums(x), sums(x[1:]))
+
+    many, few = rounded.whole(x[:334])[0], rounded.whole(x[:3])[0]
+    between = torch.stack([many, few]) if not torch.equal(many, few) else torch.zeros(2, 200, dtype=torch.float64)
+    assert change(rounded.whole, between) > 300, "the attack works on the twin"
+    assert change(exact.whole, between) == 1.0
+    for z in (exact.whole(x[:k])[0] for k in (1, 3, 333, 334, 668)):
+        assert torch.equal(z, exact.whole(x)[0])
+    nudge = normal(1, 200, seed=5)
+    tied = Centres.cut(torch.cat([exact(x[:1]) + nudge, exact(x[:1]) - nudge]), 1.0)
+    whole, less = (size_sums((tied.nearest(z) for z in exact.chunks(part)), 2) for part in (x, x[1:]))
+    assert moved(whole, less) == 1.0
+
+
+# -- histograms of norms -----------------------------------------------------------------------------------------------
+
+
+def test_bins_of_norms_are_half_open_and_nothing_falls_in_none() -> None:
+    edges = torch.tensor([1.0, 2.0, 3.0])
+    rows = torch.tensor([[0.5, 0.5], [0.0, 1.0], [1.5, 0.0], [2.0, 0.0], [9.0, 0.0], [math.inf, 0], [0, 0], [math.nan, 1]])
+    found = norm_sums([rows[:3], rows[3:]], edges)
+    assert found.values.tolist() == [[2, 2, 0, 2]]
+    assert (found.sensitivity, found.replaced) == (1.0, math.sqrt(2.0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(1, 50), m=st.integers(1, 80), seed=st.integers(0, 2**30))
+def test_norms_on_edges_stay_in_their_bin_in_any_company(n: int, m: int, seed: int) -> None:
+    """Edges at the norms of records themselves."""
+    x = normal(n, m, seed=seed).float()
+    alone = torch.cat([fit.row_squares(row[None]).sqrt() for row in x])
+    edges = alone.sort().values
+    whole = norm_sums([x], edges)
+    if len(edges.unique()) == n:
+        assert whole.values.tolist() == [[1] * n + [0]], "upper edges belong to their bins, to the last bit"
+    for i in range(min(n, 5)):
+        assert moved(whole, norm_sums([x[:i], x[i + 1 :]], edges)) == 1.0
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(norm_sums(x[order].split(3), edges).values, whole.values)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_devices_agree_bit_for_bit(kernel: str) -> None:
+    x = torch.rand(5000, 784, generator=torch.Generator().manual_seed(0))
+    found = []
+    for device in ("cpu", "cuda"):
+        space = FeatureSpace(fourier().to(device) if kernel == "rbf" else identity, 1.0 if kernel == "rbf" else 9.0)
+        rows = x.to(device)
+        centres = Centres.cut(torch.cat([space(x.to(device)[:6]), space(x.to(device)[:3])]), space.norm_bound)
+        sums = cluster_sums(space.chunks(rows), centres)
+        assert torch.equal(sums, cluster_sums(space.chunks(rows.flip(0)), centres))
+        assert torch.equal(space.whole(rows[:7]), space.whole(rows)[:7])
+        found.append((space.whole(rows).cpu(), sums))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
+# -- post-processing ---------------------------------------------------------------------------------------------------
+
+
+def test_update_without_shrinking_is_the_mean_above_the_floor() -> None:
+    centres, sums = normal(3, 2), normal(3, 2, seed=1)
+    counts = torch.tensor([10.0, 2.0, -4.0], dtype=torch.float64)
+    new = update_centres(centres, counts, sums, sum_std=1.0, floor=3.0, shrink=False)
+    torch.testing.assert_close(new[0], sums[0] / 10)
+    assert torch.equal(new[1:], centres[1:])
+
+
+def test_shrinking_vanishes_without_noise_and_is_total_without_signal() -> None:
+    centres, sums = normal(3, 50), 100 * normal(3, 50, seed=1)
+    counts = torch.tensor([100.0, 150.0, 80.0], dtype=torch.float64)
+    exact = update_centres(centres, counts, sums, sum_std=1e-9, floor=1.0, shrink=True)
+    torch.testing.assert_close(exact, sums / counts[:, None])
+    drowned = update_centres(centres, counts, sums, sum_std=1e9, floor=1.0, shrink=True)
+    torch.testing.assert_close(drowned, (sums.sum(0) / counts.sum()).expand(3, -1))
+
+
+def test_shrinking_lowers_the_error_of_noisy_centres() -> None:
+    truth = 0.5 * normal(1, 200) / 200**0.5 + 0.3 * normal(8, 200, seed=1) / 200**0.5
+    counts = torch.full((8,), 1000.0, dtype=torch.float64)
+    error = {}
+    for shrink in (False, True):
+        error[shrink] = 0.0
+        for seed in range(20):
+            sums = 1000 * truth + 40.0 * normal(8, 200, seed=10 + seed)
+            new = update_centres(truth, counts, sums, sum_std=40.0, floor=1.0, shrink=shrink)
+            error[shrink] += float((new - truth).square().sum())
+    assert error[True] < 0.35 * error[False]
+
+
+def test_starving_clusters_take_part_of_the_largest_ones() -> None:
+    centres, nudges = normal(4, 3), normal(4, 3, seed=1)
+    counts = torch.tensor([50.0, 2.0, 90.0, -7.0], dtype=torch.float64)
+    new = split_largest(centres, counts, nudges, floor=3.0)
+    torch.testing.assert_close(new[1], centres[2] + nudges[1])
+    torch.testing.assert_close(new[2], centres[2] - nudges[1])
+    torch.testing.assert_close(new[3], centres[0] + nudges[3])
+    torch.testing.assert_close(new[0], centres[0] - nudges[3])
+
+
+def test_splitting_leaves_everything_when_nobody_or_everybody_starves() -> None:
+    centres, nudges, counts = normal(2, 3), normal(2, 3, seed=1), torch.tensor([5.0, 9.0], dtype=torch.float64)
+    assert torch.equal(split_largest(centres, counts, nudges, floor=3.0), centres)
+    assert torch.equal(split_largest(centres, counts, nudges, floor=30.0), centres)
+
+
+# -- seeding and records -----------------------------------------------------------------------------------------------
+
+
+def test_seeding_weighs_by_squared_distance() -> None:
+    z = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    second = torch.zeros(3)
+    for seed in range(4000):
+        chosen = kmeans_plus_plus(z, 2, torch.Generator().manual_seed(seed))
+        if chosen[0] == 0:
+            second[chosen[1]] += 1
+    share = float(second[2] / second.sum())
+    assert share == pytest.approx(0.9, abs=4 * (0.09 / float(second.sum())) ** 0.5)
+    assert second[0] == 0
+
+
+def test_seeding_survives_identical_records() -> None:
+    chosen = kmeans_plus_plus(torch.ones(4, 2, dtype=torch.float64), 4, torch.Generator().manual_seed(0))
+    assert sorted(chosen) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.ones(5), r"x has shape \(5,\); it must be \(n, m\) with m >= 1"),
+        (torch.ones(5, 0), r"x has shape \(5, 0\); it must be \(n, m\) with m >= 1"),
+        (torch.tensor([[0.0, math.nan]]), "x holds NaN or infinite entries; they must all be finite"),
+        (torch.tensor([[0.0, -math.inf]]), "x holds NaN or infinite entries; they must all be finite"),
+        (torch.tensor([[0, 255]], dtype=torch.uint8), r"x has entries from 0 to 255; value_range is \(0.0, 1.0\)"),
+    ],
+)
+def test_records_are_checked(x: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        require_records("x", x, (0.0, 1.0))
+
+
+def test_records_may_be_boolean_or_bytes() -> None:
+    for dtype in (torch.bool, torch.uint8, torch.int64, torch.float32, torch.float64):
+        assert require_records("x", torch.ones(2, 2, dtype=dtype), (0.0, 1.0)).dtype == dtype

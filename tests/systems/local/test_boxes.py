@@ -1,0 +1,189 @@
+"""Projecting samplers: their boxes, what they are best at, and what is proved about them."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+from finite_cases import EPSILONS, EXCESS, dirichlet, ldp_excess, sampler, users
+from scipy import stats
+from scipy.optimize import linprog
+from torch import Tensor
+
+from dpgen.divergences import DIVERGENCES, f_divergence
+from dpgen.privacy.noise import SecureSource
+from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
+from dpgen.systems.local.kernels import MinimaxSampler
+from dpgen.systems.local.mollifiers import in_relative_mollifier
+from dpgen.systems.local.sampler import BoxSampler
+from dpgen.systems.local.simplex import project_to_box
+
+BOXES = {
+    "mollifier": RelativeMollifier,
+    "projected_kernel": ProjectedKernel,
+    "q_invariant": QInvariantMinimax,
+    "park": ParkSampler,
+}
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, *EPSILONS, 700.0])
+@pytest.mark.parametrize("name", list(BOXES))
+@pytest.mark.parametrize("n", [2, 50, 10**5])
+def test_privacy_and_invariance(name: str, epsilon: float, n: int) -> None:
+    q = dirichlet(n, seed=n, sharpness=4.0)
+    box: BoxSampler = BOXES[name](epsilon, q)
+    lower, upper = box.box()
+    assert float(lower.min()) > 1e-310, "nothing underflows"
+    assert float((upper.log() - lower.log()).max()) - epsilon <= EXCESS
+    assert float(lower.sum()) <= 1 + EXCESS
+    assert float(upper.sum()) >= 1 - EXCESS
+    p = users(n, seed=3, rows=3)[:6]
+    out = box.apply(p)
+    assert ldp_excess(out, epsilon) <= EXCESS
+    assert bool(((out >= lower) & (out <= upper)).all())
+    assert float((out.sum(1) - 1).abs().max()) <= EXCESS
+    if name != "park":
+        assert torch.allclose(box.apply(q), q, rtol=0, atol=EXCESS)
+
+
+@pytest.mark.parametrize("name", list(BOXES))
+def test_a_box_one_percent_wider_is_seen(name: str) -> None:
+    box: BoxSampler = BOXES[name](1.0, dirichlet(6, seed=0))
+    lower, upper = box.box()
+    corners = torch.eye(6, dtype=torch.float64)
+    assert ldp_excess(project_to_box(corners, lower, upper), 1.0) <= EXCESS
+    assert ldp_excess(project_to_box(corners, lower / 1.01, 1.01 * upper), 1.0) > 1e-3
+
+
+@pytest.mark.parametrize("divergence", [*DIVERGENCES, lambda t: (t - 1).abs() ** 3])
+@pytest.mark.parametrize("name", list(BOXES))
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+def test_worst_case(name: str, divergence: str, epsilon: float) -> None:
+    box: BoxSampler = BOXES[name](epsilon, dirichlet(7, seed=5, sharpness=2.0))
+    p = users(7, seed=2, rows=500)
+    out = box.apply(p)
+    assert float(f_divergence(p, out, divergence).max()) == pytest.approx(box.worst_case(divergence), rel=1e-9)
+    assert torch.allclose(f_divergence(p, out), box.best_tv(p), rtol=0, atol=1e-14)
+    kept = box.apply(torch.eye(7, dtype=torch.float64)).diagonal()
+    assert torch.allclose(kept, 1 - box.misses(), rtol=0, atol=1e-14)
+    assert torch.allclose(kept, box.keeps(), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("name", [*BOXES, "minimax"])
+def test_worst_case_where_a_category_is_all_but_impossible(name: str) -> None:
+    """At q_1 = 1e-12 the chance to keep it is as small; taken as 1 - miss it has four digits left, and so has KL."""
+    rare, epsilon = 1e-12, 1.0
+    made = {**BOXES, "minimax": MinimaxSampler}[name](epsilon, torch.tensor([rare, 1 - rare], dtype=torch.float64))
+    with mpmath.workdps(40):
+        gain, q = mpmath.exp(epsilon), mpmath.mpf(rare)
+        keep = {"mollifier": mpmath.exp(mpmath.mpf(epsilon) / 2) * q, "park": gain / (gain + 1)}.get(name)
+        keep = gain * q / ((gain - 1) * q + 1) if name in ("minimax", "projected_kernel") else keep or gain * q
+        expected = -mpmath.log(keep)
+    assert made.worst_case("kl") == pytest.approx(float(expected), rel=1e-14)
+    broken = -math.log(1 - float(made.misses().max()))
+    assert name == "park" or abs(broken / float(expected) - 1) > 1e-9, "the cancelling form is noticed"
+
+
+def test_published_example() -> None:
+    q, p = torch.tensor([0.01, 0.99]).double(), torch.tensor([0.05, 0.95]).double()
+    found = {name: float(f_divergence(p, sampler(name, 1.0, q).apply(p))) for name in [*BOXES, "minimax"]}
+    expected = {"park": 0.2189, "minimax": 0.0393, "mollifier": 0.0335, "projected_kernel": 0.0233, "q_invariant": 0.0228}
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_relative_mollifier_is_its_definition() -> None:
+    q = dirichlet(9, seed=1)
+    out = RelativeMollifier(1.0, q).apply(users(9, seed=0))
+    assert bool(in_relative_mollifier(out, q, 1.0).all())
+    assert not bool(in_relative_mollifier(out, q, 0.99).all())
+
+
+def test_the_projected_kernel_is_never_worse_than_the_kernel() -> None:
+    gains = []
+    for seed in range(1000):
+        n, epsilon = 2 + seed % 12, (0.1, 1.0, 2.0, 5.0, 12.0)[seed % 5]
+        q = dirichlet(n, seed=seed, sharpness=1.0 + seed % 4)
+        p = dirichlet(n, seed=10_000 + seed, sharpness=1.0 + seed % 3)
+        kernel, projected = MinimaxSampler(epsilon, q).apply(p), ProjectedKernel(epsilon, q).apply(p)
+        for name in ("tv", "kl", "chi2", "hellinger"):
+            assert float(f_divergence(p, projected, name) - f_divergence(p, kernel, name)) <= 1e-13
+        gains.append(float(f_divergence(p, projected) / f_divergence(p, kernel)))
+    assert sum(gains) / 1000 < 0.8
+
+
+def test_the_box_of_the_projected_kernel_holds_all_that_the_kernel_releases() -> None:
+    q = dirichlet(8, seed=4, sharpness=3.0)
+    lower, upper = ProjectedKernel(1.5, q).box()
+    kernel = MinimaxSampler(1.5, q).kernel()
+    assert bool(((kernel >= lower) & (kernel <= upper * (1 + 1e-15))).all())
+    assert torch.equal(lower, kernel.amin(0))
+    assert ProjectedKernel(1.5, q).worst_case() == pytest.approx(MinimaxSampler(1.5, q).worst_case(), rel=1e-12)
+
+
+def best_kept(q: Tensor, epsilon: float) -> float:
+    """Largest min_i min(e^eps l_i, 1 - sum_{j != i} l_j) over e^-eps q <= l <= q: the linear programme behind the proof."""
+    n, gain = len(q), math.exp(epsilon)
+    eye = torch.eye(n).double()
+    rows = torch.cat([torch.cat([-gain * eye, torch.ones(n, 1)], 1), torch.cat([1 - eye, torch.ones(n, 1)], 1)])
+    ends = [*((float(x) / gain, float(x)) for x in q), (0, 1)]
+    found = linprog([0.0] * n + [-1.0], A_ub=rows.numpy(), b_ub=[0.0] * n + [1.0] * n, bounds=ends, method="highs")
+    return -float(found.fun)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.7, 2.0, 6.0])
+def test_no_sampler_that_keeps_q_has_a_smaller_worst_case(epsilon: float) -> None:
+    ratios = []
+    for seed in range(25):
+        q = dirichlet(2 + seed % 9, seed=seed, sharpness=1.0 + seed % 3)
+        best = QInvariantMinimax(epsilon, q)
+        assert 1 - best.worst_case() == pytest.approx(best_kept(q, epsilon), abs=1e-8)
+        for rival in (MinimaxSampler(epsilon, q), RelativeMollifier(epsilon, q), ProjectedKernel(epsilon, q)):
+            assert best.worst_case() <= rival.worst_case() + 1e-13
+        ratios.append(best.worst_case() / MinimaxSampler(epsilon, q).worst_case())
+    assert min(ratios) < 1
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, 9.0])
+def test_park(epsilon: float) -> None:
+    n = 11
+    park, uniform = ParkSampler(epsilon, n), QInvariantMinimax(epsilon, n)
+    for mine, same in zip(park.box(), uniform.box()):
+        assert torch.allclose(mine, same, rtol=1e-12, atol=0)
+    assert park.worst_case() == pytest.approx((n - 1) / (math.exp(epsilon) + n - 1), rel=1e-13)
+    least = 1 / (math.exp(epsilon) + n - 1)
+    p = dirichlet(n, seed=0, sharpness=3.0)
+    out = park.apply(p)
+    scale = (p / out)[out > least * (1 + 1e-9)]
+    assert float(scale.max() / scale.min()) == pytest.approx(1, rel=1e-12), "Q = max(P / r, least), no upper bound"
+
+
+def test_park_with_bounded_densities() -> None:
+    n, low, high, epsilon = 40, 0.25, 3.0, 1.0
+    mu = torch.full((n,), 1 / n).double()
+    share = (1 - low) / (high - low)
+    park = ParkSampler(epsilon, mu, density_bounds=(low, high))
+    assert float(park.box()[0][0]) == pytest.approx(1 / n / (share * math.e + 1 - share), rel=1e-13)
+    # The worst user: high on a share of the cells (part of one cell between), low elsewhere.
+    worst = (share * n - torch.arange(n)).clamp(0, 1).double() * (high - low) / n + low / n
+    reached = {name: float(f_divergence(worst, park.apply(worst), name)) for name in ("tv", "kl", "chi2")}
+    assert reached == pytest.approx({name: park.worst_case(name) for name in reached}, rel=0.03)
+    for seed in range(50):
+        p = (mu * (low + (high - low) * dirichlet(n, seed=seed).mul(n).clamp_max(1))).double()
+        p = p / p.sum()
+        inside = bool(((p >= low * mu) & (p <= high * mu)).all())
+        assert not inside or float(f_divergence(p, park.apply(p))) <= park.worst_case() + 1e-13
+    assert ParkSampler(3.0, mu, density_bounds=(0.5, 2.0)).worst_case() == 0.0
+    assert ldp_excess(park.apply(torch.eye(n)), epsilon) <= EXCESS
+    with pytest.raises(ValueError, match=r"density_bounds are \(1.0, 2.0\); they must be 0 <= c1 < 1 < c2"):
+        ParkSampler(1.0, mu, density_bounds=(1.0, 2.0))
+
+
+def test_draws_follow_the_projection() -> None:
+    q = dirichlet(5, seed=3)
+    for name in BOXES:
+        box = sampler(name, 1.0, q)
+        p = torch.eye(5, dtype=torch.float64)
+        drawn = box.sample(p, k=10_000, secrets=SecureSource())
+        for row, expected in enumerate(box.apply(p)):
+            counts = torch.bincount(drawn[:, row], minlength=5).numpy()
+            assert stats.chisquare(counts, (10_000 * expected).numpy()).pvalue > 1e-9

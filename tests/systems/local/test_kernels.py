@@ -1,0 +1,228 @@
+"""Linear samplers: the implicit kernel against the recursion and a linear programme, its draws row by row, bad mechanisms."""
+
+import math
+
+import pytest
+import torch
+from finite_cases import EPSILONS, EXCESS, best_kernel_tv, dirichlet, explicit_kernel, ldp_excess, users
+from fixed_source import FixedKeySource
+from scipy import stats
+from test_categorical import Digits
+from torch import Tensor
+
+from dpgen.divergences import DIVERGENCES, f_divergence
+from dpgen.privacy.noise import SecureSource
+from dpgen.systems.local.kernels import MechanismSampler, MinimaxSampler, RandomizedResponse
+
+SEED_EXAMPLE = torch.tensor([0.01, 0.99], dtype=torch.float64)
+
+
+def minimax_failures(kernel: Tensor, q: Tensor, epsilon: float, *, tolerance: float = EXCESS) -> list[str]:
+    """What keeps a matrix from being the minimax kernel."""
+    least = float(q.min())
+    worst = (1 - least) / (math.expm1(epsilon) * least + 1)
+    found = {
+        "rows sum to 1": float((kernel.sum(1) - 1).abs().max()) <= tolerance,
+        "qK = q": float((q @ kernel - q).abs().max()) <= tolerance,
+        "epsilon-LDP": ldp_excess(kernel, epsilon) <= tolerance,
+        "worst case": abs(float((1 - kernel.diagonal()).max()) - worst) <= tolerance,
+    }
+    return [name for name, holds in found.items() if not holds]
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0, 300.0, 700.0])
+@pytest.mark.parametrize("n", [2, 3, 20, 200])
+def test_the_kernel_is_the_recursion_and_keeps_its_promises(n: int, epsilon: float) -> None:
+    q = dirichlet(n, seed=n, sharpness=3.0)
+    sampler = MinimaxSampler(epsilon, q)
+    kernel = sampler.kernel()
+    assert minimax_failures(kernel, q, epsilon) == []
+    if n <= 20:
+        assert torch.allclose(kernel, explicit_kernel(q, epsilon), rtol=0, atol=1e-12)
+    p = users(n, seed=1)
+    assert torch.allclose(sampler.apply(p), p @ kernel, rtol=1e-13, atol=0)
+    assert torch.equal(sampler.apply(p[0]), sampler.apply(p[:1])[0])
+    assert torch.allclose(sampler.lower(), kernel.amin(0), rtol=0, atol=0)
+    assert torch.allclose(sampler.misses(), kernel.clone().fill_diagonal_(0).sum(1), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("entry", [(0, 0), (1, 3), (4, 2)])
+def test_a_kernel_with_one_entry_one_percent_off_is_rejected(entry: tuple[int, int]) -> None:
+    q = dirichlet(5, seed=0)
+    kernel = MinimaxSampler(1.0, q).kernel()
+    kernel[entry] *= 1.01
+    assert {"rows sum to 1", "qK = q"} <= set(minimax_failures(kernel, q, 1.0))
+    off = kernel / kernel.sum(1, keepdim=True)
+    assert minimax_failures(off, q, 1.0) != []
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_million_categories(epsilon: float) -> None:
+    n = 10**6
+    q = dirichlet(n, seed=3, sharpness=4.0)
+    sampler = MinimaxSampler(epsilon, q)
+    p = dirichlet(n, seed=4, sharpness=4.0)
+    both = sampler.apply(torch.stack([q, p]))
+    assert float((both[0] / q - 1).abs().max()) <= EXCESS, "qK = q, in relative terms"
+    assert abs(float(both[1].sum()) - 1) <= EXCESS
+    kept = torch.zeros_like(q).scatter_(0, sampler._order, sampler._gain * sampler._a * sampler._q)
+    assert float((kept + sampler.misses() - 1).abs().max()) <= EXCESS, "every row sums to 1"
+    # Column j holds a_i q_j for i < j, then e^eps a_j q_j, then a_j q_j.
+    a, gain = sampler._a, sampler._gain
+    above = torch.cat([a[:1].new_zeros(1), a[:1].expand(n - 1)])
+    least = torch.minimum(torch.where(above > 0, a.roll(1), torch.inf), torch.cat([a[:-1], a.new_full((1,), torch.inf)]))
+    assert float((torch.maximum(above, gain * a).log() - torch.minimum(least, gain * a).log()).max()) - epsilon <= EXCESS
+    assert float(a.diff().clamp_min(0).max()) <= EXCESS * float(a.max())
+    corners = torch.zeros(3, n, dtype=torch.float64)
+    corners[[0, 1, 2], sampler._order[[0, n // 2, n - 1]]] = 1.0
+    assert ldp_excess(sampler.apply(corners), epsilon) <= EXCESS
+    rarest = float(q.min())
+    assert sampler.worst_case() == pytest.approx((1 - rarest) / (math.expm1(epsilon) * rarest + 1), abs=EXCESS)
+    drawn = sampler.sample_items(torch.full((2000,), n - 1), secrets=SecureSource())
+    share = float((drawn == n - 1).double().mean())
+    chance = float(kept[n - 1])
+    assert abs(share - chance) <= 6 * math.sqrt(chance * (1 - chance) / 2000) + 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_no_kernel_does_better_by_linear_programme(epsilon: float) -> None:
+    for n in (2, 3, 4, 5):
+        q = dirichlet(n, seed=10 + n)
+        assert MinimaxSampler(epsilon, q).worst_case() == pytest.approx(best_kernel_tv(q, epsilon), abs=1e-8)
+
+
+@pytest.mark.parametrize("divergence", [*DIVERGENCES, lambda t: (t - 1).abs() ** 3])
+def test_the_worst_user_holds_one_category(divergence: str) -> None:
+    q = dirichlet(6, seed=2, sharpness=2.0)
+    for sampler in (MinimaxSampler(1.0, q), RandomizedResponse(1.0, q), MechanismSampler(MinimaxSampler(2.0, q).kernel())):
+        p = users(6, seed=4, rows=500)
+        reached = f_divergence(p, sampler.apply(p), divergence).max()
+        assert float(reached) == pytest.approx(sampler.worst_case(divergence), rel=1e-9)
+
+
+def test_published_example() -> None:
+    kernel = MinimaxSampler(1.0, SEED_EXAMPLE).kernel()
+    assert torch.allclose(kernel, torch.tensor([[0.026724, 0.973276], [0.009831, 0.990169]]).double(), atol=5e-7)
+    p = torch.tensor([0.05, 0.95])
+    assert float(f_divergence(p, RandomizedResponse(1.0, SEED_EXAMPLE).apply(p))) == pytest.approx(0.2420, abs=1e-4)
+
+
+def test_randomized_response_is_warners() -> None:
+    n, epsilon = 7, 1.3
+    kernel = RandomizedResponse(epsilon, dirichlet(n, seed=0)).kernel()
+    expected = torch.full((n, n), 1.0).double().fill_diagonal_(math.exp(epsilon)) / (math.exp(epsilon) + n - 1)
+    assert torch.allclose(kernel, expected, rtol=1e-13, atol=0)
+    assert torch.equal(RandomizedResponse(epsilon, n).kernel(), kernel)
+
+
+def chi_square_p(drawn: Tensor, expected: Tensor) -> float:
+    counts = torch.bincount(drawn, minlength=expected.numel())
+    return float(stats.chisquare(counts.numpy(), (expected * drawn.numel()).numpy()).pvalue)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0])
+def test_every_row_is_drawn_as_it_stands(epsilon: float) -> None:
+    q = dirichlet(5, seed=6)
+    minimax = MinimaxSampler(epsilon, q)
+    for sampler in (minimax, RandomizedResponse(epsilon, 5), MechanismSampler(minimax.kernel())):
+        kernel = sampler.kernel()
+        items = torch.arange(5).repeat_interleave(20_000)
+        drawn = sampler.sample_items(items.reshape(5, -1), secrets=SecureSource())
+        assert drawn.shape == (5, 20_000)
+        for row in range(5):
+            assert chi_square_p(drawn[row], kernel[row]) > 1e-9
+    shifted = kernel[0].clone()
+    shifted[shifted.argmin()] *= 2
+    assert chi_square_p(drawn[0], shifted / shifted.sum()) < 1e-9, "a row that is off is seen"
+
+
+def test_an_item_and_its_distribution_are_drawn_alike() -> None:
+    q, p = dirichlet(6, seed=1), dirichlet(6, seed=2)
+    sampler = MinimaxSampler(1.0, q)
+    items = torch.multinomial(p, 60_000, replacement=True, generator=torch.Generator().manual_seed(0))
+    assert chi_square_p(sampler.sample_items(items, secrets=SecureSource()), sampler.apply(p)) > 1e-9
+    assert chi_square_p(sampler.sample(p, k=60_000, secrets=SecureSource()), sampler.apply(p)) > 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
+def test_integers_and_doubles_invert_rows_alike(epsilon: float) -> None:
+    sampler = MinimaxSampler(epsilon, dirichlet(30, seed=8, sharpness=3.0))
+    items = torch.arange(30).repeat(10)
+    fast = sampler.sample_items(items, secrets=FixedKeySource(1))
+    assert torch.equal(fast, sampler.sample_items(items, secrets=FixedKeySource(1), margin=2.0))
+
+
+def test_bad_items() -> None:
+    sampler = MinimaxSampler(1.0, 4)
+    with pytest.raises(ValueError, match=r"items hold 4; they must be categories in \[0, 4\)"):
+        sampler.sample_items(torch.tensor([0, 4]), secrets=SecureSource())
+    with pytest.raises(TypeError, match=r"items have dtype torch\.float32"):
+        sampler.sample_items(torch.tensor([0.0]), secrets=SecureSource())
+    with pytest.raises(TypeError, match="source must be a SecureSource"):
+        sampler.sample_items(torch.tensor([0]), secrets=torch.Generator())  # type: ignore[arg-type]
+    assert sampler.sample_items(torch.zeros(0, dtype=torch.int64), secrets=SecureSource()).shape == (0,)
+
+
+def test_the_matrix_is_for_small_n() -> None:
+    with pytest.raises(ValueError, match=r"n is 5000; it must be <= 4096 \(use apply\)"):
+        MinimaxSampler(1.0, 5000).kernel()
+
+
+def test_a_mechanism_with_other_outputs() -> None:
+    matrix = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]])
+    sampler = MechanismSampler(matrix)
+    assert sampler.epsilon == pytest.approx(math.log(2))
+    assert sampler.apply(torch.tensor([0.5, 0.5])).tolist() == [0.375, 0.375, 0.25]
+    assert sampler.sample(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), k=3, secrets=SecureSource()).shape == (3, 2)
+    with pytest.raises(ValueError, match="distances of P and Q need m = n"):
+        sampler.worst_case()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "epsilon", "match"),
+    [
+        (torch.ones(3), None, r"shape \(3,\); it must be \(n, m\)"),
+        (torch.ones(1, 1), None, "n >= 2"),
+        (torch.tensor([[0.5, 0.5], [0.5, 0.4]]), None, "rows that sum to 1 within 1e-06, off by 0.1"),
+        (torch.tensor([[1.5, -0.5], [0.5, 0.5]]), None, "entries >= 0"),
+        (torch.tensor([[float("nan"), 0.5], [0.5, 0.5]]), None, "entries >= 0"),
+        (torch.tensor([[0.75, 0.25], [0.25, 0.75]]), 1.0, "matrix is 1.09861.*-LDP; it must be epsilon-LDP for epsilon 1.0"),
+        (torch.tensor([[1.0, 0.0], [0.5, 0.5]]), None, r"epsilon is inf; it must be a number in \(0, 700\]"),
+    ],
+)
+def test_bad_mechanisms(matrix: Tensor, epsilon: float | None, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        MechanismSampler(matrix, epsilon)
+
+
+def test_a_mechanism_one_entry_off_is_no_longer_private_enough() -> None:
+    kernel = MinimaxSampler(1.0, dirichlet(4, seed=0)).kernel()
+    assert MechanismSampler(kernel, 1.0).epsilon == 1.0
+    kernel[0, 0] *= 1.01
+    with pytest.raises(ValueError, match=r"it must be epsilon-LDP for epsilon 1\.0"):
+        MechanismSampler(kernel / kernel.sum(1, keepdim=True), 1.0)
+
+
+def test_epsilon_is_checked_for_the_rows_that_are_drawn() -> None:
+    """Rows may miss the sum 1 by 1e-6, and draws divide by it."""
+    e = math.e
+    matrix = torch.tensor([[0.5, 0.5 - 9e-7], [0.5 / e, 1 - 0.5 / e + 9e-7]], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"matrix is 1\.0000018\d*-LDP; it must be epsilon-LDP for epsilon 1\.0"):
+        MechanismSampler(matrix, 1.0)
+    sampler = MechanismSampler(matrix)
+    assert float((sampler.matrix.sum(1) - 1).abs().max()) <= 4e-16
+    drawn = sampler.apply(torch.eye(2, dtype=torch.float64))
+    drawn = drawn / drawn.sum(1, keepdim=True)
+    assert float((drawn.amax(0) / drawn.amin(0)).log().max()) <= sampler.epsilon + EXCESS
+    again = MechanismSampler(**sampler.get_params())
+    assert torch.equal(again.matrix, sampler.matrix), "saved and loaded it is the same"
+
+
+def test_doubles_decide_nothing_that_is_close() -> None:
+    """A word at the end of the first interval of a row: the digits behind it decide."""
+    sampler, first = MinimaxSampler(1.0, torch.tensor([0.2, 0.3, 0.5])), torch.zeros(1, dtype=torch.int64)
+    rows = sampler._rows
+    share = rows.exact_boundary(0, 0) / rows.exact_boundary(0, 2)
+    word = int(share * 2**64).to_bytes(8, "little")
+    drawn = [sampler.sample_items(first, secrets=Digits(word + further)).tolist() for further in (b"\0" * 8, b"\xff" * 8)]
+    assert drawn == [[0], [1]]

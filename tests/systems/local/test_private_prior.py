@@ -1,0 +1,157 @@
+"""The prior that the private users pay for."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dpgen.auditing.lower_bounds import delta_lower_bound
+from dpgen.data.users import PRIVATE
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.noise import SecureSource
+from dpgen.systems.local import private_prior as module
+from dpgen.systems.local.private_prior import PRIVATE_ORIGIN, UNIT, histogram, noise_scale, private_prior
+
+
+def ledger(epsilon: float, relation: str = "replace_one") -> Ledger:
+    return Ledger(Budget(epsilon, 0.0), relation=relation, unit="one user's whole distribution")
+
+
+def uniform(u: int, n: int) -> torch.Tensor:
+    return torch.full((u, n), 1 / n, dtype=torch.float64)
+
+
+def test_loader_and_system_mean_the_same_origin() -> None:
+    assert PRIVATE == PRIVATE_ORIGIN
+
+
+def test_the_ledger_is_asked_before_anything_is_measured() -> None:
+    spent = ledger(1.0)
+    private_prior(uniform(3, 2), epsilon=0.75, curator=Curator(spent))
+    assert spent.epsilon() == pytest.approx(0.75)
+    with pytest.raises(BudgetExceeded, match="epsilon 1"):
+        private_prior(uniform(3, 2), epsilon=0.5, curator=Curator(spent))
+    assert spent.epsilon() == pytest.approx(0.75)
+
+
+# -- what one user adds ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("total", [1 - 0.9e-6, 1.0, 1 + 0.9e-6])
+@pytest.mark.parametrize("n", [1, 2, 1000, 100_003])
+def test_a_user_adds_at_most_one_unit_exactly(total: float, n: int) -> None:
+    rows = torch.rand(3, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    units = module._units(rows / rows.sum(1, keepdim=True) * total)
+    assert units.dtype == torch.int64
+    assert int(units.min()) >= 0
+    assert int(units.sum(1).max()) <= UNIT
+    assert int(units.sum(1).min()) > UNIT * (1 - 1e-5) - n
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([[0.5, 0.6]], r"row \(1\) that is not >= 0 with sum 1"),
+        ([[0.5, 0.5], [1.5, -0.5]], r"row \(2\)"),
+        ([[0.5, float("nan")]], r"row \(1\)"),
+        ([0.5, 0.5], r"shape \(2,\): it must be \(users, categories\)"),
+        ([[]], r"shape \(1, 0\): it must be"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(rows: list[object], said: str) -> None:
+    spent = ledger(1.0)
+    with pytest.raises(ValueError, match=said):
+        private_prior(torch.tensor(rows, dtype=torch.float64), epsilon=0.5, curator=Curator(spent))
+    assert spent.epsilon() == 0
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-6])
+def test_epsilon_out_of_range_is_refused(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=r"prior_epsilon is .*: it must be a finite number >="):
+        private_prior(uniform(2, 2), epsilon=epsilon, curator=Curator(ledger(1.0)))
+
+
+# -- the guarantee, by enumeration -----------------------------------------------------------------------------------
+
+
+def worst_log_ratio(scale: float, unit: int, relation: str) -> float:
+    """Largest log-ratio of output probabilities over all neighbours of integer rows (two categories, all outputs)."""
+    rows = [(a, b) for a in range(unit + 1) for b in range(unit + 1 - a)]
+    neighbours = itertools.product(rows, rows if relation == "replace_one" else [(0, 0)])
+    outputs = range(-2 * unit, 3 * unit)
+
+    def most(a: int, b: int) -> float:
+        return max((abs(h - b) - abs(h - a)) / scale for h in outputs)
+
+    return max(max(most(x[0], y[0]) + most(x[1], y[1]), most(y[0], x[0]) + most(y[1], x[1])) for x, y in neighbours)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_the_guarantee_holds_and_is_tight(monkeypatch: pytest.MonkeyPatch, relation: str, epsilon: float) -> None:
+    monkeypatch.setattr(module, "UNIT", 5)
+    scale = noise_scale(epsilon, relation=relation)
+    assert worst_log_ratio(scale, 5, relation) == pytest.approx(epsilon, rel=1e-12)
+    assert worst_log_ratio(scale, 5, relation) <= epsilon
+
+
+def test_the_sensitivity_of_the_other_relation_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNIT", 5)
+    assert worst_log_ratio(noise_scale(1.0, relation="add_remove"), 5, "replace_one") > 1.9
+
+
+# -- the guarantee, by sampling --------------------------------------------------------------------------------------
+
+
+class HalvedNoise(SecureSource):
+    """The broken twin: half the noise that is paid for."""
+
+    def discrete_laplace(self, *shape: int, scale: float) -> torch.Tensor:
+        return super().discrete_laplace(*shape, scale=scale / 2)
+
+
+def leak(source: SecureSource, copies: int = 40_000) -> float:
+    """Lower bound on delta at epsilon 1 for one user who moves from the first category to the second."""
+    curator = Curator(ledger(1e6), source=source)
+    copied = [
+        replace(sums, values=sums.values.repeat(copies))
+        for sums in (histogram(torch.tensor([row]).double()) for row in ([1.0, 0.0], [0.0, 1.0]))
+    ]
+    before, after = (
+        (gaps[:, 0] - gaps[:, 1]).double() for gaps in (curator.laplace("prior", sums, 1.0).reshape(-1, 2) for sums in copied)
+    )
+    return delta_lower_bound(before, after, 1.0, confidence=1 - 1e-9)
+
+
+def test_an_audit_finds_nothing_and_finds_a_missing_factor_of_two() -> None:
+    assert leak(SecureSource()) == 0.0
+    assert leak(HalvedNoise()) > 0.05
+
+
+def test_who_has_nothing_to_say_adds_nothing() -> None:
+    assert histogram(torch.tensor([[0.0, 0.0], [0.5, 0.5]]).double()).values.sum() <= UNIT
+    assert histogram(torch.zeros(0, 3).double()).values.tolist() == [0, 0, 0]
+
+
+# -- use -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_prior_is_positive_and_sums_to_one_even_from_noise_alone() -> None:
+    prior = private_prior(uniform(1, 50), epsilon=0.01, curator=Curator(ledger(0.01)))
+    assert prior.shape == (50,)
+    assert float(prior.min()) > 0
+    assert float(prior.sum()) == pytest.approx(1)
+
+
+def test_many_users_give_a_good_prior_but_never_the_exact_one() -> None:
+    truth = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+    error = (private_prior(truth.repeat(5000, 1), epsilon=1.0, curator=Curator(ledger(1.0))) - truth).abs().max()
+    assert 1e-9 < float(error) < 0.05, "Laplace noise of 2 users: beyond 100 of them with probability e^-50"
+
+
+def test_the_prior_is_that_of_the_noisy_counts() -> None:
+    drawn = [private_prior(uniform(5, 4), epsilon=0.5, curator=Curator(ledger(0.5))) for _ in range(20)]
+    assert len({tuple(prior.tolist()) for prior in drawn}) > 1

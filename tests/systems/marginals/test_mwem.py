@@ -1,0 +1,268 @@
+"""MWEM: selections and measurements are as private as they are charged, and the weights learn the answers."""
+
+import math
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fixed_source import FixedKeySource
+from small_domains import chi_square
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.runtime import Runtime
+from dpgen.systems.marginals.model import ProductMixture
+from dpgen.systems.marginals.mwem import (
+    COUNT,
+    MEASUREMENT,
+    SELECTION,
+    TOTAL,
+    Answers,
+    Cells,
+    Items,
+    JointModel,
+    MWEMConfig,
+    MWEMPlan,
+    fit,
+    multiplicative_weights,
+)
+from dpgen.systems.registry import load_model
+
+QUIET = Runtime(progress_bar=False)
+
+
+def records(rows, labels=None, n_classes=0):
+    x = torch.tensor(rows, dtype=torch.uint8).reshape(-1, 3)
+    return SimpleNamespace(x=x, labels=labels, n_classes=n_classes, columns=None)
+
+
+def asked(rows, *, cells, max_items=2):
+    """The answers of a few records, and weights that answer as well."""
+    weights = (
+        Cells(3, 1, MWEMConfig(ways=2)) if cells else Items(3, MWEMConfig(queries=8, max_items=max_items), PublicRandomness(0))
+    )
+    weights.start(5.0)
+    return weights.asked(weights.histogram(records(rows))), weights
+
+
+def neighbours(size):
+    """All data sets of `size` records of 3 bits, each with one record more, and with one record replaced."""
+    everything = list(product((0, 1), repeat=3))
+    for rows in combinations_with_replacement(everything, size):
+        for extra in everything:
+            yield rows, (*rows, extra), (extra, *rows[1:])
+
+
+def worst_change(*, cells):
+    worst = 0
+    for rows, more, swapped in neighbours(2):
+        a, b, c = (asked(r, cells=cells)[0].values for r in (rows, more, swapped))
+        worst = max(worst, *(int(np.abs(a - other).max()) for other in (b, c)))
+    return worst, asked([(0, 0, 0)], cells=cells)[0].sensitivity
+
+
+@pytest.mark.parametrize("cells", [True, False])
+def test_no_neighbour_changes_a_query_by_more_than_the_sensitivity(cells):
+    worst, claimed = worst_change(cells=cells)
+    assert worst == claimed
+
+
+def test_a_twin_without_truncation_is_rejected(monkeypatch):
+    monkeypatch.setattr("dpgen.systems.marginals.mwem.truncated", lambda x, *_: x)
+    worst, claimed = worst_change(cells=False)
+    assert worst > claimed
+
+
+def worst_log_ratio(law, step):
+    """Largest log-ratio of selection probabilities over all neighbouring data sets, by enumeration."""
+    worst = 0.0
+    for rows, more, swapped in neighbours(1):
+        logs = []
+        for r in (rows, more, swapped):
+            answers, weights = asked(r, cells=True)
+            logs.append(law(answers, weights.answers(), step))
+        worst = max(worst, *(float(np.abs(logs[0] - other).max()) for other in logs[1:]))
+    return worst
+
+
+def law_of(answers, estimates, step):
+    return answers.selection(np.arange(len(answers.values)), estimates, step).log_probabilities()
+
+
+def test_a_selection_is_as_private_as_it_is_charged():
+    answers, weights = asked([(1, 0, 1)], cells=True)
+    mechanism = answers.selection(np.arange(5), weights.answers(), 0.7)
+    assert mechanism.event == pure_event(0.7)
+    assert mechanism.rate == Fraction(0.7) / 2
+    assert worst_log_ratio(law_of, 0.7) <= 0.7 * (1 + 1e-12)
+
+
+def test_selections_follow_their_law():
+    answers, weights = asked([(1, 0, 1)] * 9, cells=True)
+    mechanism = answers.selection(np.arange(len(answers.values)), weights.answers(), 0.9)
+    drawn = np.bincount(mechanism.draw(FixedKeySource(1), 4000), minlength=len(answers.values))
+    assert chi_square(drawn, np.exp(mechanism.log_probabilities())) > 1e-4
+
+
+def test_a_twin_without_the_factor_two_is_rejected():
+    def twin(answers, estimates, step):
+        return law_of(answers, estimates, 2 * step)
+
+    assert worst_log_ratio(twin, 0.7) > 0.75
+
+
+@pytest.mark.parametrize(("delta", "relation"), [(0.0, "add_remove"), (1e-5, "add_remove"), (1e-5, "replace_one")])
+def test_the_whole_plan_fits_its_budget(delta, relation):
+    plan = MWEMPlan(epsilon=1.0, delta=delta, relation=relation)
+    for totals, share in ((0, 1.0), (1, 0.95), (2, 0.95)):
+        ledger = plan.open_ledger()
+        ledger.declare([Planned(plan.event(plan.step_epsilon(totals), totals), "everything")])
+        assert 0.99 < ledger.epsilon() <= 1.0
+        basic = MWEMPlan(epsilon=1.0, delta=0.0).step_epsilon(totals)
+        assert basic == pytest.approx(share / 100)
+        assert plan.step_epsilon(totals) >= basic
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("domain", ["cells", "items"])
+def test_a_fit_charges_its_plan_and_adds_the_noise_that_this_pays_for(domain, relation):
+    class Spy(FixedKeySource):
+        def discrete_laplace(self, *shape, scale):
+            scales.append(scale)
+            return super().discrete_laplace(*shape, scale=scale)
+
+    scales, plan = [], MWEMPlan(epsilon=1.0, delta=0.0, relation=relation, rounds=3)
+    curator = Curator(plan.open_ledger(), source=Spy())
+    x = torch.randint(0, 2, (30, 4), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
+    model = fit(data, plan=plan, config=MWEMConfig(domain=domain, max_items=2), curator=curator, runtime=QUIET)
+    notes = [*([COUNT] if relation == "add_remove" else []), *([TOTAL] if domain == "items" else [])]
+    share, step = (0.05 / len(notes) if notes else 0.0), (0.95 if notes else 1.0) / 6
+    expected = [(note, share) for note in notes] + 3 * [(SELECTION, step), (MEASUREMENT, step)]
+    charged = [(entry.note, entry.event.epsilon) for entry in curator.ledger.entries() for _ in range(entry.count)]
+    assert [note for note, _ in charged] == [note for note, _ in expected]
+    assert [cost for _, cost in charged] == pytest.approx([cost for _, cost in expected], rel=1e-9)
+    items = 2 if domain == "items" else 1
+    totals = [(1 if note == COUNT else items) / share for note in notes]
+    assert scales == pytest.approx([*totals, *([items / step] * 3)], rel=1e-9)
+    assert curator.ledger.epsilon() == pytest.approx(1.0, rel=1e-6)
+    assert (model.size == 30) == (relation == "replace_one"), "a replaced record leaves the number as it is"
+
+
+def test_no_records_are_no_reason_to_refuse():
+    plan = MWEMPlan(rounds=2)
+    data = SimpleNamespace(x=torch.zeros(0, 3, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
+    for domain in ("cells", "items"):
+        model = fit(data, plan=plan, config=MWEMConfig(domain=domain), curator=Curator(plan.open_ledger()), runtime=QUIET)
+        assert model.sample(5, seed=0).x.shape == (5, 3)
+
+
+def test_on_cells_it_learns_a_joint_distribution(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    first = (torch.rand(4000, generator=generator) < 0.3).long()
+    flips = (torch.rand(4000, 2, generator=generator) < torch.tensor([0.1, 0.2])).long()
+    x = torch.cat([first[:, None], first[:, None] ^ flips], 1).to(torch.uint8)
+    data = SimpleNamespace(x=x, labels=first, n_classes=2, columns=["a", "b", "c"])
+    plan = MWEMPlan(epsilon=20.0, delta=0.0, rounds=20)
+    model = fit(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET)
+    assert isinstance(model, JointModel)
+    assert abs(model.size - 4000) < 100
+    samples = model.sample(20_000, seed=1)
+    assert samples.columns == ("a", "b", "c")
+    pairs = [(x, first), (samples.x, samples.labels)]
+    real, synthetic = (
+        torch.stack([(t[:, i] == t[:, j]).double().mean() for i in range(3) for j in range(i)]) for t, _ in pairs
+    )
+    torch.testing.assert_close(synthetic, real, atol=0.05, rtol=0)
+    agree = [(t[:, 0].long() == y).double().mean() for t, y in pairs]
+    assert agree[1] == pytest.approx(1.0, abs=0.05)
+    model.save(tmp_path / "m")
+    assert torch.equal(load_model(tmp_path / "m").sample(9, seed=2).x, model.sample(9, seed=2).x)
+
+
+def test_on_items_it_answers_sums_better_than_it_began():
+    generator = torch.Generator().manual_seed(0)
+    p = torch.linspace(0.01, 0.6, 30)
+    x = (torch.rand(3000, 30, generator=generator) < p).to(torch.uint8)
+    data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
+    plan = MWEMPlan(epsilon=20.0, rounds=30)
+    config = MWEMConfig(domain="items", max_items=30, queries=200)
+    model = fit(data, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=QUIET)
+    assert isinstance(model, ProductMixture)
+    flat = float((p.mean() - p).abs().mean())
+    assert float((model.probabilities[0] - p).abs().mean()) < 0.6 * flat
+
+
+def test_under_a_small_budget_there_is_noise():
+    """Too good means that noise is missing."""
+    plan, counts = MWEMPlan(epsilon=0.01, delta=0.0, rounds=2), []
+    data = SimpleNamespace(x=torch.zeros(200, 3, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
+    for _ in range(3):
+        counts.append(
+            fit(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET).counts.item()
+        )
+    assert set(counts) != {200.0}
+
+
+def test_replays_fit_what_was_measured():
+    answers, weights = asked([(1, 1, 0)] * 50, cells=True)
+    weights.start(50.0)
+    weights.replays = 300
+    for query in range(6):  # the six marginals of one column
+        weights.learn(query, float(answers.values[query]))
+    assert np.abs(weights.answers()[:6] - answers.values[:6]).max() < 1.0
+    assert weights.weights.sum() == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: MWEMPlan(rounds=0), "rounds is 0; it must be a whole number >= 1"),
+        (lambda: MWEMPlan(total_share=1.0), "total_share must be in"),
+        (lambda: MWEMPlan(epsilon=math.nan), "epsilon is nan"),
+        (lambda: MWEMConfig(max_items=0), "max_items is 0; it must be a whole number >= 1"),
+        (lambda: MWEMConfig(replays=-1), "replays is -1; it must be a whole number >= 0"),
+        (lambda: MWEMConfig(longest=0), "longest is 0; it must be a whole number >= 1"),
+    ],
+)
+def test_bad_options_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_too_many_columns_for_cells():
+    data = SimpleNamespace(x=torch.zeros(3, 17, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
+    plan = MWEMPlan()
+    with pytest.raises(ValueError, match="domain='cells' allows 65536 combinations, 17 columns have 131072"):
+        fit(data, plan=plan, config=MWEMConfig(domain="cells"), curator=Curator(plan.open_ledger()), runtime=QUIET)
+
+
+def test_fewer_queries_than_rounds_leave_no_budget_unused():
+    x = torch.randint(0, 2, (60, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    plan = MWEMPlan(epsilon=2.0, rounds=50)
+    ledger = plan.open_ledger()
+    data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
+    fit(data, plan=plan, config=MWEMConfig(domain="items", queries=4), curator=Curator(ledger), runtime=QUIET)
+    assert 1.9 < ledger.epsilon() <= 2.0
+
+
+def test_a_choice_that_may_cost_nothing_is_made_blindly():
+    """At a tiny epsilon every query is as likely as the one that is answered worst."""
+    learned = []
+
+    class Weights:
+        def answers(self):
+            return np.zeros(4)
+
+        def learn(self, query, value):
+            learned.append(query)
+
+    for _ in range(40):
+        curator, answers = Curator(Ledger(None, delta=1e-6)), Answers(np.array([9, 0, 0, 0]), 1)
+        multiplicative_weights(answers, Weights(), rounds=1, step=1e-3, curator=curator, runtime=Runtime(progress_bar=False))
+    assert len(set(learned)) > 1

@@ -1,0 +1,68 @@
+"""Mixtures of independent bits: closed forms against enumeration."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+
+from dpgen.release import draw_components
+from dpgen.systems.marginals.model import ProductMixture
+from dpgen.systems.registry import load_model
+
+P = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.3, 1.0]])
+
+
+def mixture(n_classes: int = 2) -> ProductMixture:
+    return ProductMixture(P, torch.tensor([30.0, 10.0]), statement=tiny.statement(), n_classes=n_classes)
+
+
+def table() -> torch.Tensor:
+    """All records of three bits."""
+    return torch.tensor(list(product([0, 1], repeat=3)), dtype=torch.uint8)
+
+
+def test_closed_forms_agree_with_enumeration() -> None:
+    x, model = table(), mixture()
+    p = model.log_prob(x).exp()
+    assert float(p.sum()) == pytest.approx(1.0, abs=1e-9)
+    assert model.conjunction([0, 2]) == pytest.approx(float(p[(x[:, 0] & x[:, 2]).bool()].sum()))
+    assert model.disjunction([0, 1]) == pytest.approx(float(p[(x[:, 0] | x[:, 1]).bool()].sum()))
+
+
+def test_draws_follow_the_density() -> None:
+    x = mixture().sample(40_000, seed=0).x
+    shares = torch.bincount(x.long() @ torch.tensor([4, 2, 1]), minlength=8) / len(x)
+    assert torch.allclose(shares.double(), mixture().log_prob(table()).exp(), atol=0.015)
+
+
+def test_the_bayes_classifier_is_bayes() -> None:
+    x, model = table(), mixture()
+    posterior = model.posterior(x)
+    assert torch.equal(model.classify(x), posterior.argmax(1))
+    assert torch.allclose(posterior.sum(1), torch.ones(8).double())
+    assert int(model.classify(torch.tensor([[1, 0, 0]]))) == 0
+    with pytest.raises(ValueError, match="n_classes=0"):
+        mixture(0).classify(x)
+
+
+def test_conditional_draws_and_files(tmp_path: Path) -> None:
+    model = mixture()
+    samples = model.sample(100, seed=1, clusters=[1])
+    assert samples.labels is not None
+    assert set(samples.labels.tolist()) == {1}
+    model.save(tmp_path)
+    loaded = load_model(tmp_path)
+    assert isinstance(loaded, ProductMixture)
+    assert torch.equal(loaded.sample(30, seed=2).x, model.sample(30, seed=2).x)
+    assert (loaded.size, loaded.sample(0).x.shape) == (40, (0, 3))
+
+
+def test_bad_questions_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"x must have shape \(n, 3\), got \(1, 2\)"):
+        mixture().log_prob(torch.zeros(1, 2))
+    with pytest.raises(ValueError, match="n must be at least 0, got -1"):
+        mixture().sample(-1)
+    with pytest.raises(ValueError, match=r"numbers in \[0, 2\), got \[2\]"):
+        draw_components(torch.ones(2), 1, [2], torch.Generator())

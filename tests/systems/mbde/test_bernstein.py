@@ -1,0 +1,370 @@
+"""The Bernstein mechanism: its certificate by brute force, its noise, twins that are not private, its density."""
+
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fixed_source import FixedKeySource
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.runtime import Runtime
+from dpgen.systems.mbde import bernstein
+from dpgen.systems.mbde.bernstein import (
+    BernsteinConfig,
+    BernsteinModel,
+    BernsteinPlan,
+    basis,
+    fit,
+    kernel_mass,
+    lattice_sums,
+    record_weights,
+    to_weights,
+)
+from dpgen.systems.registry import load_model
+
+SMALL = BernsteinConfig(degree=4, bandwidth=0.2, floor=0.0)
+
+
+def data(x: torch.Tensor, bounds: torch.Tensor | None = None) -> SimpleNamespace:
+    box = torch.tensor([[0.0, 1.0]] * x.shape[1], dtype=torch.float64) if bounds is None else bounds
+    return SimpleNamespace(x=x, bounds=box, columns=tuple("abcdefghi"[: x.shape[1]]))
+
+
+def released(x: torch.Tensor, config: BernsteinConfig, **plan: Any) -> BernsteinModel:
+    made = BernsteinPlan(**plan)
+    return fit(data(x), plan=made, config=config, curator=Curator(made.open_ledger()), runtime=Runtime())
+
+
+# -- the certificate -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group", "unit"), [(1, "one record"), (5, "one group of up to 5 records")])
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_release_is_one_pure_event(relation: Any, group: int, unit: str) -> None:
+    ledger = BernsteinPlan(epsilon=0.5, relation=relation, group_size=group).open_ledger()
+    ledger.charge(pure_event(0.5), 1, note="density")
+    assert (ledger.epsilon(), ledger.relation, ledger.unit) == (0.5, relation, unit)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"epsilon": -1.0}, r"epsilon is -1\.0; it must be a finite number > 0"),
+        ({"relation": "swap"}, "relation is 'swap'; choose one of add_remove, replace_one"),
+        ({"group_size": 0}, "group_size is 0; it must be a whole number >= 1"),
+        ({"group_size": True}, "group_size is True"),
+    ],
+)
+def test_bad_plans_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        BernsteinPlan(**options)
+
+
+@pytest.mark.parametrize("degree", [1, 4, 20, 100])
+@pytest.mark.parametrize("bandwidth", [0.002, 0.03, 0.2, 1.0])
+def test_no_record_has_more_kernel_mass_than_certified(degree: int, bandwidth: float) -> None:
+    y = torch.linspace(0, 1, 3001, dtype=torch.float64)[:, None]
+    lattice = torch.arange(degree + 1, dtype=torch.float64) / degree
+    worst = float((-0.5 * ((lattice - y) / bandwidth) ** 2).exp().sum(1).max())
+    certified = kernel_mass(degree, bandwidth)
+    assert worst <= certified
+    if 3 * bandwidth < 0.5:  # the kernel fits into the box: the certificate is attained
+        assert certified <= worst * (1 + 2e-3)
+
+
+def test_the_published_sensitivity_is_two_to_thirteen_times_larger() -> None:
+    """(k + 1) times the largest change of one coefficient, where the certificate takes the largest sum of changes."""
+    for degree, bandwidth in ((20, 0.15), (60, 0.03), (100, 0.1)):
+        assert 2 <= (degree + 1) / kernel_mass(degree, bandwidth) <= 14
+
+
+def test_weights_are_whole_and_within_their_units() -> None:
+    y = torch.linspace(0, 1, 500, dtype=torch.float64)
+    weights = record_weights(y, degree=20, bandwidth=0.1, units=2**14)
+    assert torch.equal(weights, weights.floor())
+    assert 2**14 * 0.99 < float(weights.sum(1).max()) <= 2**14
+
+
+def test_an_understated_certificate_still_cannot_move_more_than_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bernstein, "kernel_mass", lambda degree, bandwidth: 0.3)
+    weights = record_weights(torch.rand(200, dtype=torch.float64), degree=20, bandwidth=0.1, units=2**10)
+    assert float(weights.sum(1).max()) <= 2**10
+
+
+# -- privacy ---------------------------------------------------------------------------------------------------------
+
+
+class Spy(FixedKeySource):
+    """Remembers the scale of the noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales: list[float] = []
+
+    def discrete_laplace(self, *shape: int, scale: float) -> torch.Tensor:
+        self.scales.append(scale)
+        return super().discrete_laplace(*shape, scale=scale)
+
+
+def exact_loss(*, relation: Any, d: int, group_size: int = 1, made: Any = lattice_sums) -> float:
+    """Largest L1 distance of the sums of neighbours over the noise scale: the exact epsilon of integer Laplace noise."""
+    grid = torch.tensor(list(itertools.product([0.0, 0.13, 0.25, 0.5, 0.77, 1.0], repeat=d)), dtype=torch.float64)
+    base = torch.full((3, d), 0.4, dtype=torch.float64)
+    plan, spy = BernsteinPlan(epsilon=0.7, relation=relation, group_size=group_size), Spy()
+    Curator(plan.open_ledger(), source=spy).laplace("sums", made(base, config=SMALL, group_size=group_size), 0.7)
+
+    def sums(*extra: torch.Tensor) -> torch.Tensor:
+        return lattice_sums(torch.cat([base, *(y.expand(group_size, d) for y in extra)]), config=SMALL).values
+
+    if relation == "add_remove":
+        pairs = [(sums(y), sums()) for y in grid]
+    else:
+        pairs = [(sums(y), sums(z)) for y, z in itertools.combinations(grid, 2)]
+    return max(float((a - b).abs().sum()) for a, b in pairs) / spy.scales[0]
+
+
+@pytest.mark.parametrize(("d", "group_size"), [(1, 1), (2, 1), (1, 5)])
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_every_pair_of_neighbours_stays_within_epsilon(relation: Any, d: int, group_size: int) -> None:
+    loss = exact_loss(relation=relation, d=d, group_size=group_size)
+    assert 0.5 * 0.7 < loss <= 0.7 * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_twin_with_an_understated_sensitivity_is_rejected(relation: Any) -> None:
+    """The largest single coefficient in place of the L1 norm."""
+
+    def twin(y: torch.Tensor, **options: Any) -> BoundedSum:
+        sums = lattice_sums(y, **options)
+        return replace(sums, sensitivity=sums.sensitivity / kernel_mass(SMALL.degree, SMALL.bandwidth))
+
+    assert exact_loss(relation=relation, d=1, made=twin) > 0.7 * 1.2
+
+
+def test_the_noise_of_a_release_has_the_size_that_its_charge_pays_for() -> None:
+    config, spies = BernsteinConfig(degree=3, bandwidth=0.1), {}
+    for relation in ("add_remove", "replace_one"):
+        for group in (1, 3):
+            plan, spy = BernsteinPlan(epsilon=0.5, relation=relation, group_size=group), Spy()  # type: ignore[arg-type]
+            curator = Curator(plan.open_ledger(), source=spy)
+            fit(data(torch.rand(20, 2)), plan=plan, config=config, curator=curator, runtime=Runtime())
+            assert curator.ledger.epsilon() == 0.5
+            [spies[relation, group]] = spy.scales
+    assert spies == {
+        ("add_remove", 1): 2.0**25,
+        ("add_remove", 3): 3 * 2.0**25,
+        ("replace_one", 1): 2.0**26,
+        ("replace_one", 3): 3 * 2.0**26,
+    }
+
+
+def test_a_refused_charge_draws_no_noise() -> None:
+    spy = Spy()
+    curator = Curator(BernsteinPlan(epsilon=0.5).open_ledger(), source=spy)
+    with pytest.raises(BudgetExceeded, match=r"budget epsilon 0\.5"):
+        fit(data(torch.rand(5, 1)), plan=BernsteinPlan(epsilon=1.0), config=SMALL, curator=curator, runtime=Runtime())
+    assert spy.scales == []
+    assert curator.ledger.entries() == []
+
+
+# -- sums and weights ------------------------------------------------------------------------------------------------
+
+
+def test_sums_are_those_of_one_record_after_another() -> None:
+    y = torch.rand(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    sums = lattice_sums(y, config=SMALL)
+    slow = torch.zeros(5, 5, dtype=torch.int64)
+    for row in y:
+        first, second = (record_weights(row[i : i + 1], degree=4, bandwidth=0.2, units=2**12)[0].long() for i in (0, 1))
+        slow += first[:, None] * second
+    assert torch.equal(sums.values, slow)
+    assert sums.sensitivity == 2**24
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32), chunk=st.integers(1, 40), d=st.integers(1, 3))
+def test_sums_have_the_same_bits_for_any_order_and_chunk_size(seed: int, chunk: int, d: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.rand(37, d, dtype=torch.float64, generator=generator)
+    config = BernsteinConfig(degree=9, bandwidth=0.07)
+    expected = lattice_sums(y, config=config).values
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bernstein, "_CHUNK", chunk)
+        assert torch.equal(lattice_sums(y[torch.randperm(37, generator=generator)], config=config).values, expected)
+    apart = sum(lattice_sums(row[None], config=config).values for row in y)
+    assert torch.equal(apart, expected), "what a record adds depends on that record alone"
+
+
+def test_the_kernel_is_that_of_gauss() -> None:
+    u = torch.cat([torch.linspace(0, 70, 9001, dtype=torch.float64), torch.tensor([1e300, math.inf]).double()])
+    assert float((bernstein.kernel_values(u) - (-u).exp()).abs().max()) < 1e-9
+
+
+def test_no_records_are_no_reason_to_refuse() -> None:
+    assert released(torch.zeros(0, 1), SMALL).weights.shape == (5,)
+
+
+def test_projection_is_the_nearest_density() -> None:
+    sums = 100 * torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 40
+    weights = to_weights(sums, SMALL)
+    target = sums / sums.sum()
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(200):  # first-order condition of the projection, against random points of the simplex
+        other = torch.rand(5, 5, dtype=torch.float64, generator=generator)
+        other /= other.sum()
+        assert float(((target - weights) * (other - weights)).sum()) <= 1e-12
+    assert float(weights.sum()) == pytest.approx(1)
+    assert float(weights.min()) >= 0
+
+
+def test_shifting_keeps_differences_and_hopeless_noise_gives_the_uniform_density() -> None:
+    sums = torch.tensor([3.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
+    shifted = to_weights(sums, BernsteinConfig(degree=4, postprocess="shift", floor=0.0))
+    assert torch.allclose(shifted, (sums + 1) / 10)
+    assert to_weights(-sums.abs(), SMALL).tolist() == [0.2] * 5
+    assert to_weights(sums, BernsteinConfig(degree=4, floor=0.1)).min() == pytest.approx(0.02)
+    assert to_weights(torch.zeros(5).double(), BernsteinConfig(degree=4, postprocess="shift", floor=0.0)).tolist() == [0.2] * 5
+
+
+def test_iterated_operators_reproduce_polynomials_better() -> None:
+    """B(f) of f(u) = u^2 errs by u (1 - u) / k; two rounds of the operator err less."""
+    nu = torch.arange(9, dtype=torch.float64) / 8
+    u = torch.linspace(0, 1, 101, dtype=torch.float64)
+    errors = []
+    for iterations in (1, 2, 4):
+        weights = to_weights(nu**2, BernsteinConfig(degree=8, iterations=iterations, floor=0.0)) * float((nu**2).sum())
+        scale = float((nu**2).sum())
+        density = basis(u, 8) @ weights
+        errors.append(float((density / density[-1] - u**2).abs().max()) if scale else math.inf)
+    assert errors[0] > errors[1] > errors[2]
+
+
+@pytest.mark.parametrize("degree", [1, 7, 300])
+def test_the_basis_is_scipys_binomial(degree: int) -> None:
+    from scipy.stats import binom
+
+    u = torch.tensor([0.0, 0.1, 0.5, 0.99, 1.0])
+    expected = binom.pmf(np.arange(degree + 1), degree, u.double().numpy()[:, None])
+    assert np.allclose(basis(u, degree), expected, atol=1e-12)
+
+
+# -- the released model ----------------------------------------------------------------------------------------------
+
+
+def two_humps(n: int = 4000) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.where(torch.rand(n, 1, generator=generator) < 0.5, 0.25, 0.7).double()
+    return (centre + 0.05 * torch.randn(n, 1, generator=generator, dtype=torch.float64)).clamp(0, 1)
+
+
+def test_the_density_integrates_to_one_and_its_samples_follow_it() -> None:
+    x = torch.cat([two_humps(), two_humps().flip(0)], 1)
+    model = released(x, BernsteinConfig(degree=20, bandwidth=0.05), epsilon=2.0)
+    axis = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    nodes = torch.cartesian_prod(axis, axis)
+    density = model.log_prob(nodes).exp() / 200**2
+    assert float(density.sum()) == pytest.approx(1, abs=1e-4)
+    drawn = model.sample(20_000, seed=1).x
+    expected = (density[:, None] * nodes).sum(0)
+    assert bool(((drawn.mean(0) - expected).abs() < 7 * drawn.std(0) / 20_000**0.5).all())
+    assert bool((model.log_prob(torch.tensor([[1.5, 0.5], [0.5, -0.1]])) == -math.inf).all())
+
+
+def test_more_budget_fits_better_and_less_budget_hides() -> None:
+    """Too good at a tiny epsilon would mean that the noise is missing."""
+    x, test = two_humps(), two_humps(500)
+    config = BernsteinConfig(degree=100, bandwidth=0.03)
+    gains = {epsilon: float(released(x, config, epsilon=epsilon).log_prob(test).mean()) for epsilon in (1e-4, 10.0)}
+    assert gains[10.0] > 0.4
+    assert gains[1e-4] < 0.2
+
+
+def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
+    model = released(two_humps(), BernsteinConfig(degree=10), epsilon=1.0)
+    assert model.write(tmp_path) == ["model/"]
+    loaded = load_model(tmp_path / "model")
+    assert isinstance(loaded, BernsteinModel)
+    x = torch.rand(20, 1, dtype=torch.float64)
+    assert torch.equal(loaded.log_prob(x), model.log_prob(x))
+    assert torch.equal(loaded.sample(5, seed=2).x, model.sample(5, seed=2).x)
+    assert loaded.statement == model.statement
+    assert (model.statement.epsilon, model.statement.delta, model.statement.unit) == (1.0, 0.0, "one record")
+    for ending in ("csv", "parquet", "npz"):
+        loaded.sample(5).save(tmp_path / f"s.{ending}")
+    assert list(pd.read_csv(tmp_path / "s.csv").columns) == ["a"]
+    with pytest.raises(ValueError, match="path must end in one of"):
+        loaded.sample(5).save(tmp_path / "s.txt")
+
+
+def test_the_box_of_the_data_is_the_box_of_the_model() -> None:
+    box = torch.tensor([[-10.0, 10.0]], dtype=torch.float64)
+    plan = BernsteinPlan(epsilon=5.0)
+    x = 20 * two_humps() - 10
+    model = fit(data(x, box), plan=plan, config=BernsteinConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime())
+    drawn = model.sample(2000, seed=0).x
+    assert float(drawn.mean()) == pytest.approx(float(x.mean()), abs=1)
+    assert -10 <= float(drawn.min()) <= float(drawn.max()) <= 10
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: BernsteinConfig(degree=0), "degree is 0"),
+        (lambda: BernsteinConfig(iterations=11), "iterations is 11"),
+        (lambda: BernsteinConfig(floor=1.5), "floor is 1.5"),
+        (lambda: BernsteinConfig(bandwidth=0.0), "bandwidth is 0.0"),
+        (lambda: BernsteinConfig(bandwidth=math.nan), "bandwidth is nan"),
+        (lambda: BernsteinConfig(bandwidth=1e-200), r"bandwidth is 1e-200; it must be in \[1e-06, 1\]"),
+        (lambda: released(torch.rand(20, 9), BernsteinConfig(degree=1)), "the points have 9 columns; .* takes at most 8"),
+        (lambda: BernsteinConfig(postprocess="clip"), "postprocess is 'clip'"),  # type: ignore[arg-type]
+        (lambda: released(torch.rand(20, 2), BernsteinConfig(degree=2000)), r"\(degree \+ 1\)\^d must be at most"),
+        (lambda: released(torch.rand(20, 1), SMALL, epsilon=1e-6), r"for group_size 1 it must be in \[1.68e-05, "),
+        (lambda: released(torch.full((20, 1), 3.0), SMALL), "outside its public bounds"),
+        (lambda: released(torch.full((20, 1), math.nan), SMALL), "outside its public bounds or NaN"),
+    ],
+)
+def test_bad_arguments_are_refused(make: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_the_ledger_decides_what_a_neighbour_is() -> None:
+    for relation in ("add_remove", "replace_one"):
+        ledger = Ledger(Budget(1.0, 0.0), relation=relation)  # type: ignore[arg-type]
+        model = fit(data(two_humps()), plan=BernsteinPlan(), config=SMALL, curator=Curator(ledger), runtime=Runtime())
+        assert (model.statement.relation, model.statement.epsilon) == (relation, 1.0)
+        assert model.statement.assumptions[0].startswith("one person is one record;")
+
+
+def test_a_person_may_be_several_records() -> None:
+    plan = BernsteinPlan(group_size=3)
+    model = fit(data(two_humps()), plan=plan, config=SMALL, curator=Curator(plan.open_ledger()), runtime=Runtime())
+    assert model.statement.unit == "one group of up to 3 records"
+    assert model.statement.assumptions[0] == "one person is at most 3 records"
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e20])
+def test_an_epsilon_that_the_noise_cannot_serve_is_not_charged(epsilon: float) -> None:
+    plan = BernsteinPlan(epsilon=epsilon)
+    ledger = plan.open_ledger()
+    with pytest.raises(ValueError, match=r"epsilon is 1e.*it must be in \[1.68e-05, 1.68e\+13\]"):
+        fit(data(torch.rand(20, 1)), plan=plan, config=SMALL, curator=Curator(ledger), runtime=Runtime())
+    assert ledger.epsilon() == 0.0
+
+
+def test_the_narrowest_kernel_and_the_most_columns_are_served() -> None:
+    assert kernel_mass(1, 1e-6) == pytest.approx(1)
+    model = released(torch.rand(20, 8, dtype=torch.float64), BernsteinConfig(degree=1))
+    assert model.weights.shape == (2,) * 8

@@ -1,0 +1,138 @@
+"""Randomised response on a grid: its exact law, word by word, and twins that are not private."""
+
+import math
+
+import pytest
+import torch
+from lattice_laws import CountingSource, data, extremes, worst_loss
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.noise import SecureSource
+from dpgen.runtime import Runtime
+from dpgen.systems.mbde import grid_response
+from dpgen.systems.mbde.certificates import WORD, Lattice
+from dpgen.systems.mbde.grid_response import GridResponse, GridResponseConfig, fit
+from dpgen.systems.mbde.plan import DrawPlan
+
+
+def unit(d: int) -> torch.Tensor:
+    return torch.tensor([[0.0, 1.0]] * d, dtype=torch.float64)
+
+
+def nodes(d: int, cells: int) -> torch.Tensor:
+    axis = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
+    return torch.cartesian_prod(*[axis] * d).reshape(-1, d)
+
+
+def channel(law: GridResponse, total: int) -> torch.Tensor:
+    """Counts (input, answer) over all words."""
+    every = torch.arange(total)
+    rows = [torch.bincount(law.answer(torch.full((total,), i), every), minlength=law.size) for i in range(law.size)]
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize(("d", "cells"), [(1, 2), (1, 7), (2, 3)])
+def test_every_word_is_enumerated(epsilon: float, d: int, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = 2**12
+    monkeypatch.setattr(grid_response, "WORD", total)
+    law = GridResponse(extremes(d)[3], lattice=Lattice(unit(d), cells), epsilon=epsilon)
+    counts = channel(law, total)
+    assert counts.sum(1).tolist() == [total] * law.size
+    loss = float((counts.amax(0).double() / counts.amin(0)).log().max())
+    assert epsilon - 0.05 < loss <= epsilon
+    shares = torch.bincount(law.lattice.flat(law._cells), minlength=law.size).double() / 12
+    assert torch.allclose(law.log_ratio(nodes(d, cells)).exp(), shares @ counts.double() / total * law.size)
+
+
+def test_a_twin_that_forgets_how_many_cells_there_are_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeping the cell with probability e^eps / (e^eps + 1), as for two cells."""
+    monkeypatch.setattr(grid_response, "WORD", 2**12)
+    law = GridResponse(extremes(1)[3], lattice=Lattice(unit(1), 7), epsilon=1.0)
+    law.own = math.floor(2**12 * math.e / (math.e + 1)) // 6 * 6 + 2**12 % 6
+    law.other = (2**12 - law.own) // 6
+    counts = channel(law, 2**12)
+    assert float((counts.amax(0).double() / counts.amin(0)).log().max()) > 1.5
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.25, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize(("d", "cells"), [(1, 10), (2, 8), (3, 4)])
+def test_any_data_set_may_replace_any_other(epsilon: float, d: int, cells: int) -> None:
+    laws = [GridResponse(x, lattice=Lattice(unit(d), cells), epsilon=epsilon) for x in extremes(d)]
+    x = nodes(d, cells)
+    losses = [worst_loss(a, b, x) for a in laws for b in laws]
+    assert max(losses) <= epsilon * (1 + 1e-9)
+    assert max(losses) >= epsilon * (1 - 1e-3), "and the budget is used"
+    for law in laws:
+        assert float(law.log_ratio(x).exp().mean()) == pytest.approx(1, rel=1e-12)
+
+
+def test_a_twin_with_bounds_of_the_data_is_rejected() -> None:
+    x = extremes(1)[3]
+    laws = []
+    for points in (x, torch.cat([x, torch.tensor([[0.999]])])):
+        low, high = points.amin(0), points.amax(0)
+        laws.append(GridResponse(points, lattice=Lattice(torch.stack([low, high], 1), 10), epsilon=1.0))
+    assert worst_loss(laws[0], laws[1], torch.linspace(0, 1, 500, dtype=torch.float64)[:, None]) == math.inf
+
+
+def test_draws_follow_the_law() -> None:
+    law = GridResponse(extremes(2)[3], lattice=Lattice(unit(2), 3), epsilon=1.0)
+    source = SecureSource()
+    answers = law.lattice.flat(law.send(law.pick(40_000, source), source))
+    share = torch.bincount(answers, minlength=9).double() / 40_000
+    expected = law.log_ratio(nodes(2, 3)).exp() / 9
+    assert bool(((share - expected).abs() < 7 * (expected / 40_000).sqrt()).all())
+
+
+def test_the_work_of_a_draw_does_not_depend_on_the_data() -> None:
+    asked = []
+    for x in extremes(2):
+        law, source = GridResponse(x, lattice=Lattice(unit(2), 5), epsilon=1.0), CountingSource()
+        law.lattice.scatter(law.send(law.pick(7, source), source), source)
+        asked.append(source.asked)
+    assert asked == [[(7,), (7,), (7, 2)]] * 4
+
+
+def test_fit_makes_the_planned_draws() -> None:
+    plan = DrawPlan(epsilon=2.0, draws=4)
+    ledger = plan.open_ledger()
+    release = fit(
+        data(extremes(2)[3], unit(2)), plan=plan, config=GridResponseConfig(), curator=Curator(ledger), runtime=Runtime()
+    )
+    assert (len(release.table), release.origin.epsilon) == (4, 0.5)
+    assert ledger.epsilon() == pytest.approx(2.0)
+    assert "randomised response" in release.statement.mechanisms[0]["note"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "epsilon", "match"),
+    [
+        (5000, 1.0, r"5000\^2 cells are above"),
+        (5, 0.0, "epsilon is 0.0"),
+        (5, 21.0, r"it must be in \(0, 20\]"),
+        (5, math.nan, "nan"),
+    ],
+)
+def test_bad_options_are_refused(cells: int, epsilon: float, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        GridResponse(extremes(2)[3], lattice=Lattice(unit(2), cells), epsilon=epsilon)
+
+
+@pytest.mark.parametrize(("cells", "epsilon"), [(8, 0.01), (8, 0.05), (7, 0.002)])
+def test_more_cells_than_52_bits_hold_at_a_small_epsilon_are_refused(cells: int, epsilon: float) -> None:
+    """Rounding up 8^8 other cells left the own one 6 % below them: a loss of .065 at any smaller epsilon."""
+    with pytest.raises(ValueError, match="52 bits cannot hold it"):
+        GridResponse(extremes(8)[3], lattice=Lattice(unit(8), cells), epsilon=epsilon)
+
+
+def test_words_are_52_bits() -> None:
+    law = GridResponse(extremes(1)[3], lattice=Lattice(unit(1), 10), epsilon=1.0)
+    assert law.own + 9 * law.other == WORD
+    assert law.own / law.other <= math.e
+
+
+@pytest.mark.parametrize("cells", [1, 2**24 + 1])
+def test_cells_are_checked_without_data(cells: int) -> None:
+    with pytest.raises(ValueError, match=f"cells is {cells}; it must be a whole number in"):
+        GridResponseConfig(cells=cells)

@@ -1,0 +1,60 @@
+"""Private laws: bounded evaluation, normalised ratios, and no way out of the machine."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from test_rejection import law as tilted
+from torch import nn
+
+from dpgen.systems.mbde.densities import Box, ClippedLaw, TiltedLaw, bounded, evaluated, logits_of
+from dpgen.systems.mbde.references import GaussianReference
+
+GRID = torch.linspace(-8, 8, 4001, dtype=torch.float64)[:, None]
+
+
+def mass(law: ClippedLaw | TiltedLaw) -> float:
+    return float((law.reference.log_prob(GRID) + law.log_ratio(GRID)).exp().sum() * (GRID[1] - GRID[0]))
+
+
+def test_bounded_values() -> None:
+    assert bounded(torch.tensor([[math.nan], [1e9], [-2.0]]), 3, 5.0).tolist() == [0.0, 5.0, -2.0]
+    with pytest.raises(ValueError, match=r"gave values of shape \(3, 2\); it must give one for each of 3 points"):
+        bounded(torch.zeros(3, 2), 3)
+
+
+def test_evaluation_in_parts_is_the_whole() -> None:
+    x = torch.randn(10_000, 2, dtype=torch.float64)
+    assert torch.equal(evaluated(lambda z: z.sum(1), x), x.sum(1))
+
+
+def test_networks_see_public_units() -> None:
+    reference = GaussianReference(torch.tensor([10.0]), torch.tensor([2.0]))
+    assert logits_of(nn.Identity(), reference)(torch.tensor([[14.0]]).double()).item() == 2.0
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 5.0])
+def test_ratios_are_normalised_and_in_the_box(epsilon: float) -> None:
+    reference = GaussianReference.standard(1)
+    boosted = tilted(lambda x: 9 * x[:, 0].tanh(), epsilon=epsilon, reference=reference)
+    plugged = ClippedLaw(lambda x: 3 * x[:, 0], reference, box=Box.of(epsilon), epsilon=epsilon)
+    for law in (boosted, plugged):
+        assert mass(law) == pytest.approx(1, abs=2e-3)
+        ratio = law.log_ratio(GRID)
+        assert ratio.max() - ratio.min() <= epsilon * (1 + 1e-9)
+        assert law.certificates() == []
+
+
+def test_a_bound_above_the_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"bound is 0.3; it must be in \(0, epsilon / 4 = 0.25\]"):
+        TiltedLaw(lambda x: x[:, 0], GaussianReference.standard(1), bound=0.3, epsilon=1.0)
+
+
+def test_a_law_stays_here() -> None:
+    law = tilted()
+    for leave in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be saved, pickled or copied"):
+            leave(law)
+    assert "function" not in repr(law)

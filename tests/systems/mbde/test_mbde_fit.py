@@ -1,0 +1,191 @@
+"""A run of MBDE from points to charged draws, and everything it refuses."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from dpgen.data.points import Points
+from dpgen.data.toy import gaussian_ring
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import BudgetExceeded
+from dpgen.release import Draws
+from dpgen.runtime import Runtime
+from dpgen.systems.mbde.certificates import NOTE, MollificationGap
+from dpgen.systems.mbde.densities import ClippedLaw, TiltedLaw
+from dpgen.systems.mbde.fit import fit, reference_for, require_points, sampler_for, train
+from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
+from dpgen.systems.mbde.references import GaussianReference, UniformReference
+
+pytestmark = pytest.mark.usefixtures("quiet")
+SMALL = {"steps": 4, "batch": 32}
+BOX = torch.tensor([[-9.0, 9.0], [-9.0, 9.0]])
+
+
+def ring(n: int = 200, **options: Any) -> Points:
+    target = gaussian_ring()
+    x = target.sample(n + 20, generator=torch.Generator().manual_seed(0))
+    return Points("ring", x[:n], x[n:], columns=("east", "north"), **options)
+
+
+def run(data: Any, config: MBDEConfig, plan: DrawPlan | None = None, directory: Path | None = None, **options: Any) -> Draws:
+    plan = plan or DrawPlan(epsilon=2.0, draws=2)
+    runtime = Runtime(progress_bar=False, accelerator="cpu", run_dir=directory, **options)
+    return fit(data, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
+
+
+@pytest.mark.parametrize("sampler", ["sir", "rejection", "metropolis"])
+def test_draws_cost_exactly_the_budget(sampler: Any, tmp_path: Path) -> None:
+    release = run(ring(), MBDEConfig(sampler=sampler, chain_length=5, codebook=32, **SMALL), directory=tmp_path)
+    assert release.statement.epsilon == pytest.approx(2.0)
+    assert (release.statement.delta, release.statement.relation) == (0.0, "replace_one")
+    assert list(release.table.columns) == ["east", "north"]
+    assert release.table.shape == (2, 2)
+    assert release.write(tmp_path) == ["draws.csv"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "draws.csv"]  # nothing of training is left behind
+    assert all(row["note"] == NOTE for row in release.origin.certificates())
+
+
+@pytest.mark.parametrize("draws_by", ["split", "scaled"])
+def test_both_ways_of_sharing_a_budget(draws_by: Any) -> None:
+    law = train(
+        ring().x,
+        GaussianReference.standard(2),
+        plan=DrawPlan(epsilon=3.0, draws=6),
+        config=MBDEConfig(sampler="rejection", draws_by=draws_by, **SMALL),
+    )
+    assert isinstance(law, TiltedLaw)
+    assert law.epsilon == 0.5
+    # split: epsilon / draws minus its own shortfall; scaled: minus the larger shortfall of the whole epsilon, over draws
+    spent = 0.5 if draws_by == "split" else 3.0
+    assert 4 * law.bound == pytest.approx(0.5 * (1 - (spent / (spent + 4 * math.log(2))) ** 3))
+
+
+def test_one_classifier_serves_every_epsilon() -> None:
+    def learned(epsilon: float) -> torch.Tensor:
+        law = train(ring().x, GaussianReference.standard(2), plan=DrawPlan(epsilon=epsilon), config=MBDEConfig(**SMALL))
+        assert isinstance(law, ClippedLaw)
+        with torch.no_grad():
+            return law.function(ring().test_x)
+
+    assert torch.equal(learned(0.1), learned(5.0))
+
+
+def test_quality_on_the_ring() -> None:
+    """Fast training reaches what the box allows: 99 % of the optimal gain at epsilon 1 (all of the table: benchmarks)."""
+    target, reference = gaussian_ring(), GaussianReference.standard(2)
+    x = target.sample(4000, generator=torch.Generator().manual_seed(1))
+    law = train(x, reference, plan=DrawPlan(epsilon=1.0), config=MBDEConfig(steps=200))
+    ticks = torch.linspace(-8, 8, 121, dtype=torch.float64)
+    grid = torch.cartesian_prod(ticks, ticks)
+    gap = MollificationGap.of(
+        target.log_prob(grid), reference.log_prob(grid), law.log_ratio(grid), volume=(16 / 120) ** 2, box=law.box
+    )
+    assert 0.99 < gap.share < 1.005
+    assert gap.reference - gap.nll <= 0.5
+
+
+def test_real_data_in_a_public_box() -> None:
+    """Eight pixels of the digits, whose range [0, 16] is public: two sided, better than Q0 and no better than the ceiling."""
+    x = torch.from_numpy(load_digits().data[:, 18:26])
+    x = x + torch.rand(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data = Points("digits", x[:1500], x[1500:], bounds=torch.tensor([[0.0, 17.0]] * 8))
+    config = MBDEConfig(reference="uniform", steps=100)
+    law = train(data.x, reference_for(data, config), plan=DrawPlan(epsilon=2.0), config=config)
+    gain = float(law.log_ratio(data.test_x).mean())
+    assert 0.5 < gain < 1.05
+    draws = run(data, config).table.to_numpy()
+    assert draws.shape == (2, 8)
+    assert ((draws >= 0) & (draws <= 17)).all()
+
+
+def test_references() -> None:
+    assert isinstance(reference_for(ring(bounds=BOX), MBDEConfig(reference="uniform")), UniformReference)
+    gaussian = reference_for(ring(bounds=BOX), MBDEConfig())
+    assert isinstance(gaussian, GaussianReference)
+    assert gaussian.scale.tolist() == [4.5, 4.5]
+    assert torch.equal(gaussian.bounds, BOX.double())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="reference='uniform' needs a public box"):
+        reference_for(ring(), MBDEConfig(reference="uniform"))
+
+
+def test_pictures_are_for_synthetic_targets_or_private_logs(tmp_path: Path) -> None:
+    small = MBDEConfig(codebook=32, **SMALL)
+    run(ring(), small, directory=tmp_path / "private")
+    assert not (tmp_path / "private").exists()
+    run(ring(target=gaussian_ring()), small, directory=tmp_path / "synthetic")
+    run(ring(), small, directory=tmp_path / "logged", private_logs=True)
+    for name in ("synthetic", "logged"):
+        assert list((tmp_path / name / "tensorboard").iterdir())
+
+
+def test_the_statement_says_what_was_logged(tmp_path: Path) -> None:
+    small = MBDEConfig(codebook=32, **SMALL)
+    assert run(ring(), small).statement.not_covered == ()
+    logged = run(ring(), small, directory=tmp_path / "a", private_logs=True).statement.not_covered
+    assert ["private_logs" in note for note in logged] == [True]
+    synthetic = run(ring(target=gaussian_ring()), small, directory=tmp_path / "b").statement.not_covered
+    assert ["the target is synthetic" in note for note in synthetic] == [True]
+
+
+def test_the_ledger_has_the_last_word() -> None:
+    plan = DrawPlan(epsilon=2.0, draws=2)
+    runtime = Runtime(progress_bar=False, accelerator="cpu")
+    ledger = DrawPlan(epsilon=1.5).open_ledger()
+    with pytest.raises(BudgetExceeded, match=r"a plan of 2 x .SIR draws. would bring it to 2"):
+        fit(ring(), plan=plan, config=MBDEConfig(**SMALL), curator=Curator(ledger), runtime=runtime)
+    assert ledger.epsilon() == 0.0
+
+
+GOOD = ring(20).x
+
+
+@pytest.mark.parametrize(
+    ("x", "match"),
+    [
+        (GOOD[:, :1], r"x has shape \(20, 1\); it must be \(n, 2\)"),
+        (GOOD.index_fill(0, torch.tensor([3]), math.nan), "x holds NaN or infinite values"),
+        (20 * GOOD, "x has points outside the bounds of the reference"),
+    ],
+)
+def test_bad_points(x: torch.Tensor, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        require_points(x, UniformReference(BOX))
+
+
+@pytest.mark.parametrize("sampler", ["sir", "rejection"])
+@pytest.mark.parametrize("n", [0, 1, 9])
+def test_few_points_or_equal_ones_are_no_reason_to_refuse(n: int, sampler: Any) -> None:
+    full, fields = ring(20), ("bounds", "columns", "location", "scale", "target", "test_x")
+    few = SimpleNamespace(x=full.x[:1].repeat(n, 1), **{name: getattr(full, name) for name in fields})
+    assert len(run(few, MBDEConfig(sampler=sampler, codebook=8, **SMALL)).table) == 2
+
+
+def test_a_plan_without_epsilon_is_refused() -> None:
+    with pytest.raises(ValueError, match="epsilon"):
+        replace(DrawPlan(), epsilon=0.0)
+    with pytest.raises(ValueError, match=r"epsilon is 1000.0 for draws 1"):
+        run(ring(), MBDEConfig(**SMALL), DrawPlan(epsilon=1000.0))
+
+
+def test_an_epsilon_that_rejection_cannot_serve_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Runtime, "private_trainer", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(ValueError, match=r"tries would be .*use sampler='sir'"):
+        run(ring(), MBDEConfig(sampler="rejection", steps_full=True, **SMALL), DrawPlan(epsilon=80.0))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("sampler", ["sir", "rejection", "metropolis"])
+def test_a_gpu_trains_and_evaluates_the_classifier(sampler: Any) -> None:
+    plan = DrawPlan(epsilon=2.0, draws=2)
+    config = MBDEConfig(sampler=sampler, chain_length=5, codebook=32, **SMALL)
+    runtime = Runtime(progress_bar=False, accelerator="gpu")
+    law = train(ring().x, GaussianReference.standard(2), plan=plan, config=config, runtime=runtime)
+    assert law.log_ratio(ring().test_x).device.type == "cpu"
+    draws = sampler_for(law, config, Curator(plan.open_ledger())).sample(2)
+    assert (draws.device.type, draws.dtype, draws.shape) == ("cpu", torch.float64, (2, 2))

@@ -1,0 +1,132 @@
+"""What is counted, and how far one record moves it: enumeration of all neighbours reaches every bound and passes none."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from small_domains import dyadic, interval_cells, models, neighbours, point_cells
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.systems.ordered import counts
+from dpgen.systems.ordered.cells import levels
+from dpgen.systems.ordered.knots import SCORE
+from dpgen.systems.ordered.partition import leaf_counts
+from dpgen.systems.ordered.selection import scores_moved
+
+RELATIONS = ["add_remove", "replace_one"]
+N = 8
+
+
+def largest_move(sums: Callable[[np.ndarray], BoundedSum], relation: str) -> float:
+    """How far the worst of all neighbours moves the sums."""
+    histograms, first, second = neighbours(N, 3, relation)
+    made = [sums(np.repeat(np.arange(N), row)).values.numpy() for row in histograms]
+    order = 1 if sums(counts.NO_RECORDS).norm == "l1" else 2
+    return max(float(np.linalg.norm(made[i] - made[j], ord=order)) for i, j in zip(first, second))
+
+
+def tree(norm: Any, *, root: bool) -> Callable[[np.ndarray], BoundedSum]:
+    return lambda x: counts.tree_counts(x, np.arange(N + 1), root=root, norm=norm)
+
+
+SUMS: dict[str, Callable[[np.ndarray], BoundedSum]] = {
+    **{f"cells {norm}": lambda x, norm=norm: counts.cell_counts(x, np.array([0, 2, 3, 8]), norm=norm) for norm in ("l1", "l2")},
+    **{f"tree {norm} {root}": tree(norm, root=root) for norm in ("l1", "l2") for root in (False, True)},
+    **{f"interval {norm}": lambda x, norm=norm: counts.asked_counts(x, [2, 6], norm=norm) for norm in ("l1", "l2")},
+    **{f"point {norm}": lambda x, norm=norm: counts.asked_counts(x, [5], norm=norm) for norm in ("l1", "l2")},
+    "clamped": lambda x: counts.clamped_count(int((x > 5).sum())),
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("name", SUMS)
+def test_the_worst_neighbours_move_the_counts_by_what_is_stated(name: str, relation: Any) -> None:
+    assert largest_move(SUMS[name], relation) == pytest.approx(SUMS[name](counts.NO_RECORDS).under(relation), rel=1e-12)
+
+
+def test_the_number_of_records_moves_by_one() -> None:
+    assert largest_move(counts.record_count, "add_remove") == counts.record_count(np.arange(3)).under("add_remove") == 1
+    assert largest_move(counts.record_count, "replace_one") == 0
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_leaf_counts_leave_out_what_is_public(relation: Any) -> None:
+    values, ends = np.array([0, 3, 3, 7]), np.array([2, 4, 8])
+    assert leaf_counts(values, ends, relation).values.tolist() == ([1, 2] if relation == "replace_one" else [1, 2, 1])
+    stated = leaf_counts(counts.NO_RECORDS, ends, relation).under(relation)
+    assert largest_move(lambda x: leaf_counts(x, ends, relation), relation) == pytest.approx(stated)
+
+
+def test_counts_are_those_of_a_slow_loop_and_of_no_record() -> None:
+    values = np.sort(np.random.default_rng(0).integers(0, N, 30))
+    every = [[int(((values >= a) & (values < a + w)).sum()) for a in range(0, N, w)] for w in (8, 4, 2, 1)]
+    for root in (True, False):
+        expected = [c for level in every[not root :] for c in level]
+        assert counts.tree_counts(values, np.arange(N + 1), root=root, norm="l1").values.tolist() == expected
+        assert not counts.tree_counts(counts.NO_RECORDS, np.arange(N + 1), root=root, norm="l1").values.any()
+    assert counts.cell_counts(values, np.arange(N + 1), norm="l2").values.tolist() == every[3]
+    assert counts.asked_counts(values, [3, 7], norm="l1").values.tolist() == [sum(every[3][:3]), sum(every[3][3:7])]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("N", [5, 8])
+def test_scores_move_by_one_and_so_many_of_them(N: int, relation: Any) -> None:
+    histograms, first, second = neighbours(N, 3, relation)
+    for model in models(N, 3.0):
+        for cells in (point_cells, interval_cells):
+            found, public = cells(histograms, model)
+            scores = np.abs(found - public)
+            assert np.abs(scores[first] - scores[second]).max() <= SCORE + 1e-12
+            moved = (found[first] != found[second]).sum(axis=1).max()
+            if cells is interval_cells and N == 8:
+                assert moved == scores_moved(levels(N), relation)
+                assert len(dyadic(N)) == 15
+
+
+def test_unknown_relations_are_refused() -> None:
+    for ask in (
+        counts.records_moved,
+        lambda relation: scores_moved(4, relation),
+        lambda relation: counts.size_is_free(None, relation),
+    ):
+        with pytest.raises(ValueError, match="relation is 'both'"):
+            ask("both")
+
+
+# -- the number of records ---------------------------------------------------------------------------------------------
+
+VALUES = np.arange(1000)
+
+
+def test_replace_one_knows_the_number() -> None:
+    curator = Curator(Ledger(Budget(1.0, 1e-6), relation="replace_one"))
+    assert counts.size_is_free(None, curator.relation)
+    assert counts.planned_size(None, 0.1, "replace_one") == []
+    assert counts.released_size(VALUES, None, epsilon=0.1, curator=curator) == 1000
+    assert curator.ledger.epsilon() == 0
+    with pytest.raises(ValueError, match="size is 999; under replace_one the number of records is public and is 1000"):
+        counts.released_size(VALUES, 999, epsilon=0.1, curator=curator)
+
+
+def test_add_remove_pays_for_it_or_is_told() -> None:
+    curator = Curator(Ledger(Budget(1.0, 1e-6)))
+    assert counts.released_size(VALUES, 5000, epsilon=0.1, curator=curator) == 5000
+    assert curator.ledger.epsilon() == 0
+    curator.declare(*counts.planned_size(None, 0.5, "add_remove"))
+    noisy = counts.released_size(VALUES, None, epsilon=0.5, curator=curator)
+    assert curator.ledger.epsilon() == pytest.approx(0.5, rel=1e-4)
+    assert abs(noisy - 1000) < 100  # e^-50 of the draws miss
+    with pytest.raises(BudgetExceeded, match="number of records"):
+        counts.released_size(VALUES, None, epsilon=0.6, curator=curator)
+
+
+def test_noise_is_there_and_the_result_is_at_least_one() -> None:
+    curator = Curator(Ledger(None, delta=1e-6))
+    found = {counts.released_size(VALUES[:1], None, epsilon=0.05, curator=curator) for _ in range(40)}
+    assert len(found) > 3
+    assert min(found) == 1.0
+    with pytest.raises(ValueError, match="size is 0"):
+        counts.released_size(VALUES, 0, epsilon=0.1, curator=curator)

@@ -1,0 +1,151 @@
+"""The released distribution: CDF, quantiles, histograms, samples in the user's units; files; refusals."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+
+from dpgen.discretized import DiscretizedColumn
+from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
+from dpgen.systems.registry import load_model
+
+
+def curved() -> PiecewiseCDF:
+    knots, values = np.array([0, 10, 40]), np.array([0.0, 0.25, 1.0])
+    return PiecewiseCDF(knots, values, slopes=np.array([0.5, -0.3]), curves=np.array([0.0, 0.4]))
+
+
+def release(columns: int = 1) -> OrderedDistribution:
+    cdfs = {"price": curved(), "day": PiecewiseCDF(np.array([0, 31]), np.array([0.0, 1.0]))}
+    domains = {
+        "price": DiscretizedColumn(low="0", high="3.9", resolution="0.1"),
+        "day": DiscretizedColumn(kind="date", low="2024-01-01", high="2024-01-31", resolution="86400"),
+    }
+    names = list(cdfs)[:columns]
+    return OrderedDistribution(
+        {n: cdfs[n] for n in names}, {n: domains[n] for n in names}, statement=tiny.statement(), notes={"method": "partition"}
+    )
+
+
+def test_the_cdf_is_the_integral_of_the_density() -> None:
+    cdf = curved()
+    for i, (low, high) in enumerate([(0, 10), (10, 40)]):
+        t = np.linspace(0, 1, 20001)
+        density = 1 + cdf.slopes[i] * (2 * t - 1) + cdf.curves[i] * (6 * t**2 - 6 * t + 1)  # type: ignore[index]
+        integral = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2) / 20000])
+        mass = cdf.values[i + 1] - cdf.values[i]
+        p = np.arange(low, high + 1)
+        assert cdf.below(p) == pytest.approx(cdf.values[i] + mass * np.interp((p - low) / (high - low), t, integral), abs=1e-7)
+
+
+def test_quantiles_invert_the_cdf() -> None:
+    for cdf in (curved(), PiecewiseCDF(np.array([0, 3, 10**18]), np.array([0.0, 0.5, 1.0]))):
+        levels = np.linspace(0, 1, 101)
+        x = cdf.inverse(levels)
+        assert (cdf.below(x + 1) >= levels).all()
+        assert (cdf.below(x)[x > 0] < levels[x > 0]).all()
+    with pytest.raises(ValueError, match=r"probabilities must be in \[0, 1\]"):
+        curved().inverse([1.5])
+
+
+def test_positions_near_10_to_the_18_are_not_rounded() -> None:
+    base = 10**18 - 1000
+    cdf = PiecewiseCDF(np.array([0, base, 10**18]), np.array([0.0, 0.0, 1.0]))
+    assert cdf.below([base + 1, base + 500]).tolist() == [0.001, 0.5]
+    assert cdf.inverse([0.001, 0.5]).tolist() == [base, base + 499]
+
+
+@pytest.mark.parametrize(
+    "cdf", [curved(), PiecewiseCDF(np.array([0, 4, 40]), np.array([0.0, 0.7, 1.0]))], ids=["curved", "flat"]
+)
+def test_draws_follow_the_masses(cdf: PiecewiseCDF) -> None:
+    """Fixed seed; 39 degrees of freedom."""
+    n = 40_000
+    expected = n * np.diff(cdf.below(np.arange(41)))
+    seen = np.bincount(cdf.draw(n, np.random.default_rng(0)), minlength=40)
+    # rejection compares with the density at the middle of a cell, which is off by 1 / 12 of its curvature
+    assert ((seen - expected) ** 2 / expected).sum() < 90
+
+
+def test_the_release_speaks_the_users_units() -> None:
+    model = release()
+    assert model.cdf([0.9, 3.9, -1.0, 5.0]).tolist() == [0.25, 1.0, 0.0, 1.0]
+    assert model.quantile([0.25])[0] == pytest.approx(0.9)
+    assert model.histogram([0.0, 1.0, 4.0]).tolist() == [0.25, 0.75]
+    table = model.sample(5, seed=1).table
+    assert table.equals(model.sample(5, seed=1).table)
+    assert ((table.price * 10).round(9) % 1 == 0).all()
+    assert len(model.sample(0)) == 0
+    two = release(2)
+    assert two.cdf(["2024-01-31"], "day").tolist() == [1.0]
+    assert str(two.quantile(0.5, "day")[0])[:10] == "2024-01-16"
+    assert list(two.sample(3, seed=0).table.columns) == ["price", "day"]
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_it_is_saved_and_loaded(columns: int, tmp_path: Path) -> None:
+    model = release(columns)
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert isinstance(loaded, OrderedDistribution)
+    assert loaded.domains == model.domains
+    assert loaded.notes == {"method": "partition"}
+    assert loaded.statement == model.statement
+    assert loaded.sample(50, seed=3).table.equals(model.sample(50, seed=3).table)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+def test_samples_are_written(ending: str, tmp_path: Path) -> None:
+    fine = DiscretizedColumn(low="0", high="1000000000", resolution="1e-9")
+    cdf = PiecewiseCDF(np.array([0, fine.size]), np.array([0.0, 1.0]))
+    samples = OrderedDistribution({"x": cdf}, {"x": fine}, statement=tiny.statement()).sample(20, seed=0)
+    samples.save(tmp_path / f"s.{ending}")
+    if ending == "csv":
+        text = pd.read_csv(tmp_path / "s.csv", dtype=str).x
+        assert fine.encode(text.to_numpy()).tolist() == fine.encode(samples.table.x.to_numpy()).tolist()
+    with pytest.raises(ValueError, match="path must end in one of"):
+        samples.save(tmp_path / "s.txt")
+
+
+def test_counts_become_a_cdf() -> None:
+    counts = MonotoneCounts(np.array([0, 4, 8]), np.array([0.0, 30.0, 40.0]))
+    assert OrderedDistribution.from_counts(counts, statement=tiny.statement()).cdf([3, 7]).tolist() == [0.75, 1.0]
+    empty = MonotoneCounts(np.array([0, 4, 8]), np.zeros(3))
+    assert PiecewiseCDF.from_counts(empty).below([4]).tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("knots", "values", "shapes", "said"),
+    [
+        ([0], [0.0], {}, "length >= 2"),
+        ([1, 2], [0.0, 1.0], {}, "increase from 0"),
+        ([0, 2, 2], [0.0, 0.5, 1.0], {}, "increase from 0"),
+        ([0, 2], [0.0, 0.9], {}, "from 0 to 1"),
+        ([0, 2, 4], [0.0, 1.2, 1.0], {}, "not decrease"),
+        ([0, 2], [0.0, 1.0], {"slopes": np.array([1.2])}, "negative"),
+        ([0, 2], [0.0, 1.0], {"curves": np.array([2.5])}, "negative"),
+        ([0, 2], [0.0, 1.0], {"slopes": np.zeros(2)}, "slopes must have one entry"),
+    ],
+)
+def test_what_is_no_cdf_is_refused(knots: list, values: list, shapes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        PiecewiseCDF(np.array(knots), np.array(values), **shapes)
+
+
+def test_bad_questions() -> None:
+    model = release(2)
+    with pytest.raises(ValueError, match="column is None; choose one of price, day"):
+        model.cdf([1.0])
+    with pytest.raises(ValueError, match="column is 'x'; it must be one of price, day"):
+        model.quantile([0.5], "x")
+    with pytest.raises(ValueError, match="edges must be"):
+        model.histogram([2.0, 1.0], "price")
+    with pytest.raises(ValueError, match="n is -1"):
+        model.sample(-1)
+    with pytest.raises(ValueError, match="they must agree"):
+        OrderedDistribution({}, {}, statement=tiny.statement())
+    with pytest.raises(ValueError, match="ends at 40, the domain has N = 8"):
+        OrderedDistribution({"x": curved()}, {"x": DiscretizedColumn.integers(8)}, statement=tiny.statement())

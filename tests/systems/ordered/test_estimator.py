@@ -1,0 +1,115 @@
+"""What every estimator of a column keeps: privacy before noise, any order of records, refusals."""
+
+import numpy as np
+import pytest
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.noise import PublicRandomness, SecureSource
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
+from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, sorted_values
+from dpgen.systems.ordered.partition import PartitionCDF
+
+ALL: list[type[OrderedEstimator]] = [PartitionCDF, LaplaceHistogram, FixedPartitionHistogram, DyadicTree, PrivateQuantiles]
+VALUES = np.random.default_rng(0).integers(0, 300, 5000)
+
+
+def estimator(kind: type[OrderedEstimator], **options: float) -> OrderedEstimator:
+    return kind(**{"epsilon": 1.0, "delta": 1e-6 if kind in (PartitionCDF, DyadicTree) else 0.0, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("kind", ALL)
+def test_it_spends_its_epsilon_and_finds_the_distribution(kind: type[OrderedEstimator], relation: Relation) -> None:
+    ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
+    model = estimator(kind).fit(VALUES, N=300, curator=Curator(ledger))
+    assert 0.98 < ledger.epsilon() <= 1.0
+    assert model.statement.epsilon == ledger.epsilon()
+    assert model.statement.assumptions[:-2] == ASSUMPTIONS
+    assert "the number of records" in model.statement.assumptions[-2]
+    error = np.abs(model.cdf(np.arange(300)) - (np.arange(300) + 1) / 300).max()
+    assert 0 < error < 0.08, "noise is there, and it is no more than that"
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_budget_that_is_too_small_draws_nothing(kind: type[OrderedEstimator], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SecureSource()
+    monkeypatch.setattr(source, "_stream", lambda: pytest.fail("drew before the ledger agreed"))
+    with pytest.raises(BudgetExceeded, match="budget epsilon"):
+        estimator(kind).fit(VALUES, N=300, curator=Curator(Ledger(Budget(0.25, 1e-6), relation="replace_one"), source=source))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_public_randomness_is_refused(kind: type[OrderedEstimator]) -> None:
+    with pytest.raises(TypeError, match="SecureSource"):
+        estimator(kind).fit(VALUES, N=300, curator=Curator(Ledger(None, delta=1e-6), source=PublicRandomness(0)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"delta": 1.0}, "delta is 1"),
+        ({"size": 0}, "size is 0"),
+    ],
+)
+def test_bad_options(kind: type[OrderedEstimator], options: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        estimator(kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "N", "said"),
+    [
+        (np.array([]), 8, "discretise first"),
+        (np.array([1.5, 2.0]), 8, "discretise first"),
+        (np.array([[1, 2]]), 8, "discretise first"),
+        (np.array([0, 8]), 8, r"must lie in \[0, 8\)"),
+        (np.array([-1, 3]), 8, r"must lie in \[0, 8\)"),
+        (np.array([0, 2**63], np.uint64), 2**62, r"must lie in \[0, 4611686018427387904\)"),
+        (np.array([0, 0]), 1, "N is 1"),
+        (np.array([0, 0]), 2**62 + 1, "between 2 and 2"),
+    ],
+)
+def test_bad_values(values: np.ndarray, N: int, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        sorted_values(values, N=N)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("kind", ALL)
+def test_how_many_records_there_are_is_no_reason_to_refuse(kind: type[OrderedEstimator], n: int, relation: Relation) -> None:
+    ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
+    model = estimator(kind).fit(np.full(n, 17), N=300, curator=Curator(ledger))
+    assert model.cdfs["x"].values[-1] == 1
+    assert 0.98 < model.statement.epsilon <= 1.0
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("kind", ALL)
+def test_the_plan_is_what_is_charged(kind: type[OrderedEstimator], relation: Relation) -> None:
+    """Charges inside a plan are granted by exact events: anything else would show as a second line."""
+    some = estimator(kind)
+    ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
+    some.fit(VALUES, N=300, curator=Curator(ledger))
+    charged = [(entry.event, entry.note, entry.count) for entry in ledger.entries()]
+    assert charged == [(line.event, line.note, line.count) for line in some.planned(300, relation)]
+
+
+def test_the_private_array_is_left_alone_and_uint64_is_fine() -> None:
+    values = np.array([5, 1, 3], np.uint64)
+    assert sorted_values(values, N=8).tolist() == [1, 3, 5]
+    assert sorted_values(values, N=8).dtype == np.int64
+    assert values.tolist() == [5, 1, 3]
+
+
+@pytest.mark.parametrize("values", [[3, 1], [-1, 2], [1, 8]])
+def test_counts_are_made_of_sorted_values_inside_of_the_domain_only(values: list[int]) -> None:
+    ledger = Ledger(Budget(1.0, 1e-6))
+    with pytest.raises(ValueError, match=r"values must be sorted and in \[0, 8\)"):
+        estimator(LaplaceHistogram).fit_counts(np.array(values), N=8, curator=Curator(ledger))
+    assert ledger.entries() == []

@@ -1,0 +1,161 @@
+"""Columns under one ledger: the split, clamped values, methods, published noise, and the whole command line."""
+
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from dpgen.cli.jobs import parse_job
+from dpgen.data.columns import Columns
+from dpgen.data.toy import load_mixture
+from dpgen.discretized import DiscretizedColumn
+from dpgen.privacy.curator import Curator
+from dpgen.run import run
+from dpgen.runtime import Runtime
+from dpgen.systems.ordered.fit import fit
+from dpgen.systems.ordered.model import OrderedDistribution
+from dpgen.systems.ordered.plan import Method, OrderedConfig, OrderedPlan
+from dpgen.systems.registry import load_model
+
+QUIET = Runtime(progress_bar=False)
+
+
+def columns(clamped: dict[str, int] | None = None) -> Columns:
+    rng = np.random.default_rng(0)
+    values = {"a": rng.integers(0, 100, 3000), "b": rng.integers(20, 50, 3000)}
+    return Columns("two", values, {name: DiscretizedColumn.integers(100) for name in values}, clamped=clamped)
+
+
+def release(plan: OrderedPlan, config: OrderedConfig, data: Columns | None = None) -> OrderedDistribution:
+    return fit(data or columns(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=QUIET)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_every_method_keeps_the_budget_of_several_columns(method: Method, relation: str) -> None:
+    plan = OrderedPlan(epsilon=2.0, delta=1e-6, relation=relation)  # type: ignore[arg-type]
+    model = release(plan, OrderedConfig(method=method, steps=3))
+    assert 0.5 < model.statement.epsilon <= 2.0
+    assert model.columns == ("a", "b")
+    assert any("a eps 1, delta 5e-07; b eps 1" in text for text in model.statement.assumptions)
+    assert abs(model.cdf([49], "b")[0] - 1) < 0.5
+
+
+def test_the_noisy_number_of_clamped_values_is_paid_for() -> None:
+    plan = OrderedPlan(epsilon=1.0, delta=1e-6)
+    model = release(plan, OrderedConfig(), columns({"a": 700, "b": 0}))
+    notes = [m["note"] for m in model.statement.mechanisms]
+    assert "number of clamped values" in notes
+    assert model.notes["clamped values of a, noisy"] != model.notes["clamped values of b, noisy"]
+    assert abs(model.notes["clamped values of a, noisy"] - 700) < 4000
+    assert model.statement.epsilon <= 1.0
+
+
+def test_released_values_do_not_hold_the_exact_count() -> None:
+    """The noise on the clamped number has scale 100 here: ten equal draws have chance < 1e-20."""
+    plan, data = OrderedPlan(epsilon=1.0, delta=1e-6), columns({"a": 700, "b": 0})
+    assert len({release(plan, OrderedConfig(method="fixed"), data).notes["clamped values of a, noisy"] for _ in range(10)}) > 1
+
+
+def test_pieces_are_merged_on_demand() -> None:
+    plan, data = OrderedPlan(), load_mixture(n_records=20_000)
+    assert len(release(plan, OrderedConfig(degree=2, pieces=5), data).cdfs["x"].knots) == 6
+    assert release(plan, OrderedConfig(degree=2), data).cdfs["x"].degree == 2
+
+
+def test_published_noise_is_refused_with_a_budget_and_reported_without() -> None:
+    config = OrderedConfig(method="points", composition="basic", steps=4, published_noise=True)
+    with pytest.raises(ValueError, match="published_noise is True and report_only False"):
+        release(OrderedPlan(), config, load_mixture(n_records=2000))
+    model = release(OrderedPlan(report_only=True), config, load_mixture(n_records=2000))
+    assert model.statement.epsilon > 5
+
+
+@pytest.mark.parametrize(
+    ("plan", "config", "said"),
+    [
+        ({"public_n": 2999}, {}, "public_n is 2999; under replace_one the number of records is public and is 3000"),
+        ({"column_shares": [1.0]}, {}, "column_shares has 1 entries"),
+        ({"column_shares": [1.0, 2000.0]}, {}, r"column 'a': epsilon is 0\.0004\d*; it must be in \[0\.001, 1000\]"),
+        ({"delta": 0.0}, {}, "column 'a': delta is 0"),
+        ({"delta": 0.0}, {"method": "points"}, "column 'a': delta is 0"),
+        ({"delta": 0.0}, {"method": "choosing", "composition": "basic"}, "needs delta > 0"),
+        ({"epsilon": 0.0022, "delta": 1e-300}, {"method": "points"}, r"column 'a': epsilon is 0\.001\d* and delta is 5e-301"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_charged(plan: dict, config: dict, said: str) -> None:
+    some, public = OrderedPlan(**plan), OrderedConfig(**config)
+    for data in (columns(), columns({"a": 1, "b": 2})):
+        ledger = some.open_ledger()
+        with pytest.raises(ValueError, match=said):
+            fit(data, plan=some, config=public, curator=Curator(ledger), runtime=QUIET)
+        assert ledger.entries() == []
+
+
+def test_a_domain_too_large_for_a_histogram_is_refused_before_anything_is_charged() -> None:
+    ledger = OrderedPlan().open_ledger()
+    with pytest.raises(ValueError, match="column 'x': N is 1000000000000000000"):
+        fit(
+            load_mixture(n_records=100),
+            plan=OrderedPlan(),
+            config=OrderedConfig(method="laplace"),
+            curator=Curator(ledger),
+            runtime=QUIET,
+        )
+    assert ledger.entries() == []
+
+
+def test_a_wrong_public_number_is_not_looked_at_where_it_is_private() -> None:
+    model = release(OrderedPlan(relation="add_remove", public_n=50), OrderedConfig())
+    assert "the number of records, 50, was declared public" in model.statement.assumptions
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("epsilon", [1e-3, 1e3])
+def test_every_epsilon_that_is_allowed_can_be_spent(epsilon: float, method: Method, relation: str) -> None:
+    plan = OrderedPlan(epsilon=epsilon, relation=relation)  # type: ignore[arg-type]
+    data = Columns("one", {"x": np.arange(60)}, {"x": DiscretizedColumn.integers(100)})
+    for composition in ("zcdp", "basic"):
+        model = release(plan, OrderedConfig(method=method, steps=1, composition=composition), data)  # type: ignore[arg-type]
+        assert 0 < model.statement.epsilon <= epsilon
+
+
+def test_the_number_of_records_is_explained() -> None:
+    for options, said in [
+        ({"relation": "replace_one"}, "the number of records is public"),
+        ({"relation": "add_remove"}, "the number of records is private"),
+        ({"relation": "add_remove", "public_n": 3000}, "3000, was declared public"),
+    ]:
+        model = release(OrderedPlan(**options), OrderedConfig())  # type: ignore[arg-type]
+        assert any(said in text for text in model.statement.assumptions)
+
+
+def test_the_command_line_end_to_end(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [f"{v:.9f},{d}" for v, d in zip(rng.gamma(2, 3, 2000), rng.integers(0, 31, 2000))]
+    (tmp_path / "t.csv").write_text("x,day\n" + "\n".join(lines) + "\n")
+    job = parse_job(
+        [
+            "--model=merr",
+            "--data=csv",
+            f"--path={tmp_path / 't.csv'}",
+            "--columns=x",
+            "--low=0",
+            "--high=1e9",
+            "--resolution=1e-9",
+            f"--run_dir={tmp_path / 'run'}",
+            "--epsilon=1",
+            "--progress_bar=false",
+        ]
+    )
+    outcome = run(job)
+    assert {"model", "samples.csv", "quantiles.csv", "cdf.png", "privacy.json"} <= {
+        p.name for p in (tmp_path / "run").iterdir()
+    }
+    model = load_model(tmp_path / "run" / "model")
+    assert isinstance(model, OrderedDistribution)
+    assert model.domains["x"].size == 10**18 + 1
+    assert outcome.scores[0].value < 0.2
+    assert model.statement.epsilon <= 1

@@ -1,0 +1,241 @@
+"""PrivTree: exact privacy loss on all small neighbours, the kernel against its chances, and leaves that make sense."""
+
+import math
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+from fixed_source import FixedKeySource
+
+from dpgen.privacy.events import ApproximateDpEvent
+from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.ordered.partition import PrivateTree, TreeNoise, TreeRule
+
+CASES = [(3.0, 1), (3.0, 2), (6.0, 1), (1.0, 1), (0.5, 2)]
+RELATIONS: tuple[Relation, ...] = ("add_remove", "replace_one")
+
+
+def rule(epsilon: float, threshold: int, relation: Relation = "replace_one", *, noise: TreeNoise | None = None) -> TreeRule:
+    return TreeRule(threshold=threshold, noise=noise or TreeNoise.of(epsilon, relation), relation=relation)
+
+
+def node_counts(data: np.ndarray, N: int) -> list[np.ndarray]:
+    """Counts (datasets, 2^h) of every level of the dyadic tree."""
+    cells = (data[:, :, None] == np.arange(N)).sum(1)
+    return [cells.reshape(len(data), 2**h, -1).sum(2) for h in range((N - 1).bit_length() + 1)]
+
+
+def neighbours(N: int, n: int, relation: Relation) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Node counts of all neighbouring pairs of data sets of at most n records, both ways."""
+    rest = list(combinations_with_replacement(range(N), n - 1))
+    base = np.array(rest, np.int64).reshape(len(rest), n - 1)
+    one = np.repeat(base, N, axis=0), np.tile(np.arange(N), len(base))[:, None]
+    with_record = node_counts(np.concatenate(one, axis=1), N)
+    if relation == "add_remove":
+        without = [np.repeat(level, N, axis=0) for level in node_counts(base, N)]
+        return [np.concatenate(p) for p in zip(with_record, without)], [np.concatenate(p) for p in zip(without, with_record)]
+    pairs = np.array([(b * N + x, b * N + y) for b, x, y in product(range(len(base)), range(N), range(N)) if x != y])
+    return [level[pairs[:, 0]] for level in with_record], [level[pairs[:, 1]] for level in with_record]
+
+
+def log_chances(tree: TreeRule, counts: range, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the chances that cells of so many records are split, and are not."""
+    rows, least = tree.chances()
+    chances = [Fraction((int(high) << 64) + int(low), 2**128) for high, low in rows]
+    k = [tree.threshold + 1 - max(c - depth * tree.noise.decay, tree.threshold - tree.noise.decay) for c in counts]
+    found = [chances[i - least] if i >= least else Fraction(2**128 - 1, 2**128) for i in k]
+    return np.log([float(p) for p in found]), np.log([float(1 - p) for p in found])
+
+
+def largest_loss(tree: TreeRule, first: list[np.ndarray], second: list[np.ndarray]) -> float:
+    """Largest log-ratio over all pairs and all trees: the best of stopping and splitting, from the leaves up."""
+    most = int(first[0].max() + second[0].max())
+    value = np.zeros_like(first[-1], dtype=float)
+    for depth in range(len(first) - 2, -1, -1):
+        split, stop = log_chances(tree, range(most + 1), depth)
+        below = value.reshape(len(value), -1, 2).sum(2)
+        value = np.maximum(stop[first[depth]] - stop[second[depth]], split[first[depth]] - split[second[depth]] + below)
+    return float(value.max())
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("N", [8, 16])
+def test_no_pair_of_neighbours_loses_more_than_epsilon(N: int, relation: Relation) -> None:
+    for n in range(1, 5):
+        pair = neighbours(N, n, relation)
+        for epsilon, threshold in CASES:
+            assert largest_loss(rule(epsilon, threshold, relation), *pair) <= epsilon + 1e-9
+
+
+def worst_path(tree: TreeRule, levels: int) -> tuple[float, float]:
+    """Largest sum of the losses of splits over all falling counts, and the largest loss of a cell that stays whole."""
+    most = tree.threshold + (levels + 2) * tree.noise.decay + 4
+    rows, _ = tree.chances()
+    stays = np.array([1 - Fraction((int(high) << 64) + int(low), 2**128) for high, low in rows], float)
+    best, stop = np.zeros(most + 1), float(np.diff(np.log(stays[stays > 1e-25])).max())
+    for depth in range(levels - 1, -1, -1):
+        chance = np.array([tree.split_chance(count, depth) for count in range(most + 1)])
+        split = np.concatenate([[0.0], np.diff(np.log(chance))])
+        best = np.maximum.accumulate(np.maximum(split + best, best))
+    return float(best[-1]), stop
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("epsilon", "threshold"), [(0.01, 200), (0.2, 40), (0.3, 16), (0.7, 1), (1.0, 3), (1.0, 40), (2.9, 5), (5.0, 12), (30.0, 2)]
+)
+def test_the_worst_path_of_any_length_and_counts_costs_epsilon_and_wastes_nothing(
+    epsilon: float, threshold: int, relation: Relation
+) -> None:
+    """An inserted record's splits, and under replace-one the end of the path that another record leaves."""
+    tree = rule(epsilon, threshold, relation)
+    splits, stop = worst_path(tree, 12)
+    loss = splits if relation == "add_remove" else splits + stop
+    assert 0.99 * epsilon <= loss <= epsilon * (1 + 1e-9)
+    assert stop * tree.noise.scale == pytest.approx(1.0, rel=1e-6)
+    assert tree.event == ApproximateDpEvent(tree.noise.loss(relation))
+    assert loss <= tree.event.epsilon + 1e-9
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_one_pair_of_data_sets_reaches_it(relation: Relation) -> None:
+    """Equal records fill one path, their counts do not fall; under replace-one the other half of the domain holds some, too."""
+    tree, depth = rule(0.9, 6, relation), 12
+    decay = tree.noise.decay
+    inside = tree.threshold + (depth - 2) * decay  # the deepest cell that counts is at the bias floor
+    outside = tree.threshold + decay + 1
+    loss = 0.0
+    for level in range(depth):
+        count = inside + (outside if level == 0 else 0)
+        if level == 0 and relation == "replace_one":
+            continue  # the root holds everybody, before and after
+        loss += math.log(tree.split_chance(count + 1, level)) - math.log(tree.split_chance(count, level))
+    if relation == "replace_one":
+        loss += math.log1p(-tree.split_chance(outside - 1, 1)) - math.log1p(-tree.split_chance(outside, 1))
+    assert 0.99 * 0.9 <= loss <= 0.9 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_half_the_noise_is_rejected(relation: Relation) -> None:
+    pair = neighbours(8, 4, relation)
+    losses, stated = [], []
+    for epsilon, threshold in CASES:
+        right = TreeNoise.of(epsilon, relation)
+        twin = rule(epsilon, threshold, relation, noise=TreeNoise(right.scale / 2, right.decay))
+        losses.append(largest_loss(twin, *pair) / epsilon)
+        stated.append(twin.event.epsilon / epsilon)  # and whoever used it would have to pay for it
+    assert max(losses) > 1.05
+    assert min(stated) > 1.5
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_tree_of_five_per_cent_less_noise_passes_epsilon(relation: Relation) -> None:
+    for epsilon in (0.05, 0.3, 1.0, 4.0):
+        right = TreeNoise.of(epsilon, relation)
+        splits, stop = worst_path(rule(epsilon, 9, relation, noise=TreeNoise(0.95 * right.scale, right.decay)), 12)
+        assert (splits if relation == "add_remove" else splits + stop) > 1.005 * epsilon
+
+
+def test_replace_one_is_cheaper_than_two_insertions_and_both_than_published() -> None:
+    """Published 3 / lambda and twice that. Erdos and Borwein's constant: sum 1 / (2^j - 1) = 1.6067."""
+    constant = 1 + sum(1 / (2**j - 1) for j in range(1, 60))
+    for epsilon in (0.001, 0.01):
+        alone, both = TreeNoise.of(epsilon, "add_remove"), TreeNoise.of(epsilon, "replace_one")
+        assert alone.scale * epsilon == pytest.approx(constant, rel=2e-3)
+        assert both.scale * epsilon == pytest.approx(constant + 1, rel=2e-3)
+        assert both.decay / both.scale == pytest.approx(math.log(2), rel=5e-3)
+    for epsilon in np.geomspace(1e-3, 60, 30).tolist():
+        assert TreeNoise.of(epsilon, "add_remove").scale < 3 / epsilon
+        assert TreeNoise.of(epsilon, "replace_one").scale < 4 / epsilon
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_cells_without_records_are_rarely_split(relation: Relation) -> None:
+    for epsilon in np.geomspace(1e-3, 100, 20).tolist():
+        tree = rule(epsilon, 10**6, relation)
+        assert tree.split_chance(0, 3) <= 0.25
+        assert tree.noise.decay == 1 or not TreeNoise._at(epsilon, tree.noise.decay - 1, relation).ends_early
+
+
+def tree_chances(
+    tree: TreeRule, values: np.ndarray, start: int, width: int, depth: int, N: int
+) -> dict[tuple[int, ...], float]:
+    """Chance of every set of leaf ends below a cell."""
+    end = min(start + width, N)
+    if width == 1:
+        return {(end,): 1.0}
+    split = tree.split_chance(int(((values >= start) & (values < start + width)).sum()), depth)
+    out = {(end,): 1 - split}
+    left = tree_chances(tree, values, start, width // 2, depth + 1, N)
+    middle = start + width // 2
+    right = tree_chances(tree, values, middle, width // 2, depth + 1, N) if middle < N else {(): 1.0}
+    for (a, p), (b, q) in product(left.items(), right.items()):
+        out[a + b] = out.get(a + b, 0.0) + split * p * q
+    return out
+
+
+@pytest.mark.parametrize("N", [8, 5])
+def test_leaves_have_their_chances(N: int) -> None:
+    """Chi-square with about 25 degrees of freedom: above 110 with chance < 1e-10."""
+    values, draws = np.array([0, 0, 1, 1, 1, 4]), 6000
+    tree = rule(4.0, 2)
+    expected = tree_chances(tree, values, 0, 8, 0, N)
+    assert sum(expected.values()) == pytest.approx(1)
+    seen = Counter(tuple(ends.tolist()) for ends in PrivateTree(values, N=N, rule=tree).draw(SecureSource(), draws))
+    assert set(seen) <= set(expected)
+    chi = sum((seen[k] - draws * p) ** 2 / (draws * p) for k, p in expected.items())
+    assert chi < 110
+
+
+def test_leaves_follow_the_records() -> None:
+    rng = np.random.default_rng(0)
+    values = np.sort(np.concatenate([rng.integers(0, 10**18, 500), np.full(20000, 123456789)]))
+    [ends] = PrivateTree(values, N=10**18, rule=rule(1.0, 100)).draw(FixedKeySource(1))
+    assert ends[-1] == 10**18
+    assert (np.diff(ends) > 0).all()
+    assert {123456789, 123456790} <= set(ends.tolist()), "a heavy value gets a leaf of its own"
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_records_have_a_tree_like_any_other(relation: Relation) -> None:
+    tree = PrivateTree(np.empty(0, np.int64), N=10**18, rule=rule(1.0, 3, relation))
+    sizes = [len(ends) for ends in tree.draw(FixedKeySource(2), 200)]
+    assert min(sizes) == 1
+    assert max(sizes) > 1, "the tree of nobody is noisy, too"
+
+
+def test_more_coins_continue_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.sort(np.random.default_rng(0).integers(0, 1000, 3000))
+    tree = PrivateTree(values, N=1000, rule=rule(2.0, 5))
+    words = FixedKeySource(3).random_bytes(2**18)
+
+    class Tape(SecureSource):
+        at = 0
+
+        def random_bytes(self, count: int) -> bytes:
+            self.at += count
+            return words[self.at - count : self.at]
+
+    [plenty] = tree.draw(Tape())
+    monkeypatch.setattr("dpgen.systems.ordered.partition._FIRST_COINS", 20 - 4 * (3000 // 5))
+    assert tree.draw(Tape())[0].tolist() == plenty.tolist()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "said"), [(0.0, "epsilon is 0.0"), (math.inf, "epsilon is inf"), (500.0, "500.0; that of a tree")]
+)
+def test_bad_budgets_are_refused(epsilon: float, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TreeNoise.of(epsilon, "add_remove")
+    with pytest.raises(ValueError, match=r"that of a tree must be in \[1e-05, 400\]"):
+        TreeNoise.of(1e-6, "add_remove")
+
+
+def test_bad_rules_are_refused() -> None:
+    with pytest.raises(ValueError, match="threshold is 0"):
+        rule(1.0, 0)
+    with pytest.raises(ValueError, match="relation is 'both'"):
+        TreeNoise.of(1.0, "both")  # type: ignore[arg-type]
