@@ -29,7 +29,7 @@ from scipy.stats import norm
 from torch.nn.functional import one_hot
 
 from dpgen.data.images import load_mnist
-from dpgen.metrics.clustering import clustering_accuracy
+from dpgen.metrics.classification import clustering_accuracy
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness

@@ -1,47 +1,34 @@
-"""How good a release is: pure functions on tensors, and `torchmetrics` classes that gather batches for them."""
+"""Metrics of releases, as functions of tensors."""
 
 from typing import TYPE_CHECKING
 
 from dpgen.lazy import export
 
 if TYPE_CHECKING:
-    from dpgen.metrics.classification import ClassifierTwoSampleTest as ClassifierTwoSampleTest
-    from dpgen.metrics.classification import TrainOnSyntheticAccuracy as TrainOnSyntheticAccuracy
     from dpgen.metrics.classification import TwoSampleTest as TwoSampleTest
     from dpgen.metrics.classification import chance_level as chance_level
     from dpgen.metrics.classification import classifier_two_sample_test as classifier_two_sample_test
+    from dpgen.metrics.classification import clustering_accuracy as clustering_accuracy
     from dpgen.metrics.classification import train_on_synthetic_accuracy as train_on_synthetic_accuracy
-    from dpgen.metrics.clustering import ClusteringAccuracy as ClusteringAccuracy
-    from dpgen.metrics.clustering import clustering_accuracy as clustering_accuracy
-    from dpgen.metrics.densities import ModeCoverage as ModeCoverage
-    from dpgen.metrics.densities import NegativeLogLikelihood as NegativeLogLikelihood
     from dpgen.metrics.densities import Quadrature as Quadrature
     from dpgen.metrics.densities import mean_negative_log_likelihood as mean_negative_log_likelihood
     from dpgen.metrics.densities import mode_coverage as mode_coverage
     from dpgen.metrics.densities import negative_log_likelihood as negative_log_likelihood
     from dpgen.metrics.densities import optimal_mollification as optimal_mollification
     from dpgen.metrics.densities import sampled_mode_coverage as sampled_mode_coverage
-    from dpgen.metrics.distances import FDivergence as FDivergence
-    from dpgen.metrics.distances import KolmogorovDistance as KolmogorovDistance
-    from dpgen.metrics.distances import WassersteinDistance as WassersteinDistance
     from dpgen.metrics.distances import distribution_divergence as distribution_divergence
     from dpgen.metrics.distances import kolmogorov_distance as kolmogorov_distance
     from dpgen.metrics.distances import kolmogorov_distance_to as kolmogorov_distance_to
     from dpgen.metrics.distances import wasserstein_distance as wasserstein_distance
     from dpgen.metrics.fidelity import Fidelity as Fidelity
-    from dpgen.metrics.fidelity import FrechetDistance as FrechetDistance
     from dpgen.metrics.fidelity import FrechetResult as FrechetResult
     from dpgen.metrics.fidelity import ImageFeatures as ImageFeatures
     from dpgen.metrics.fidelity import InceptionFeatures as InceptionFeatures
     from dpgen.metrics.fidelity import LeNetFeatures as LeNetFeatures
     from dpgen.metrics.fidelity import PCAFeatures as PCAFeatures
-    from dpgen.metrics.fidelity import SampleFidelity as SampleFidelity
     from dpgen.metrics.fidelity import fidelity as fidelity
     from dpgen.metrics.fidelity import frechet_distance as frechet_distance
     from dpgen.metrics.fidelity import gaussian_frechet_distance as gaussian_frechet_distance
-    from dpgen.metrics.queries import CorrelationError as CorrelationError
-    from dpgen.metrics.queries import CountingQueryError as CountingQueryError
-    from dpgen.metrics.queries import MarginalError as MarginalError
     from dpgen.metrics.queries import answers as answers
     from dpgen.metrics.queries import conjunctions as conjunctions
     from dpgen.metrics.queries import correlation_errors as correlation_errors
@@ -53,20 +40,13 @@ if TYPE_CHECKING:
 
 _HOME = {
     "classification": (
-        "ClassifierTwoSampleTest",
-        "TrainOnSyntheticAccuracy",
         "TwoSampleTest",
         "chance_level",
         "classifier_two_sample_test",
+        "clustering_accuracy",
         "train_on_synthetic_accuracy",
     ),
-    "clustering": (
-        "ClusteringAccuracy",
-        "clustering_accuracy",
-    ),
     "densities": (
-        "ModeCoverage",
-        "NegativeLogLikelihood",
         "Quadrature",
         "mean_negative_log_likelihood",
         "mode_coverage",
@@ -75,9 +55,6 @@ _HOME = {
         "sampled_mode_coverage",
     ),
     "distances": (
-        "FDivergence",
-        "KolmogorovDistance",
-        "WassersteinDistance",
         "distribution_divergence",
         "kolmogorov_distance",
         "kolmogorov_distance_to",
@@ -85,21 +62,16 @@ _HOME = {
     ),
     "fidelity": (
         "Fidelity",
-        "FrechetDistance",
         "FrechetResult",
         "ImageFeatures",
         "InceptionFeatures",
         "LeNetFeatures",
         "PCAFeatures",
-        "SampleFidelity",
         "fidelity",
         "frechet_distance",
         "gaussian_frechet_distance",
     ),
     "queries": (
-        "CorrelationError",
-        "CountingQueryError",
-        "MarginalError",
         "answers",
         "conjunctions",
         "correlation_errors",

@@ -1,22 +1,18 @@
-"""Classifiers as metrics: trained on synthetic records, or told to recognise them.
+"""Classifiers as metrics: train on synthetic and test on real, two-sample test (C2ST), and accuracy of clusters."""
 
-Train on synthetic, test on real: what a classifier learns from released records.
-
-Whether a classifier can tell synthetic from real records: 1/2 is the best that a release can reach.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from scipy.stats import hypergeom
 from torch import Tensor, nn
-from torchmetrics import Metric
+from torchmetrics.functional.classification import multiclass_confusion_matrix
 
-from dpgen.metrics.sample_pair import SamplePair
+from dpgen.metrics.distances import require_samples
 
-# -- classification ----------------------------------------------------------------------------------------------------
+# -- train on synthetic, test on real ----------------------------------------------------------------------------------
 
 
 Kind = Literal["auto", "cnn", "mlp", "logistic", "boosting"]
@@ -27,7 +23,6 @@ CNN_SIDE = 16
 _BATCH = {"cnn": 256, "mlp": 64, "logistic": 64}
 _PEAK_RATE = {"cnn": 4e-3, "mlp": 5e-3, "logistic": 2e-2}
 _ROUNDS = 100
-_PARTS = ("train_x", "train_y", "test_x", "test_y")
 
 
 def train_on_synthetic_accuracy(
@@ -91,9 +86,7 @@ def predicted_classes(
     Arguments and errors are those of `train_on_synthetic_accuracy`.
     """
     _require_part("train", train_x, train_y)
-    _require_records("test", test_x)
-    if train_x.shape[1] != test_x.shape[1]:
-        raise ValueError(f"test_x has {test_x.shape[1]} features, train_x has {train_x.shape[1]}: they must agree")
+    require_samples(train_x=train_x, test_x=test_x)
     if epochs is not None and epochs < 1:
         raise ValueError(f"epochs is {epochs}: it must be >= 1")
     kind = _choose(kind, image_shape, train_x.shape[1])
@@ -136,51 +129,6 @@ def chance_level(test_y: Tensor) -> float:
     if test_y.numel() == 0:
         raise ValueError("test_y is empty: at least one label is needed")
     return int(test_y.unique(return_counts=True)[1].max()) / test_y.numel()
-
-
-class TrainOnSyntheticAccuracy(Metric):
-    """`train_on_synthetic_accuracy` over batches of synthetic and of real records with their classes.
-
-    Arguments:
-        options: `image_shape`, `kind`, `seed` and `epochs`.
-        kwargs: of `torchmetrics.Metric`.
-    """
-
-    full_state_update = False
-    is_differentiable = False
-    higher_is_better = True
-
-    def __init__(self, options: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.options = dict(options or {})
-        for name in _PARTS:
-            self.add_state(name, default=[], dist_reduce_fx="cat")
-
-    def update(
-        self,
-        train_x: Tensor | None = None,
-        train_y: Tensor | None = None,
-        test_x: Tensor | None = None,
-        test_y: Tensor | None = None,
-    ) -> None:
-        """Take a batch of training records (b, d) with classes (b,), a batch of test records, or both."""
-        for name, batch in zip(_PARTS, (train_x, train_y, test_x, test_y)):
-            if batch is not None:
-                getattr(self, name).append(batch.detach())
-
-    def compute(self) -> Tensor:
-        """Accuracy of one classifier trained on all training records since the last reset.
-
-        Raises:
-            ValueError: as `train_on_synthetic_accuracy`.
-        """
-        parts: dict[str, Tensor | list[Tensor]] = {name: getattr(self, name) for name in _PARTS}
-        missing = [name for name, batches in parts.items() if len(batches) == 0]
-        if missing:
-            raise ValueError(f"{missing[0]} has no records: update the metric with both parts before it is computed")
-        gathered = (batches if isinstance(batches, Tensor) else torch.cat(batches) for batches in parts.values())
-        accuracy = train_on_synthetic_accuracy(*gathered, **self.options)
-        return torch.tensor(accuracy, dtype=torch.float64, device=self.device)
 
 
 @contextmanager
@@ -257,21 +205,14 @@ def _boosted_classes(train_x: Tensor, train_y: Tensor, test_x: Tensor, *, seed: 
 
 
 def _require_part(part: str, x: Tensor, y: Tensor) -> None:
-    _require_records(part, x)
+    require_samples(**{f"{part}_x": x})
     if y.shape != x.shape[:1] or y.is_floating_point():
         raise ValueError(f"{part}_y is {y.dtype} {tuple(y.shape)}: it must be integers of shape ({len(x)},)")
     if int(y.min()) < 0:
         raise ValueError(f"{part}_y has {int(y.min())}: classes must be >= 0")
 
 
-def _require_records(part: str, x: Tensor) -> None:
-    if x.ndim != 2 or x.numel() == 0:
-        raise ValueError(f"{part}_x has shape {tuple(x.shape)}: it must be (records, features), both at least 1")
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        raise ValueError(f"{part}_x has a value that is not finite: every feature must be a number")
-
-
-# -- two sample --------------------------------------------------------------------------------------------------------
+# -- classifier two-sample test ----------------------------------------------------------------------------------------
 
 
 class TwoSampleTest(NamedTuple):
@@ -323,13 +264,9 @@ def classifier_two_sample_test(
         >>> classifier_two_sample_test(x[:200], x[200:]).accuracy > 0.95
         True
     """
-    for name, x in (("real", real), ("synthetic", synthetic)):
-        if x.ndim != 2 or x.shape[1] == 0 or len(x) < 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (records >= 4, features >= 1)")
+    require_samples(4, real=real, synthetic=synthetic)
     if most is not None and most < 4:
         raise ValueError(f"most is {most}: it must be >= 4, or None")
-    if real.shape[1] != synthetic.shape[1]:
-        raise ValueError(f"synthetic has {synthetic.shape[1]} features, real has {real.shape[1]}: they must agree")
     size = min(len(real), len(synthetic), most or len(real))
     half = size // 2
     generator = torch.Generator().manual_seed(seed)
@@ -347,19 +284,47 @@ def classifier_two_sample_test(
     return TwoSampleTest((found + n - false) / (2 * n), 0.5, min(1.0, p_value), n)
 
 
-class ClassifierTwoSampleTest(SamplePair):
-    """`classifier_two_sample_test` over batches (b, d): a dictionary with accuracy, chance, p_value and n.
+# -- clusters ----------------------------------------------------------------------------------------------------------
+
+
+def clustering_accuracy(labels: Tensor, clusters: Tensor) -> float:
+    """Share of records whose cluster maps to their class under the best one-to-one mapping of clusters to classes.
+
+    ACC = max_u |{i : labels_i = u(clusters_i)}| / n over injective u (Acs et al. 2017, section IV), found by the
+    Hungarian algorithm on the contingency table. With more clusters than classes the surplus clusters count as wrong.
 
     Arguments:
-        options: `kind`, `image_shape`, `most` and `seed`.
-        kwargs: of `torchmetrics.Metric`.
+        labels: classes, int64 >= 0, shape (n,).
+        clusters: assignments, int64 >= 0, shape (n,).
+
+    Raises:
+        ValueError: if the two do not agree in shape, are empty, or hold negative or fractional values.
+
+    Example:
+        >>> clustering_accuracy(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 1]))
+        0.75
     """
+    table = contingency_table(labels, clusters)
+    rows, columns = linear_sum_assignment(table.numpy(), maximize=True)
+    return int(table[rows, columns].sum()) / len(labels)
 
-    higher_is_better = False
 
-    def __init__(self, options: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.options = dict(options or {})
+def contingency_table(labels: Tensor, clusters: Tensor) -> Tensor:
+    """Counts (classes, clusters), int64: entry (i, j) is the number of records of class i in cluster j.
 
-    def _compare(self, real: Tensor, synthetic: Tensor) -> dict[str, float]:
-        return classifier_two_sample_test(real, synthetic, **self.options)._asdict()
+    Raises:
+        ValueError: as `clustering_accuracy`.
+    """
+    for name, values in (("labels", labels), ("clusters", clusters)):
+        if values.ndim != 1 or len(values) == 0:
+            raise ValueError(f"{name} has shape {tuple(values.shape)}: it must be (n,) with n >= 1")
+        if values.is_floating_point() or values.is_complex():
+            raise ValueError(f"{name} has dtype {values.dtype}: it must be an integer type")
+        if int(values.min()) < 0:
+            raise ValueError(f"{name} has {int(values.min())}: it must be >= 0")
+    if len(labels) != len(clusters):
+        raise ValueError(f"clusters has length {len(clusters)}, labels has length {len(labels)}: they must agree")
+    labels, clusters = labels.long().cpu(), clusters.long().cpu()
+    n_classes, k = int(labels.max()) + 1, int(clusters.max()) + 1
+    square = multiclass_confusion_matrix(clusters, labels, num_classes=max(n_classes, k, 2), validate_args=False)
+    return torch.as_tensor(square)[:n_classes, :k]

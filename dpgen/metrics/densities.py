@@ -1,22 +1,12 @@
-"""How good a density is, by quadrature or from samples.
-
-How good a density is, by quadrature in one and two dimensions: likelihood, mode coverage, the best mollification.
-
-How likely a model finds held-out records, and how much of the data lies where the model is dense, from samples.
-"""
+"""Likelihood and mode coverage of densities, by quadrature or from samples, and the optimal mollification."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
-from dpgen.metrics.sample_pair import SamplePair
-
-# -- densities ---------------------------------------------------------------------------------------------------------
-
+# -- by quadrature -----------------------------------------------------------------------------------------------------
 
 _NEGLIGIBLE = 1e-6
 _BISECTIONS = 200
@@ -179,7 +169,7 @@ def _pair(log_p: Tensor, log_q: Tensor) -> tuple[Tensor, Tensor]:
     return log_p.to(torch.float64), log_q.to(torch.float64)
 
 
-# -- likelihood --------------------------------------------------------------------------------------------------------
+# -- from samples ------------------------------------------------------------------------------------------------------
 
 
 def mean_negative_log_likelihood(log_prob: Tensor) -> float:
@@ -220,54 +210,6 @@ def sampled_mode_coverage(log_real: Tensor, log_synthetic: Tensor, *, level: flo
     real, synthetic = _log_values(log_real, "log_real"), _log_values(log_synthetic, "log_synthetic")
     threshold = dense_threshold(synthetic, torch.zeros_like(synthetic), level=level)
     return float((real >= threshold).double().mean())
-
-
-class NegativeLogLikelihood(Metric):
-    """`mean_negative_log_likelihood` over batches of log densities (b,).
-
-    Example:
-        >>> NegativeLogLikelihood()(torch.tensor([-1.0, -2.0])).item()
-        1.5
-    """
-
-    full_state_update = False
-    is_differentiable = False
-    higher_is_better = False
-    total: Tensor
-    n: Tensor
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("n", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, log_prob: Tensor) -> None:
-        """Take log densities (b,)."""
-        self.total -= _log_values(log_prob, "log_prob").sum()
-        self.n += log_prob.numel()
-
-    def compute(self) -> Tensor:
-        """Mean over all records since the last reset.
-
-        Raises:
-            ValueError: there was no record.
-        """
-        if int(self.n) == 0:
-            raise ValueError("log_prob has no values: update the metric before it is computed")
-        return self.total / self.n
-
-
-class ModeCoverage(SamplePair):
-    """`sampled_mode_coverage` over batches of the model's log densities at real records and at its own samples, (b,)."""
-
-    higher_is_better = True
-
-    def __init__(self, level: float = 0.95, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.level = level
-
-    def _compare(self, real: Tensor, synthetic: Tensor) -> float:
-        return sampled_mode_coverage(real, synthetic, level=self.level)
 
 
 def _log_values(values: Tensor, name: str) -> Tensor:

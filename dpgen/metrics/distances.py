@@ -1,18 +1,32 @@
 """Distances of distributions: f-divergences on finite domains, Kolmogorov and Wasserstein distances on the line."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
-from dpgen.divergences import Divergence, f_divergence, perspective
-from dpgen.metrics.sample_pair import SamplePair
+from dpgen.divergences import Divergence, f_divergence
 
 CDF = Callable[[Tensor], Tensor]
 
 _ROUNDING = 1e-6
+
+
+def require_samples(rows: int = 1, /, **samples: Tensor) -> None:
+    """Refuse samples, given by name, that are not finite matrices (n, d) of one width d >= 1 with n >= `rows`.
+
+    Raises:
+        ValueError: naming the first sample that is wrong.
+    """
+    for name, x in samples.items():
+        if x.ndim != 2 or x.shape[1] == 0 or len(x) < rows:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (n >= {rows}, d >= 1)")
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            raise ValueError(f"{name} has a value that is not finite: every value must be a number")
+    (first, x), *others = samples.items()
+    for name, other in others:
+        if other.shape[1] != x.shape[1]:
+            raise ValueError(f"{name} has {other.shape[1]} columns, {first} has {x.shape[1]}: they must agree")
 
 
 def distribution_divergence(p: Tensor, q: Tensor, divergence: Divergence = "tv") -> Tensor:
@@ -95,74 +109,6 @@ def wasserstein_distance(real: Tensor, synthetic: Tensor) -> float:
     at = torch.cat([real, synthetic]).sort().values
     gaps = (_share_up_to(real, at) - _share_up_to(synthetic, at)).abs()
     return float((gaps[:-1] * at.diff()).sum())
-
-
-class FDivergence(Metric):
-    r"""Mean of $D_f(P \| Q)$ over the pairs of rows of p and q, see `distribution_divergence`.
-
-    Example:
-        >>> FDivergence("tv")(torch.tensor([0.5, 0.5]), torch.tensor([0.25, 0.75])).item()
-        0.25
-    """
-
-    full_state_update = False
-    is_differentiable = False
-    higher_is_better = False
-    total: Tensor
-    rows: Tensor
-
-    def __init__(self, divergence: Divergence = "tv", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        perspective(divergence)
-        self.divergence = divergence
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("rows", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, p: Tensor, q: Tensor) -> None:
-        """Take distributions (n,) or (b, n)."""
-        values = distribution_divergence(p, q, self.divergence)
-        self.total += values.sum()
-        self.rows += values.numel()
-
-    def compute(self) -> Tensor:
-        """Mean over all rows since the last reset.
-
-        Raises:
-            ValueError: there was no row.
-        """
-        if int(self.rows) == 0:
-            raise ValueError("p has no rows: update the metric before it is computed")
-        return self.total / self.rows
-
-
-class KolmogorovDistance(SamplePair):
-    """`kolmogorov_distance` of real and synthetic samples (b,); with a continuous `cdf`, of the synthetic ones and it.
-
-    Example:
-        >>> KolmogorovDistance()(torch.tensor([1, 2, 3, 4]), torch.tensor([3, 4])).item()
-        0.5
-    """
-
-    higher_is_better = False
-
-    def __init__(self, cdf: CDF | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.cdf = cdf
-
-    def _all(self, name: str) -> Tensor:
-        return torch.empty(0) if self.cdf is not None and name == "real" else super()._all(name)
-
-    def _compare(self, real: Tensor, synthetic: Tensor) -> float:
-        return kolmogorov_distance(real, synthetic) if self.cdf is None else kolmogorov_distance_to(synthetic, self.cdf)
-
-
-class WassersteinDistance(SamplePair):
-    """`wasserstein_distance` of real and synthetic samples (b,)."""
-
-    higher_is_better = False
-
-    def _compare(self, real: Tensor, synthetic: Tensor) -> float:
-        return wasserstein_distance(real, synthetic)
 
 
 def _share_up_to(sample: Tensor, at: Tensor) -> Tensor:

@@ -1,24 +1,16 @@
-"""How real synthetic samples look: Fréchet distance, precision, recall, density and coverage.
-
-Features of images for the Fréchet distance: learnt from public records, or Inception where its weights are at hand.
-
-Fréchet distance of features: how far real and synthetic samples are apart by mean and covariance.
-
-How real synthetic samples look and how much of the real ones they reach: precision, recall, density and coverage.
-"""
+"""Fidelity of synthetic samples: Fréchet distance of features, precision, recall, density and coverage."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from dpgen.metrics.classification import in_parts, trained_cnn
-from dpgen.metrics.sample_pair import SamplePair
+from dpgen.metrics.distances import require_samples
 
-# -- image features ----------------------------------------------------------------------------------------------------
-
+# -- features of images ------------------------------------------------------------------------------------------------
 
 INCEPTION_WEIGHTS = "inception_v3_google-0cc3c7bd.pth"
 """File name of torchvision's weights of Inception v3."""
@@ -55,7 +47,7 @@ class PCAFeatures(ImageFeatures):
     """
 
     def __init__(self, x: Tensor, *, k: int = 64, origin: str = "test records") -> None:
-        _require_images(x, "x")
+        require_samples(x=x)
         most = min(len(x) - 1, x.shape[1])
         if not 1 <= k <= most:
             raise ValueError(f"k is {k}: it must be in [1, {most}] for {len(x)} records of {x.shape[1]} features")
@@ -65,7 +57,7 @@ class PCAFeatures(ImageFeatures):
         self.description = f"{k} principal component{'s' if k > 1 else ''} of {len(x)} {origin}"
 
     def __call__(self, x: Tensor) -> Tensor:
-        _require_images(x, "x", d=len(self.mean))
+        _require_images(x, len(self.mean))
         return (x.double() - self.mean) @ self.components
 
 
@@ -99,7 +91,7 @@ class LeNetFeatures(ImageFeatures):
         self.description = f"last hidden layer of a LeNet trained on {len(x)} {origin}"
 
     def __call__(self, x: Tensor) -> Tensor:
-        _require_images(x, "x", d=self.d)
+        _require_images(x, self.d)
         return in_parts(self.network, x.cpu())
 
 
@@ -135,7 +127,7 @@ class InceptionFeatures(ImageFeatures):
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         height, width = self.image_shape
-        _require_images(x, "x", d=height * width)
+        _require_images(x, height * width)
         return torch.cat([self.network(self._enlarged(part)) for part in x.cpu().split(_BATCH)])
 
     def _enlarged(self, x: Tensor) -> Tensor:
@@ -145,15 +137,13 @@ class InceptionFeatures(ImageFeatures):
         return large.expand(-1, 3, -1, -1)
 
 
-def _require_images(x: Tensor, name: str, *, d: int | None = None) -> None:
-    if x.ndim != 2 or x.numel() == 0 or (d is not None and x.shape[1] != d):
-        raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (images, {'pixels' if d is None else d}), not empty")
-    if not bool(torch.isfinite(x).all()):
-        raise ValueError(f"{name} has a value that is not finite: every pixel must be a number")
+def _require_images(x: Tensor, d: int) -> None:
+    require_samples(x=x)
+    if x.shape[1] != d:
+        raise ValueError(f"x has shape {tuple(x.shape)}: it must be (images, {d})")
 
 
-# -- frechet -----------------------------------------------------------------------------------------------------------
-
+# -- Fréchet distance --------------------------------------------------------------------------------------------------
 
 PLAIN = "the records themselves"
 """Description of a distance without a feature extractor."""
@@ -220,29 +210,6 @@ def frechet_distance(real: Tensor, synthetic: Tensor, features: ImageFeatures | 
     return FrechetResult(distance, description)
 
 
-class FrechetDistance(SamplePair):
-    """`frechet_distance` over batches (b, d), whose features it keeps.
-
-    Arguments:
-        features: see `frechet_distance`; `description` says which.
-        kwargs: of `torchmetrics.Metric`.
-    """
-
-    higher_is_better = False
-
-    def __init__(self, features: ImageFeatures | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.features = features
-        self.description = PLAIN if features is None else features.description
-
-    def update(self, real: Tensor | None = None, synthetic: Tensor | None = None) -> None:
-        """Take a batch of either sample or of both."""
-        super().update(*(x if x is None or self.features is None else self.features(x) for x in (real, synthetic)))
-
-    def _compare(self, real: Tensor, synthetic: Tensor) -> float:
-        return frechet_distance(real, synthetic).distance
-
-
 def _root(covariance: Tensor) -> Tensor:
     """R with R R^T the covariance."""
     values, vectors = torch.linalg.eigh(covariance)
@@ -251,10 +218,7 @@ def _root(covariance: Tensor) -> Tensor:
 
 def _moments(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """Mean (k,) and unbiased covariance (k, k) of samples (n, k)."""
-    if x.ndim != 2 or x.shape[1] == 0 or len(x) < 2:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (samples >= 2, features >= 1)")
-    if not bool(torch.isfinite(x).all()):
-        raise ValueError(f"{name} has a value that is not finite: every feature must be a number")
+    require_samples(2, **{name: x})
     mean = x.double().mean(0)
     centred = x.double() - mean
     return mean, centred.T @ centred / (len(x) - 1)
@@ -276,8 +240,7 @@ def _gaussian(mean: Tensor, covariance: Tensor, name: str) -> tuple[Tensor, Tens
     return mean, covariance
 
 
-# -- fidelity ----------------------------------------------------------------------------------------------------------
-
+# -- neighbourhoods ----------------------------------------------------------------------------------------------------
 
 _MOST_PAIRS = 2**24
 _SLACK = 1e-12
@@ -316,7 +279,9 @@ def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
         >>> fidelity(x, x[:5], k=1)
         Fidelity(precision=1.0, recall=0.6, density=2.8, coverage=0.6)
     """
-    _require_samples(real, synthetic, k)
+    if k < 1:
+        raise ValueError(f"k is {k}: it must be >= 1")
+    require_samples(k + 1, real=real, synthetic=synthetic)
     centre = real.double().mean(0)
     real, synthetic = real.double() - centre, synthetic.double() - centre
     real_radii, synthetic_radii = _squared_radii(real, k), _squared_radii(synthetic, k)
@@ -333,21 +298,6 @@ def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
     return Fidelity(hits / m, float(recalled.double().mean()), pairs / (k * m), float(covered.double().mean()))
 
 
-class SampleFidelity(SamplePair):
-    """`fidelity` over batches (b, d): a dictionary of precision, recall, density and coverage."""
-
-    higher_is_better = True
-
-    def __init__(self, k: int = 5, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        if k < 1:
-            raise ValueError(f"k is {k}: it must be >= 1")
-        self.k = k
-
-    def _compare(self, real: Tensor, synthetic: Tensor) -> dict[str, float]:
-        return fidelity(real, synthetic, k=self.k)._asdict()
-
-
 def _squared_radii(x: Tensor, k: int) -> Tensor:
     """Squared distance (n,) of each row to its k-th nearest other row; the row itself is the nearest of the k + 1."""
     rows = max(1, _MOST_PAIRS // len(x))
@@ -358,15 +308,3 @@ def _squared_distances(x: Tensor, y: Tensor, *, slack: float = 0.0) -> Tensor:
     """Squared distances (a, b) of rows, less `slack` times both squared norms, to which the rounding is proportional."""
     norms = x.square().sum(1)[:, None] + y.square().sum(1)
     return norms.mul_(1 - slack).addmm_(x, y.T, alpha=-2)
-
-
-def _require_samples(real: Tensor, synthetic: Tensor, k: int) -> None:
-    if k < 1:
-        raise ValueError(f"k is {k}: it must be >= 1")
-    for name, x in (("real", real), ("synthetic", synthetic)):
-        if x.ndim != 2 or x.shape[1] == 0 or len(x) <= k:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (samples > k = {k}, features >= 1)")
-        if not bool(torch.isfinite(x).all()):
-            raise ValueError(f"{name} has a value that is not finite: every feature must be a number")
-    if real.shape[1] != synthetic.shape[1]:
-        raise ValueError(f"synthetic has {synthetic.shape[1]} features, real has {real.shape[1]}: they must agree")

@@ -1,25 +1,18 @@
-"""Counting queries on binary records, k-way marginals and correlations.
-
-Counting queries on binary records: how many records hold any, or all, of a set of items.
-
-How well synthetic records keep what few columns do together: k-way marginals and pairwise correlations.
-"""
+"""Errors of counting queries on binary records, of k-way marginals and of pairwise correlations."""
 
 import math
 from collections.abc import Sequence
 from itertools import combinations
 from math import comb
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
-from dpgen.metrics.sample_pair import SamplePair
+from dpgen.metrics.distances import require_samples
 
-# -- queries -----------------------------------------------------------------------------------------------------------
-
+# -- counting queries --------------------------------------------------------------------------------------------------
 
 Predicate = Literal["any", "all"]
 
@@ -165,13 +158,11 @@ def relative_errors(
     Raises:
         ValueError: as `answers`; if d differs, or ``sanity`` is not positive.
     """
-    _require_sanity(sanity)
-    _require_records(real, "real")
-    _require_records(synthetic, "synthetic")
-    if real.shape[1] != synthetic.shape[1]:
-        raise ValueError(f"synthetic has {synthetic.shape[1]} items, real has {real.shape[1]}: they must agree")
-    truth = answers(real, queries, predicate=predicate)
-    return _relative(truth, answers(synthetic, queries, predicate=predicate), sanity)
+    if not sanity > 0:
+        raise ValueError(f"sanity is {sanity}: it must be > 0")
+    require_samples(real=real, synthetic=synthetic)
+    truth, found = (answers(x, queries, predicate=predicate) for x in (real, synthetic))
+    return (found - truth).abs() / truth.clamp(min=sanity)
 
 
 def query_errors(
@@ -209,62 +200,6 @@ def query_errors(
     return errors
 
 
-class CountingQueryError(Metric):
-    """Mean of `relative_errors` of fixed queries over batches of real and synthetic records (b, d); keeps counts only.
-
-    Arguments:
-        queries: item indices of each query, such as `random_queries` or `conjunctions`.
-        predicate: see `answers`.
-        sanity: see `relative_errors`.
-        kwargs: of `torchmetrics.Metric`.
-
-    Example:
-        >>> x = torch.tensor([[1, 0], [1, 1]], dtype=torch.uint8)
-        >>> CountingQueryError([torch.tensor([0]), torch.tensor([1])])(x, x[:1]).item()
-        0.5
-    """
-
-    full_state_update = False
-    is_differentiable = False
-    higher_is_better = False
-
-    def __init__(
-        self, queries: Sequence[Tensor], *, predicate: Predicate = "any", sanity: float = SANITY, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        if not queries:
-            raise ValueError("queries is empty: at least one is needed")
-        _require_sanity(sanity)
-        self.queries, self.predicate, self.sanity = list(queries), predicate, sanity
-        for name in ("real", "synthetic"):
-            self.add_state(f"{name}_counts", torch.zeros(len(queries), dtype=torch.float64), dist_reduce_fx="sum")
-            self.add_state(f"{name}_n", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, real: Tensor | None = None, synthetic: Tensor | None = None) -> None:
-        """Take a batch of either or of both, uint8 in {0, 1}."""
-        for name, batch in (("real", real), ("synthetic", synthetic)):
-            if batch is not None:
-                _require_records(batch, name)
-                counts = answers(batch, self.queries, predicate=self.predicate) * len(batch)
-                getattr(self, f"{name}_counts").add_(counts.round().to(self.device))
-                getattr(self, f"{name}_n").add_(len(batch))
-
-    def compute(self) -> Tensor:
-        """Mean relative error over the queries, float64.
-
-        Raises:
-            ValueError: there were no real or no synthetic records.
-        """
-        return _relative(self._shares("real"), self._shares("synthetic"), self.sanity).mean()
-
-    def _shares(self, name: str) -> Tensor:
-        n: Tensor = getattr(self, f"{name}_n")
-        if int(n) == 0:
-            raise ValueError(f"{name} has no records: update the metric with both before it is computed")
-        counts: Tensor = getattr(self, f"{name}_counts")
-        return counts / n
-
-
 def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> Tensor:
     """n records (n, d), uint8, whose items are independent with the exact marginals of ``x``: a NON-private baseline.
 
@@ -277,29 +212,18 @@ def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> T
     return (torch.rand(n, x.shape[1], generator=generator) < _marginals(x)).to(torch.uint8)
 
 
-def _relative(real: Tensor, synthetic: Tensor, sanity: float) -> Tensor:
-    return (synthetic - real).abs() / real.clamp(min=sanity)
-
-
 def _marginals(x: Tensor) -> Tensor:
     return x.cpu().sum(0, dtype=torch.int64).double() / len(x)
 
 
-def _require_sanity(sanity: float) -> None:
-    if not sanity > 0:
-        raise ValueError(f"sanity is {sanity}: it must be > 0")
-
-
 def _require_records(x: Tensor, name: str) -> None:
-    if x.ndim != 2 or x.numel() == 0:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (records, items), both at least 1")
+    require_samples(**{name: x})
     if x.dtype != torch.uint8 or int(x.max()) > 1:
         wrong = f"dtype {x.dtype}" if x.dtype != torch.uint8 else f"the value {int(x.max())}"
         raise ValueError(f"{name} has {wrong}: it must be torch.uint8 in {{0, 1}}")
 
 
-# -- marginals ---------------------------------------------------------------------------------------------------------
-
+# -- marginals and correlations ----------------------------------------------------------------------------------------
 
 _MOST_CELLS = 2**22
 
@@ -328,7 +252,12 @@ def marginal_errors(real: Tensor, synthetic: Tensor, k: int = 2, *, n_sets: int 
         >>> marginal_errors(x, torch.tensor([[0, 1], [1, 0]])).item(), marginal_errors(x, x.flip(0), 1).tolist()
         (1.0, [0.0, 0.0])
     """
-    _require_categories(real, synthetic)
+    require_samples(real=real, synthetic=synthetic)
+    for name, x in (("real", real), ("synthetic", synthetic)):
+        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+            raise ValueError(f"{name} has dtype {x.dtype}: categories must be integers")
+        if int(x.min()) < 0:
+            raise ValueError(f"{name} has {int(x.min())}: categories must be >= 0")
     d = real.shape[1]
     if not 1 <= k <= d:
         raise ValueError(f"k is {k}: it must be in [1, {d}]")
@@ -375,10 +304,7 @@ def correlation_errors(real: Tensor, synthetic: Tensor) -> Tensor:
         >>> correlation_errors(x, 1 - x).tolist(), round(correlation_errors(x, x[:1]).item(), 9)
         ([0.0], 1.0)
     """
-    _require_pair(real, synthetic)
-    for name, x in (("real", real), ("synthetic", synthetic)):
-        if not bool(torch.isfinite(x).all()):
-            raise ValueError(f"{name} has a value that is not finite: every value must be a number")
+    require_samples(real=real, synthetic=synthetic)
     varies = real.amax(0) > real.amin(0)
     d = int(varies.sum())
     if d < 2:
@@ -396,49 +322,3 @@ def _correlations(x: Tensor) -> Tensor:
     scaled = centred / centred.abs().amax(0).where(~constant, 1)
     scaled = scaled / scaled.norm(dim=0).where(~constant, 1)
     return (scaled.T @ scaled).clamp(-1, 1)
-
-
-class MarginalError(SamplePair):
-    """Mean of `marginal_errors` over batches of records (b, d).
-
-    Arguments:
-        k: columns of a marginal.
-        n_sets: see `marginal_errors`.
-        seed: of the choice of sets.
-        kwargs: of `torchmetrics.Metric`.
-    """
-
-    higher_is_better = False
-
-    def __init__(self, k: int = 2, *, n_sets: int = 1000, seed: int = 0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.k, self.n_sets, self.seed = k, n_sets, seed
-
-    def _compare(self, real: Tensor, synthetic: Tensor) -> float:
-        return float(marginal_errors(real, synthetic, self.k, n_sets=self.n_sets, seed=self.seed).mean())
-
-
-class CorrelationError(SamplePair):
-    """Mean of `correlation_errors` over batches of records (b, d)."""
-
-    higher_is_better = False
-
-    def _compare(self, real: Tensor, synthetic: Tensor) -> float:
-        return float(correlation_errors(real, synthetic).mean())
-
-
-def _require_categories(real: Tensor, synthetic: Tensor) -> None:
-    _require_pair(real, synthetic)
-    for name, x in (("real", real), ("synthetic", synthetic)):
-        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-            raise ValueError(f"{name} has dtype {x.dtype}: categories must be integers")
-        if int(x.min()) < 0:
-            raise ValueError(f"{name} has {int(x.min())}: categories must be >= 0")
-
-
-def _require_pair(real: Tensor, synthetic: Tensor) -> None:
-    for name, x in (("real", real), ("synthetic", synthetic)):
-        if x.ndim != 2 or x.numel() == 0:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (records, columns), both at least 1")
-    if real.shape[1] != synthetic.shape[1]:
-        raise ValueError(f"synthetic has {synthetic.shape[1]} columns, real has {real.shape[1]}: they must agree")

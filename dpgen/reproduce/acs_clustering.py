@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dpgen.data.records import Records
 from dpgen.figures import new_figure, save_figure
-from dpgen.metrics.clustering import clustering_accuracy
+from dpgen.metrics.classification import clustering_accuracy
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger

@@ -10,7 +10,6 @@ from sklearn.linear_model import LogisticRegression
 
 from dpgen.data import load_digits, load_mnist
 from dpgen.metrics.classification import (
-    TrainOnSyntheticAccuracy,
     chance_level,
     predicted_classes,
     train_on_synthetic_accuracy,
@@ -66,24 +65,6 @@ def test_the_cnn_is_the_one_that_classifies() -> None:
     options = {"image_shape": (16, 16), "seed": 5, "epochs": 1}
     network = trained_cnn(x, y, **options)
     assert network(test_x.float()).argmax(1).tolist() == predicted_classes(x, y, test_x, kind="cnn", **options).tolist()
-
-
-@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")
-def test_batches_agree_with_all_at_once() -> None:
-    (x, y), (test_x, test_y) = stripes(60), stripes(40, seed=1)
-    metric = TrainOnSyntheticAccuracy({"kind": "boosting"})
-    for part in zip(x.split(25), y.split(25)):
-        metric.update(*part)
-    with pytest.raises(ValueError, match="test_x has no records: update the metric with both parts"):
-        metric.compute()
-    for part in zip(test_x.split(25), test_y.split(25)):
-        metric.update(test_x=part[0], test_y=part[1])
-    expected = train_on_synthetic_accuracy(x, y, test_x, test_y, kind="boosting")
-    assert float(metric.compute()) == expected
-    metric.reset()
-    assert float(metric(x, y, test_x[:9], test_y[:9])) == pytest.approx(
-        train_on_synthetic_accuracy(x, y, test_x[:9], test_y[:9], kind="boosting")
-    )
 
 
 def test_records_that_carry_nothing_reach_chance(digits) -> None:
@@ -146,7 +127,7 @@ X, Y = torch.zeros(4, 6), torch.tensor([0, 1, 0, 1])
         ((X, Y, X, Y.float()), {}, r"test_y is torch.float32 \(4,\)"),
         ((X, -Y, X, Y), {}, "train_y has -1: classes must be >= 0"),
         ((X * float("nan"), Y, X, Y), {}, "train_x has a value that is not finite"),
-        ((X, Y, X[:, :5], Y), {}, "test_x has 5 features, train_x has 6"),
+        ((X, Y, X[:, :5], Y), {}, "test_x has 5 columns, train_x has 6"),
         ((X, Y, X, Y), {"kind": "svm"}, "kind is 'svm': it must be one of auto, cnn, mlp, logistic, boosting"),
         ((X, Y, X, Y), {"kind": "cnn"}, "image_shape is None: kind 'cnn' needs"),
         ((X, Y, X, Y), {"kind": "cnn", "image_shape": (2, 3)}, r"image_shape is \(2, 3\): kind 'cnn' needs"),

@@ -10,7 +10,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from dpgen.metrics import fidelity as package_name
-from dpgen.metrics.fidelity import _MOST_PAIRS, Fidelity, SampleFidelity, fidelity
+from dpgen.metrics.fidelity import _MOST_PAIRS, Fidelity, fidelity
 
 MODULE = sys.modules["dpgen.metrics.fidelity"]
 
@@ -83,13 +83,12 @@ X = torch.zeros(8, 2)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: fidelity(X[:5], X), r"real has shape \(5, 2\): it must be \(samples > k = 5"),
+        (lambda: fidelity(X[:5], X), r"real has shape \(5, 2\): it must be \(n >= 6"),
         (lambda: fidelity(X, X[:, :0]), r"synthetic has shape \(8, 0\)"),
         (lambda: fidelity(X, X[0]), r"synthetic has shape \(2,\)"),
-        (lambda: fidelity(X, X[:, :1]), "synthetic has 1 features, real has 2"),
+        (lambda: fidelity(X, X[:, :1]), "synthetic has 1 columns, real has 2"),
         (lambda: fidelity(X, X * math.nan), "synthetic has a value that is not finite"),
         (lambda: fidelity(X, X, k=0), "k is 0: it must be >= 1"),
-        (lambda: SampleFidelity(0), "k is 0: it must be >= 1"),
     ],
 )
 def test_bad_input(call, message: str) -> None:

@@ -8,7 +8,6 @@ import torch
 from scipy import stats
 
 from dpgen.metrics.densities import (
-    NegativeLogLikelihood,
     Quadrature,
     mean_negative_log_likelihood,
     mode_coverage,
@@ -25,18 +24,11 @@ def test_likelihood_agrees_with_scipy() -> None:
     log_q = torch.distributions.Normal(torch.tensor(0.5, dtype=torch.float64), 2.0).log_prob(x)
     expected = -stats.norm(0.5, 2.0).logpdf(x.numpy()).mean()
     assert mean_negative_log_likelihood(log_q) == pytest.approx(expected, abs=1e-9)
-    metric = NegativeLogLikelihood()
-    for part in log_q.split(33):
-        metric.update(part)
-    assert float(metric.compute()) == pytest.approx(expected, abs=1e-9)
-    metric.reset()
-    assert float(metric(log_q[:1])) == pytest.approx(-float(log_q[0]))
 
 
 def test_a_record_that_the_model_excludes() -> None:
     log_q = torch.tensor([-1.0, -math.inf])
     assert mean_negative_log_likelihood(log_q) == math.inf
-    assert float(NegativeLogLikelihood()(log_q)) == math.inf
     assert sampled_mode_coverage(log_q, torch.tensor([-2.0])) == 0.5
 
 
@@ -65,15 +57,13 @@ def test_mode_coverage_approaches_the_quadrature() -> None:
 ONE = torch.zeros(1)
 
 
-@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: mean_negative_log_likelihood(ONE[:0]), r"log_prob has shape \(0,\)"),
         (lambda: mean_negative_log_likelihood(ONE / 0), "log_prob has a value that is NaN or"),
         (lambda: mean_negative_log_likelihood(ONE + math.inf), r"log_prob has a value that is NaN or \+inf"),
-        (lambda: NegativeLogLikelihood().compute(), "log_prob has no values"),
-        (lambda: NegativeLogLikelihood().update(ONE[None]), r"log_prob has shape \(1, 1\)"),
+        (lambda: mean_negative_log_likelihood(ONE[None]), r"log_prob has shape \(1, 1\)"),
         (lambda: sampled_mode_coverage(ONE, ONE[:0]), r"log_synthetic has shape \(0,\)"),
         (lambda: sampled_mode_coverage(ONE, ONE, level=1.0), r"level is 1.0: it must be in \(0, 1\)"),
     ],

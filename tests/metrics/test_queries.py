@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from dpgen.metrics.queries import (
-    CountingQueryError,
     answers,
     conjunctions,
     independent_marginals,
@@ -145,34 +144,6 @@ def test_independent_marginals_keep_marginals_and_lose_pairs() -> None:
 ONE = [torch.tensor([0])]
 
 
-@pytest.mark.parametrize("predicate", ["any", "all"])
-def test_batches_agree_with_all_at_once(predicate: str) -> None:
-    queries = [items for group in random_queries(12, 4, generator=generator(), n_queries=50) for items in group]
-    metric = CountingQueryError(queries, predicate=predicate, sanity=0.05)
-    for seed in (0, 10):
-        real, synthetic = records(50, 12, seed=seed), records(31, 12, seed=seed + 1)
-        for part in real.split(9):
-            metric.update(real=part)
-        metric.update(synthetic=synthetic)
-        expected = relative_errors(real, synthetic, queries, predicate=predicate, sanity=0.05).mean()
-        assert float(metric.compute()) == pytest.approx(float(expected), abs=1e-12)
-        metric.reset()
-
-
-@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")
-def test_bad_use_of_the_class() -> None:
-    with pytest.raises(ValueError, match="queries is empty: at least one is needed"):
-        CountingQueryError([])
-    with pytest.raises(ValueError, match=r"sanity is 0.0: it must be > 0"):
-        CountingQueryError([torch.tensor([0])], sanity=0.0)
-    metric = CountingQueryError([torch.tensor([0])])
-    with pytest.raises(ValueError, match=r"real has shape \(0, 2\)"):
-        metric.update(real=records(0, 2))
-    metric.update(real=records(3, 2))
-    with pytest.raises(ValueError, match="synthetic has no records: update the metric with both"):
-        metric.compute()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -183,7 +154,7 @@ def test_bad_use_of_the_class() -> None:
         (lambda x: answers(x, [torch.tensor([5])]), r"query 0 has items \[5\]: each must be in \[0, 4\]"),
         (lambda x: answers(x, [*ONE, torch.tensor([-1])]), r"query 1 has items \[-1\]"),
         (lambda x: answers(x, [torch.tensor([], dtype=torch.int64)]), r"query 0 has items \[\]"),
-        (lambda x: relative_errors(x, x[:, :4], ONE), "synthetic has 4 items, real has 5"),
+        (lambda x: relative_errors(x, x[:, :4], ONE), "synthetic has 4 columns, real has 5"),
         (lambda x: relative_errors(x, x, ONE, sanity=0.0), "sanity is 0.0: it must be > 0"),
         (lambda x: relative_errors(x, x[:0], ONE), r"synthetic has shape \(0, 5\)"),
         (lambda x: random_queries(5, 6, generator=generator()), r"max_length is 6: it must be in \[1, 5\]"),

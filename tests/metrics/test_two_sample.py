@@ -81,11 +81,11 @@ X = torch.zeros(8, 2)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: classifier_two_sample_test(X[:3], X), r"real has shape \(3, 2\): it must be \(records >= 4"),
+        (lambda: classifier_two_sample_test(X[:3], X), r"real has shape \(3, 2\): it must be \(n >= 4"),
         (lambda: classifier_two_sample_test(X, X[0]), r"synthetic has shape \(2,\)"),
-        (lambda: classifier_two_sample_test(X, X[:, :1]), "synthetic has 1 features, real has 2"),
+        (lambda: classifier_two_sample_test(X, X[:, :1]), "synthetic has 1 columns, real has 2"),
         (lambda: classifier_two_sample_test(X, X, most=3), "most is 3: it must be >= 4"),
-        (lambda: classifier_two_sample_test(X * math.nan, X), "train_x has a value that is not finite"),
+        (lambda: classifier_two_sample_test(X * math.nan, X), "real has a value that is not finite"),
         (lambda: classifier_two_sample_test(X, X, kind="svm"), "kind is 'svm'"),
     ],
 )

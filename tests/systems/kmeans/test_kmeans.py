@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from dpgen.callbacks.clipping import DPNorm
-from dpgen.metrics.clustering import clustering_accuracy
+from dpgen.metrics.classification import clustering_accuracy
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from dpgen.metrics.clustering import ClusteringAccuracy, clustering_accuracy, contingency_table
+from dpgen.metrics.classification import clustering_accuracy, contingency_table
 
 
 def by_enumeration(labels: list[int], clusters: list[int], size: int) -> float:
@@ -65,28 +65,3 @@ def test_contingency_table() -> None:
 def test_bad_input(labels: list, clusters: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         clustering_accuracy(torch.tensor(labels), torch.tensor(clusters))
-
-
-def test_batches_agree_with_all_at_once() -> None:
-    generator = torch.Generator().manual_seed(0)
-    metric = ClusteringAccuracy(5, 7)
-    for n_classes, k in ((5, 7), (3, 2)):
-        labels, clusters = (torch.randint(0, most, (40,), generator=generator) for most in (n_classes, k))
-        for part in zip(labels.split(11), clusters.split(11)):
-            metric.update(*part)
-        assert float(metric.compute()) == pytest.approx(clustering_accuracy(labels, clusters), abs=1e-12)
-        metric.reset()
-
-
-@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning")
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: ClusteringAccuracy(0, 3), "n_classes is 0 and k 3: both must be >= 1"),
-        (lambda: ClusteringAccuracy(2, 2).compute(), "labels has no values"),
-        (lambda: ClusteringAccuracy(2, 2).update(torch.tensor([2]), torch.tensor([0])), "labels or clusters reach 3 x 1"),
-    ],
-)
-def test_bad_use_of_the_class(call, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()
