@@ -85,11 +85,11 @@ if TYPE_CHECKING:
     from dpgen.systems.local.sampler import FiniteSampler as FiniteSampler
     from dpgen.systems.local.sampler import load_mechanism as load_mechanism
     from dpgen.systems.mbde.bernstein import BernsteinModel as BernsteinModel
-    from dpgen.systems.mbde.bernstein import BernsteinPlan as BernsteinPlan
     from dpgen.systems.mbde.densities import Box as Box
     from dpgen.systems.mbde.densities import ClippedLaw as ClippedLaw
     from dpgen.systems.mbde.densities import TiltedLaw as TiltedLaw
     from dpgen.systems.mbde.model import MBDE as MBDE
+    from dpgen.systems.mbde.plan import BernsteinPlan as BernsteinPlan
     from dpgen.systems.mbde.plan import DrawPlan as DrawPlan
     from dpgen.systems.mbde.plan import MBDEConfig as MBDEConfig
     from dpgen.systems.mbde.references import GaussianReference as GaussianReference
@@ -115,7 +115,7 @@ __all__ = export(
         "AuditOptions": "dpgen.auditing",
         "AutomaticClipping": "dpgen.callbacks",
         "BernsteinModel": "dpgen.systems.mbde.bernstein",
-        "BernsteinPlan": "dpgen.systems.mbde.bernstein",
+        "BernsteinPlan": "dpgen.systems.mbde.plan",
         "BoundedClipping": "dpgen.callbacks",
         "BoundedSum": "dpgen.privacy.exact_sums",
         "Box": "dpgen.systems.mbde.densities",

@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 import dpgen
-from dpgen import metrics, systems
+from dpgen import metrics
 
-PACKAGES = pytest.mark.parametrize("package", [dpgen, metrics, systems], ids=lambda package: package.__name__)
+PACKAGES = pytest.mark.parametrize("package", [dpgen, metrics], ids=lambda package: package.__name__)
 
 
 def declared(package: ModuleType) -> Iterator[tuple[str, str]]:

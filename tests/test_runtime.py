@@ -21,7 +21,8 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.runtime import RUN_DIR, Runtime
-from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

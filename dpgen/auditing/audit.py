@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from dpgen.auditing.engine import ATTACKS, EngineAudit, train_watched
 from dpgen.auditing.lower_bounds import FEWEST, Finding, epsilon_lower_bound, one_run_lower_bound
-from dpgen.auditing.neighbours import AUDITED, Task, claim_of, door_of, draw_once, released_numbers, with_direction
+from dpgen.auditing.neighbours import Task, audited, claim_of, door_of, draw_once, released_numbers, with_direction
 from dpgen.auditing.releases import CERTAIN, Broken
 from dpgen.cli.jobs import DEFAULT_MODEL
 from dpgen.cli.options import Sources, choose, full_names, keys, option_table, require_writable, split_options, typed
@@ -139,7 +139,7 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
         ValueError: in one line, what is wrong and what is allowed.
     """
     given = split_options(arguments)
-    model = choose("model", given.pop("model", DEFAULT_MODEL), list(AUDITED))
+    model = choose("model", given.pop("model", DEFAULT_MODEL), list(audited()))
     sources = _sources(model)
     named = full_names(given, sources, also={"model"})
     quick = _quick(model, {name.partition(".")[2]: value for name, value in named.items()})
@@ -150,7 +150,7 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
 
 
 def _sources(model: str) -> Sources:
-    return {"privacy": AUDITED[model].plan, "model": AUDITED[model].config, "audit": AuditOptions}
+    return {"privacy": audited()[model].plan, "model": audited()[model].config, "audit": AuditOptions}
 
 
 def _quick(model: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -188,10 +188,10 @@ def audit_usage(arguments: Sequence[str] = ()) -> str:
     """
     given = split_options(arguments)
     if "model" not in given:
-        lines = ["usage: audit.py [--model NAME] [--key value ...]", "", f"  --model {', '.join(AUDITED)}"]
+        lines = ["usage: audit.py [--model NAME] [--key value ...]", "", f"  --model {', '.join(audited())}"]
         lines += option_table({"audit": "audit"}, {"audit": AuditOptions})
         return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean", "", EXIT_CODES])
-    model = choose("model", given["model"], list(AUDITED))
+    model = choose("model", given["model"], list(audited()))
     sources, quick = _sources(model), _quick(model, given)
     defaults = {block: {key: value for key, value in quick.items() if key in keys(source)} for block, source in sources.items()}
     titles = {"privacy": f"privacy of {model}", "model": f"model {model}", "audit": "audit"}

@@ -22,13 +22,12 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.release import Draws, PublicModel
 from dpgen.runtime import Runtime
-from dpgen.systems import SYSTEMS
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.kmeans.plan import KMeansPlan
 from dpgen.systems.mbde.plan import DrawPlan
 from dpgen.systems.plan import Plan
 from dpgen.systems.private_data import PrivateRecords
-from dpgen.systems.registry import System
+from dpgen.systems.registry import System, systems
 
 _RECORDS, _BITS = 40, 4
 _VALUES, _GRID = 60, 64
@@ -197,8 +196,18 @@ def fit_clusters(
     return kmeans.fit(data.x, curator=curator)
 
 
-AUDITED: dict[str, System] = SYSTEMS | {"kmeans": System(ClusteringPlan, ClusteringConfig, fit_clusters, ("records",))}  # type: ignore[arg-type]
-"""What can be audited by name: all systems, and the clustering that several of them begin with."""
+KMEANS = System(
+    kinds=("records",),
+    plan_path="dpgen.auditing.neighbours:ClusteringPlan",
+    config_path="dpgen.auditing.neighbours:ClusteringConfig",
+    fit_path="dpgen.auditing.neighbours:fit_clusters",
+)
+"""The clustering that several systems begin with."""
+
+
+def audited() -> dict[str, System]:
+    """Systems that can be audited, by name: all of them, and "kmeans"."""
+    return systems() | {"kmeans": KMEANS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +215,7 @@ class Task:
     """One question to a system: does it keep the epsilon that it claims?
 
     Arguments:
-        model: name of the system, a key of `AUDITED`.
+        model: name of the system, a key of `audited()`.
         plan: what one fit, or one trial of a sampler, may spend.
         config: of the system.
         trials: of each data set.
@@ -224,16 +233,16 @@ class Task:
     @property
     def at_once(self) -> bool:
         """Whether one fit makes all trials."""
-        return self.by_draw or AUDITED[self.model].kinds[0] == "users"
+        return self.by_draw or audited()[self.model].kinds[0] == "users"
 
     @property
     def by_draw(self) -> bool:
         """Whether the trials of a fit are draws from one data set, each at its own price."""
-        return AUDITED[self.model].kinds[0] == "points" and isinstance(self.plan, DrawPlan)
+        return audited()[self.model].kinds[0] == "points" and isinstance(self.plan, DrawPlan)
 
     def pair(self) -> Pair:
         """The neighbours that are worst for the system's kind of data and unit of privacy."""
-        kind, relation = AUDITED[self.model].kinds[0], str(self.plan.open_ledger().relation)
+        kind, relation = audited()[self.model].kinds[0], str(self.plan.open_ledger().relation)
         copies = 2 if self.broken == "sensitivity" else 1
         if kind == "points" and not self.by_draw:
             return points_pair(relation, self.trials, copies, whole=False)
@@ -242,7 +251,7 @@ class Task:
     def fit(self, directory: Path, data: Any, plan: Any, curator: Curator) -> Any:
         """One fit of the system."""
         runtime = quiet_runtime(directory, self.seed)
-        return AUDITED[self.model].fit(data, plan=plan, config=self.config, curator=curator, runtime=runtime)
+        return audited()[self.model].fit(data, plan=plan, config=self.config, curator=curator, runtime=runtime)
 
 
 class Trials(NamedTuple):

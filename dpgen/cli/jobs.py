@@ -10,8 +10,8 @@ from dpgen.cli.sweep import Sweep, parse_sweep
 from dpgen.data import LOADERS, loaders
 from dpgen.data.split import KEY_FILE, needs_key
 from dpgen.runtime import Runtime
-from dpgen.systems import SYSTEMS, System
 from dpgen.systems.plan import Plan
+from dpgen.systems.registry import System, systems
 
 BLOCKS = ("privacy", "model", "data", "runtime")
 DEFAULT_MODEL = "dpgm"
@@ -70,7 +70,7 @@ class Job:
 
     @property
     def system(self) -> System:
-        return SYSTEMS[self.model]
+        return systems()[self.model]
 
     def split_key(self, directory: Path) -> Path | None:
         """The file of the secret key that the data of a run in `directory` are split by, if they are split by one."""
@@ -119,8 +119,9 @@ def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
     given = split_options(arguments)
     base = Path(given.pop("config")) if "config" in given else None
     blocks = read_blocks(base) if base is not None else {}
-    model = choose("model", _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL), list(SYSTEMS))
-    known = loaders(SYSTEMS[model].kinds)
+    model = _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL)
+    system = systems()[choose("model", model, list(systems()))]
+    known = loaders(system.kinds)
     data = choose("data", _first(given.pop("data", None), blocks.get("data", {}).get("name"), next(iter(known))), list(known))
     if base is None and config_root is not None and (usual := _usual(config_root, f"{model}_{data}", given)).is_file():
         base, blocks = usual, read_blocks(usual)
@@ -129,7 +130,6 @@ def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
         blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
-    system = SYSTEMS[model]
     sources: Sources = {"privacy": system.plan, "model": system.config, "data": known[data], "runtime": Runtime}
     return _Request(names, sources, blocks, given, base and _from_here(base))
 
@@ -221,8 +221,8 @@ def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> 
 def _overview() -> str:
     lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]"]
     for kind, named in LOADERS.items():
-        systems = [name for name, system in SYSTEMS.items() if kind in system.kinds]
-        lines += ["", f"on {kind}:", f"  --model  {', '.join(systems)}", f"  --data   {', '.join(named)}"]
+        fitting = [name for name, system in systems().items() if kind in system.kinds]
+        lines += ["", f"on {kind}:", f"  --model  {', '.join(fitting)}", f"  --data   {', '.join(named)}"]
     lines += ["", "of the script:"]
     lines += [f"  {f'--{name} {value}':<28} {meaning}" for name, (value, meaning) in SCRIPT_OPTIONS.items()]
     return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean"])

@@ -1,75 +1,182 @@
-"""The systems by name: what each may spend, how it is configured, and how it is fitted."""
+"""The systems by name: import paths of their plans, configurations and fits, resolved on first use.
+
+A system of another distribution stands in its entry-point group `dpgen.systems`: a name, and the path of a `System`.
+"""
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
-from dpgen.release import PublicModel, Release, read_model
-from dpgen.systems.dp_sgd.engine import DPSGD
-from dpgen.systems.dpgan.fit import DPGAN
-from dpgen.systems.dpgan.fit import fit as fit_dpgan
-from dpgen.systems.dpgan.plan import DPGANConfig
-from dpgen.systems.dpgm.fit import fit as fit_dpgm
-from dpgen.systems.dpgm.fit import module
-from dpgen.systems.dpgm.plan import DPGANPlan, DPGMConfig, DPGMPlan
-from dpgen.systems.local.fit import fit as fit_local
-from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
-from dpgen.systems.marginals import mwem, noisy_marginals
-from dpgen.systems.marginals.mwem import MWEMConfig, MWEMPlan
-from dpgen.systems.marginals.noisy_marginals import MarginalsConfig, MarginalsPlan
-from dpgen.systems.mbde import bernstein, grid_response, interval_laplace
-from dpgen.systems.mbde.bernstein import BernsteinConfig, BernsteinPlan
-from dpgen.systems.mbde.fit import fit as fit_mbde
-from dpgen.systems.mbde.grid_response import GridResponseConfig
-from dpgen.systems.mbde.interval_laplace import IntervalLaplaceConfig
-from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
-from dpgen.systems.ordered.fit import fit as fit_ordered
-from dpgen.systems.ordered.plan import OrderedConfig, OrderedPlan
-from dpgen.systems.plan import Plan
+if TYPE_CHECKING:
+    from dpgen.release import PublicModel, Release
+    from dpgen.systems.dp_sgd.engine import DPSGD
+    from dpgen.systems.plan import Plan
+
+ENTRY_POINTS = "dpgen.systems"
 
 
-class System(NamedTuple):
-    """One row of the contract: `fit(data, plan=, config=, curator=, runtime=)` returns what the curator has released."""
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One row of the registry; every path is `package.module:name`, imported when its property is first used.
 
-    plan: Callable[..., Plan]
-    config: type[Any]
-    fit: Callable[..., Release]
+    Arguments:
+        kinds: of data, keys of `dpgen.data.LOADERS`; a loader's name means that of the first kind that has it.
+        plan_path: of the frozen dataclass of what may be spent, in a module that imports neither torch nor dp_accounting.
+        config_path: of the frozen dataclass of public choices, in such a module.
+        fit_path: of `fit(data, *, plan, config, curator, runtime)`, which returns what the curator has released.
+        module_path: of a function of the configuration that returns what DP-SGD trains with it, or None: sums over records,
+            which several processes can share. Empty: there is nothing to train so.
+        model_paths: of the classes of its public models, which `load_model` can read.
+    """
+
     kinds: tuple[str, ...]
-    """Of data, keys of `dpgen.data.LOADERS`; a loader's name means that of the first kind that has it."""
-    module: Callable[[Any], Callable[..., DPSGD] | None] = lambda config: None
-    """What DP-SGD trains with a configuration, if anything: sums over records, which several processes can share."""
+    plan_path: str
+    config_path: str
+    fit_path: str
+    module_path: str = ""
+    model_paths: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> "Callable[..., Plan]":
+        return resolve_name(self.plan_path)
+
+    @property
+    def config(self) -> type[Any]:
+        return resolve_name(self.config_path)
+
+    @property
+    def fit(self) -> "Callable[..., Release]":
+        return resolve_name(self.fit_path)
+
+    def module(self, config: object) -> "Callable[..., DPSGD] | None":
+        """What DP-SGD trains with this configuration, if anything."""
+        return resolve_name(self.module_path)(config) if self.module_path else None
 
 
-SYSTEMS: dict[str, System] = {
-    "dpgm": System(DPGMPlan, DPGMConfig, fit_dpgm, ("records",), module),
-    "dpgan": System(DPGANPlan, DPGANConfig, fit_dpgan, ("records", "points"), lambda config: DPGAN),
-    "marginals": System(MarginalsPlan, MarginalsConfig, noisy_marginals.fit, ("records",)),
-    "mwem": System(MWEMPlan, MWEMConfig, mwem.fit, ("records",)),
-    "merr": System(OrderedPlan, OrderedConfig, fit_ordered, ("columns",)),
-    "mbde": System(DrawPlan, MBDEConfig, fit_mbde, ("points",)),
-    "bernstein": System(BernsteinPlan, BernsteinConfig, bernstein.fit, ("points",)),
-    "grid_response": System(DrawPlan, GridResponseConfig, grid_response.fit, ("points",)),
-    "interval_laplace": System(DrawPlan, IntervalLaplaceConfig, interval_laplace.fit, ("points",)),
-    **{
-        name: System(LocalPlan, config, partial(fit_local, name), ("users",))
-        for name, config in (
-            ("minimax", LocalConfig),
-            ("mollifier", LocalConfig),
-            ("projected_kernel", LocalConfig),
-            ("q_invariant", LocalConfig),
-            ("randomized_response", RandomizedResponseConfig),
-            ("park", ParkConfig),
-        )
-    },
+_LOCAL = {
+    "minimax": "LocalConfig",
+    "mollifier": "LocalConfig",
+    "projected_kernel": "LocalConfig",
+    "q_invariant": "LocalConfig",
+    "randomized_response": "RandomizedResponseConfig",
+    "park": "ParkConfig",
 }
 
+SYSTEMS: dict[str, System] = {
+    "dpgm": System(
+        kinds=("records",),
+        plan_path="dpgen.systems.dpgm.plan:DPGMPlan",
+        config_path="dpgen.systems.dpgm.plan:DPGMConfig",
+        fit_path="dpgen.systems.dpgm.fit:fit",
+        module_path="dpgen.systems.dpgm.fit:module",
+        model_paths=("dpgen.systems.dpgm.model:MixtureModel", "dpgen.systems.gaussian.model:GaussianMixtureModel"),
+    ),
+    "dpgan": System(
+        kinds=("records", "points"),
+        plan_path="dpgen.systems.dpgm.plan:DPGANPlan",
+        config_path="dpgen.systems.dpgan.plan:DPGANConfig",
+        fit_path="dpgen.systems.dpgan.fit:fit",
+        module_path="dpgen.systems.dpgan.fit:module",
+        model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dpgan.model:PointGANModel"),
+    ),
+    "marginals": System(
+        kinds=("records",),
+        plan_path="dpgen.systems.marginals.plan:MarginalsPlan",
+        config_path="dpgen.systems.marginals.plan:MarginalsConfig",
+        fit_path="dpgen.systems.marginals.noisy_marginals:fit",
+        model_paths=("dpgen.systems.marginals.model:ProductMixture",),
+    ),
+    "mwem": System(
+        kinds=("records",),
+        plan_path="dpgen.systems.marginals.plan:MWEMPlan",
+        config_path="dpgen.systems.marginals.plan:MWEMConfig",
+        fit_path="dpgen.systems.marginals.mwem:fit",
+        model_paths=("dpgen.systems.marginals.model:ProductMixture", "dpgen.systems.marginals.model:JointModel"),
+    ),
+    "merr": System(
+        kinds=("columns",),
+        plan_path="dpgen.systems.ordered.plan:OrderedPlan",
+        config_path="dpgen.systems.ordered.plan:OrderedConfig",
+        fit_path="dpgen.systems.ordered.fit:fit",
+        model_paths=("dpgen.systems.ordered.model:OrderedDistribution",),
+    ),
+    "mbde": System(
+        kinds=("points",),
+        plan_path="dpgen.systems.mbde.plan:DrawPlan",
+        config_path="dpgen.systems.mbde.plan:MBDEConfig",
+        fit_path="dpgen.systems.mbde.fit:fit",
+    ),
+    "bernstein": System(
+        kinds=("points",),
+        plan_path="dpgen.systems.mbde.plan:BernsteinPlan",
+        config_path="dpgen.systems.mbde.plan:BernsteinConfig",
+        fit_path="dpgen.systems.mbde.bernstein:fit",
+        model_paths=("dpgen.systems.mbde.bernstein:BernsteinModel",),
+    ),
+    "grid_response": System(
+        kinds=("points",),
+        plan_path="dpgen.systems.mbde.plan:DrawPlan",
+        config_path="dpgen.systems.mbde.plan:GridResponseConfig",
+        fit_path="dpgen.systems.mbde.grid_response:fit",
+    ),
+    "interval_laplace": System(
+        kinds=("points",),
+        plan_path="dpgen.systems.mbde.plan:DrawPlan",
+        config_path="dpgen.systems.mbde.plan:IntervalLaplaceConfig",
+        fit_path="dpgen.systems.mbde.interval_laplace:fit",
+    ),
+    **{
+        name: System(
+            kinds=("users",),
+            plan_path="dpgen.systems.local.plan:LocalPlan",
+            config_path=f"dpgen.systems.local.plan:{config}",
+            fit_path=f"dpgen.systems.local.fit:fit_{name}",
+        )
+        for name, config in _LOCAL.items()
+    },
+}
+"""The systems of this package."""
 
-def load_model(directory: Path | str) -> PublicModel:
+
+def systems() -> dict[str, System]:
+    """All systems by name: `SYSTEMS`, then those of other distributions.
+
+    Raises:
+        ValueError: an entry point has the name of another system, cannot be imported or is no `System`.
+    """
+    return SYSTEMS | _installed()
+
+
+@cache
+def _installed() -> dict[str, System]:
+    found: dict[str, System] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        where = f"entry point {point.name!r} of {ENTRY_POINTS} ({point.value})"
+        if point.name in SYSTEMS or point.name in found:
+            raise ValueError(f"{where} has the name of another system; rename or uninstall it")
+        try:
+            system = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"{where} cannot be imported: {error}") from error
+        if not isinstance(system, System):
+            raise ValueError(f"{where} is {type(system).__name__}; it must be a System")
+        found[point.name] = system
+    return found
+
+
+def load_model(directory: Path | str) -> "PublicModel":
     """Load what a system has released, from the directory of the model or of its run; nothing is unpickled.
 
     Raises:
         FileNotFoundError: no `model.json` there.
         ValueError: unknown format or kind, or files that do not match their checksum.
     """
+    from dpgen.release import read_model
+
+    for path in {path for system in systems().values() for path in system.model_paths}:
+        resolve_name(path)  # which makes its kind known to `read_model`
     return read_model(Path(directory))

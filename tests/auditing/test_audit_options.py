@@ -3,14 +3,14 @@
 import pytest
 
 from dpgen.auditing.audit import QUICK, SIGMA, TRAINED, TRAINED_OFTEN, audit_usage, parse_audit
-from dpgen.auditing.neighbours import AUDITED
+from dpgen.auditing.neighbours import audited
 
 
-@pytest.mark.parametrize("model", list(AUDITED))
+@pytest.mark.parametrize("model", list(audited()))
 def test_every_system_can_be_audited_without_options(model: str) -> None:
     job = parse_audit(["--model", model])
     assert job.model == model
-    assert isinstance(job.plan, AUDITED[model].plan)
+    assert isinstance(job.plan, audited()[model].plan)
     assert job.trained == (model in ("dpgm", "dpgan"))
 
 
@@ -19,7 +19,7 @@ def test_quick_options_give_way_to_given_ones() -> None:
     assert (plan.steps, plan.sampling_rate, plan.sigma_sgd) == (7, float(TRAINED["sampling_rate"]), float(SIGMA))
     assert parse_audit(["--epsilon=2"]).plan.sigma_sgd is None
     assert parse_audit(["--canaries=1"]).plan.steps == int(TRAINED_OFTEN["steps"])
-    assert set(QUICK) <= set(AUDITED)
+    assert set(QUICK) <= set(audited())
 
 
 def test_the_gaussian_component_is_no_training() -> None:
@@ -56,7 +56,7 @@ def test_bad_arguments_are_refused(arguments: list[str], match: str) -> None:
 def test_the_usage_names_every_system_and_option() -> None:
     text = audit_usage()
     for name in (
-        *AUDITED,
+        *audited(),
         "--trainings",
         "--canaries",
         "--accounting",

@@ -9,7 +9,6 @@ import torch
 
 from dpgen.auditing.audit import audit, parse_audit
 from dpgen.auditing.neighbours import (
-    AUDITED,
     Task,
     columns_pair,
     door_of,
@@ -22,7 +21,7 @@ from dpgen.auditing.neighbours import (
 )
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.release import Release
-from dpgen.systems import SYSTEMS
+from dpgen.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -118,13 +117,14 @@ def test_no_system_is_flagged(model: str) -> None:
 @pytest.mark.parametrize("model", ["randomized_response", "minimax", "q_invariant", "grid_response", "interval_laplace"])
 def test_a_tight_sampler_whose_statement_halves_its_epsilon_is_flagged(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     system = SYSTEMS[model]
+    fit = system.fit
 
     def modest(*args: Any, **options: Any) -> Release:
-        release = system.fit(*args, **options)
+        release = fit(*args, **options)
         release.statement = replace(release.statement, epsilon=release.statement.epsilon / 2)
         return release
 
-    monkeypatch.setitem(AUDITED, model, system._replace(fit=modest))
+    monkeypatch.setattr(system.fit_path.replace(":", "."), modest)
     finding = audit(parse_audit([f"--model={model}", "--epsilon=2", "--trainings=8000", *FAST]))
     assert finding.claimed == pytest.approx(1.0)
     assert finding.violated
@@ -183,13 +183,14 @@ def test_what_a_fit_makes_of_its_noisy_values_depends_on_nothing_else(model: str
 
 def test_a_model_that_holds_an_exact_number_is_found_by_one_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     system = SYSTEMS["marginals"]
+    fit = system.fit
 
     def careless(data: Any, **options: Any) -> Release:
-        release = system.fit(data, **options)
+        release = fit(data, **options)
         release.counts = release.counts + len(data.x)  # type: ignore[attr-defined]
         return release
 
-    monkeypatch.setitem(AUDITED, "marginals", system._replace(fit=careless))
+    monkeypatch.setattr(system.fit_path.replace(":", "."), careless)
     finding = audit(parse_audit(["--model=marginals", "--workers=1", "--progress_bar=false"]))
     assert finding.violated
     assert finding.method == "one replay"
@@ -197,14 +198,15 @@ def test_a_model_that_holds_an_exact_number_is_found_by_one_replay(monkeypatch: 
 
 def test_a_fit_that_releases_something_else_for_other_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     system = SYSTEMS["bernstein"]
+    fit = system.fit
 
     def choosy(data: Any, *, plan: Any, curator: Any, **options: Any) -> Release:
-        release = system.fit(data, plan=replace(plan, epsilon=0.5), curator=curator, **options)
+        release = fit(data, plan=replace(plan, epsilon=0.5), curator=curator, **options)
         if float(data.x.max()) > 0.4:  # the canary
             curator.laplace("one more", BoundedSum(torch.tensor([0]), 1.0, norm="l1"), 1e-3)
         return release
 
-    monkeypatch.setitem(AUDITED, "bernstein", system._replace(fit=choosy))
+    monkeypatch.setattr(system.fit_path.replace(":", "."), choosy)
     finding = audit(parse_audit(["--model=bernstein", "--trainings=60", "--workers=1", "--progress_bar=false"]))
     assert finding.violated
 

@@ -16,7 +16,8 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.runtime import Runtime
-from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.filterwarnings("ignore:DPNorm")]
 

@@ -8,8 +8,9 @@ import yaml
 
 from dpgen.cli.jobs import Command, parse_command, parse_job, usage
 from dpgen.data import LOADERS
-from dpgen.systems import SYSTEMS, DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.local.plan import RandomizedResponseConfig
+from dpgen.systems.registry import SYSTEMS
 
 
 def test_defaults(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dpgen.auditing import AuditOptions
 from dpgen.cli.options import HIDDEN, entries, first_sentence, keys, option_table
 from dpgen.data import LOADERS
 from dpgen.runtime import Runtime
-from dpgen.systems import SYSTEMS
+from dpgen.systems.registry import SYSTEMS
 
 SOURCES: dict[str, Callable[..., Any]] = {
     **{f"plan of {name}": system.plan for name, system in SYSTEMS.items()},

@@ -22,7 +22,7 @@ from dpgen.cli.options import (
 )
 from dpgen.data import LOADERS
 from dpgen.runtime import Runtime
-from dpgen.systems import SYSTEMS
+from dpgen.systems.registry import SYSTEMS
 
 
 @dataclass

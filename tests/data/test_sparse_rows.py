@@ -12,7 +12,8 @@ from dpgen.data.sets import SparseRows, write_sparse_rows
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import PoissonLoader
-from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 N, D = 200, 13
 

@@ -1,6 +1,5 @@
 """The report on users' draws."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import ABSENT, SAMPLERS, fit
 from dpgen.systems.local.kernels import MinimaxSampler
 from dpgen.systems.local.plan import LocalConfig, LocalPlan
-from dpgen.systems.registry import SYSTEMS, System
 
 USERS = load_synthetic_users(n_categories=12, n_users=21)
 
@@ -160,8 +158,7 @@ def test_releases_that_do_not_fit_are_refused(release: Draws) -> None:
 
 
 @pytest.fixture
-def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setitem(SYSTEMS, "minimax", System(LocalPlan, LocalConfig, partial(fit, "minimax"), ("users",)))
+def arguments(tmp_path: Path) -> list[str]:
     rows = [f"{i % 30},{'abc'[i // 7 % 3]},{i % 30 // 10},{i % 4}" for i in range(200)]
     (tmp_path / "clicks.csv").write_text("\n".join(["user_id,site,age,n", *rows, "99,a,1,0"]))
     command = (

@@ -21,9 +21,8 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.release import Draws, PublicModel, RecordModel, Release
 from dpgen.runtime import Runtime
-from dpgen.systems import SYSTEMS
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import SYSTEMS, load_model
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -14,10 +14,11 @@ from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Secrets, gaussian_event
-from dpgen.release import RecordModel, RecordSamples, read_model
+from dpgen.release import RecordModel, RecordSamples
 from dpgen.runtime import Runtime
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.dpgm.plan import DPGMPlan, StartedPlan
+from dpgen.systems.registry import load_model
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
 """What the ledger calls the cost of the release."""
@@ -40,7 +41,7 @@ def released_start(path: Path) -> RecordModel:
         ValueError: it is no model of records.
         FileNotFoundError: there is none.
     """
-    model = read_model(path)
+    model = load_model(path)
     if not isinstance(model, RecordModel):
         raise ValueError(f"warm_start {str(path)!r} holds a {model.kind} model; it must be a model of binary records")
     return model

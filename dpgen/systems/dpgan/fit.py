@@ -320,6 +320,11 @@ class DPGAN(DPSGD):
         return PointGANModel(generator, location=location, scale=scale, bounds=bounds, columns=columns, statement=statement)
 
 
+def module(config: DPGANConfig) -> type[DPGAN]:
+    """What is trained by DP-SGD, whatever the configuration is."""
+    return DPGAN
+
+
 def fit(
     data: PrivateRecords | PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, curator: Curator, runtime: Runtime
 ) -> GANModel | PointGANModel:

@@ -11,8 +11,6 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
-
 from dpgen.privacy.accountants import Relation, calibrate_noise, epsilon
 from dpgen.privacy.filters import Filter
 from dpgen.privacy.ledger import Budget
@@ -22,6 +20,8 @@ from dpgen.systems.kmeans.plan import KMeansPlan, count_event
 from dpgen.systems.plan import Plan
 
 if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
     from dpgen.callbacks import Clipping
     from dpgen.nets import ModelBank
 
@@ -188,7 +188,7 @@ class DPGMPlan(Plan):
             raise ValueError("the plan's k-means noise is not set: call calibrated() first")
         return KMeansPlan(noise_count=self.sigma_count, noise_sum=self.sigma_sum, rounds=self.kmeans_rounds)
 
-    def partition_event(self, *, kmeans: bool) -> DpEvent:
+    def partition_event(self, *, kmeans: bool) -> "DpEvent":
         """Everything that finding the clusters releases: noisy sizes, and with k-means its rounds."""
         if kmeans:
             return self.kmeans_plan().event(self.relation)
@@ -196,7 +196,7 @@ class DPGMPlan(Plan):
             raise ValueError("the plan's noise is not set: call calibrated() first")
         return count_event(self.sigma_count, self.relation)
 
-    def step_event(self, *, adaptive: bool, rate: float | None = None) -> DpEvent:
+    def step_event(self, *, adaptive: bool, rate: float | None = None) -> "DpEvent":
         """One training step at Poisson rate `rate` (default: sampling_rate)."""
         if self.sigma_sgd is None:
             raise ValueError("the plan's noise is not set: call calibrated() first")
@@ -204,7 +204,7 @@ class DPGMPlan(Plan):
         return subsampled_gaussian_event(self.sampling_rate if rate is None else rate, sigma)
 
     @property
-    def before(self) -> tuple[DpEvent, ...]:
+    def before(self) -> "tuple[DpEvent, ...]":
         """What the budget covers beside the run itself."""
         return ()
 
@@ -213,11 +213,13 @@ class DPGMPlan(Plan):
         values = {field.name: getattr(self, field.name) for field in fields(DPGMPlan)}
         return StartedPlan(**values, start_multiplier=start_multiplier)
 
-    def event(self, *, kmeans: bool, adaptive: bool, parts: int = 1) -> DpEvent:
+    def event(self, *, kmeans: bool, adaptive: bool, parts: int = 1) -> "DpEvent":
         """The whole run; with the published schedule over `parts` equal clusters, as a record of one of them sees it.
 
         Under replace_one a record may leave one cluster for another: it sees the steps of both.
         """
+        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
         seen = 2 if parts > 1 and self.relation == "replace_one" else 1
         steps, rate = seen * ceil(self.steps / parts), min(1.0, self.sampling_rate * parts)
         step = self.step_event(adaptive=adaptive, rate=rate)
@@ -322,7 +324,7 @@ class StartedPlan(DPGMPlan):
             raise ValueError(f"start_multiplier must be positive and finite, got {self.start_multiplier}")
 
     @property
-    def before(self) -> tuple[DpEvent, ...]:
+    def before(self) -> "tuple[DpEvent, ...]":
         return (gaussian_event(self.start_multiplier),)
 
 

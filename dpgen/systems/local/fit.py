@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,14 @@ def fit(
         not_covered=(ABSENT,),
     )
     return Draws(_table(data, draws), statement=statement, origin=mechanism)
+
+
+fit_minimax = partial(fit, "minimax")
+fit_mollifier = partial(fit, "mollifier")
+fit_projected_kernel = partial(fit, "projected_kernel")
+fit_q_invariant = partial(fit, "q_invariant")
+fit_randomized_response = partial(fit, "randomized_response")
+fit_park = partial(fit, "park")
 
 
 def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedResponseConfig) -> None:

@@ -2,57 +2,24 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from dpgen.privacy.accountants import Relation, calibrate_noise
+from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.limits import require_whole
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, Plan
+from dpgen.systems.marginals.plan import MarginalsConfig, MarginalsPlan
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
 from dpgen.systems.private_data import PrivateRecords
 
 NOTE = "marginals"
 ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarginalsPlan(Plan):
-    """What noisy marginals may spend: one Gaussian release.
-
-    Arguments:
-        epsilon: budget in nats.
-        delta: of the (epsilon, delta) guarantee, in (0, 1).
-        relation: neighbouring relation, "add_remove" or "replace_one".
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    relation: Relation = "add_remove"
-    gaussian: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarginalsConfig:
-    """Public choices.
-
-    Arguments:
-        max_items: most ones of a record that count; of more, those that come first in a public random order of the
-            columns. None: all of them.
-    """
-
-    max_items: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_items is not None:
-            require_whole("max_items", self.max_items)
 
 
 def truncated(x: Tensor, max_items: int, public: PublicRandomness) -> Tensor:

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,78 +12,21 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.limits import require_whole
 from dpgen.privacy.parallel import Relation
 from dpgen.release import PointSamples, PublicModel
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.certificates import require_box
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, Plan
+from dpgen.systems.mbde.plan import BernsteinConfig, BernsteinPlan
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
 from dpgen.systems.private_data import PrivatePoints
 from dpgen.systems.simplex_projection import project_to_simplex
 
 _BITS = 24  # of a record's integer weight, over all axes: sums of 2^28 records stay exact in doubles
 _SCALES = (1e-6, 1e12)  # that integer noise has
-_BANDWIDTHS = (1e-6, 1.0)
 _MOST_DIMENSIONS = 8
 _MOST_COEFFICIENTS = 2**20
 _CHUNK = 4096
-
-
-@dataclass(frozen=True, kw_only=True)
-class BernsteinPlan(Plan):
-    """One release of a density under central privacy.
-
-    Arguments:
-        epsilon: in nats, pure.
-        relation: between neighbouring data sets.
-        group_size: how many records are protected together; the noise grows with it.
-
-    Raises:
-        ValueError: epsilon, relation or group_size out of range.
-    """
-
-    epsilon: float = 1.0
-    relation: Relation = "add_remove"
-    group_size: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole("group_size", self.group_size)
-
-    @property
-    def unit(self) -> str:
-        return "one record" if self.group_size == 1 else f"one group of up to {self.group_size} records"
-
-
-@dataclass(frozen=True, kw_only=True)
-class BernsteinConfig:
-    """Public choices of the Bernstein mechanism; choosing them by cross-validation on the private points would leak.
-
-    Arguments:
-        degree: k of the polynomial on each axis; there are (k + 1)^d coefficients.
-        bandwidth: standard deviation of the Gaussian kernel, as a share of the box's width, in [1e-6, 1].
-        iterations: order of the iterated Bernstein operator, 1 for the plain one; higher orders amplify the noise.
-        postprocess: how coefficients become a density: "project" to the nearest non-negative ones of the same sum, or
-            "shift" by the lowest and rescale, as Husain et al. 2018 do.
-        floor: share of the uniform density that is mixed in, so that no point of the box has density 0.
-    """
-
-    degree: int = 60
-    bandwidth: float = 0.03
-    iterations: int = 1
-    postprocess: Literal["project", "shift"] = "project"
-    floor: float = 0.01
-
-    def __post_init__(self) -> None:
-        for name, most in (("degree", 2**14), ("iterations", 10)):
-            require_whole(name, getattr(self, name), 1, most)
-        if not _BANDWIDTHS[0] <= self.bandwidth <= _BANDWIDTHS[1]:
-            raise ValueError(f"bandwidth is {self.bandwidth!r}; it must be in [{_BANDWIDTHS[0]:g}, {_BANDWIDTHS[1]:g}]")
-        if self.postprocess not in ("project", "shift"):
-            raise ValueError(f"postprocess is {self.postprocess!r}; it must be one of 'project', 'shift'")
-        if not 0 <= self.floor <= 1:
-            raise ValueError(f"floor is {self.floor!r}; it must be in [0, 1]")
 
 
 def kernel_mass(degree: int, bandwidth: float) -> float:

@@ -28,7 +28,7 @@ from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import Draws, PrivateSampler
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.densities import Box, Law, mollified
-from dpgen.systems.mbde.plan import LOG2, DrawPlan
+from dpgen.systems.mbde.plan import GRID_CELLS, LOG2, DrawPlan
 from dpgen.systems.mbde.references import UniformReference
 from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE
 from dpgen.systems.private_data import PrivatePoints
@@ -39,9 +39,6 @@ from dpgen.systems.private_data import PrivatePoints
 WORD = 2**52
 """Channels give every cell a whole number of this many equally likely words, so their law is exact."""
 
-CELLS = (2, 2**24)
-"""On an axis; and no lattice whose law is a table has more."""
-
 
 class Lattice:
     """Equal cells, `per_axis` on each axis of a public box (d, 2).
@@ -51,7 +48,7 @@ class Lattice:
     """
 
     def __init__(self, bounds: Tensor, per_axis: int) -> None:
-        require_whole("cells", per_axis, *CELLS)
+        require_whole("cells", per_axis, *GRID_CELLS)
         self.bounds, self.per_axis, self.reference = bounds.to(torch.float64), per_axis, UniformReference(bounds)
 
     @property

@@ -1,33 +1,17 @@
 """Randomised response on a public grid: the plainest private draw from a continuous distribution."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.limits import require_whole
 from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde.certificates import CELLS, WORD, CellLaw, Lattice, release_draws, words
-from dpgen.systems.mbde.plan import DrawPlan
+from dpgen.systems.mbde.certificates import WORD, CellLaw, Lattice, release_draws, words
+from dpgen.systems.mbde.plan import GRID_CELLS, DrawPlan, GridResponseConfig
 from dpgen.systems.private_data import PrivatePoints
-
-
-@dataclass(frozen=True, kw_only=True)
-class GridResponseConfig:
-    """Public choices of randomised response on a grid.
-
-    Arguments:
-        cells: on each axis of the box; the grid has cells^d of them. Fewer cells keep more of a draw's truth.
-    """
-
-    cells: int = 10
-
-    def __post_init__(self) -> None:
-        require_whole("cells", self.cells, *CELLS)
 
 
 class GridResponse(CellLaw):
@@ -51,8 +35,8 @@ class GridResponse(CellLaw):
     def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
         super().__init__(x, lattice=lattice, epsilon=epsilon)
         self.size = lattice.per_axis**lattice.d
-        if self.size > CELLS[1]:
-            raise ValueError(f"cells is {lattice.per_axis}; {lattice.per_axis}^{lattice.d} cells are above {CELLS[1]}")
+        if self.size > GRID_CELLS[1]:
+            raise ValueError(f"cells is {lattice.per_axis}; {lattice.per_axis}^{lattice.d} cells are above {GRID_CELLS[1]}")
         if not 0 < epsilon <= 20:
             raise ValueError(f"epsilon is {epsilon!r} a draw; it must be in (0, 20]")
         self.other = math.ceil(WORD / (math.exp(epsilon) + self.size - 1)) + 1  # one word above all rounding

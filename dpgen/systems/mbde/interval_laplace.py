@@ -1,7 +1,6 @@
 """The Laplace mechanism on a bounded interval, in each coordinate of a public box."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,25 +11,10 @@ from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.mbde.certificates import WORD, CellLaw, Lattice, release_draws, words
-from dpgen.systems.mbde.plan import DrawPlan
+from dpgen.systems.mbde.plan import INTERVAL_CELLS, DrawPlan, IntervalLaplaceConfig
 from dpgen.systems.private_data import PrivatePoints
 
 _CHUNK = 2**22
-_CELLS = (2, 2048)
-
-
-@dataclass(frozen=True, kw_only=True)
-class IntervalLaplaceConfig:
-    """Public choices of the Laplace mechanism on an interval.
-
-    Arguments:
-        cells: of each interval; the noise is discrete on them and a draw is uniform in its cell.
-    """
-
-    cells: int = 256
-
-    def __post_init__(self) -> None:
-        require_whole("cells", self.cells, *_CELLS)
 
 
 def laplace_channel(cells: int, epsilon: float) -> Tensor:
@@ -46,7 +30,7 @@ def laplace_channel(cells: int, epsilon: float) -> Tensor:
     >>> laplace_channel(3, 1.0).sum(1).tolist() == [WORD] * 3
     True
     """
-    require_whole("cells", cells, *_CELLS)
+    require_whole("cells", cells, *INTERVAL_CELLS)
     if not 0 < epsilon <= 12:
         raise ValueError(f"epsilon is {epsilon!r} a draw and coordinate; it must be in (0, 12]")
     place = torch.arange(cells, dtype=torch.float64)

@@ -1,9 +1,4 @@
-"""What private draws of points may spend, and how MBDE is configured.
-
-What private draws from a whole data set may cost.
-
-What a run of MBDE draws and how it learns: public choices.
-"""
+"""Privacy budgets and public choices of the systems on points: MBDE, grid response, interval Laplace, Bernstein."""
 
 import math
 from dataclasses import dataclass
@@ -11,6 +6,7 @@ from typing import Literal
 
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.limits import require_positive, require_whole
+from dpgen.privacy.parallel import Relation
 from dpgen.systems.plan import Plan
 
 # -- draw plan ---------------------------------------------------------------------------------------------------------
@@ -189,3 +185,100 @@ def step_sizes(epsilon: float, rounds: int, *, full: bool = False, draws: int = 
     ratio = epsilon / (epsilon + 4 * LOG2)
     scale = 1 / (draws * (1 - ratio**rounds if full else 1.0))
     return [scale * ratio**t for t in range(1, rounds + 1)]
+
+
+# -- baselines ---------------------------------------------------------------------------------------------------------
+
+
+GRID_CELLS = (2, 2**24)
+"""Range of the cells on an axis of a lattice, and of the whole lattice of a grid response."""
+
+INTERVAL_CELLS = (2, 2048)
+"""Range of the cells of an interval with Laplace noise."""
+
+BANDWIDTHS = (1e-6, 1.0)
+"""Range of a kernel's standard deviation, as a share of the box's width."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridResponseConfig:
+    """Public choices of randomised response on a grid.
+
+    Arguments:
+        cells: on each axis of the box; the grid has cells^d of them. Fewer cells keep more of a draw's truth.
+    """
+
+    cells: int = 10
+
+    def __post_init__(self) -> None:
+        require_whole("cells", self.cells, *GRID_CELLS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalLaplaceConfig:
+    """Public choices of the Laplace mechanism on an interval.
+
+    Arguments:
+        cells: of each interval; the noise is discrete on them and a draw is uniform in its cell.
+    """
+
+    cells: int = 256
+
+    def __post_init__(self) -> None:
+        require_whole("cells", self.cells, *INTERVAL_CELLS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BernsteinPlan(Plan):
+    """One release of a density under central privacy.
+
+    Arguments:
+        epsilon: in nats, pure.
+        relation: between neighbouring data sets.
+        group_size: how many records are protected together; the noise grows with it.
+
+    Raises:
+        ValueError: epsilon, relation or group_size out of range.
+    """
+
+    epsilon: float = 1.0
+    relation: Relation = "add_remove"
+    group_size: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole("group_size", self.group_size)
+
+    @property
+    def unit(self) -> str:
+        return "one record" if self.group_size == 1 else f"one group of up to {self.group_size} records"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BernsteinConfig:
+    """Public choices of the Bernstein mechanism; choosing them by cross-validation on the private points would leak.
+
+    Arguments:
+        degree: k of the polynomial on each axis; there are (k + 1)^d coefficients.
+        bandwidth: standard deviation of the Gaussian kernel, as a share of the box's width, in [1e-6, 1].
+        iterations: order of the iterated Bernstein operator, 1 for the plain one; higher orders amplify the noise.
+        postprocess: how coefficients become a density: "project" to the nearest non-negative ones of the same sum, or
+            "shift" by the lowest and rescale, as Husain et al. 2018 do.
+        floor: share of the uniform density that is mixed in, so that no point of the box has density 0.
+    """
+
+    degree: int = 60
+    bandwidth: float = 0.03
+    iterations: int = 1
+    postprocess: Literal["project", "shift"] = "project"
+    floor: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name, most in (("degree", 2**14), ("iterations", 10)):
+            require_whole(name, getattr(self, name), 1, most)
+        if not BANDWIDTHS[0] <= self.bandwidth <= BANDWIDTHS[1]:
+            raise ValueError(f"bandwidth is {self.bandwidth!r}; it must be in [{BANDWIDTHS[0]:g}, {BANDWIDTHS[1]:g}]")
+        if self.postprocess not in ("project", "shift"):
+            raise ValueError(f"postprocess is {self.postprocess!r}; it must be one of 'project', 'shift'")
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"floor is {self.floor!r}; it must be in [0, 1]")

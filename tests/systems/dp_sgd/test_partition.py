@@ -12,9 +12,8 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.systems import DPKMeans
 from dpgen.systems.dp_sgd.partition import KMeansPartition, LabelPartition, Partition
-from dpgen.systems.kmeans.fit import KMeansPlan
+from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
 
 N, D, K = 60, 8, 3
 LABELS = torch.arange(N) % 2  # label 2 has no record

@@ -14,8 +14,7 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.filters import Filter
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.systems import DPGMConfig, DPGMPlan
-from dpgen.systems.dpgm.plan import DPGANPlan, MixtureOptions, NetworkOptions, StartedPlan
+from dpgen.systems.dpgm.plan import DPGANPlan, DPGMConfig, DPGMPlan, MixtureOptions, NetworkOptions, StartedPlan
 from dpgen.systems.gaussian.plan import GaussianOptions
 
 CALIBRATED = [

@@ -11,8 +11,9 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_parts
 from dpgen.privacy.moments import general_moments_epsilon
 from dpgen.privacy.sampling import PoissonLoader
-from dpgen.systems import DPGM, DPGMConfig, DPGMPlan
 from dpgen.systems.dpgm.costs import epoch_cost, epoch_costs, general_moments
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 LABELS = DPGMConfig(clusters="labels").resolved(n_classes=4)
 KMEANS = DPGMConfig(clusters="kmeans", clipping="dpnorm", k=4).resolved(n_classes=0)

@@ -6,7 +6,7 @@ import pytest
 import tiny
 import torch
 
-from dpgen.systems import MixtureModel
+from dpgen.systems.dpgm.model import MixtureModel
 from dpgen.systems.registry import load_model
 
 
