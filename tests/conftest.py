@@ -4,18 +4,36 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import torch
+from fixed_source import fixed_entropy
+from hypothesis import HealthCheck, settings
 
 from dpgen.cli.command import quiet_training
 from dpgen.run import Outcome, run
 
 torch.set_num_threads(1)  # the tensors are tiny: a second thread would only wait
+settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fixed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Run every test on randomness that its name fixes."""
+    with fixed_entropy(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+    """Set up every fixture on randomness that its own name fixes: whichever test asks for it first."""
+    with fixed_entropy(f"{fixturedef.baseid}::{fixturedef.argname}"):
+        return (yield)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
 import lightning as L
 import torch
 import torch.distributed as dist
-from fixed_source import FixedKeySource
+from fixed_source import FixedKeySource, fixed_entropy
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
@@ -392,7 +392,8 @@ def rank(index: int, count: int, scratch: Path, out: Path) -> None:
     for name, function in (CHECKS | (OF_TWO if count == 2 else {})).items():
         started = time.perf_counter()
         try:
-            value = function(ranks, scratch)
+            with fixed_entropy(f"{name}: rank {index} of {count}"):
+                value = function(ranks, scratch)
         except Exception:
             value = {"crashed": traceback.format_exc()}
         everybody: list[Any] = [None] * count

@@ -7,24 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from fixed_source import FixedKeySource
+from fixed_source import Digits, FixedKeySource
 from scipy import stats
 from torch import Tensor
 
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import draw_categorical, exact_sum, resolve, running_sum, scan_error
-
-
-class Digits(SecureSource):
-    """A source that gives the digits it was told, then zeros."""
-
-    def __init__(self, digits: bytes = b"") -> None:
-        super().__init__()
-        self.digits = digits
-
-    def random_bytes(self, count: int) -> bytes:
-        given, self.digits = self.digits[:count], self.digits[count:]
-        return given.ljust(count, b"\0")
 
 
 def test_sums_are_exact() -> None:

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 from finite_cases import EPSILONS, EXCESS, best_kernel_tv, dirichlet, explicit_kernel, ldp_excess, users
-from fixed_source import FixedKeySource
+from fixed_source import Digits, FixedKeySource
 from scipy import stats
-from test_categorical import Digits
 from torch import Tensor
 
 from dpgen.divergences import DIVERGENCES, f_divergence
