@@ -13,18 +13,17 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 700
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "lazy": set(),
     "discretized": set(),
     "divergences": set(),
     "files": set(),
     "figures": {"files"},
     "data": {"discretized", "files"},
     "nets": set(),
-    "metrics": {"divergences", "lazy"},
+    "metrics": {"divergences"},
     "privacy": set(),
     "statement": {"privacy"},
     "release": {"privacy", "files", "statement"},
-    "callbacks": {"privacy", "files", "lazy"},
+    "callbacks": {"privacy", "files"},
     "runtime": {"privacy", "files", "callbacks"},
     "systems": {
         "discretized",
@@ -36,7 +35,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "callbacks",
         "runtime",
         "files",
-        "lazy",
     },
 }
 """What each part of dpgen may import beside itself; parts that are not named may import everything."""

@@ -1,0 +1,207 @@
+"""Public names of dpgen, for type checkers and for `lazy_loader`, which imports each on first use."""
+
+from . import data as data
+from . import metrics as metrics
+from .auditing import AuditJob as AuditJob
+from .auditing import AuditOptions as AuditOptions
+from .auditing import Finding as Finding
+from .auditing import audit as audit
+from .auditing import audit_usage as audit_usage
+from .auditing import parse_audit as parse_audit
+from .callbacks import AutomaticClipping as AutomaticClipping
+from .callbacks import BoundedClipping as BoundedClipping
+from .callbacks import DPNorm as DPNorm
+from .callbacks import Previews as Previews
+from .callbacks import PrivacyAccountant as PrivacyAccountant
+from .callbacks import QuantileClipping as QuantileClipping
+from .callbacks.checkpoint import Preempted as Preempted
+from .cli.command import OneLineParser as OneLineParser
+from .cli.command import exit_code as exit_code
+from .cli.command import quiet_training as quiet_training
+from .cli.comparison import Comparison as Comparison
+from .cli.comparison import compare as compare
+from .cli.dry_run import dry_run as dry_run
+from .cli.jobs import Command as Command
+from .cli.jobs import Job as Job
+from .cli.jobs import parse_command as parse_command
+from .cli.jobs import parse_job as parse_job
+from .cli.jobs import usage as usage
+from .cli.sweep import Sweep as Sweep
+from .cli.sweep import run_sweep as run_sweep
+from .discretized import DiscretizedColumn as DiscretizedColumn
+from .divergences import f_divergence as f_divergence
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluate as evaluate
+from .figures import epsilon_figure as epsilon_figure
+from .privacy.curator import Curator as Curator
+from .privacy.distributed import RemoteFailure as RemoteFailure
+from .privacy.exact_sums import BoundedSum as BoundedSum
+from .privacy.ledger import Budget as Budget
+from .privacy.ledger import BudgetExceeded as BudgetExceeded
+from .privacy.ledger import Ledger as Ledger
+from .privacy.ledger import LedgerError as LedgerError
+from .privacy.ledger import Planned as Planned
+from .privacy.sampling import PoissonLoader as PoissonLoader
+from .release import Draws as Draws
+from .release import PrivateSampler as PrivateSampler
+from .release import PublicModel as PublicModel
+from .release import RecordModel as RecordModel
+from .release import RecordSamples as RecordSamples
+from .release import Samples as Samples
+from .reproduce import REPRODUCTIONS as REPRODUCTIONS
+from .run import Outcome as Outcome
+from .run import run as run
+from .runtime import Runtime as Runtime
+from .statement import PrivacyStatement as PrivacyStatement
+from .statement import guarantee as guarantee
+from .statement import rounded_up as rounded_up
+from .systems.dpgm.costs import GENERAL_MOMENTS as GENERAL_MOMENTS
+from .systems.dpgm.costs import EpochCost as EpochCost
+from .systems.dpgm.costs import epoch_costs as epoch_costs
+from .systems.dpgm.fit import DPGM as DPGM
+from .systems.dpgm.model import MixtureModel as MixtureModel
+from .systems.dpgm.plan import DPGMConfig as DPGMConfig
+from .systems.dpgm.plan import DPGMPlan as DPGMPlan
+from .systems.kmeans.fit import DPKMeans as DPKMeans
+from .systems.kmeans.plan import KMeansPlan as KMeansPlan
+from .systems.local.boxes import ParkSampler as ParkSampler
+from .systems.local.boxes import ProjectedKernel as ProjectedKernel
+from .systems.local.boxes import QInvariantMinimax as QInvariantMinimax
+from .systems.local.boxes import RelativeMollifier as RelativeMollifier
+from .systems.local.kernels import MechanismSampler as MechanismSampler
+from .systems.local.kernels import MinimaxSampler as MinimaxSampler
+from .systems.local.kernels import RandomizedResponse as RandomizedResponse
+from .systems.local.mollifiers import in_relative_mollifier as in_relative_mollifier
+from .systems.local.mollifiers import is_mollifier as is_mollifier
+from .systems.local.mollifiers import mechanism_mollifier as mechanism_mollifier
+from .systems.local.mollifiers import mollify_density as mollify_density
+from .systems.local.plan import LocalConfig as LocalConfig
+from .systems.local.plan import LocalPlan as LocalPlan
+from .systems.local.sampler import FiniteSampler as FiniteSampler
+from .systems.local.sampler import load_mechanism as load_mechanism
+from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
+from .systems.mbde.densities import Box as Box
+from .systems.mbde.densities import ClippedLaw as ClippedLaw
+from .systems.mbde.densities import TiltedLaw as TiltedLaw
+from .systems.mbde.model import MBDE as MBDE
+from .systems.mbde.plan import BernsteinPlan as BernsteinPlan
+from .systems.mbde.plan import DrawPlan as DrawPlan
+from .systems.mbde.plan import MBDEConfig as MBDEConfig
+from .systems.mbde.references import GaussianReference as GaussianReference
+from .systems.mbde.references import UniformReference as UniformReference
+from .systems.mbde.references import as_reference as as_reference
+from .systems.mbde.samplers import MetropolisSampler as MetropolisSampler
+from .systems.mbde.samplers import RejectionSampler as RejectionSampler
+from .systems.mbde.samplers import SIRSampler as SIRSampler
+from .systems.ordered.merr import MERR as MERR
+from .systems.ordered.model import OrderedDistribution as OrderedDistribution
+from .systems.ordered.partition import PartitionCDF as PartitionCDF
+from .systems.ordered.plan import OrderedConfig as OrderedConfig
+from .systems.ordered.plan import OrderedPlan as OrderedPlan
+from .systems.registry import SYSTEMS as SYSTEMS
+from .systems.registry import load_model as load_model
+
+__version__: str
+
+__all__ = [
+    "DPGM",
+    "GENERAL_MOMENTS",
+    "MBDE",
+    "MERR",
+    "REPRODUCTIONS",
+    "SYSTEMS",
+    "AuditJob",
+    "AuditOptions",
+    "AutomaticClipping",
+    "BernsteinModel",
+    "BernsteinPlan",
+    "BoundedClipping",
+    "BoundedSum",
+    "Box",
+    "Budget",
+    "BudgetExceeded",
+    "ClippedLaw",
+    "Command",
+    "Comparison",
+    "Curator",
+    "DPGMConfig",
+    "DPGMPlan",
+    "DPKMeans",
+    "DPNorm",
+    "DiscretizedColumn",
+    "DrawPlan",
+    "Draws",
+    "EpochCost",
+    "Evaluation",
+    "Finding",
+    "FiniteSampler",
+    "GaussianReference",
+    "Job",
+    "KMeansPlan",
+    "Ledger",
+    "LedgerError",
+    "LocalConfig",
+    "LocalPlan",
+    "MBDEConfig",
+    "MechanismSampler",
+    "MetropolisSampler",
+    "MinimaxSampler",
+    "MixtureModel",
+    "OneLineParser",
+    "OrderedConfig",
+    "OrderedDistribution",
+    "OrderedPlan",
+    "Outcome",
+    "ParkSampler",
+    "PartitionCDF",
+    "Planned",
+    "PoissonLoader",
+    "Preempted",
+    "Previews",
+    "PrivacyAccountant",
+    "PrivacyStatement",
+    "PrivateSampler",
+    "ProjectedKernel",
+    "PublicModel",
+    "QInvariantMinimax",
+    "QuantileClipping",
+    "RandomizedResponse",
+    "RecordModel",
+    "RecordSamples",
+    "RejectionSampler",
+    "RelativeMollifier",
+    "RemoteFailure",
+    "Runtime",
+    "SIRSampler",
+    "Samples",
+    "Sweep",
+    "TiltedLaw",
+    "UniformReference",
+    "as_reference",
+    "audit",
+    "audit_usage",
+    "compare",
+    "data",
+    "dry_run",
+    "epoch_costs",
+    "epsilon_figure",
+    "evaluate",
+    "exit_code",
+    "f_divergence",
+    "guarantee",
+    "in_relative_mollifier",
+    "is_mollifier",
+    "load_mechanism",
+    "load_model",
+    "mechanism_mollifier",
+    "metrics",
+    "mollify_density",
+    "parse_audit",
+    "parse_command",
+    "parse_job",
+    "quiet_training",
+    "rounded_up",
+    "run",
+    "run_sweep",
+    "usage",
+]

@@ -1,0 +1,69 @@
+"""Public names of dpgen.metrics, for type checkers and for `lazy_loader`, which imports each on first use."""
+
+from .classification import TwoSampleTest as TwoSampleTest
+from .classification import chance_level as chance_level
+from .classification import classifier_two_sample_test as classifier_two_sample_test
+from .classification import clustering_accuracy as clustering_accuracy
+from .classification import train_on_synthetic_accuracy as train_on_synthetic_accuracy
+from .densities import Quadrature as Quadrature
+from .densities import mean_negative_log_likelihood as mean_negative_log_likelihood
+from .densities import mode_coverage as mode_coverage
+from .densities import negative_log_likelihood as negative_log_likelihood
+from .densities import optimal_mollification as optimal_mollification
+from .densities import sampled_mode_coverage as sampled_mode_coverage
+from .distances import distribution_divergence as distribution_divergence
+from .distances import kolmogorov_distance as kolmogorov_distance
+from .distances import kolmogorov_distance_to as kolmogorov_distance_to
+from .distances import wasserstein_distance as wasserstein_distance
+from .fidelity import Fidelity as Fidelity
+from .fidelity import FrechetResult as FrechetResult
+from .fidelity import ImageFeatures as ImageFeatures
+from .fidelity import InceptionFeatures as InceptionFeatures
+from .fidelity import LeNetFeatures as LeNetFeatures
+from .fidelity import PCAFeatures as PCAFeatures
+from .fidelity import fidelity as fidelity
+from .fidelity import frechet_distance as frechet_distance
+from .fidelity import gaussian_frechet_distance as gaussian_frechet_distance
+from .queries import answers as answers
+from .queries import conjunctions as conjunctions
+from .queries import correlation_errors as correlation_errors
+from .queries import independent_marginals as independent_marginals
+from .queries import marginal_errors as marginal_errors
+from .queries import query_errors as query_errors
+from .queries import random_queries as random_queries
+from .queries import relative_errors as relative_errors
+
+__all__ = [
+    "Fidelity",
+    "FrechetResult",
+    "ImageFeatures",
+    "InceptionFeatures",
+    "LeNetFeatures",
+    "PCAFeatures",
+    "Quadrature",
+    "TwoSampleTest",
+    "answers",
+    "chance_level",
+    "classifier_two_sample_test",
+    "clustering_accuracy",
+    "conjunctions",
+    "correlation_errors",
+    "distribution_divergence",
+    "fidelity",
+    "frechet_distance",
+    "gaussian_frechet_distance",
+    "independent_marginals",
+    "kolmogorov_distance",
+    "kolmogorov_distance_to",
+    "marginal_errors",
+    "mean_negative_log_likelihood",
+    "mode_coverage",
+    "negative_log_likelihood",
+    "optimal_mollification",
+    "query_errors",
+    "random_queries",
+    "relative_errors",
+    "sampled_mode_coverage",
+    "train_on_synthetic_accuracy",
+    "wasserstein_distance",
+]
