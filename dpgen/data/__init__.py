@@ -1,15 +1,15 @@
-"""Where data come from: each loader takes keyword options only and returns the kind of data it is listed under."""
+"""Private data and their loaders; each loader takes keyword options only and returns the kind of data it is listed under."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpgen.data.call_detail import load_call_detail
-from dpgen.data.columns import Columns, load_cms, load_columns_csv, load_columns_npy, load_columns_parquet, load_higgs
+from dpgen.data.columns import Columns, load_cms, load_columns, load_higgs
 from dpgen.data.events import load_events
 from dpgen.data.images import load_digits, load_fashion_mnist, load_mnist
-from dpgen.data.points import Points, PublicScaling, load_digits_pca, load_points_csv, load_points_npy, load_points_parquet
+from dpgen.data.points import Points, PublicScaling, load_digits_pca, load_points
 from dpgen.data.ratings import load_avazu, load_movielens
-from dpgen.data.records import Records, load_records_csv, load_records_npy, load_records_parquet
+from dpgen.data.records import Records, load_records
 from dpgen.data.sets import load_sets
 from dpgen.data.toy import load_mixture, load_mixture_1d, load_random_gaussians, load_ring
 from dpgen.data.users import Users, load_synthetic_users
@@ -21,9 +21,9 @@ LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
         "fashion_mnist": load_fashion_mnist,
         "sets": load_sets,
         "call_detail": load_call_detail,
-        "csv": load_records_csv,
-        "parquet": load_records_parquet,
-        "npy": load_records_npy,
+        "csv": load_records,
+        "parquet": load_records,
+        "npy": load_records,
     },
     "users": {
         "synthetic_users": load_synthetic_users,
@@ -33,9 +33,9 @@ LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "columns": {
         "mixture": load_mixture,
-        "csv": load_columns_csv,
-        "parquet": load_columns_parquet,
-        "npy": load_columns_npy,
+        "csv": load_columns,
+        "parquet": load_columns,
+        "npy": load_columns,
         "cms": load_cms,
         "higgs": load_higgs,
     },
@@ -44,9 +44,9 @@ LOADERS: dict[str, dict[str, Callable[..., Any]]] = {
         "mixture_1d": load_mixture_1d,
         "random_gaussians": load_random_gaussians,
         "digits_pca": load_digits_pca,
-        "csv": load_points_csv,
-        "parquet": load_points_parquet,
-        "npy": load_points_npy,
+        "csv": load_points,
+        "parquet": load_points,
+        "npy": load_points,
     },
 }
 """Loaders by kind of data and by the name that a command line accepts for ``--data``; the first needs no file."""
@@ -70,9 +70,7 @@ __all__ = [
     "load_avazu",
     "load_call_detail",
     "load_cms",
-    "load_columns_csv",
-    "load_columns_npy",
-    "load_columns_parquet",
+    "load_columns",
     "load_digits",
     "load_digits_pca",
     "load_events",
@@ -82,13 +80,9 @@ __all__ = [
     "load_mixture_1d",
     "load_mnist",
     "load_movielens",
-    "load_points_csv",
-    "load_points_npy",
-    "load_points_parquet",
+    "load_points",
     "load_random_gaussians",
-    "load_records_csv",
-    "load_records_npy",
-    "load_records_parquet",
+    "load_records",
     "load_ring",
     "load_sets",
     "load_synthetic_users",

@@ -1,11 +1,4 @@
-"""Columns of ordered values on public grids, read in chunks.
-
-Columns of ordered values on public grids, and how raw values become their indices, in chunks.
-
-Columns of ordered values from csv, parquet and npy files, in chunks.
-
-Momenta of leptons, recorded and simulated: two public columns of particle physics.
-"""
+"""Columns of ordered values on public grids, and their files, read in pieces."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.data.table_files import column_names, csv_chunks, data_folder, name_of, parquet_chunks, read_npy
+from dpgen.data.table_files import column_names, data_folder, form_of, name_of, read_npy, table_chunks
 from dpgen.discretized import DiscretizedColumn
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -226,23 +219,23 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def load_columns_csv(
+def load_columns(
     *,
     path: str,
-    columns: list[str] | str,
+    columns: list[str] | str = "x",
     low: Bound = None,
     high: Bound = None,
     resolution: Bound = None,
     categories: list[str] | None = None,
     out_of_range: OutOfRange = "refuse",
 ) -> Columns:
-    """Columns of a csv file with a header line, read in chunks; compressed files (.gz) too.
+    """Columns of a csv (plain or .gz), parquet or npy file, read in pieces.
 
-    Values on a grid finer than float64 are read as text, so that 18 digits survive.
+    Values of a csv file on a grid finer than float64 are read as text, so that 18 digits survive.
 
     Arguments:
-        path: file to read.
-        columns: names of the columns to use, a list or "x,y".
+        path: file to read, of a form that `table_files` recognises.
+        columns: names of the columns to use, a list or "x,y"; of an npy file, names for all of its columns, in order.
         low: public lower bound, a number or an ISO date; or one for each column.
         high: public upper bound, likewise.
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
@@ -256,70 +249,19 @@ def load_columns_csv(
     readers = column_readers(
         column_names(columns), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
     )
-    text = {r.name: str for r in readers if r.domain.kind != "number" or r.domain.decimals}
-    return _collected(csv_chunks(path, [reader.name for reader in readers], rows=CHUNK, dtype=text), path, readers)
-
-
-def load_columns_parquet(
-    *,
-    path: str,
-    columns: list[str] | str,
-    low: Bound = None,
-    high: Bound = None,
-    resolution: Bound = None,
-    categories: list[str] | None = None,
-    out_of_range: OutOfRange = "refuse",
-) -> Columns:
-    """Columns of a parquet file, read in batches; errors as in `load_columns_csv`.
-
-    Arguments:
-        path: file to read.
-        columns: names of the columns to use, a list or "x,y".
-        low: public lower bound, a number or an ISO date; or one for each column.
-        high: public upper bound, likewise.
-        resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
-        categories: all names in their order, for categorical columns; bounds are not used then.
-        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
-    """
-    readers = column_readers(
-        column_names(columns), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
-    )
-    return _collected(parquet_chunks(path, [reader.name for reader in readers], rows=CHUNK), path, readers)
-
-
-def load_columns_npy(
-    *,
-    path: str,
-    columns: list[str] | str = "x",
-    low: Bound = None,
-    high: Bound = None,
-    resolution: Bound = None,
-    out_of_range: OutOfRange = "refuse",
-) -> Columns:
-    """An npy file with an array (n,) or (n, columns), mapped into memory, in chunks; errors as in `load_columns_csv`.
-
-    Arguments:
-        path: file to read.
-        columns: names that the columns of the array get, in order, a list or "x,y".
-        low: public lower bound, a number or an ISO date; or one for each column.
-        high: public upper bound, likewise.
-        resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
-        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
-    """
-    readers = column_readers(column_names(columns), low=low, high=high, resolution=resolution, out_of_range=out_of_range)
-    table = read_npy(path, kinds="iufM", vectors=True)
-    if table.shape[1] != len(readers):
-        raise ValueError(f"columns has {len(readers)} names: {path} has {table.shape[1]} columns")
-    for start in range(0, len(table), CHUNK):
-        for j, reader in enumerate(readers):
-            reader.add(np.asarray(table[start : start + CHUNK, j]))
-    return assemble_columns(name_of(path), readers)
-
-
-def _collected(chunks: Iterable[pd.DataFrame], path: str, readers: Sequence[ColumnReader]) -> Columns:
-    for chunk in chunks:
-        for reader in readers:
-            reader.add(_missing_refused(chunk[reader.name]))
+    names = [reader.name for reader in readers]
+    if form_of(path) == "npy":
+        array = read_npy(path, vectors=True)
+        if array.shape[1] != len(names):
+            raise ValueError(f"columns has {len(names)} names: {path} has {array.shape[1]} columns")
+        for start in range(0, len(array), CHUNK):
+            for j, reader in enumerate(readers):
+                reader.add(np.asarray(array[start : start + CHUNK, j]))
+    else:
+        text = [r.name for r in readers if r.domain.kind != "number" or r.domain.decimals]
+        for piece in table_chunks(path, names, rows=CHUNK, text=text):
+            for reader in readers:
+                reader.add(_missing_refused(piece[reader.name]))
     return assemble_columns(name_of(path), readers)
 
 
@@ -331,7 +273,7 @@ def _missing_refused(values: pd.Series) -> Any:
     return values.to_numpy()
 
 
-# -- momenta -----------------------------------------------------------------------------------------------------------
+# -- lepton momenta -----------------------------------------------------------------------------------------------------------
 
 
 def load_cms(*, data_root: str | None = None, high: float = 1e9, resolution: float = 1e-9) -> Columns:
@@ -346,7 +288,7 @@ def load_cms(*, data_root: str | None = None, high: float = 1e9, resolution: flo
         ValueError: the file is missing or malformed, or has momenta above ``high``.
     """
     path = data_folder("cms_lepton_pt/", data_root) / "cms_lepton_pt" / "cms_lepton_pt.csv.gz"
-    return load_columns_csv(path=str(path), columns=["pt"], low=0.0, high=high, resolution=resolution)
+    return load_columns(path=str(path), columns=["pt"], low=0.0, high=high, resolution=resolution)
 
 
 def load_higgs(*, data_root: str | None = None, high: float = 1e9, resolution: float = 1e-9) -> Columns:
@@ -361,4 +303,4 @@ def load_higgs(*, data_root: str | None = None, high: float = 1e9, resolution: f
         ValueError: the file is missing or malformed, or has momenta above ``high``.
     """
     path = data_folder("higgs_11k/", data_root) / "higgs_11k" / "higgs.csv.gz"
-    return load_columns_csv(path=str(path), columns=["lepton_pT"], low=0.0, high=high, resolution=resolution)
+    return load_columns(path=str(path), columns=["lepton_pT"], low=0.0, high=high, resolution=resolution)

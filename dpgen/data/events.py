@@ -1,11 +1,4 @@
-"""Users and public priors from logs with one event a row.
-
-Tables with one event a row - who did what, how much - read from text and parquet files, and counted.
-
-What is known before anybody is asked: a prior over the categories, from a file or from a public table.
-
-Users from a log of what they did, one event a row.
-"""
+"""Users from logs with one event a row, and priors over their categories from public files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.table_files import (
-    BLANKS,
-    UNREADABLE,
-    existing_file,
-    name_of,
-    read_csv,
-    read_parquet,
-    require_columns,
-    unreadable,
-)
+from dpgen.data.table_files import BLANKS, UNREADABLE, existing_file, name_of, read_table, require_columns, unreadable
 from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
 
 # -- event files -------------------------------------------------------------------------------------------------------
@@ -35,6 +19,8 @@ from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, 
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".log": BLANKS, ".txt": BLANKS}
 """Text files by their ending; all have a header line and may end in .gz as well."""
+
+ENDINGS = (*SEPARATORS, ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -173,20 +159,18 @@ def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
 
 def _read(path: Path, wanted: list[str]) -> pd.DataFrame:
     ending = Path(path.name.removesuffix(".gz")).suffix
-    what = ending or "a table"
     if ending in SEPARATORS:
         # Only an empty field is missing: a site may be called NA.
-        table = read_csv(path, separator=SEPARATORS[ending], what=what, dtype=str, keep_default_na=False, na_values=[""])
-    elif ending == ".parquet":
-        table = read_parquet(path, what=what)
-    elif ending == ".jsonl":
-        try:
-            table = pd.read_json(existing_file(path), lines=True, dtype=False)
-        except (*UNREADABLE, TypeError, AttributeError, KeyError) as error:  # of lines that hold no object
-            raise unreadable(path, what, error) from error
-    else:
-        endings = ", ".join([*SEPARATORS, ".jsonl", ".parquet"])
-        raise ValueError(f"{existing_file(path)} cannot be read as {what}: its name must end in one of {endings}")
+        return read_table(path, wanted, form="csv", separator=SEPARATORS[ending], text=None, missing=("",))
+    if ending == ".parquet":
+        return read_table(path, wanted)
+    existing_file(path)
+    if ending != ".jsonl":
+        raise ValueError(f"{path} cannot be read as events: its name must end in one of {', '.join(ENDINGS)}")
+    try:
+        table = pd.read_json(path, lines=True, dtype=False)
+    except (*UNREADABLE, TypeError, AttributeError, KeyError) as error:  # of lines that hold no object
+        raise unreadable(path, "jsonl", error) from error
     require_columns(path, wanted, table.columns)
     return table[wanted]
 

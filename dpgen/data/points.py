@@ -1,11 +1,4 @@
-"""Points in a public box: from tables, and of digits.
-
-Points in a public box: private continuous records, with the public facts that a sampler may use.
-
-Points from tables - csv, parquet and npy files - with public bounds.
-
-Digits as points in a space that public records span.
-"""
+"""Points in a public box: private continuous records with the public facts that a sampler may use, and their files."""
 
 import json
 from collections.abc import Sequence
@@ -14,21 +7,11 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.split import Split, SplitOptions
-from dpgen.data.table_files import (
-    column_names,
-    column_number,
-    name_of,
-    numbered,
-    read_csv,
-    read_npy,
-    read_parquet,
-    require_columns,
-)
+from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
+from dpgen.data.table_files import column_name, column_names, name_of, require_columns
 
 # -- points ------------------------------------------------------------------------------------------------------------
 
@@ -265,94 +248,57 @@ def split_points(
 # -- point files -------------------------------------------------------------------------------------------------------
 
 
-def load_points_csv(
+def load_points(
     *,
     path: str,
     bounds: list[list[float]] | str,
     columns: list[str] | str | None = None,
     out_of_range: OutOfRange = "refuse",
-    test_fraction: float = 0.2,
+    test_fraction: float = TEST_FRACTION,
     test_path: str | None = None,
-    split_column: str | None = None,
+    split_column: str | int | None = None,
     split_key: Path | None = None,
 ) -> Points:
-    """A csv file with a header line and columns of numbers; compressed files (.gz) are read too.
+    """Columns of numbers of a csv (plain or .gz), parquet or npy file.
 
     Arguments:
-        path: file to read.
+        path: file to read, of a form that `table_files` recognises.
         bounds: public low and high of each column in its own unit, "low,high,low,high" or `[[low, high], ...]`; one pair
             serves all columns.
-        columns: names of the columns to use, a list or "x,y"; without it all of them.
+        columns: names of the columns to use, a list or "x,y"; without it all of them. Those of an npy file are x0, x1, ...
         out_of_range: "refuse" a point outside the bounds, or "clamp" it to them.
         test_fraction: probability of each point to be kept for evaluation, in [0, 1).
         test_path: file of the test points, with the same columns; then all of ``path`` is private.
-        split_column: column, no coordinate, whose hash is the coin of a point; without it the coin is a secret one.
+        split_column: column, no coordinate, whose hash is the coin of a point (of an npy file its number, from 0); without
+            it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
 
     Raises:
         ValueError: the file is missing, empty or malformed, a column absent or not numeric, a value missing, not finite or
             out of range.
     """
-    options = SplitOptions(test_fraction, test_path, split_column, split_key)
-    # The key is read as text: the type that pandas guesses depends on other records.
-    text = {} if split_column is None else {split_column: str}
-    return _from_table(*options.read(path, lambda path: read_csv(path, dtype=text)), path, bounds, columns, out_of_range)
-
-
-def load_points_parquet(
-    *,
-    path: str,
-    bounds: list[list[float]] | str,
-    columns: list[str] | str | None = None,
-    out_of_range: OutOfRange = "refuse",
-    test_fraction: float = 0.2,
-    test_path: str | None = None,
-    split_column: str | None = None,
-    split_key: Path | None = None,
-) -> Points:
-    """A parquet file with columns of numbers; errors as in `load_points_csv`.
-
-    Arguments:
-        path: file to read.
-        bounds: public low and high of each column in its own unit, "low,high,low,high" or `[[low, high], ...]`; one pair
-            serves all columns.
-        columns: names of the columns to use, a list or "x,y"; without it all of them.
-        out_of_range: "refuse" a point outside the bounds, or "clamp" it to them.
-        test_fraction: probability of each point to be kept for evaluation, in [0, 1).
-        test_path: file of the test points, with the same columns; then all of ``path`` is private.
-        split_column: column, no coordinate, whose hash is the coin of a point; without it the coin is a secret one.
-        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-    """
-    options = SplitOptions(test_fraction, test_path, split_column, split_key)
-    return _from_table(*options.read(path, read_parquet), path, bounds, columns, out_of_range)
-
-
-def load_points_npy(
-    *,
-    path: str,
-    bounds: list[list[float]] | str,
-    out_of_range: OutOfRange = "refuse",
-    test_fraction: float = 0.2,
-    test_path: str | None = None,
-    split_column: int | None = None,
-    split_key: Path | None = None,
-) -> Points:
-    """A numpy file with one array (n, d) of numbers; no pickles, errors as in `load_points_csv`.
-
-    Arguments:
-        path: file to read.
-        bounds: public low and high of each column in its own unit, "low,high,low,high" or `[[low, high], ...]`; one pair
-            serves all columns.
-        out_of_range: "refuse" a point outside the bounds, or "clamp" it to them.
-        test_fraction: probability of each point to be kept for evaluation, in [0, 1).
-        test_path: file of the test points, with as many columns; then all of ``path`` is private.
-        split_column: number of a column, no coordinate, whose hash is the coin of a point; without it the coin is secret.
-        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-    """
-    key = column_number("split_column", split_column, read_npy(path, kinds="iuf").shape[1], "x")
-    options = SplitOptions(test_fraction, test_path, key, split_key)
-    read = options.read(path, lambda path: numbered(read_npy(path, kinds="iuf"), "x"))
-    return _from_table(*read, path, bounds, None, out_of_range)
+    key = column_name("split_column", split_column, path, "x")
+    table, split = SplitOptions(test_fraction, test_path, key, split_key).read(path, prefix="x")
+    names = list(table.columns) if columns is None else column_names(columns)
+    require_columns(path, names, table.columns)
+    for name in names:
+        if table[name].dtype.kind not in "iufb":
+            raise ValueError(f"column {name!r} of {path} is not numeric: give the numeric ones in columns")
+    if not names:
+        raise ValueError(f"{path} has no column but the one that it is split by: a point needs a coordinate")
+    box = parse_bounds(bounds, len(names))
+    x = place(require_points(torch.from_numpy(np.array(table[names], dtype=np.float64))), box, out_of_range, names)
+    return split_points(
+        name_of(path),
+        x,
+        bounds=box,
+        columns=tuple(names),
+        split=split,
+        notes=(
+            f"the columns and the bounds {box.tolist()} are public: they must have been chosen without looking at the records",
+            *((CLAMPED,) if out_of_range == "clamp" else ()),
+        ),
+    )
 
 
 def parse_bounds(bounds: list[list[float]] | str, d: int) -> Tensor:
@@ -374,36 +320,6 @@ def parse_bounds(bounds: list[list[float]] | str, d: int) -> Tensor:
         raise ValueError(f"bounds has {len(numbers)} numbers: 2 are needed, or {2 * d} for {d} columns")
     rows = numbers.reshape(-1, 2).tolist()
     return require_bounds(rows * d if len(rows) == 1 else rows, d)
-
-
-def _from_table(
-    table: pd.DataFrame,
-    split: Split,
-    path: str,
-    bounds: list[list[float]] | str,
-    columns: list[str] | str | None,
-    out_of_range: OutOfRange,
-) -> Points:
-    names = list(table.columns) if columns is None else column_names(columns)
-    require_columns(path, names, table.columns)
-    for name in names:
-        if table[name].dtype.kind not in "iufb":
-            raise ValueError(f"column {name!r} of {path} is not numeric: give the numeric ones in columns")
-    if not names:
-        raise ValueError(f"{path} has no column but the one that it is split by: a point needs a coordinate")
-    box = parse_bounds(bounds, len(names))
-    x = place(require_points(torch.from_numpy(np.array(table[names], dtype=np.float64))), box, out_of_range, names)
-    return split_points(
-        name_of(path),
-        x,
-        bounds=box,
-        columns=tuple(names),
-        split=split,
-        notes=(
-            f"the columns and the bounds {box.tolist()} are public: they must have been chosen without looking at the records",
-            *((CLAMPED,) if out_of_range == "clamp" else ()),
-        ),
-    )
 
 
 # -- digits pca --------------------------------------------------------------------------------------------------------

@@ -1,21 +1,14 @@
-"""Two public logs in their own formats: Avazu clicks and MovieLens ratings.
+"""Two public logs in their own formats: Avazu clicks and MovieLens ratings."""
 
-Avazu click logs in their own format: which sites each device clicked on.
-
-MovieLens 100K and 1M in their own files: what each user gave to each genre.
-"""
-
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from dpgen.data.events import Known, PriorName, chosen_prior, event_frame, prior_from_file, read_categories, users_from_events
-from dpgen.data.table_files import csv_chunks, data_folder, read_bytes, unreadable
+from dpgen.data.table_files import data_folder, read_bytes, table_chunks
 from dpgen.data.users import Users, natural_order
 
 # -- avazu -------------------------------------------------------------------------------------------------------------
@@ -93,7 +86,7 @@ def read_clicks(path: str, attribute: str) -> pd.DataFrame:
     if attribute not in ATTRIBUTES:
         raise ValueError(f"attribute is {attribute!r}: it must be one of {', '.join(ATTRIBUTES)}")
     wanted = ["device_id", "site_id", "click", attribute]
-    chunks = csv_chunks(path, wanted, rows=CHUNK, what="an Avazu log", dtype=str, keep_default_na=False)
+    chunks = table_chunks(path, wanted, rows=CHUNK, form="csv", text=None, missing=())
     parts = [_clicked(part, path) for part in chunks if len(part)]
     if not parts:
         raise ValueError(f"{path} is empty: it has no impression")
@@ -283,19 +276,9 @@ def _table(path: Path, separator: str, columns: dict[int, str], *, width: int) -
     found = path if path.is_file() else path.with_name(f"{path.name}.gz")
     if not found.is_file():
         raise ValueError(f"{path} is missing, plain and .gz")
-    text = read_bytes(found).decode("latin-1")
-    if "\0" in text:
-        raise ValueError(f"{path} cannot be read as a table: it holds zero bytes")
-    if separator == "::":  # pandas is fast with separators of one character only, and no title holds a tab
-        text, separator = text.replace("::", "\t"), "\t"
-    options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_values": [""]}
-    try:
-        table = pd.read_csv(io.StringIO(text), sep=separator, quoting=csv.QUOTE_NONE, header=None, **options)
-    except ValueError as error:
-        raise unreadable(path, "a table", error) from error
-    if table.shape[1] != width:
-        raise ValueError(f"{path} has {table.shape[1]} fields in a line: it must have {width}")
-    missing = table[[*columns, width - 1]].isna().any(axis=1).to_numpy()
-    if missing.any():
-        raise ValueError(f"{path} lacks a field in line {int(missing.argmax()) + 1}: it must have {width}")
-    return table[list(columns)].rename(columns=columns)
+    lines = read_bytes(found).decode("latin-1").replace("\r\n", "\n").split("\n")
+    rows = [line.split(separator) for line in lines if line]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != width:
+            raise ValueError(f"{path} has {len(row)} fields in line {number}: it must have {width}")
+    return pd.DataFrame([[row[i] for i in columns] for row in rows], columns=list(columns.values()))

@@ -1,9 +1,9 @@
-"""Which records are for evaluation: an independent coin for each, so that nobody's part depends on anybody else's record."""
+"""Split into private and test part by an independent coin for each record, so that no part depends on others' records."""
 
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.table_files import existing_file, require_columns
+from dpgen.data.table_files import existing_file, read_table, require_columns
 from dpgen.files import create_private
 
 KEY_BYTES = 32
@@ -102,7 +102,7 @@ class Split:
         return rows
 
     def note(self, what: str = "records") -> str:
-        """What a statement says of the test part."""
+        """Note of a statement on the test part."""
         if self.held_out is None and self.test_fraction == 0:
             return f"there are no test {what}: the evaluation compares with the private ones"
         if self.seed is not None:
@@ -125,7 +125,7 @@ def _word(value: str) -> int:
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """How somebody asked a file to be split; fields as the options of the loaders.
+    """Options of loaders that split a file.
 
     Raises:
         ValueError: options that contradict each other.
@@ -151,7 +151,7 @@ class SplitOptions:
         key = os.urandom(KEY_BYTES) if self.split_key is None else secret_key(self.split_key)
         return Split(self.test_fraction, key, values=values, held_out=held_out)
 
-    def read(self, path: str, read: Callable[[str], pd.DataFrame]) -> tuple[pd.DataFrame, Split]:
+    def read(self, path: str, *, prefix: str = "") -> tuple[pd.DataFrame, Split]:
         """The table of a file with the test records, if they have their own, behind it, without the key column; its split.
 
         A file without a record is refused: it has no types, so it cannot satisfy a schema. That is a fact about the form of
@@ -161,9 +161,9 @@ class SplitOptions:
             ValueError: a file has no record, the files have different columns, or the key column is not there or lacks a
                 value.
         """
-        table = _not_empty(read(path), path)
+        table = self._table(path, prefix)
         if self.test_path is not None:
-            test = _not_empty(read(self.test_path), self.test_path)
+            test = self._table(self.test_path, prefix)
             require_columns(self.test_path, table.columns, test.columns)
             require_columns(path, test.columns, table.columns)
             return pd.concat([table, test[table.columns]], ignore_index=True), self.split(held_out=len(test))
@@ -176,11 +176,12 @@ class SplitOptions:
             raise ValueError(f"split_column {self.split_column!r} has no value in row {row}: every record needs one")
         return table.drop(columns=self.split_column), self.split(values=keys.astype(str).tolist())
 
-
-def _not_empty(table: pd.DataFrame, path: str) -> pd.DataFrame:
-    if len(table) == 0:
-        raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
-    return table
+    def _table(self, path: str, prefix: str) -> pd.DataFrame:
+        # The key is text: whether a column holds numbers alone depends on other records.
+        table = read_table(path, text=() if self.split_column is None else (self.split_column,), prefix=prefix)
+        if len(table) == 0:
+            raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
+        return table
 
 
 def needs_key(options: Mapping[str, Any]) -> bool:
@@ -222,5 +223,5 @@ def await_key(path: Path, *, seconds: float = _WAIT) -> None:
 
 
 def rows_of(values: Tensor | None, rows: Tensor) -> Tensor | None:
-    """The chosen rows of what may not be there."""
+    """Rows of optional values."""
     return None if values is None else values[rows]

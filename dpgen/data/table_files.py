@@ -1,26 +1,46 @@
-"""Files of tables - csv, parquet, npy - read strictly: what is malformed is refused in one line, never repaired."""
+"""Files of tables - csv, parquet, npy - read strictly: malformed files are refused in one line, never repaired.
 
+| form | recognised by | columns are called | values |
+|---|---|---|---|
+| parquet | ending .parquet, or its first bytes | as in the file | typed |
+| npy | ending .npy or .npz, or its first bytes | 0, 1, ... after a prefix | one array (n, d) of numbers or dates |
+| csv | everything else; plain or .gz | by the header line | numbers where all values of a column are, or text |
+"""
+
+import csv
 import gzip
 import io
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+if TYPE_CHECKING:
+    import pyarrow
+
+Form = Literal["csv", "parquet", "npy"]
+
 BLANKS = r"\s+"
 """Separator of text files whose fields are apart by any number of blanks."""
 
-UNREADABLE = (ValueError, OSError, EOFError, zlib.error)
-"""What readers raise at files that are cut, damaged or of another form."""
+UNREADABLE = (ValueError, OSError, EOFError, zlib.error, csv.Error)
+"""Exceptions of readers at files that are cut, damaged or of another form."""
+
+MISSING = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+    "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+"""Texts of a csv file that stand for no value, as in pandas."""
 
 _SHOWN = 20
-_BLOCK = 2**24  # bytes of a csv file that are counted at a time; no row may be longer
+_BLOCK = 2**24  # bytes of a csv file that are parsed at a time; no row may be longer
 
 
 def data_folder(name: str, data_root: str | None) -> Path:
@@ -50,7 +70,7 @@ def existing_file(path: str | Path, *, option: str = "path") -> Path:
 
 
 def name_of(path: str | Path) -> str:
-    """What data from a file are called: its name up to the first dot.
+    """Name of the data in a file: that of the file up to the first dot.
 
     Example:
         >>> name_of("logs/clicks.csv.gz")
@@ -60,13 +80,13 @@ def name_of(path: str | Path) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line of at most 200 characters."""
+    """Message of an error on one line of at most 200 characters."""
     return " ".join(str(error).split())[:200]
 
 
-def unreadable(path: str | Path, what: str, error: BaseException) -> ValueError:
-    """The error of a file that is not of the form ``what``."""
-    return ValueError(f"{path} cannot be read as {what}: {one_line(error)}")
+def unreadable(path: str | Path, form: str, error: BaseException) -> ValueError:
+    """The error of a file that is not of its form."""
+    return ValueError(f"{path} cannot be read as {form}: {one_line(error)}")
 
 
 def column_names(columns: Sequence[str] | str) -> list[str]:
@@ -80,118 +100,88 @@ def column_names(columns: Sequence[str] | str) -> list[str]:
 
 
 def require_columns(path: str | Path, wanted: Iterable[str], present: Iterable[Any]) -> None:
-    """Refuse a table that lacks a column, and say which it has.
+    """Refuse a table that lacks a column.
 
     Raises:
-        ValueError: naming the first column that is not there.
+        ValueError: naming the first column that is not there, the columns that are, and the nearest of them.
     """
     names = [str(name) for name in present]
     known = set(names)
     for name in wanted:
         if name not in known:
             choices = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-            raise ValueError(f"{path} has no column {name!r}: its columns are {choices}")
+            near = get_close_matches(name, names, n=1, cutoff=0.75)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{path} has no column {name!r}: its columns are {choices}{hint}")
 
 
-def require_different_names(path: str | Path, separator: str = ",") -> None:
-    """Refuse a header that says a name twice; pandas would rename the second.
-
-    Raises:
-        ValueError: naming it.
-    """
-    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, index_col=False, engine="python")
-    names = header.iloc[0].astype(str).tolist()
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"it has {names.count(repeated[0])} columns called {repeated[0]!r}: their names must differ")
-
-
-def read_csv(path: str | Path, *, separator: str = ",", what: str = "csv", **options: Any) -> pd.DataFrame:
-    """All columns of a text file with a header line, plain or .gz.
-
-    Arguments:
-        path: file to read.
-        separator: of the fields: one character, or `BLANKS`.
-        what: form of the file, for errors.
-        options: further options of `pandas.read_csv`: types of columns, what counts as missing.
+def form_of(path: str | Path) -> Form:
+    """Form of a file, by its ending and its first bytes.
 
     Raises:
-        ValueError: the file is missing, empty or no such text, or a row has more or fewer fields than the header.
+        ValueError: the file is missing or empty.
     """
-    existing_file(path)
-    try:
-        require_rectangle(path, separator)
-        require_different_names(path, separator)
-        options |= {"engine": "python"} if separator == BLANKS else {"low_memory": False}
-        return pd.read_csv(path, sep=separator, index_col=False, **options)
-    except UNREADABLE as error:
-        raise unreadable(path, what, error) from error
+    with existing_file(path).open("rb") as file:
+        start = file.read(6)
+    ending = Path(path).suffix
+    if ending == ".parquet" or start[:4] == b"PAR1":
+        return "parquet"
+    return "npy" if ending in (".npy", ".npz") or start == b"\x93NUMPY" else "csv"
 
 
-def csv_chunks(
-    path: str | Path, columns: Sequence[str], *, rows: int, what: str = "csv", **options: Any
-) -> Iterator[pd.DataFrame]:
-    """Some columns of a csv file in pieces of ``rows`` rows; other arguments and errors as in `read_csv`.
-
-    Raises:
-        ValueError: also if a column is not there.
-    """
-    existing_file(path)
-    try:
-        require_rectangle(path)
-        require_different_names(path)
-        present = pd.read_csv(path, nrows=0, index_col=False).columns
-    except UNREADABLE as error:
-        raise unreadable(path, what, error) from error
-    require_columns(path, columns, present)
-    options |= {"usecols": columns, "chunksize": rows, "low_memory": False}
-    try:
-        with pd.read_csv(path, index_col=False, **options) as chunks:
-            yield from chunks
-    except UNREADABLE as error:
-        raise unreadable(path, what, error) from error
-
-
-def read_parquet(path: str | Path, *, what: str = "parquet") -> pd.DataFrame:
-    """All columns of a parquet file, their names as text.
-
-    Raises:
-        ValueError: the file is missing, empty or unreadable.
-    """
-    import pyarrow
-
-    existing_file(path)
-    try:
-        table = pd.read_parquet(path)
-    except (*UNREADABLE, pyarrow.ArrowException) as error:
-        raise unreadable(path, what, error) from error
-    table.columns = pd.Index([str(name) for name in table.columns])
+def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: Any) -> pd.DataFrame:
+    """A whole table; arguments and errors as in `table_chunks`."""
+    [table] = table_chunks(path, columns, **options)
     return table
 
 
-def parquet_chunks(path: str | Path, columns: Sequence[str], *, rows: int) -> Iterator[pd.DataFrame]:
-    """Some columns of a parquet file in pieces of at most ``rows`` rows.
+def table_chunks(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    *,
+    rows: int | None = None,
+    form: Form | None = None,
+    separator: str = ",",
+    text: Collection[str] | None = (),
+    missing: Collection[str] = MISSING,
+    prefix: str = "",
+) -> Iterator[pd.DataFrame]:
+    """A table in pieces, whose row labels go on from piece to piece.
+
+    Arguments:
+        path: file to read.
+        columns: names of the columns that are read, or None: all of them.
+        rows: most rows of a piece; None: all rows in one piece.
+        form: of the file; None: `form_of` it.
+        separator: of the fields of a csv file: one character, or `BLANKS`.
+        text: columns of a csv file whose values are text even where they look like numbers; None: all of them.
+        missing: texts of a csv file that stand for no value.
+        prefix: of the names of columns of an npy file.
 
     Raises:
-        ValueError: the file is missing, empty or unreadable, or lacks a column.
+        ValueError: the file is missing, empty or unreadable, lacks a column or has two of one name, or a row of a csv file
+            has more or fewer fields than the header.
     """
-    import pyarrow
-    import pyarrow.parquet
+    form = form or form_of(path)
+    if form == "csv":
+        tables = _csv_tables(path, columns, rows, separator, missing)
+        pieces: Iterator[pd.DataFrame] = (_typed(table, text) for table in tables)
+    elif form == "parquet":
+        pieces = _parquet_chunks(path, columns, rows)
+    else:
+        pieces = _npy_chunks(path, columns, rows, prefix)
+    start = 0
+    for piece in pieces:
+        piece.index = pd.RangeIndex(start, start + len(piece))
+        start += len(piece)
+        yield piece
 
-    try:
-        with pyarrow.parquet.ParquetFile(existing_file(path)) as file:
-            require_columns(path, columns, file.schema_arrow.names)
-            for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
-                yield batch.to_pandas(ignore_metadata=True)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise unreadable(path, "parquet", error) from error
 
-
-def read_npy(path: str | Path, *, kinds: str = "biuf", vectors: bool = False) -> npt.NDArray[Any]:
+def read_npy(path: str | Path, *, vectors: bool = False) -> npt.NDArray[Any]:
     """The array (n, d) of a numpy file, mapped into memory; no pickles.
 
     Arguments:
         path: file to read.
-        kinds: letters of the types that are allowed, as `numpy.dtype.kind` has them.
         vectors: whether an array (n,) is taken too, as (n, 1).
 
     Raises:
@@ -205,28 +195,25 @@ def read_npy(path: str | Path, *, kinds: str = "biuf", vectors: bool = False) ->
     if not isinstance(array, np.ndarray):
         array.close()
         raise ValueError(f"{path} holds an archive of arrays: it must hold one array of shape (records, columns)")
-    if array.dtype.kind not in kinds or array.ndim not in (1, 2)[1 - vectors :]:
-        found, numbers = f"{array.dtype} {array.shape}", "numbers or dates" if "M" in kinds else "numbers"
-        raise ValueError(f"{path} holds {found}: it must hold one array of {numbers} of shape (records, columns)")
+    if array.dtype.kind not in "biufM" or array.ndim not in (1, 2)[1 - vectors :]:
+        found = f"{array.dtype} {array.shape}"
+        raise ValueError(f"{path} holds {found}: it must hold one array of numbers or dates of shape (records, columns)")
     return array if array.ndim == 2 else array[:, None]
 
 
-def numbered(array: npt.NDArray[Any], prefix: str = "") -> pd.DataFrame:
-    """An array (n, d) as a table whose columns are called 0, 1, ... after a prefix."""
-    return pd.DataFrame(array, columns=[f"{prefix}{column}" for column in range(array.shape[1])])
-
-
-def column_number(option: str, number: int | None, width: int, prefix: str = "") -> str | None:
-    """The name that `numbered` gives to a column.
+def column_name(option: str, column: str | int | None, path: str | Path, prefix: str = "") -> str | None:
+    """Name of the column that an option gives: of an npy file by its number, from 0, or from -1 backwards.
 
     Raises:
-        ValueError: there is no such column.
+        ValueError: the file is missing or unreadable, or the array has no such column.
     """
-    if number is None:
-        return None
-    if not -width <= number < width:
-        raise ValueError(f"{option} is {number}: it must be in [0, {width - 1}]")
-    return f"{prefix}{number % width}"
+    if column is None or form_of(path) != "npy":
+        return None if column is None else str(column)
+    width = read_npy(path).shape[1]
+    number = re.fullmatch(rf"(?:{prefix})?(-?\d+)", str(column))
+    if number is None or not -width <= int(number[1]) < width:
+        raise ValueError(f"{option} is {column}: it must be in [0, {width - 1}]")
+    return f"{prefix}{int(number[1]) % width}"
 
 
 def read_bytes(path: Path | str) -> bytes:
@@ -246,50 +233,149 @@ def read_bytes(path: Path | str) -> bytes:
     return content
 
 
-def require_rectangle(path: str | Path, separator: str = ",") -> None:
-    """Refuse text with zero bytes, and rows that have more or fewer fields than the header.
+# -- csv ---------------------------------------------------------------------------------------------------------------
 
-    pandas drops surplus fields, shifts columns or takes them for an index, depending on its options, and fills short rows.
 
-    Raises:
-        ValueError: naming the row, counted from 1 without the header, and its number of fields.
-        OSError: the compressed stream is damaged.
+def _csv_tables(
+    path: str | Path, columns: Sequence[str] | None, rows: int | None, separator: str, missing: Collection[str]
+) -> Iterator["pyarrow.Table"]:
+    """Rows of a text file as columns of text, in pieces."""
+    import pyarrow
+
+    existing_file(path)
+    try:
+        with pyarrow.input_stream(str(path), compression="detect") as stream:
+            names = _header(stream, separator)
+    except UNREADABLE as error:
+        raise unreadable(path, "csv", error) from error
+    wanted = names if columns is None else list(columns)
+    require_columns(path, wanted, names)
+    empty = pyarrow.table({name: pyarrow.array([], pyarrow.string()) for name in wanted})
+    try:
+        with pyarrow.input_stream(str(path), compression="detect") as stream:
+            pieces = _rows(stream, names, wanted, separator, missing)
+            if rows is None:
+                yield pyarrow.concat_tables([empty, *pieces])
+                return
+            for piece in pieces:
+                yield from (piece.slice(start, rows) for start in range(0, len(piece), rows))
+    except UNREADABLE as error:
+        raise unreadable(path, "csv", error) from error
+
+
+def _header(stream: Any, separator: str) -> list[str]:
+    lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    rows = (line.split() for line in lines) if separator == BLANKS else csv.reader(lines, delimiter=separator)
+    names = next((row for row in rows if row), [])
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"it has {names.count(repeated[0])} columns called {repeated[0]!r}: their names must differ")
+    return names
+
+
+def _rows(
+    stream: Any, names: list[str], wanted: list[str], separator: str, missing: Collection[str]
+) -> Iterator["pyarrow.Table"]:
+    """The rows after the header, block by block.
+
+    Arrow counts the fields of every row, and only without threads the rows. It may not guess types, which it would do from
+    the first block alone.
     """
     import pyarrow
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
-    with pyarrow.input_stream(str(path), compression="detect") as stream:
-        text = pyarrow.TransformInputStream(stream, _without_zeros)
-        if separator == BLANKS:
-            return _require_equal_widths(io.TextIOWrapper(text, encoding="utf-8"))
-        try:
-            with csv.open_csv(
-                text,
-                csv.ReadOptions(autogenerate_column_names=True, block_size=_BLOCK, use_threads=False),  # threads count no rows
-                csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-                csv.ConvertOptions(include_columns=["f0"], column_types={"f0": pyarrow.binary()}),
-            ) as blocks:
-                for _ in blocks:
-                    pass
-        except pyarrow.ArrowInvalid as error:
-            # The row itself, which Arrow quotes, is private.
-            found = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
-            raise ValueError(_width(*map(int, found.groups())) if found else "its rows cannot be told apart") from None
-
-
-def _require_equal_widths(lines: Iterable[str]) -> None:
-    widths = (fields for line in lines if (fields := len(line.split())))
-    header = next(widths, 0)
-    for line, fields in enumerate(widths, start=2):
-        if fields != header:
-            raise ValueError(_width(line, header, fields))
-
-
-def _width(line: int, header: int, fields: int) -> str:
-    return f"row {line - 1} has {fields} fields, the header has {header}"
+    text = pyarrow.TransformInputStream(stream, _without_zeros)
+    if separator == BLANKS:
+        text, separator = io.BytesIO(b"\n".join(b"\t".join(line.split()) for line in text.read().splitlines())), "\t"
+    types = {f"f{i}": pyarrow.string() for i in range(len(names))}
+    try:
+        with arrow_csv.open_csv(
+            text,
+            arrow_csv.ReadOptions(autogenerate_column_names=True, block_size=_BLOCK, use_threads=False),
+            arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            arrow_csv.ConvertOptions(
+                include_columns=[f"f{names.index(name)}" for name in wanted],
+                column_types=types,
+                null_values=list(missing),
+                strings_can_be_null=True,
+            ),
+        ) as blocks:
+            for number, block in enumerate(blocks):
+                yield pyarrow.Table.from_batches([block]).slice(0 if number else 1).rename_columns(wanted)
+    except pyarrow.ArrowInvalid as error:
+        # The row itself, which Arrow quotes, is private.
+        if "invalid UTF8" in str(error):
+            raise ValueError("it is not UTF-8 text") from None
+        found = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
+        if found is None:
+            raise ValueError("its rows cannot be told apart") from None
+        row, expected, fields = map(int, found.groups())
+        raise ValueError(f"row {row - 1} has {fields} fields, the header has {expected}") from None
 
 
 def _without_zeros(block: Any) -> Any:
     if b"\0" in bytes(block):
         raise ValueError("it holds zero bytes")
     return block
+
+
+def _typed(table: "pyarrow.Table", text: Collection[str] | None) -> pd.DataFrame:
+    """Columns of text as numbers or truth values where all of their values are."""
+    columns = {
+        name: column if text is None or name in text else _guessed(column)
+        for name, column in zip(table.column_names, table.columns)
+    }
+    return pd.DataFrame({name: column.to_pandas() for name, column in columns.items()})
+
+
+def _guessed(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
+    """int64, uint64 or float64, whichever holds all values first; else bool or text. Arrow alone reads 0x10 as 16."""
+    import pyarrow
+    from pyarrow import compute
+
+    plain = compute.utf8_trim_whitespace(column)
+
+    def cast(kind: Any) -> Any:
+        try:
+            return plain.cast(kind)
+        except pyarrow.ArrowInvalid:
+            return None
+
+    numbers = cast(pyarrow.float64())
+    if numbers is None:
+        truths = cast(pyarrow.bool_())
+        return column if truths is None else truths
+    for kind in (pyarrow.int64(), pyarrow.uint64()):
+        if (whole := cast(kind)) is not None:
+            return whole
+    return numbers
+
+
+# -- parquet and npy ---------------------------------------------------------------------------------------------------
+
+
+def _parquet_chunks(path: str | Path, columns: Sequence[str] | None, rows: int | None) -> Iterator[pd.DataFrame]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(existing_file(path)) as file:
+            schema = file.schema_arrow
+            index = (schema.pandas_metadata or {}).get("index_columns", [])
+            wanted = [name for name in schema.names if name not in index] if columns is None else list(columns)
+            require_columns(path, wanted, schema.names)
+            if rows is None:
+                yield file.read(columns=wanted).to_pandas(ignore_metadata=True)
+                return
+            for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                yield batch.to_pandas(ignore_metadata=True)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise unreadable(path, "parquet", error) from error
+
+
+def _npy_chunks(path: str | Path, columns: Sequence[str] | None, rows: int | None, prefix: str) -> Iterator[pd.DataFrame]:
+    array = read_npy(path)
+    names = [f"{prefix}{number}" for number in range(array.shape[1])]
+    require_columns(path, columns or (), names)
+    for start in range(0, max(len(array), 1), rows or max(len(array), 1)):
+        piece = pd.DataFrame(array[start : start + rows if rows else None], columns=names)
+        yield piece if columns is None else piece[list(columns)]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dpgen.data import columns
-from dpgen.data.columns import load_columns_csv, load_columns_npy, load_columns_parquet
+from dpgen.data.columns import load_columns
 
 INDICES = np.random.default_rng(0).integers(0, 10**18, 500)
 FINE = {"low": 0, "high": "1e9", "resolution": "1e-9"}
@@ -23,29 +23,29 @@ def csv(tmp_path: Path) -> str:
 
 
 def test_18_digits_survive_in_chunks(csv: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = load_columns_csv(path=csv, columns="x", **FINE)  # type: ignore[arg-type]
+    whole = load_columns(path=csv, columns="x", **FINE)  # type: ignore[arg-type]
     monkeypatch.setattr(columns, "CHUNK", 64)
-    parts = load_columns_csv(path=csv, columns="x", **FINE)  # type: ignore[arg-type]
+    parts = load_columns(path=csv, columns="x", **FINE)  # type: ignore[arg-type]
     assert whole.values["x"].tolist() == parts.values["x"].tolist() == INDICES.tolist()
 
 
 def test_several_kinds_of_columns(csv: str) -> None:
-    data = load_columns_csv(path=csv, columns="k,day", low=[0, "2024-01-01"], high=[499, "2024-01-31"], resolution=[1, 86400])
+    data = load_columns(path=csv, columns="k,day", low=[0, "2024-01-01"], high=[499, "2024-01-31"], resolution=[1, 86400])
     assert data.values["k"].tolist() == list(range(500))
     assert data.values["day"].tolist() == [i % 31 for i in range(500)]
-    grades = load_columns_csv(path=csv, columns="grade", categories=["low", "high"])
+    grades = load_columns(path=csv, columns="grade", categories=["low", "high"])
     assert grades.values["grade"].tolist() == [i % 2 for i in range(500)]
 
 
 def test_parquet_and_npy_agree_with_csv(csv: str, tmp_path: Path) -> None:
     table = pd.read_csv(csv)
     table.to_parquet(tmp_path / "t.parquet")
-    parquet = load_columns_parquet(path=str(tmp_path / "t.parquet"), columns="k", low=0, high=499)
+    parquet = load_columns(path=str(tmp_path / "t.parquet"), columns="k", low=0, high=499)
     np.save(tmp_path / "t.npy", table.k.to_numpy())
-    npy = load_columns_npy(path=str(tmp_path / "t.npy"), columns="k", low=0, high=499)
+    npy = load_columns(path=str(tmp_path / "t.npy"), columns="k", low=0, high=499)
     assert parquet.values["k"].tolist() == npy.values["k"].tolist() == list(range(500))
     np.save(tmp_path / "two.npy", np.array([[1.5, 2.0], [0.5, 3.0]]))
-    two = load_columns_npy(path=str(tmp_path / "two.npy"), columns=["a", "b"], low=0, high=4, resolution=0.5)
+    two = load_columns(path=str(tmp_path / "two.npy"), columns=["a", "b"], low=0, high=4, resolution=0.5)
     assert two.values["a"].tolist() == [3, 1]
 
 
@@ -68,7 +68,7 @@ def test_parquet_and_npy_agree_with_csv(csv: str, tmp_path: Path) -> None:
 )
 def test_bad_options(csv: str, options: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        load_columns_csv(**{"path": csv, **options})
+        load_columns(**{"path": csv, **options})
 
 
 @pytest.mark.parametrize(
@@ -83,19 +83,19 @@ def test_bad_options(csv: str, options: dict, said: str) -> None:
 def test_bad_files(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=said):
-        load_columns_csv(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
+        load_columns(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
 
 
 def test_bad_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "nan.npy", np.array([1.0, np.nan]))
     with pytest.raises(ValueError, match="value nan in row 2 is not finite"):
-        load_columns_npy(path=str(tmp_path / "nan.npy"), low=0, high=4)
+        load_columns(path=str(tmp_path / "nan.npy"), low=0, high=4)
     np.save(tmp_path / "wide.npy", np.zeros((3, 2)))
     with pytest.raises(ValueError, match=r"columns has 1 names: .* has 2 columns"):
-        load_columns_npy(path=str(tmp_path / "wide.npy"), low=0, high=4)
+        load_columns(path=str(tmp_path / "wide.npy"), low=0, high=4)
     np.save(tmp_path / "text.npy", np.array(["a", "b"]))
     with pytest.raises(ValueError, match="it must hold one array of numbers or dates"):
-        load_columns_npy(path=str(tmp_path / "text.npy"), low=0, high=4)
+        load_columns(path=str(tmp_path / "text.npy"), low=0, high=4)
     (tmp_path / "no.parquet").write_text("nothing")
     with pytest.raises(ValueError, match="cannot be read as parquet"):
-        load_columns_parquet(path=str(tmp_path / "no.parquet"), columns="x", low=0, high=4)
+        load_columns(path=str(tmp_path / "no.parquet"), columns="x", low=0, high=4)

@@ -64,8 +64,8 @@ def test_compressed_files_and_the_environment_variable(root: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("ratings.dat", "1::1::5\n", r"3 fields in a line: it must have 4"),
-        ("ratings.dat", "1::1::5::9\n1::2::3\n", r"lacks a field in line 2"),
+        ("ratings.dat", "1::1::5\n", r"3 fields in line 1: it must have 4"),
+        ("ratings.dat", "1::1::5::9\n1::2::3\n", r"3 fields in line 2"),
         ("ratings.dat", "1::7::5::9\n", r"line 1\) with movie '7'"),
         ("ratings.dat", "8::1::5::9\n", r"line 1\) with user '8'"),
         ("ratings.dat", "1::1::-5::9\n", r"weight '-5' in row 1"),
@@ -73,7 +73,7 @@ def test_compressed_files_and_the_environment_variable(root: Path, monkeypatch: 
         ("ratings.dat", "", r"ratings.dat is empty"),
         ("users.dat", "1::F::old::10::48067\n", r"age 'old' for user 1"),
         ("movies.dat", "1::x::Jazz\n2::x::Drama\n3::x::War\n", r"category 'Jazz'"),
-        ("movies.dat", "1|x|Drama\n", r"1 fields in a line"),
+        ("movies.dat", "1|x|Drama\n", r"1 fields in line 1"),
     ],
 )
 def test_malformed_files_are_refused(root: Path, file: str, content: str, said: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgen.data.points import load_points_csv, load_points_npy, load_points_parquet, parse_bounds
+from dpgen.data.points import load_points, parse_bounds
 
 
 def table(n: int = 30) -> pd.DataFrame:
@@ -20,8 +20,7 @@ def table(n: int = 30) -> pd.DataFrame:
 def test_tables_round_trip(tmp_path: Path, form: str) -> None:
     path, frame = str(tmp_path / f"people.{form}"), table()
     frame.to_parquet(path) if form == "parquet" else frame.to_csv(path, index=False)
-    load = load_points_parquet if form == "parquet" else load_points_csv
-    points = load(path=path, columns="income,age", bounds="-100,200,0,120")
+    points = load_points(path=path, columns="income,age", bounds="-100,200,0,120")
     assert (points.name, points.columns, points.n + len(points.test_x)) == ("people", ("income", "age"), 30)
     together = np.concatenate([points.x, points.test_x])
     assert np.allclose(np.sort(together[:, 1]), np.sort(frame["age"]))
@@ -34,8 +33,8 @@ def test_npy_and_clamping(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)))
     options: dict[str, Any] = {"path": str(tmp_path / "x.npy"), "bounds": [[-0.5, 0.5]]}
     with pytest.raises(ValueError, match="outside its bounds"):
-        load_points_npy(**options)
-    points = load_points_npy(**options, out_of_range="clamp")
+        load_points(**options)
+    points = load_points(**options, out_of_range="clamp")
     assert float(points.x.abs().max()) == 0.5
     assert any("moved" in note for note in points.notes)
 
@@ -79,7 +78,7 @@ def test_bad_options_are_refused(tmp_path: Path, changes: dict[str, Any], match:
     table().to_csv(path, index=False)
     options: dict[str, Any] = {"path": path, "columns": ["age", "income"], "bounds": "-100,200"}
     with pytest.raises(ValueError, match=match):
-        load_points_csv(**(options | changes))
+        load_points(**(options | changes))
 
 
 @pytest.mark.parametrize(
@@ -94,20 +93,20 @@ def test_bad_tables_are_refused(tmp_path: Path, change: Any, match: str) -> None
     path = str(tmp_path / "people.parquet")
     change(table()).to_parquet(path)
     with pytest.raises(ValueError, match=match):
-        load_points_parquet(path=path, columns="age,income", bounds="-100,200")
+        load_points(path=path, columns="age,income", bounds="-100,200")
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     for name in ("a.csv", "a.npy", "a.parquet"):
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(ValueError, match="is empty"):
-        load_points_csv(path=str(tmp_path / "a.csv"), bounds="0,1")
+        load_points(path=str(tmp_path / "a.csv"), bounds="0,1")
     (tmp_path / "a.npy").write_bytes(b"text")
     with pytest.raises(ValueError, match="cannot be read as npy"):
-        load_points_npy(path=str(tmp_path / "a.npy"), bounds="0,1")
+        load_points(path=str(tmp_path / "a.npy"), bounds="0,1")
     (tmp_path / "a.parquet").write_bytes(b"text")
     with pytest.raises(ValueError, match="cannot be read as parquet"):
-        load_points_parquet(path=str(tmp_path / "a.parquet"), bounds="0,1")
+        load_points(path=str(tmp_path / "a.parquet"), bounds="0,1")
     np.save(tmp_path / "b.npy", np.zeros(5))
     with pytest.raises(ValueError, match="one array of numbers"):
-        load_points_npy(path=str(tmp_path / "b.npy"), bounds="0,1")
+        load_points(path=str(tmp_path / "b.npy"), bounds="0,1")

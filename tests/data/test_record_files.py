@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.data import load_records_csv, load_records_npy, load_records_parquet
+from dpgen.data import load_records
 from dpgen.data.records import MAX_CLASSES, binary_table, class_labels
 
 
@@ -31,9 +31,7 @@ def rows(records) -> list[list[int]]:
 def test_tables_round_trip(tmp_path: Path, form: str) -> None:
     path, frame = str(tmp_path / f"people.{form}"), table()
     frame.to_parquet(path) if form == "parquet" else frame.to_csv(path, index=False)
-    records = (load_records_parquet if form == "parquet" else load_records_csv)(
-        path=path, label_column="kind", public_records=3
-    )
+    records = load_records(path=path, label_column="kind", public_records=3)
     assert (records.name, records.columns, records.class_names) == ("people", ["a", "flag", "c"], ("no", "yes"))
     assert (records.n + len(records.test_x), len(records.public_x), records.n_classes) == (17, 3, 2)
     everything = torch.cat([records.x, records.test_x, records.public_x])
@@ -47,7 +45,7 @@ def test_tables_round_trip(tmp_path: Path, form: str) -> None:
 def test_npy(tmp_path: Path, dtype: type) -> None:
     x = np.random.default_rng(0).integers(0, 2, (15, 6)).astype(dtype)
     np.save(tmp_path / "x.npy", x)
-    records = load_records_npy(path=str(tmp_path / "x.npy"), image_shape=(2, 3))
+    records = load_records(path=str(tmp_path / "x.npy"), image_shape=(2, 3))
     assert (rows(records), records.image_shape, records.labels) == (sorted(x.astype(int).tolist()), (2, 3), None)
 
 
@@ -56,13 +54,13 @@ def test_npy_label_column(tmp_path: Path, column: int) -> None:
     x = np.random.default_rng(0).integers(0, 2, (30, 5))
     x[:, 4] = np.arange(30) % 3 * 10
     np.save(tmp_path / "x.npy", x)
-    records = load_records_npy(path=str(tmp_path / "x.npy"), label_column=column)
+    records = load_records(path=str(tmp_path / "x.npy"), label_column=column)
     assert (records.d, records.n_classes, records.class_names) == (4, 3, ("0", "10", "20"))
 
 
 def test_tables_without_labels_have_no_classes(tmp_path: Path) -> None:
     table().drop(columns="kind").to_csv(tmp_path / "t.csv", index=False)
-    records = load_records_csv(path=str(tmp_path / "t.csv"))
+    records = load_records(path=str(tmp_path / "t.csv"))
     assert (records.n_classes, records.labels, records.d) == (0, None, 3)
 
 
@@ -92,29 +90,23 @@ def test_tables_without_labels_have_no_classes(tmp_path: Path) -> None:
 def test_csv_is_refused(tmp_path: Path, text: str, options: dict, message: str) -> None:
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(ValueError, match=message) as error:
-        load_records_csv(path=str(tmp_path / "bad.csv"), **options)
+        load_records(path=str(tmp_path / "bad.csv"), **options)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("load", [load_records_csv, load_records_parquet, load_records_npy])
-def test_missing_file(load, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"path is .*absent': there is no such file"):
-        load(path=str(tmp_path / "absent"))
-
-
-@pytest.mark.parametrize(
-    ("load", "form"), [(load_records_csv, "csv"), (load_records_parquet, "parquet"), (load_records_npy, "npy")]
-)
-def test_not_of_that_form(load, form: str, tmp_path: Path) -> None:
-    (tmp_path / "bad").write_bytes(b"\x80\x02not it\xff" * 20)
+@pytest.mark.parametrize("form", ["csv", "parquet", "npy"])
+def test_not_of_that_form(form: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"path is .*absent.*': there is no such file"):
+        load_records(path=str(tmp_path / f"absent.{form}"))
+    (tmp_path / f"bad.{form}").write_bytes(b"\x80\x02not it\xff" * 20)
     with pytest.raises(ValueError, match=f"cannot be read as {form}: "):
-        load(path=str(tmp_path / "bad"))
+        load_records(path=str(tmp_path / f"bad.{form}"))
 
 
 @pytest.mark.parametrize(
     ("array", "options", "message"),
     [
-        (np.zeros(5), {}, r"holds float64 \(5,\): it must hold one array of numbers of shape \(records, columns\)"),
+        (np.zeros(5), {}, r"holds float64 \(5,\): it must hold one array of numbers or dates of shape \(records, columns\)"),
         (np.zeros((0, 5)), {}, "is empty: it has 5 columns and no record"),
         (np.array([["0", "1"]] * 3), {}, r"holds <U1 \(3, 2\)"),
         (np.array([[0, 1], [np.nan, 1]]), {}, r"column '0' has no value in row 2"),
@@ -125,16 +117,16 @@ def test_not_of_that_form(load, form: str, tmp_path: Path) -> None:
 def test_npy_is_refused(tmp_path: Path, array: np.ndarray, options: dict, message: str) -> None:
     np.save(tmp_path / "bad.npy", array)
     with pytest.raises(ValueError, match=message):
-        load_records_npy(path=str(tmp_path / "bad.npy"), **options)
+        load_records(path=str(tmp_path / "bad.npy"), **options)
 
 
 def test_pickled_and_packed_arrays_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "pickle.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"cannot be read as npy: .*Python objects"):
-        load_records_npy(path=str(tmp_path / "pickle.npy"))
+        load_records(path=str(tmp_path / "pickle.npy"))
     np.savez(tmp_path / "two.npz", a=np.zeros((2, 2)))
     with pytest.raises(ValueError, match="holds an archive of arrays"):
-        load_records_npy(path=str(tmp_path / "two.npz"))
+        load_records(path=str(tmp_path / "two.npz"))
 
 
 def test_binary_table_takes_every_spelling_of_zero_and_one() -> None:

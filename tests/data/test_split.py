@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpgen.data.points import load_points_csv, load_points_npy
-from dpgen.data.records import load_records_csv, load_records_npy, load_records_parquet
+from dpgen.data.points import load_points
+from dpgen.data.records import load_records
 from dpgen.data.sets import load_sets
 from dpgen.data.split import KEY_BYTES, Split, SplitOptions, await_key, needs_key, secret_key
 from dpgen.files import remove_leftovers
@@ -216,8 +216,7 @@ def numbers(x: torch.Tensor) -> list[int]:
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_records_split_by_a_column_of_names(files: Path, ending: str) -> None:
-    load = {"csv": load_records_csv, "parquet": load_records_parquet}[ending]
-    records = load(path=str(files / f"all.{ending}"), label_column="kind", split_column="id", test_fraction=0.3)
+    records = load_records(path=str(files / f"all.{ending}"), label_column="kind", split_column="id", test_fraction=0.3)
     ids = [f"{i:03d}" for i in range(64)]
     wanted = [i for i, row in enumerate(Split(0.3, values=ids).test_rows(64).tolist()) if row]
     assert numbers(records.test_x) == wanted
@@ -231,31 +230,30 @@ def test_a_column_is_read_as_text_whatever_other_records_hold(tmp_path: Path) ->
     parts = []
     for more in ([], ["x,1"]):
         (tmp_path / "t.csv").write_text("\n".join(["id,a", *rows, *more]))
-        records = load_records_csv(path=str(tmp_path / "t.csv"), split_column="id", test_fraction=0.5)
+        records = load_records(path=str(tmp_path / "t.csv"), split_column="id", test_fraction=0.5)
         parts.append([len(records.test_x) - int(Split(0.5, values=["x"]).test_rows(1)[0]) * len(more)])
     assert parts[0] == parts[1]
 
 
 def test_arrays_are_split_by_the_number_of_a_column(files: Path) -> None:
-    records = load_records_npy(path=str(files / "all.npy"), split_column=6)
-    points = load_points_npy(path=str(files / "all.npy"), bounds="0,1", split_column=-1)
+    records = load_records(path=str(files / "all.npy"), split_column=6)
+    points = load_points(path=str(files / "all.npy"), bounds="0,1", split_column=-1)
     wanted = [i for i, row in enumerate(Split(values=[str(i) for i in range(64)]).test_rows(64).tolist()) if row]
     assert numbers(records.test_x) == numbers(points.test_x) == wanted
     assert (records.d, points.d) == (6, 6)
     with pytest.raises(ValueError, match=r"split_column is 7: it must be in \[0, 6\]"):
-        load_records_npy(path=str(files / "all.npy"), split_column=7)
+        load_records(path=str(files / "all.npy"), split_column=7)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_test_records_from_a_file_of_their_own(files: Path, ending: str) -> None:
-    load = {"csv": load_records_csv, "parquet": load_records_parquet}[ending]
     for name in ("all", "held"):
         table = pd.read_csv(files / f"{name}.csv").drop(columns="id")
         table = table[table.columns[::-1]] if name == "held" else table
         table.to_csv(files / f"{name}.csv", index=False)
         table.to_parquet(files / f"{name}.parquet")
     path, held = str(files / f"all.{ending}"), str(files / f"held.{ending}")
-    records = load(path=path, test_path=held, label_column="kind")
+    records = load_records(path=path, test_path=held, label_column="kind")
     assert numbers(records.x) == list(range(64)), "all of the file is private"
     assert numbers(records.test_x) == [0, 1], "columns are found by their names"
     assert records.test_labels is not None
@@ -265,7 +263,7 @@ def test_test_records_from_a_file_of_their_own(files: Path, ending: str) -> None
 def test_points_and_sets_from_files_of_their_own(tmp_path: Path) -> None:
     np.save(tmp_path / "six.npy", np.eye(6))
     np.save(tmp_path / "two.npy", np.ones((2, 6)))
-    cloud = load_points_npy(path=str(tmp_path / "six.npy"), test_path=str(tmp_path / "two.npy"), bounds="0,1")
+    cloud = load_points(path=str(tmp_path / "six.npy"), test_path=str(tmp_path / "two.npy"), bounds="0,1")
     assert (cloud.n, cloud.test_x.tolist()) == (6, np.ones((2, 6)).tolist())
     (tmp_path / "a").write_text("1 2\n3\n")
     (tmp_path / "b").write_text("2 9\n\n1\n")
@@ -275,7 +273,7 @@ def test_points_and_sets_from_files_of_their_own(tmp_path: Path) -> None:
 
 
 def test_all_records_private(files: Path) -> None:
-    records = load_records_npy(path=str(files / "all.npy"), split_column=6, test_fraction=0)
+    records = load_records(path=str(files / "all.npy"), split_column=6, test_fraction=0)
     assert (records.n, tuple(records.test_x.shape)) == (64, (0, 6))
     assert any("there are no test records" in note for note in records.notes)
 
@@ -284,14 +282,14 @@ def test_one_line_is_a_file_and_none_is_not(tmp_path: Path) -> None:
     """How many records there are is private; a file without any has no types that could fit a schema."""
     (tmp_path / "t.csv").write_text("a,b\n0,1\n")
     for _ in range(20):
-        records = load_records_csv(path=str(tmp_path / "t.csv"), test_fraction=0.5)
+        records = load_records(path=str(tmp_path / "t.csv"), test_fraction=0.5)
         assert records.n + len(records.test_x) == 1
-        points = load_points_csv(path=str(tmp_path / "t.csv"), bounds="0,1", test_fraction=0.5)
+        points = load_points(path=str(tmp_path / "t.csv"), bounds="0,1", test_fraction=0.5)
         assert points.n + len(points.test_x) == 1
     (tmp_path / "t.csv").write_text("a,b\n")
-    for load in (load_records_csv, load_points_csv):
+    for load in (load_records, load_points):
         with pytest.raises(ValueError, match="is empty"):
-            load(path=str(tmp_path / "t.csv"), **({"bounds": "0,1"} if load is load_points_csv else {}))
+            load(path=str(tmp_path / "t.csv"), **({"bounds": "0,1"} if load is load_points else {}))
 
 
 REFUSED = [
@@ -315,7 +313,7 @@ def test_what_is_refused(files: Path, options: dict[str, object], match: str, mo
     table.drop(columns="id").to_csv("other.csv", index=False)
     Path("short.key").write_bytes(b"abc")
     with pytest.raises(ValueError, match=match) as raised:
-        load_records_csv(path="all.csv", label_column="kind", **options)  # type: ignore[arg-type]
+        load_records(path="all.csv", label_column="kind", **options)  # type: ignore[arg-type]
     assert "\n" not in str(raised.value)
 
 

@@ -9,29 +9,29 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgen.data import load_avazu, load_columns_csv, load_events, load_points_csv, load_records_csv, table_files
+from dpgen.data import load_avazu, load_columns, load_events, load_points, load_records, table_files
 from dpgen.data.table_files import (
     BLANKS,
+    column_name,
     column_names,
-    csv_chunks,
     data_folder,
     existing_file,
+    form_of,
     name_of,
-    parquet_chunks,
     read_bytes,
-    read_csv,
     read_npy,
-    read_parquet,
+    read_table,
     require_columns,
+    table_chunks,
     unreadable,
 )
 
 Load = Callable[[str], Any]
 
 READERS: dict[str, Load] = {
-    "records": lambda path: load_records_csv(path=path).x,
-    "columns": lambda path: load_columns_csv(path=path, columns="click", low=0, high=10).values["click"],
-    "points": lambda path: load_points_csv(path=path, columns="click", bounds="-1,11", test_fraction=0.5).x,
+    "records": lambda path: load_records(path=path).x,
+    "columns": lambda path: load_columns(path=path, columns="click", low=0, high=10).values["click"],
+    "points": lambda path: load_points(path=path, columns="click", bounds="-1,11", test_fraction=0.5).x,
     "events": lambda path: load_events(path=path, user="device_id", category="site_id").counts,
     "avazu": lambda path: load_avazu(path=path, min_clicks=1).counts,
 }
@@ -96,16 +96,16 @@ def test_the_column_that_is_named_is_read(tmp_path: Path) -> None:
     """A surplus comma made pandas take the first column for an index, and the second for the first."""
     (tmp_path / "t.csv").write_text("x,y\n5,0,\n5,1,\n")
     with pytest.raises(ValueError, match="row 1 has 3 fields, the header has 2"):
-        load_columns_csv(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
+        load_columns(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
     (tmp_path / "t.csv").write_text("x,y,\n5,0,\n5,1,\n")
-    data = load_columns_csv(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
+    data = load_columns(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
     assert data.values["x"].tolist() == [5, 5]
 
 
 def test_what_a_row_holds_is_not_repeated(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y\nsecret,1,2\n")
     with pytest.raises(ValueError, match="row 1 has 3 fields") as error:
-        read_csv(tmp_path / "t.csv")
+        read_table(tmp_path / "t.csv")
     assert "secret" not in str(error.value)
 
 
@@ -121,7 +121,7 @@ def test_what_a_row_holds_is_not_repeated(tmp_path: Path) -> None:
 )
 def test_quotes_line_ends_and_blank_lines_are_no_faults(text: str, expected: list[list[str]], tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(text.encode())
-    table = read_csv(tmp_path / "t.csv", dtype=str)
+    table = read_table(tmp_path / "t.csv", text=None)
     assert (table.columns.tolist(), table.to_numpy().tolist()) == (["x", "y"], expected)
 
 
@@ -131,49 +131,76 @@ def test_quotes_line_ends_and_blank_lines_are_no_faults(text: str, expected: lis
 def test_fields_apart_by_blanks(row: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "t.log"
     path.write_text("x  y\n1   2 \n\n 3\t4\n")
-    assert read_csv(path, separator=BLANKS).to_numpy().tolist() == [[1, 2], [3, 4]]
+    assert read_table(path, separator=BLANKS).to_numpy().tolist() == [[1, 2], [3, 4]]
     path.write_text(f"x  y\n1   2 \n\n{row}\n")
     with pytest.raises(ValueError, match=said):
-        read_csv(path, separator=BLANKS)
+        read_table(path, separator=BLANKS)
 
 
 def test_rows_in_pieces_are_the_whole(tmp_path: Path) -> None:
     table = pd.DataFrame({"a": range(10), "b": [f"{i}.5" for i in range(10)], "c": 0}).set_index("c")
     table.to_csv(tmp_path / "t.csv")
     table.to_parquet(tmp_path / "t.parquet")
-    for chunks in (
-        csv_chunks(tmp_path / "t.csv", ["b", "c"], rows=4, dtype={"b": str}),
-        parquet_chunks(tmp_path / "t.parquet", ["b", "c"], rows=4),
-    ):
-        parts = list(chunks)
+    for name in ("t.csv", "t.parquet"):
+        parts = list(table_chunks(tmp_path / name, ["b", "c"], rows=4, text=["b"]))
         assert [len(part) for part in parts] == [4, 4, 2]
         assert pd.concat(parts)["b"].tolist() == table["b"].tolist()
         assert pd.concat(parts)["c"].tolist() == [0] * 10
-    for load in (csv_chunks, parquet_chunks):
-        path = tmp_path / f"t.{'csv' if load is csv_chunks else 'parquet'}"
+        assert pd.concat(parts).index.tolist() == list(range(10)), "rows are named in errors"
         with pytest.raises(ValueError, match=r"has no column 'd': its columns are (c, a, b|a, b, c)$"):
-            list(load(path, ["a", "d"], rows=4))
+            list(table_chunks(tmp_path / name, ["a", "d"], rows=4))
+    np.save(tmp_path / "t.npy", np.arange(20).reshape(10, 2))
+    parts = list(table_chunks(tmp_path / "t.npy", ["x1"], rows=4, prefix="x"))
+    assert [part["x1"].tolist() for part in parts] == [[1, 3, 5, 7], [9, 11, 13, 15], [17, 19]]
 
 
 def test_names_of_columns_are_text(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_text("nothing")
     with pytest.raises(ValueError, match=r"bad.parquet cannot be read as parquet: "):
-        read_parquet(tmp_path / "bad.parquet")
+        read_table(tmp_path / "bad.parquet")
     pd.DataFrame({"1": [0]}).rename(columns={"1": 1}).to_parquet(tmp_path / "t.parquet")
-    assert read_parquet(tmp_path / "t.parquet").columns.tolist() == ["1"]
+    assert read_table(tmp_path / "t.parquet").columns.tolist() == ["1"]
     assert column_names("a, b") == column_names(["a", "b"]) == ["a", "b"]
     require_columns("t", ["1"], [1, 2])
     with pytest.raises(ValueError, match=r"^t has no column '25': its columns are 0, 1, .*, 19, ...$"):
         require_columns("t", ["25"], range(25))
+    with pytest.raises(ValueError, match=r"its columns are age, income; did you mean 'income'\?$"):
+        require_columns("t", ["incme"], ["age", "income"])
+
+
+def test_an_index_of_pandas_is_no_column(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": [1, 2]}, index=[5, 7])
+    table.to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").to_numpy().tolist() == [[1], [2]]
+
+
+def test_forms_are_recognised(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
+    pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "t.parquet")
+    for name, form in (("a.npy", "npy"), ("t.parquet", "parquet")):
+        assert form_of((tmp_path / name).rename(tmp_path / form)) == form, "by their first bytes"
+    for name, form in (("t.csv", "csv"), ("t", "csv"), ("t.npz", "npy"), ("t.parquet", "parquet")):
+        (tmp_path / name).write_text("x")
+        assert form_of(tmp_path / name) == form, "by their endings"
+
+
+def test_columns_of_arrays_have_numbers(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
+    names = [column_name("key", column, tmp_path / "a.npy", "x") for column in (None, 0, "2", -1, "x1")]
+    assert names == [None, "x0", "x2", "x2", "x1"]
+    for wrong in (3, -4, "id"):
+        with pytest.raises(ValueError, match=rf"^key is {wrong}: it must be in \[0, 2\]$"):
+            column_name("key", wrong, tmp_path / "a.npy", "x")
+    (tmp_path / "t.csv").write_text("3\n")
+    assert column_name("key", 3, tmp_path / "t.csv") == "3"
 
 
 @pytest.mark.parametrize(
     ("array", "options", "said"),
     [
-        (np.zeros(3), {}, r"holds float64 \(3,\): it must hold one array of numbers of shape \(records, columns\)"),
+        (np.zeros(3), {}, r"holds float64 \(3,\): it must hold one array of numbers or dates of shape \(records, columns\)"),
         (np.zeros((1, 1, 1)), {"vectors": True}, r"holds float64 \(1, 1, 1\)"),
-        (np.zeros((2, 2), dtype=bool), {"kinds": "iuf"}, r"holds bool \(2, 2\)"),
-        (np.array([["a"]]), {"kinds": "iufM"}, r"it must hold one array of numbers or dates"),
+        (np.array([["a"]]), {}, r"it must hold one array of numbers or dates"),
     ],
 )
 def test_arrays_of_another_kind_are_refused(array: np.ndarray, options: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -224,6 +251,6 @@ def test_read_bytes(tmp_path: Path) -> None:
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "twice.csv"
     path.write_text("a,x,x\n1,2,3\n4,5,6\n")
-    for read in (lambda: read_csv(path), lambda: next(csv_chunks(path, ["x"], rows=2))):
+    for read in (lambda: read_table(path), lambda: next(table_chunks(path, ["x"], rows=2))):
         with pytest.raises(ValueError, match="2 columns called 'x': their names must differ"):
             read()

@@ -1,0 +1,77 @@
+"""Properties of the table reader and of splits, on generated tables: as the csv module and pandas read them, or refused."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpgen.data.split import Split
+from dpgen.data.table_files import read_table, table_chunks
+
+QUICK = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CELLS = st.text('a"\n\r,0 N\té\u2028', max_size=4) | st.sampled_from(["NA", "007"])
+NAMES = st.lists(st.text("abcé,\" '", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
+
+
+def written(path: Path, names: list[str], rows: list[list[str]]) -> Path:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([names, *rows])
+    path.write_bytes(text.getvalue().encode())
+    return path
+
+
+@settings(QUICK, max_examples=15)
+@given(names=NAMES, data=st.data())
+def test_text_comes_back_as_the_csv_module_wrote_it(names: list[str], data: st.DataObject, tmp_path: Path) -> None:
+    rows = data.draw(st.lists(st.lists(CELLS, min_size=len(names), max_size=len(names)), max_size=5))
+    path = written(tmp_path / "t.csv", names, rows)
+    table = read_table(path, text=None, missing=())
+    assert (list(table.columns), table.to_numpy().tolist()) == (names, rows)
+    pieces = list(table_chunks(path, rows=2, text=None, missing=()))
+    assert [row for piece in pieces for row in piece.to_numpy().tolist()] == rows
+
+
+NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(width=64) | st.integers(-9, 9)
+
+
+@QUICK
+@given(column=st.lists(NUMBERS | st.sampled_from(["", "NA", "true", "x"]), min_size=1, max_size=6))
+def test_types_are_those_of_pandas(column: list[object], tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ["a", "b"], [[str(cell), "0"] for cell in column])
+    expected = pd.read_csv(path, low_memory=False)["a"]
+    found = read_table(path)["a"]
+    if expected.dtype.kind in "iuf" and not expected.isna().all():
+        np.testing.assert_allclose(found.to_numpy(np.float64), expected.to_numpy(np.float64), rtol=1e-15)
+        whole = not expected.isna().any()
+        assert found.dtype == expected.dtype or not whole
+    else:
+        assert found.isna().tolist() == expected.isna().tolist()
+
+
+@QUICK
+@given(width=st.integers(1, 4), above=st.integers(0, 3), fields=st.integers(1, 6), below=st.integers(0, 3))
+def test_rows_of_another_width_are_refused(width: int, above: int, fields: int, below: int, tmp_path: Path) -> None:
+    rows = [["1"] * width] * above + [["1"] * fields] + [["1"] * width] * below
+    path = written(tmp_path / "t.csv", [f"c{i}" for i in range(width)], rows)
+    if fields == width:
+        assert len(read_table(path)) == len(rows)
+    else:
+        with pytest.raises(ValueError, match=f"row {above + 1} has {fields} fields, the header has {width}$"):
+            read_table(path)
+
+
+@QUICK
+@given(
+    values=st.lists(st.text(max_size=5), min_size=1, max_size=8), fractions=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999))
+)
+def test_the_part_of_a_record_depends_on_its_own_value(values: list[str], fractions: tuple[float, float]) -> None:
+    low, high = sorted(fractions)
+    few, many = (Split(fraction, values=values).test_rows(len(values)).tolist() for fraction in (low, high))
+    alone = [Split(low, values=[value]).test_rows(1).item() for value in values]
+    assert few == alone, "whoever else is there"
+    assert all(later or not earlier for earlier, later in zip(few, many)), "parts only grow with the fraction"
