@@ -26,10 +26,23 @@ from dpgen.data.call_detail import TOWERS, CallDetail
 from dpgen.metrics.queries import SANITY, answers, random_queries
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.reproduce.acs_queries import DELTA, EPSILONS, LENGTHS, OURS, TUNED, Effort, compare, set_data, wins
 from dpgen.systems.gaussian.fit import Task, fit_task
 from dpgen.systems.gaussian.plan import GaussianOptions
 from dpgen.systems.marginals.model import ProductMixture
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from papers.acs2017 import (
+    DELTA,
+    LENGTHS,
+    OURS,
+    QUERY_EPSILONS,
+    TUNED,
+    Effort,
+    compare,
+    set_data,
+    wins,
+)
 
 RESULTS = Path(__file__).parent / "results" / "queries.json"
 
@@ -75,7 +88,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_root(parser, "retail/ and gowalla/")
     parser.add_argument("--only", nargs="+", choices=("retail", "gowalla", "call detail"), help="data sets to run")
-    parser.add_argument("--epsilons", type=float, nargs="+", default=list(EPSILONS))
+    parser.add_argument("--epsilons", type=float, nargs="+", default=list(QUERY_EPSILONS))
     parser.add_argument("--stream_users", type=int, help="also fit a stream of so many simulated users, at eps 1")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -48,7 +48,6 @@ from .release import PublicModel as PublicModel
 from .release import RecordModel as RecordModel
 from .release import RecordSamples as RecordSamples
 from .release import Samples as Samples
-from .reproduce import REPRODUCTIONS as REPRODUCTIONS
 from .run import Outcome as Outcome
 from .run import run as run
 from .runtime import Runtime as Runtime
@@ -108,7 +107,6 @@ __all__ = [
     "GENERAL_MOMENTS",
     "MBDE",
     "MERR",
-    "REPRODUCTIONS",
     "SYSTEMS",
     "AuditJob",
     "AuditOptions",

@@ -98,36 +98,6 @@ def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, point
     return save_figure(figure, path)
 
 
-def lines_figure(
-    panels: Mapping[str, Mapping[str, tuple[list[float], list[float], list[float]]]], path: Path, *, xlabel: str
-) -> Path:
-    """A panel for each measure with a line for each method: x, mean and standard deviation, which is shown as a band.
-
-    The horizontal axis is logarithmic.
-
-    Raises:
-        ValueError: nothing to show.
-    """
-    if not panels:
-        raise ValueError("panels is empty: there is nothing to show")
-    from matplotlib.ticker import LogLocator
-
-    figure = new_figure(3.6 * len(panels), 3.2)
-    for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items()):
-        for name, (x, mean, std) in lines.items():
-            finite = [i for i, value in enumerate(mean) if math.isfinite(value)]
-            along, middle = [x[i] for i in finite], [mean[i] for i in finite]
-            (line,) = axes.plot(along, middle, marker="o", markersize=2.5, linewidth=1.2, label=name)
-            low, high = ([mean[i] + sign * std[i] for i in finite] for sign in (-1, 1))
-            axes.fill_between(along, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-        axes.set(title=title, xlabel=xlabel, xscale="log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter("")
-        axes.legend(frameon=False, fontsize=6)
-    return save_figure(figure, path)
-
-
 # -- evaluate points ---------------------------------------------------------------------------------------------------
 
 

@@ -1,12 +1,11 @@
-"""Pictures of densities are written for one and two dimensions, and for lines with bands."""
+"""Pictures of densities are written for one and two dimensions."""
 
-import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from dpgen.evaluation.points import densities_figure, lines_figure
+from dpgen.evaluation.points import densities_figure
 from dpgen.metrics.densities import Quadrature
 
 
@@ -30,18 +29,9 @@ def test_densities_are_drawn(d: int, with_points: bool, tmp_path: Path) -> None:
         assert height > 550, "three panels in two rows"
 
 
-def test_lines_are_drawn_with_what_is_finite(tmp_path: Path) -> None:
-    lines = {"a": ([1.0, 2.0, 3.0], [0.5, math.inf, 0.3], [0.1, 0.0, 0.1]), "b": ([1.0], [math.nan], [0.0])}
-    one = size(lines_figure({"NLL": lines}, tmp_path / "one.png", xlabel="epsilon"))
-    two = size(lines_figure({"NLL": lines, "coverage": lines}, tmp_path / "two.png", xlabel="epsilon"))
-    assert two[0] == pytest.approx(2 * one[0], abs=2)
-
-
 def test_nothing_to_show_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="densities is empty"):
         densities_figure({}, Quadrature(torch.tensor([[0.0, 1.0]]), 4), tmp_path / "d.png")
-    with pytest.raises(ValueError, match="panels is empty"):
-        lines_figure({}, tmp_path / "d.png", xlabel="x")
 
 
 @pytest.mark.parametrize("d", [1, 2])

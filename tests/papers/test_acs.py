@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.reproduce import acs
-from dpgen.reproduce.acs import EPOCHS, epoch_table, image_data, reproduce_acs
+from papers import acs2017 as acs
+from papers.acs2017 import EPOCHS, epoch_table, image_data, reproduce
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def test_the_smoke_version_writes_every_picture_and_table(tmp_path: Path) -> None:
-    text = reproduce_acs(tmp_path, quick=True)
+    text = reproduce(tmp_path, quick=True)
     names = {path.name for path in tmp_path.iterdir()}
     figures = {f"figure{n}.png" for n in (2, 3, 4)} | {"figure5_call_detail.png"}
     assert figures | {f"figure{n}.csv" for n in (2, 3, 4, 5)} | {"summary.txt"} == names

@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dpgen.data.images import load_digits
-from dpgen.reproduce import acs_clustering
-from dpgen.reproduce.acs_clustering import (
+from dpgen.data import load_digits
+from papers import acs2017 as acs_clustering
+from papers.acs2017 import (
     METHODS,
     PAPER_BOUND,
     TIGHT_BOUND,

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.cli.command import quiet_runtime, quiet_training
+from dpgen import quiet_training
 from dpgen.data.records import split_records
 from dpgen.data.split import Split
-from dpgen.reproduce import acs_queries
-from dpgen.reproduce.acs_queries import CONJUNCTIONS, EXACT, FITS, GAUSSIAN, HELD_OUT, LENGTHS, OURS, QUICK, RIVALS
+from papers import acs2017 as acs_queries
+from papers.acs2017 import CONJUNCTIONS, EXACT, FITS, GAUSSIAN, HELD_OUT, LENGTHS, OURS, QUICK, RIVALS
+from papers.common import quiet_runtime
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -88,7 +89,7 @@ def test_the_figure_is_written(tmp_path: Path) -> None:
 
 
 def test_files_are_found_and_the_simulator_is_always_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acs_queries, "TOWERS", 3)
+    monkeypatch.setattr(acs_queries, "ITEMS", 3)
     (tmp_path / "retail").mkdir()
     (tmp_path / "retail" / "retail.dat.gz").write_text("1 2 3\n1 2\n4\n1 3\n")
     assert [records.name for records in acs_queries.set_data(tmp_path, seed=0, n_users=50)] == ["retail", "call detail"]

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgen.reproduce.diakonikolas import Target, methods, reproduce_diakonikolas, targets
+from papers.diakonikolas2015 import Target, methods, reproduce, targets
 
 
 @pytest.mark.usefixtures("quiet")
 def test_figures_and_table(tmp_path: Path) -> None:
-    text = reproduce_diakonikolas(tmp_path, quick=True)
+    text = reproduce(tmp_path, quick=True)
     assert {p.name for p in tmp_path.iterdir()} == {"figure1.png", "figure3.csv"} | {
         f"figure3_{name}.png" for name in ("gaussians", "betas", "gammas")
     }

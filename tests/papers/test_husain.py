@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from dpgen.data.toy import mixture_1d
-from dpgen.evaluation.points import lines_figure
-from dpgen.reproduce import husain
-from dpgen.reproduce.husain import NOT_THE_SAME, PRIVACY, QUICK, SAMPLES, Problem, reproduce_husain
-from dpgen.reproduce.husain_samples import GANS
+from papers import husain2018 as husain
+from papers.husain2018 import GANS, NOT_THE_SAME, PRIVACY, QUICK, SAMPLES, Problem, lines_figure, reproduce
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -25,7 +23,7 @@ def test_the_smoke_version_writes_every_picture_and_the_table(tmp_path: Path, mo
         return lines_figure(panels, path, **options)
 
     monkeypatch.setattr(husain, "lines_figure", watched)
-    text = reproduce_husain(tmp_path, quick=True)
+    text = reproduce(tmp_path, quick=True)
     names = {path.name for path in tmp_path.iterdir()}
     domains = {"ring", "1-D_variance"}
     assert {f"figure{n}_{domain}.png" for n in (3, 4) for domain in domains} <= names
@@ -63,3 +61,16 @@ def test_means_and_deviations_of_repeats() -> None:
     rows = [{"method": "MBDE", "epsilon": 1.0, "nll": value} for value in (1.0, 2.0, 3.0)]
     [(x, mean, std)] = husain._lines(rows, "nll", PRIVACY).values()
     assert (x, mean, std) == ([1.0], [2.0], [1.0])
+
+
+def png_width(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[16:20], "big")
+
+
+def test_lines_are_drawn_with_what_is_finite(tmp_path: Path) -> None:
+    lines = {"a": ([1.0, 2.0, 3.0], [0.5, math.inf, 0.3], [0.1, 0.0, 0.1]), "b": ([1.0], [math.nan], [0.0])}
+    one = png_width(lines_figure({"NLL": lines}, tmp_path / "one.png", xlabel="epsilon"))
+    two = png_width(lines_figure({"NLL": lines, "coverage": lines}, tmp_path / "two.png", xlabel="epsilon"))
+    assert two == pytest.approx(2 * one, abs=2)
+    with pytest.raises(ValueError, match="panels is empty"):
+        lines_figure({}, tmp_path / "d.png", xlabel="x")

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpgen import SYSTEMS
 from dpgen.data.toy import gaussian_ring, load_ring
 from dpgen.metrics.densities import Quadrature, negative_log_likelihood
-from dpgen.reproduce import husain_samples
-from dpgen.reproduce.husain_samples import (
+from papers import husain2018 as husain_samples
+from papers.husain2018 import (
     DELTA,
     GANS,
     draws,
@@ -72,7 +73,7 @@ def test_a_collapsed_sample_has_a_finite_and_bad_likelihood() -> None:
 @pytest.mark.parametrize("method", list(GANS))
 def test_a_generator_keeps_its_budget(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spent = []
-    real = husain_samples.SYSTEMS["dpgan"].fit
+    real = SYSTEMS["dpgan"].fit
 
     def fit(*data: object, **options: object) -> object:
         model = real(*data, **options)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.reproduce.mollifier import COLOURS, densities, measured, members_of, reproduce_mollifier
+from papers.husain2020 import COLOURS, densities, measured, members_of, reproduce
 
 GRID = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
 
@@ -39,7 +39,7 @@ def test_densities_that_were_not_scaled_are_none() -> None:
 
 
 def test_the_files(tmp_path: Path) -> None:
-    text = reproduce_mollifier(tmp_path, quick=True)
+    text = reproduce(tmp_path, quick=True)
     table = pd.read_csv(tmp_path / "mollifier.csv")
     assert len(table) == 2 * 3 * 101
     assert (tmp_path / "mollifier.png").read_bytes()[:4] == b"\x89PNG"

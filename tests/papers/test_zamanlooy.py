@@ -7,12 +7,11 @@ import movielens_files
 import pandas as pd
 import pytest
 import torch
-from test_avazu import write as write_avazu
 
 from dpgen.data.ratings import load_movielens
-from dpgen.reproduce import zamanlooy
-from dpgen.reproduce.zamanlooy import avazu_groups, movielens_groups, reproduce_zamanlooy, sweep, worst_users
 from dpgen.systems.local.kernels import MinimaxSampler
+from papers import zamanlooy2025 as zamanlooy
+from papers.zamanlooy2025 import avazu_groups, movielens_groups, reproduce, sweep, worst_users
 
 
 def test_a_point_of_the_sweep_agrees_with_the_explicit_kernel() -> None:
@@ -32,7 +31,7 @@ def test_a_point_of_the_sweep_agrees_with_the_explicit_kernel() -> None:
 
 
 def test_the_two_regimes_of_the_paper(tmp_path: Path) -> None:
-    text = reproduce_zamanlooy(tmp_path, quick=True)
+    text = reproduce(tmp_path, quick=True)
     table = pd.read_csv(tmp_path / "figure2.csv")
     tv = table[table["divergence"] == "tv"].pivot(index="value", columns="sampler", values="mean")
     assert tv["mollifier"].iloc[1] < tv["minimax"].iloc[1], "near the uniform distribution the mollifier is better"
@@ -49,7 +48,7 @@ def test_the_two_regimes_of_the_paper(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same_table(tmp_path: Path) -> None:
     tables = []
     for seed in (1, 1, 2):
-        reproduce_zamanlooy(tmp_path, quick=True, seed=seed)
+        reproduce(tmp_path, quick=True, seed=seed)
         tables.append((tmp_path / "figure2.csv").read_text())
     assert tables[0] == tables[1] != tables[2]
 
@@ -61,14 +60,15 @@ def data_root(tmp_path: Path) -> Path:
     (tmp_path / "avazu").mkdir()
     rows = [(f"d{i}", site, 1, value) for value in (0, 2) for i in range(25) for site in ["a", "b", "ab"[i % 2]] * 7]
     rows += [("few", "a", 1, 3)] * 30
-    write_avazu(tmp_path / "avazu" / "train.csv.gz", rows)
+    clicks = pd.DataFrame(rows, columns=["device_id", "site_id", "click", "C18"])
+    clicks.to_csv(tmp_path / "avazu" / "train.csv.gz", index=False)
     return tmp_path
 
 
 def test_figures_of_real_files(data_root: Path) -> None:
     out = data_root / "out"
     out.mkdir()
-    text = reproduce_zamanlooy(out, data_root=data_root, quick=True)
+    text = reproduce(out, data_root=data_root, quick=True)
     assert "figure3: worst user" in text
     assert "figure4: worst user" in text
     third, fourth = (pd.read_csv(out / f"{name}.csv") for name in ("figure3", "figure4"))
@@ -97,4 +97,4 @@ def test_subcategories_without_enough_devices_are_left_out(data_root: Path, monk
     assert list(avazu_groups(data_root / "avazu" / "train.csv.gz")) == ["0", "2"]
     monkeypatch.setattr(zamanlooy, "MIN_USERS", 26)
     with pytest.raises(ValueError, match="no C18 subcategory with 26 devices"):
-        reproduce_zamanlooy(data_root, data_root=data_root, quick=True)
+        reproduce(data_root, data_root=data_root, quick=True)

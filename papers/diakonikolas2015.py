@@ -1,26 +1,24 @@
 """Figures 1 and 3 of Diakonikolas, Hardt and Schmidt (2015): the maximum error rule at work, its error and its time."""
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from tqdm.auto import tqdm
 
-from dpgen.data.columns import load_cms, load_higgs
+from dpgen import Curator, Ledger, OrderedConfig, OrderedDistribution, PrivacyStatement
+from dpgen.data import load_cms, load_higgs
 from dpgen.data.toy import OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import empirical_error, kolmogorov_error
 from dpgen.figures import new_figure, save_figure
-from dpgen.files import write_atomically
-from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Ledger
-from dpgen.systems.ordered.model import PiecewiseCDF
-from dpgen.systems.ordered.plan import Method, OrderedConfig
+from papers.common import main, write_table
 
 Integers = npt.NDArray[np.int64]
 
@@ -28,8 +26,8 @@ EPSILON = 1.0
 STEPS = (4, 8, 12, 16, 20)
 SIZES = (10**3, 10**4, 10**5, 10**6, 10**7)
 N = 10**18
-_MERR: tuple[Method, ...] = ("choosing", "exponential", "points")
-_OTHERS: tuple[Method, ...] = ("partition", "tree", "quantiles", "fixed")
+_MERR: tuple[Literal["choosing", "exponential", "points"], ...] = ("choosing", "exponential", "points")
+_OTHERS: tuple[Literal["partition", "tree", "quantiles", "fixed"], ...] = ("partition", "tree", "quantiles", "fixed")
 _STYLES = {"choosing": ":", "exponential": "-.", "points": "--"}
 _COLOURS = {"partition": "C5", "tree": "C6", "quantiles": "C8", "fixed": "C9"}
 FILES = (
@@ -70,7 +68,7 @@ class Target:
         assert self.records is not None
         return self.records[:n]
 
-    def error(self, cdf: PiecewiseCDF, x: Integers) -> float:
+    def error(self, cdf: Any, x: Integers) -> float:
         """Kolmogorov error to the truth: the mixture, or all records."""
         if self.mixture is not None:
             return kolmogorov_error(cdf, x[:: max(1, len(x) // 20_000)], self.mixture)
@@ -134,11 +132,17 @@ def _measure(target: Target, n: int, steps: tuple[int, ...], rng: np.random.Gene
         start = time.perf_counter()
         counts = estimator.fit_counts(x, N=target.domain, curator=curator)
         seconds = sorting + time.perf_counter() - start
-        error = target.error(PiecewiseCDF.from_counts(counts), x)
+        error = target.error(_released(counts, curator), x)
         yield row | {"method": label, "error": error, "seconds": seconds}
 
 
-def reproduce_diakonikolas(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
+def _released(counts: Any, curator: Curator) -> Any:
+    """The piecewise CDF of released counts."""
+    statement = PrivacyStatement.from_ledger(curator.ledger)
+    return OrderedDistribution.from_counts(counts, statement=statement).cdfs["x"]
+
+
+def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
     """Kolmogorov error and run time against n for m = 4 ... 20 steps and every other method (Figure 3), and Figure 1.
 
     Parameters of the paper: epsilon 1, delta 1/n (weak: a default run takes n^-1.1), replace-one, N = 10^18. The noise is
@@ -163,7 +167,7 @@ def reproduce_diakonikolas(out: Path, *, data_root: Path | None = None, quick: b
             bar.set_postfix_str(f"{target.name}, n = {n}")
             rows += _measure(target, n, steps, rng)
     table = pd.DataFrame(rows)
-    write_atomically(out / "figure3.csv", table.to_csv(index=False))
+    write_table(table, out / "figure3.csv")
     for name, part in table.groupby("data"):
         _figure3(part, str(name), out / f"figure3_{name}.png")
     figure1(found[0], out / "figure1.png", n=1000 if quick else 10**6, rng=rng)
@@ -210,14 +214,19 @@ def figure1(target: Target, path: Path, *, n: int, rng: np.random.Generator) -> 
     places = np.array([N * i // 500 for i in range(501)], np.int64)
     figure = new_figure(10.0, 2.8)
     for steps, axis in enumerate(figure.subplots(1, 4, sharey=True)):
-        released = PiecewiseCDF(np.array([0, N]), np.array([0.0, 1.0]))
+        knots, values = np.array([0, N]), np.array([0.0, 1.0])
         if steps:
             estimator = OrderedConfig(method="points", steps=steps).estimator(EPSILON, 1 / n, None)
             curator = Curator(Ledger(None, delta=1 / n, relation="replace_one"))
-            released = PiecewiseCDF.from_counts(estimator.fit_counts(x, N=N, curator=curator))
+            released = _released(estimator.fit_counts(x, N=N, curator=curator), curator)
+            knots, values = released.knots, released.values
         axis.plot(places / N, np.searchsorted(x, places) / n, label="empirical")
-        axis.plot(released.knots / N, released.values, marker="o", markersize=3, label="released")
+        axis.plot(knots / N, values, marker="o", markersize=3, label="released")
         axis.set(title=f"T = {steps}", xlabel="x / N", ylabel="" if steps else "share of records below x")
     axis.legend(frameon=False)
     figure.suptitle(f"{target.name}: n = {n}, eps {EPSILON:g} and delta 1/n for each panel, points selection", fontsize=9)
     save_figure(figure, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], name="diakonikolas"))

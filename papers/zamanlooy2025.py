@@ -1,10 +1,12 @@
 """Figures 2, 3 and 4 of Zamanlooy et al. (2025): samplers with public data, beside better ones and in another regime."""
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -12,16 +14,28 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dpgen.data.events import Known, users_from_events
-from dpgen.data.ratings import frequent, load_movielens, most_clicked, read_clicks
-from dpgen.data.users import Users, natural_order, peaked_users, random_prior
-from dpgen.divergences import f_divergence
+from dpgen import (
+    FiniteSampler,
+    MinimaxSampler,
+    ParkSampler,
+    ProjectedKernel,
+    QInvariantMinimax,
+    RandomizedResponse,
+    RelativeMollifier,
+    f_divergence,
+)
+from dpgen.data import Users, load_avazu, load_movielens
 from dpgen.figures import new_figure, save_figure
-from dpgen.files import write_atomically
-from dpgen.systems.local.fit import SAMPLERS
+from papers.common import main, write_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
+    sampler.kind: sampler
+    for sampler in (MinimaxSampler, RelativeMollifier, ProjectedKernel, QInvariantMinimax, RandomizedResponse, ParkSampler)
+}
+"""Samplers by name, all made by `sampler(epsilon, prior)`."""
 
 PAPER = ("minimax", "mollifier")
 """The samplers that the paper compares; the other ones are drawn dashed."""
@@ -29,9 +43,11 @@ PAPER = ("minimax", "mollifier")
 EPSILONS = (1.0, 2.0, 5.0, 8.0)
 AVAZU_FILES = ("train.csv", "train.csv.gz", "train.gz")
 ATTRIBUTE, TOP_SITES, MIN_CLICKS, MIN_USERS = "C18", 100, 20, 20
+NO_DEVICE = "a99f214a"
+"""Device of the log whose id is not known: most rows, and not one user."""
 
 
-def reproduce_zamanlooy(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
+def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
     """Figure 2 and its other regime; Figures 3 and 4 where ``data_root`` has ``avazu/`` and ``ml-100k/`` with ``ml-1m/``.
 
     - figure2: n = 100, eps = 8, P = (p_1, equal rest) with p_1 swept, 10 random priors, TV and KL with standard errors.
@@ -57,12 +73,12 @@ def reproduce_zamanlooy(out: Path, *, data_root: Path | None = None, quick: bool
     lines = []
     for name, (label, values, user) in sweeps.items():
         table = sweep(values, user, n=n, epsilon=8.0, priors=priors, seed=seed, title=name)
-        _write(table, out / f"{name}.csv")
+        write_table(table, out / f"{name}.csv")
         sweep_figure(table, label, out / f"{name}.png")
         lines.append(f"{name}: {_crossing(table)}")
     for name, label, groups in _real_data(data_root):
         table = worst_users(groups, title=name)
-        _write(table, out / f"{name}.csv")
+        write_table(table, out / f"{name}.csv")
         worst_figure(table, label, out / f"{name}.png")
         lines.append(f"{name}: {_gain(table)}")
     if len(lines) == 2:
@@ -93,7 +109,7 @@ def sweep(
     generator = torch.Generator().manual_seed(seed)
     found: dict[tuple[str, str], list[Tensor]] = {}
     for _ in tqdm(range(priors), desc=title, leave=False):
-        prior = random_prior(n, generator)
+        prior = _random_prior(n, generator)
         normals = torch.randn(n, generator=generator, dtype=torch.float64)
         p = torch.stack([user(value, prior, normals) for value in values])
         for sampler, make in SAMPLERS.items():
@@ -135,15 +151,29 @@ def avazu_groups(path: Path) -> dict[str, Users]:
 
     Subcategories with fewer than 20 such devices are left out; the prior is the average of the devices themselves.
     """
-    clicks, groups = read_clicks(str(path), ATTRIBUTE), {}
-    for value in sorted(clicks[ATTRIBUTE].unique(), key=natural_order):
-        inside = clicks[clicks[ATTRIBUTE] == value]
-        sites = most_clicked(inside, TOP_SITES)
-        kept = frequent(inside, sites, MIN_CLICKS)
-        if kept["user"].nunique() >= MIN_USERS and len(sites) >= 2:
-            users = users_from_events(f"{ATTRIBUTE} = {value}", kept, Known(categories=sites), source=str(path))
-            groups[value] = replace(users, prior=users.distributions.mean(0), prior_origin="average of these users")
-    return groups
+    groups = {}
+    with TemporaryDirectory() as directory:
+        part = Path(directory) / "clicks.csv"
+        for value, inside in _clicks(path).groupby(ATTRIBUTE):
+            if inside["site_id"].nunique() < 2:
+                continue
+            inside.to_csv(part, index=False)
+            users = load_avazu(path=str(part), attribute=ATTRIBUTE, top_sites=TOP_SITES, min_clicks=MIN_CLICKS)
+            if users.u >= MIN_USERS:
+                groups[str(value)] = replace(
+                    users,
+                    name=f"{ATTRIBUTE} = {value}",
+                    prior=users.distributions.mean(0),
+                    prior_origin="average of these users",
+                )
+    return dict(sorted(groups.items(), key=lambda group: (len(group[0]), group[0])))
+
+
+def _clicks(path: Path) -> pd.DataFrame:
+    """The clicks of known devices, a million rows of the log at a time: it has 40 million."""
+    columns = ["device_id", "site_id", "click", ATTRIBUTE]
+    chunks = pd.read_csv(path, usecols=columns, dtype=str, keep_default_na=False, chunksize=10**6)
+    return pd.concat([part[(part["click"] == "1") & (part["device_id"] != NO_DEVICE)] for part in chunks])
 
 
 def movielens_groups(root: Path) -> dict[str, Users]:
@@ -173,8 +203,17 @@ def _real_data(data_root: Path | None) -> Iterator[tuple[str, str, dict[str, Use
         yield "figure4", "MovieLens 1M: age group", movielens_groups(data_root)
 
 
+def _random_prior(n: int, generator: torch.Generator) -> Tensor:
+    """Independent uniforms in (0, 1), normalised (section 5.2)."""
+    values = torch.rand(n, generator=generator, dtype=torch.float64).clamp_min(1e-12)
+    return values / values.sum()
+
+
 def _peaked(value: float, prior: Tensor, normals: Tensor) -> Tensor:
-    return peaked_users(torch.tensor([value], dtype=torch.float64), len(prior))[0]
+    """P = (value, equal rest)."""
+    p = torch.full_like(prior, (1 - value) / (len(prior) - 1))
+    p[0] = value
+    return p
 
 
 def _tilted(value: float, prior: Tensor, normals: Tensor) -> Tensor:
@@ -232,5 +271,5 @@ def _bars(axes: "Axes", table: pd.DataFrame, groups: list[str]) -> None:
         axes.bar([j - 0.4 + (i + 0.5) * width for j in range(len(groups))], heights, width=width, label=sampler)
 
 
-def _write(table: pd.DataFrame, path: Path) -> None:
-    write_atomically(path, table.to_csv(index=False))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], name="zamanlooy"))

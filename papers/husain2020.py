@@ -1,6 +1,7 @@
 """Figure 2 of Husain et al. (2020): what a mollifier is, and how scaling and shifting brings densities into one."""
 
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from dpgen import mollify_density
 from dpgen.figures import new_figure, save_figure
-from dpgen.files import write_atomically
-from dpgen.systems.local.mollifiers import mollifier_epsilon, mollifier_ranges, mollify_density
+from papers.common import main, write_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +22,7 @@ COLOURS = {1.0: "tab:red", 0.2: "tab:blue"}
 """The two values of epsilon in the paper, and its colours."""
 
 
-def reproduce_mollifier(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
+def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
     """Left: two mollifiers on [0, 1] and the ranges that belong to the smaller epsilon; right: scale and shift.
 
     The densities are our own: the figure of the paper is a sketch. Files: mollifier.png and mollifier.csv.
@@ -43,7 +44,7 @@ def reproduce_mollifier(out: Path, *, data_root: Path | None = None, quick: bool
         for name, curve in curves.items()
         for place, value in zip(x.tolist(), curve.tolist())
     ]
-    write_atomically(out / "mollifier.csv", pd.DataFrame(rows).to_csv(index=False))
+    write_table(pd.DataFrame(rows), out / "mollifier.csv")
     figure = new_figure(9.0, 3.6)
     left, right = figure.subplots(1, 2)
     _draw_members(left, x, members)
@@ -75,14 +76,24 @@ def members_of(epsilon: float, x: Tensor) -> dict[str, Tensor]:
 
 def measured(curves: dict[str, Tensor]) -> float:
     """Largest log-ratio of any two curves at one place."""
-    return mollifier_epsilon(torch.stack(list(curves.values())))
+    values = torch.stack(list(curves.values())).log()
+    return float((values.amax(0) - values.amin(0)).amax())
+
+
+def sufficient(epsilon: float) -> tuple[float, float]:
+    """All densities with values in this range form an epsilon-mollifier."""
+    return math.exp(-epsilon / 2), math.exp(epsilon / 2)
+
+
+def necessary(epsilon: float) -> tuple[float, float]:
+    """No continuous density of an epsilon-mollifier leaves this range: each has the value 1 somewhere."""
+    return math.exp(-epsilon), math.exp(epsilon)
 
 
 def _draw_members(axes: "Axes", x: Tensor, members: dict[float, dict[str, Tensor]]) -> None:
     smaller = min(members)
-    ranges = mollifier_ranges(smaller)
-    axes.axhspan(*ranges["necessary"], color="lightblue", alpha=0.5, label=f"necessary, eps {smaller:g}", linewidth=0)
-    axes.axhspan(*ranges["sufficient"], color="steelblue", alpha=0.5, label=f"sufficient, eps {smaller:g}", linewidth=0)
+    axes.axhspan(*necessary(smaller), color="lightblue", alpha=0.5, label=f"necessary, eps {smaller:g}", linewidth=0)
+    axes.axhspan(*sufficient(smaller), color="steelblue", alpha=0.5, label=f"sufficient, eps {smaller:g}", linewidth=0)
     for epsilon, curves in members.items():
         for i, curve in enumerate(curves.values()):
             label = f"eps {epsilon:g}" if i == 0 else None
@@ -93,7 +104,7 @@ def _draw_members(axes: "Axes", x: Tensor, members: dict[float, dict[str, Tensor
 
 
 def _draw_scaling(axes: "Axes", x: Tensor) -> None:
-    low, high = mollifier_ranges(1.0)["sufficient"]
+    low, high = sufficient(1.0)
     axes.axhspan(low, high, color="mistyrose", linewidth=0)
     for i, (name, (f, bounds)) in enumerate(densities().items()):
         mollified = mollify_density(f, 1.0, bounds=bounds)
@@ -101,3 +112,7 @@ def _draw_scaling(axes: "Axes", x: Tensor) -> None:
         axes.plot(x.numpy(), mollified(x).numpy(), color=f"C{i}", linewidth=1.6, label=f"{name}: scale {mollified.scale:.3f}")
     axes.set(xlabel="x", ylim=(0, None), title="scale and shift to eps 1")
     axes.legend(frameon=False, fontsize=7)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], name="mollifier"))

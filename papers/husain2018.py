@@ -5,8 +5,11 @@ leaves the mollifier (supremum of log Q/Q0 3.45 at eps = 1, where 1/2 is allowed
 """
 
 import math
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -14,35 +17,30 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dpgen.cli.command import quiet_training
-from dpgen.data.points import Points
+from dpgen import Box, GaussianReference, UniformReference, quiet_training
+from dpgen.data import Points
 from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, random_gaussians, synthetic_points
-from dpgen.evaluation.points import densities_figure, lines_figure
-from dpgen.files import write_atomically
-from dpgen.metrics.densities import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
-from dpgen.privacy.curator import Curator
-from dpgen.reproduce.husain_samples import (
-    DELTA,
-    GAN_EPSILONS,
-    GANS,
-    draws,
-    gan_samples,
-    histogram,
-    kernel_log_density,
-    modes_found,
-    samples_sheet,
-    valley,
-)
-from dpgen.runtime import Runtime
-from dpgen.systems.mbde import bernstein, grid_response, interval_laplace
-from dpgen.systems.mbde.certificates import Lattice
-from dpgen.systems.mbde.densities import Box, Law, evaluated, mollified
-from dpgen.systems.mbde.fit import train
-from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
-from dpgen.systems.mbde.references import GaussianReference, Reference, UniformReference
+from dpgen.evaluation.points import densities_figure
+from dpgen.figures import new_figure, save_figure
+from dpgen.metrics import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
+from dpgen.systems.mbde.densities import evaluated, mollified
+from papers.common import fit_system, main, quiet_runtime, write_table
 
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 """The eight budgets of Figure 4 (2018), Figure 3 (2020)."""
+
+DELTA = 1e-5
+GAN_EPSILONS = (1.0, 10.0, 5000.0)
+"""Two that promise something, and the one of the papers' picture, which promises nothing (they take delta .1)."""
+
+GANS: dict[str, dict[str, Any]] = {
+    "DPGAN": {"hidden": 64, "lr": 0.01, "critic_steps": 2},
+    "DPGAN, wgan": {"hidden": 64, "lr": 0.02, "loss": "wgan"},
+}
+"""Networks of `configs/dpgan_ring.yaml`, with its loss and with the published one."""
+
+_RATE = 0.02
+_WIDTHS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 
 SAMPLES = "samples of P"
 """As many points as a generator draws, from the target itself: what a kernel estimate makes of a perfect sampler."""
@@ -74,6 +72,7 @@ SHOWN = ("Bernstein", "MBDE", "SIR", "SIR, uniform Q0")
 """Methods whose densities are drawn."""
 
 _ALPHA = 0.05
+_REFERENCES = ("gaussian", "uniform")
 _REACH = 9.0
 _DRAWN = (0.25, 1.0, 5.0)
 _SHADES = "every panel has shades of its own"
@@ -117,7 +116,7 @@ QUICK = Scale(
 """A smoke version of seconds."""
 
 
-def reproduce_husain(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
+def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
     """Figures 1 (ring), 4 and 5 (2018; 3 and 4 in 2020), 6 to 8 (2018; 5 in 2020 and its appendix), and results.csv.
 
     The papers print neither radius nor covariance of the ring (4 and 0.5 I here), nor which reading N(m, s) has (both
@@ -143,7 +142,7 @@ def reproduce_husain(out: Path, *, data_root: Path | None = None, quick: bool = 
         rows: list[Row] = []
         for part in (_fixed_domains, _random_line, _random_plane):
             rows += part(out, scale, seed, bar)
-            write_atomically(out / "results.csv", pd.DataFrame(rows).to_csv(index=False))
+            write_table(pd.DataFrame(rows), out / "results.csv")
     return f"{_summary(pd.DataFrame(rows))}\npictures and results.csv in {out}"
 
 
@@ -184,10 +183,11 @@ class Problem:
         """Log density (m,) of every method at this budget."""
         nodes = self.rule.nodes
         if self._log_ratios is None:  # one classifier serves every epsilon
-            laws = [self._trained("sir", 1.0, reference) for reference in (self.reference, self.uniform)]
+            laws = [self._law("mbde", 1.0, sampler="sir", reference=name, steps=3 * self.scale.steps) for name in _REFERENCES]
             self._log_ratios = evaluated(laws[0].function, nodes), evaluated(laws[1].function, nodes)
         gaussian, uniform = self._log_ratios
-        tilt = evaluated(self._trained("rejection", epsilon, self.reference).function, nodes, epsilon / 4)
+        boosted = self._law("mbde", epsilon, sampler="rejection", steps=self.scale.steps)
+        tilt = evaluated(boosted.function, nodes, epsilon / 4)
         found = {"Q0 alone": self.log_q0, "MBDE": self.rule.normalised(self.log_q0 + tilt)}
         for name, log_ratio, log_q0, alpha in (
             ("SIR", gaussian, self.log_q0, None),
@@ -199,14 +199,14 @@ class Problem:
             found[name] = self.rule.normalised(log_q0 + weights.log())
         box = Box.of(epsilon)
         found["optimum"] = optimal_mollification(self.log_p, self.log_q0, self.rule, low=box.low, high=box.high)
-        assert self.points.bounds is not None
-        for name, law_type, cells in (
-            ("grid response", grid_response.GridResponse, 10),
-            ("interval Laplace", interval_laplace.IntervalLaplace, 128),
+        for name, law in (
+            ("grid response", self._law("grid_response", epsilon, cells=10)),
+            ("interval Laplace", self._law("interval_laplace", epsilon, cells=128)),
         ):
-            own = law_type(self.points.x, lattice=Lattice(self.points.bounds, cells), epsilon=epsilon)
-            found[name] = self.rule.normalised(own.reference.log_prob(nodes) + own.log_ratio(nodes))
-        return found | {"Bernstein": self._bernstein(epsilon)}
+            found[name] = self.rule.normalised(law.reference.log_prob(nodes) + law.log_ratio(nodes))
+        bernstein = {"degree": 400, "bandwidth": 0.01} if self.target.d == 1 else {}
+        log_q = self._fitted("bernstein", self.points, epsilon, bernstein).log_prob(nodes)
+        return found | {"Bernstein": self.rule.normalised(log_q)}
 
     def rows(self, figure: str, densities: dict[str, Tensor], epsilon: float, **more: Any) -> list[Row]:
         """Likelihood, coverage, number of modes of each density, and the valley between them."""
@@ -235,16 +235,17 @@ class Problem:
         counted = {measure.__name__: measure(counts, self.target, self.rule) for measure in (modes_found, valley)}
         return {**row, **counted, "density": f"kernel estimate, width {width:g}"}
 
-    def _trained(self, sampler: Any, epsilon: float, reference: Reference) -> Law:
-        runtime = Runtime(progress_bar=False, accelerator="cpu", seed=self.seed)
-        config = MBDEConfig(sampler=sampler, steps=self.scale.steps * (3 if sampler == "sir" else 1))
-        return train(self.points.x, reference, plan=DrawPlan(epsilon=epsilon), config=config, runtime=runtime)
+    def _law(self, system: str, epsilon: float, **config: Any) -> Any:
+        """The density behind the draws of a system; the Gaussian reference is not cut to the bounds."""
+        cut = system != "mbde" or config.get("reference") == "uniform"
+        points = replace(self.points, target=None, bounds=self.points.bounds if cut else None)
+        return self._fitted(system, points, epsilon, config).origin
 
-    def _bernstein(self, epsilon: float) -> Tensor:
-        plan = bernstein.BernsteinPlan(epsilon=epsilon)
-        config = bernstein.BernsteinConfig(degree=400, bandwidth=0.01) if self.target.d == 1 else bernstein.BernsteinConfig()
-        model = bernstein.fit(self.points, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=Runtime())
-        return self.rule.normalised(model.log_prob(self.rule.nodes))
+    def _fitted(self, system: str, points: Points, epsilon: float, config: dict[str, Any]) -> Any:
+        with TemporaryDirectory() as directory:
+            return fit_system(
+                system, points, quiet_runtime(Path(directory), self.seed), plan={"epsilon": epsilon}, config=config
+            )
 
 
 def _fixed_domains(out: Path, scale: Scale, seed: int, bar: Any) -> list[Row]:
@@ -377,3 +378,129 @@ def _lines(rows: list[Row], measure: str, methods: Any) -> dict[str, Curve]:
             label = f"{method} ({PRIVACY[method]})" if method in PRIVACY else method
             curves[label] = (list(values), means, [math.sqrt(s) for s in squares])
     return curves
+
+
+# -- samples of generators -------------------------------------------------------------------------------------------
+
+
+def gan_samples(points: Points, method: str, epsilon: float, *, steps: int, n: int, seed: int) -> Tensor:
+    """n points (n, d) of a generator that was trained on private points within (epsilon, 1e-5)."""
+    plan = {"epsilon": epsilon, "delta": DELTA, "sampling_rate": _RATE, "steps": steps}
+    with TemporaryDirectory() as directory:
+        model = fit_system("dpgan", points, quiet_runtime(Path(directory), seed), plan=plan, config=GANS[method])
+    x: Tensor = model.sample(n, seed=seed).x
+    return x
+
+
+def modes_found(log_q: Tensor, target: GaussianMixture, rule: Quadrature) -> int:
+    """Components of the target with at least half of its mass within two standard deviations of their mean.
+
+    Arguments:
+        log_q: log density (m,) at the nodes; samples come as their histogram.
+        target: whose means and variances are meant.
+        rule: the nodes.
+    """
+    log_p = rule.normalised(target.log_prob(rule.nodes))
+    found = 0
+    for mean, variance in zip(target.means, target.variances):
+        near = (rule.nodes - mean).square().sum(1) <= 4 * variance
+        found += bool(rule.integral(log_q.exp() * near) >= 0.5 * rule.integral(log_p.exp() * near))
+    return found
+
+
+def valley(log_q: Tensor, target: GaussianMixture, rule: Quadrature) -> float:
+    """Density half-way between neighbouring means of the target, in units of that at the means; nan where q is 0 there.
+
+    A blurred ring finds every mode and has 1 here: modes are apart only below it. Both densities are means over discs of
+    one standard deviation of the target.
+    """
+    distance = torch.cdist(target.means, target.means).fill_diagonal_(math.inf)
+    between = 0.5 * (target.means + target.means[distance.argmin(1)])
+    q, totals = log_q.exp(), []
+    for centres in (between, target.means):
+        near = torch.stack([(rule.nodes - c).square().sum(1) <= v for c, v in zip(centres, target.variances)])
+        totals.append(float((q * near).sum()))
+    return totals[0] / totals[1] if totals[1] else math.nan
+
+
+def histogram(x: Tensor, rule: Quadrature) -> Tensor:
+    """Log density (m,) of samples (n, 2) at the nodes of a rule, constant in each cell; -inf in empty ones."""
+    low, high = rule.bounds.unbind(1)
+    cell = ((x - low) / (high - low) * rule.per_axis).long().clamp(0, rule.per_axis - 1)
+    counts = torch.bincount(cell[:, 0] * rule.per_axis + cell[:, 1], minlength=rule.per_axis**2)
+    return rule.normalised(counts.to(torch.float64).log())
+
+
+def kernel_log_density(x: Tensor, log_p: Tensor, rule: Quadrature) -> tuple[Tensor, float]:
+    """Gaussian kernel estimate (m,) from samples (n, 2), with the width, of those tried, that is nearest to the target.
+
+    A generator has no density that can be computed: this one favours it, since the width knows the target.
+    """
+    masses = histogram(x, rule).exp().reshape(rule.per_axis, rule.per_axis)
+    best, width = torch.full_like(log_p, -math.inf), math.nan
+    least = math.inf
+    for h in _WIDTHS:
+        first, second = (torch.exp(-0.5 * ((axis[:, None] - axis) / h) ** 2) for axis in rule.axes)
+        found = rule.normalised((first @ masses @ second.T).reshape(-1).log())
+        nll = negative_log_likelihood(log_p, found, rule)
+        if nll < least or not least < math.inf:
+            best, width, least = found, h, nll
+    return best, width
+
+
+def draws(log_q: Tensor, rule: Quadrature, n: int, *, seed: int) -> Tensor:
+    """n points (n, d) of a density given at the nodes (m,), uniform within a cell."""
+    generator = torch.Generator().manual_seed(seed)
+    node = torch.multinomial(log_q.exp(), n, replacement=True, generator=generator)
+    step = (rule.bounds[:, 1] - rule.bounds[:, 0]) / rule.per_axis
+    return rule.nodes[node] + step * (torch.rand(n, len(step), generator=generator, dtype=torch.float64) - 0.5)
+
+
+def samples_sheet(panels: Mapping[str, Tensor], rule: Quadrature, path: Path, *, per_row: int, title: str) -> Path:
+    """Points (n, 2) of every method, a panel each, all on the same square."""
+    rows = math.ceil(len(panels) / per_row)
+    figure = new_figure(2.0 * per_row, 2.4 * rows + 0.4)
+    figure.suptitle(title, fontsize=9)
+    places = figure.subplots(rows, per_row, squeeze=False, sharex=True, sharey=True).ravel()
+    for axes, (name, x) in zip(places, panels.items()):
+        axes.scatter(x[:, 0].numpy(), x[:, 1].numpy(), s=1.5, alpha=0.5, linewidths=0, rasterized=True)
+        axes.set_title(name, fontsize=7)
+        axes.set(xlim=tuple(rule.bounds[0].tolist()), ylim=tuple(rule.bounds[1].tolist()), aspect="equal")
+        axes.tick_params(labelsize=6)
+    for axes in places[len(panels) :]:
+        axes.set_axis_off()
+    return save_figure(figure, path)
+
+
+def lines_figure(
+    panels: Mapping[str, Mapping[str, tuple[list[float], list[float], list[float]]]], path: Path, *, xlabel: str
+) -> Path:
+    """A panel for each measure with a line for each method: x, mean and standard deviation, which is shown as a band.
+
+    The horizontal axis is logarithmic.
+
+    Raises:
+        ValueError: nothing to show.
+    """
+    if not panels:
+        raise ValueError("panels is empty: there is nothing to show")
+    from matplotlib.ticker import LogLocator
+
+    figure = new_figure(3.6 * len(panels), 3.2)
+    for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items()):
+        for name, (x, mean, std) in lines.items():
+            finite = [i for i, value in enumerate(mean) if math.isfinite(value)]
+            along, middle = [x[i] for i in finite], [mean[i] for i in finite]
+            (line,) = axes.plot(along, middle, marker="o", markersize=2.5, linewidth=1.2, label=name)
+            low, high = ([mean[i] + sign * std[i] for i in finite] for sign in (-1, 1))
+            axes.fill_between(along, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+        axes.set(title=title, xlabel=xlabel, xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
+        axes.legend(frameon=False, fontsize=6)
+    return save_figure(figure, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], name="husain"))
