@@ -213,35 +213,6 @@ def _rdp(key: Key, delta: float, relation: Relation) -> float:
     return moments.rdp_epsilon(np.asarray(total), delta, np.array(moments.ORDERS))
 
 
-class RdpTracker:
-    """Running RDP bound, microseconds per call: for the display at every step, above the tight value by some percent.
-
-    >>> from dpgen.privacy.mechanisms import subsampled_gaussian_event
-    >>> tracker = RdpTracker()
-    >>> tracker.add(subsampled_gaussian_event(0.01, 1.0), 100)
-    >>> 0.5 < tracker.epsilon(1e-5) < 3
-    True
-    """
-
-    def __init__(self, *, relation: Relation = "add_remove") -> None:
-        check_relation(relation)
-        self.relation = relation
-        self._orders = np.array(moments.ORDERS)
-        self._total = np.zeros_like(self._orders)
-        self._last: tuple[DpEvent, np.ndarray] | None = None
-
-    def add(self, event: DpEvent, count: int = 1) -> None:
-        """Compose `count` copies of `event`."""
-        if self._last is None or self._last[0] is not event:
-            self._last = event, event_alphas(event, self.relation)
-        self._total += count * self._last[1]
-
-    def epsilon(self, delta: float) -> float:
-        """Epsilon (nats) of everything added so far."""
-        check_delta(delta)
-        return moments.rdp_epsilon(self._total, delta, self._orders) if self._total.any() else 0.0
-
-
 def event_alphas(event: DpEvent, relation: Relation = "add_remove") -> np.ndarray:
     """Log-moments of `event` at `moments.ORDERS`, (t,).
 

@@ -198,8 +198,8 @@ class Curator:
         >>> from dpgen.privacy.ledger import Budget, Ledger
         >>> curator = Curator(Ledger(Budget(1.0, 1e-5)))
         >>> inner = curator.enclosed("one of many plans", Budget(0.5, 1e-6))
-        >>> curator.ledger.entries()[0].event, inner.ledger.remaining
-        (ApproximateDpEvent(epsilon=0.5, delta=1e-06), 0.5)
+        >>> curator.ledger.entries()[0].event, inner.ledger.budget
+        (ApproximateDpEvent(epsilon=0.5, delta=1e-06), Budget(epsilon=0.5, delta=1e-06))
         """
         from dpgen.privacy.ledger import Ledger
 

@@ -168,7 +168,16 @@ class FollowerLedger(Ledger):
     def catch_up(self, copy: dict[str, Any]) -> None:
         """Take over everything that rank 0 has recorded."""
         with self._lock:
-            self._become(copy)
+            self._declared, self._known, self._divisible, self._runs = [], {}, {}, []
+            for event, note, group, divisible, whole, *counts in copy["mechanisms"]:
+                whole = None if whole is None else self._declared[whole]
+                item = self._find(event, note, group, whole=whole, divisible=divisible)
+                item.planned, item.count, item.later, item.parts = counts
+                self._number(item)
+            self._plans, self._filtered = copy["plans"], None
+            self._runs = [[self._declared[n], count] for n, count in copy["runs"]]
+            self._cache.clear()
+            self._guarantees.clear()
 
 
 class SharedLedger:

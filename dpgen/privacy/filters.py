@@ -24,7 +24,7 @@ A record that is in one of several disjoint groups has its own course: the filte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -183,11 +183,42 @@ def _best_order(epsilon: float, delta: float) -> float:
     return 1 + max(ORDERS, key=lambda lam: (epsilon - _offset(lam, delta)) / (lam + 1))
 
 
-def heaviest(base: Cost, groups: Iterable[Cost], relation: Relation) -> Cost:
-    """What one record can be touched by: `base` and one group, two under replace_one, the largest of each kind of cost."""
-    several = list(groups)
-    if not several:
-        return base
-    touched = 2 if relation == "replace_one" else 1
-    top = [sum(sorted(kind)[-touched:]) for kind in zip(*several)]
-    return base.plus(Cost(*top))
+class FilterTotals:
+    """Costs that a filter counts, by group of disjoint records, and the heaviest that one record can be touched by.
+
+    Arguments:
+        limits: the filter.
+        relation: neighbouring relation; under replace_one a record may leave one group for another.
+        costs: group (None: all records) and cost of everything counted so far.
+    """
+
+    def __init__(self, limits: Filter, relation: Relation, costs: Iterable[tuple[str | None, Cost]]) -> None:
+        self.limits, self.relation = limits, relation
+        self._totals: dict[str | None, Cost] = {None: Cost()}
+        for group, cost in costs:
+            self.add(group, cost)
+
+    def add(self, group: str | None, cost: Cost) -> None:
+        """Count `cost` for the records of `group`."""
+        self._totals[group] = self._totals.get(group, Cost()).plus(cost)
+
+    def heaviest(self, added: Mapping[str | None, Cost] | None = None) -> Cost:
+        """All records' cost and one group's, two under replace_one: the largest of each kind of cost, `added` included."""
+        totals = dict(self._totals)
+        for group, cost in (added or {}).items():
+            totals[group] = totals.get(group, Cost()).plus(cost)
+        base = totals.pop(None)
+        if not totals:
+            return base
+        touched = 2 if self.relation == "replace_one" else 1
+        return base.plus(Cost(*(sum(sorted(kind)[-touched:]) for kind in zip(*totals.values()))))
+
+    def room(self, cost: Cost, group: str | None) -> int:
+        """Number of further runs of `cost` that fit; the cost must not be zero."""
+        room, step = 0, 1
+        while self.limits.fits(self.heaviest({group: cost.times(room + step)})):
+            room, step = room + step, 2 * step
+        while step > 1:
+            step //= 2
+            room += step * self.limits.fits(self.heaviest({group: cost.times(room + step)}))
+        return room

@@ -13,10 +13,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dpgen.privacy.filters import Cost, Filter, heaviest
+from dpgen.privacy.filters import Cost, Filter, FilterTotals
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
 from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.parallel import Loads, Mechanism, Relation, rdp_bound, worst
+from dpgen.privacy.parallel import LedgerItem, Loads, Relation, rdp_bound, worst
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "BudgetExceeded", "Ledger", "LedgerEntry", "LedgerError", "Planned"]
 
 _FORMAT = 2
-_SURPLUS = 1e-9  # by which the parts of a divisible Gaussian may exceed it, for rounding; it is paid for
-_BITS = 256
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend: `epsilon` in nats, finite and > 0, at `delta` in [0, 1); at 0 only pure events fit.
+    """Privacy budget of a run: `epsilon` in nats, finite and > 0, at `delta` in [0, 1); at 0 only pure events fit.
 
     >>> Budget(2.0, 1e-5)
     Budget(epsilon=2.0, delta=1e-05)
@@ -160,12 +158,12 @@ class Ledger:
         self.durable = durable
         self.filter = Filter.best(budget.epsilon, budget.delta, order=order) if budget else None
         self._lock = threading.RLock()
-        self._declared: list[Mechanism] = []
-        self._known: dict[Any, Mechanism] = {}
-        self._divisible: dict[tuple[str, str | None], Mechanism] = {}
+        self._declared: list[LedgerItem] = []
+        self._known: dict[Any, LedgerItem] = {}
+        self._divisible: dict[tuple[str, str | None], LedgerItem] = {}
         self._plans: list[dict[int, int]] = []  # number of a mechanism: greatest count
         self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
-        self._filtered: dict[str | None, Cost] | None = None
+        self._filtered: FilterTotals | None = None
         self._runs: list[list[Any]] = []
         self._charged = array("q")  # charges up to and including each line
         self._cache: dict[Any, Any] = {}
@@ -244,8 +242,8 @@ class Ledger:
             self._file.sync()
 
     def _find(
-        self, event: DpEvent, note: str, group: str | None, *, whole: Mechanism | None = None, divisible: bool = False
-    ) -> Mechanism:
+        self, event: DpEvent, note: str, group: str | None, *, whole: LedgerItem | None = None, divisible: bool = False
+    ) -> LedgerItem:
         kind = whole.note if whole else divisible
         try:
             key: Any = (event, note, group, kind)
@@ -257,24 +255,8 @@ class Ledger:
             if not (isinstance(note, str) and (group is None or isinstance(group, str))):
                 raise ValueError(f"note is {note!r} and group is {group!r}; both must be strings, group may be None")
             self._require_sound(event, group)
-            found = Mechanism.of(event, note, group)
-            found.whole = whole
-            if divisible:
-                self._make_divisible(found)
-            elif whole is not None:
-                found.precision = _precision(event)
-            self._known[key] = found
+            found = self._known[key] = LedgerItem.of(event, note, group, whole=whole, divisible=divisible)
         return found
-
-    def _make_divisible(self, mechanism: Mechanism) -> None:
-        from dp_accounting import GaussianDpEvent
-
-        event = mechanism.event
-        if not (isinstance(event, GaussianDpEvent) and 0 < event.noise_multiplier < math.inf):
-            raise ValueError(f"event is {event!r}; only a plain Gaussian is divisible")
-        shrunk = event.noise_multiplier / math.sqrt(1 + 2 * _SURPLUS)
-        mechanism.precision = _precision(event)
-        mechanism.priced = Mechanism.of(GaussianDpEvent(shrunk), mechanism.note, mechanism.group)
 
     def _require_sound(self, event: DpEvent, group: str | None) -> None:
         """A record that leaves one group for another is removed here and added there: only Gaussians have both bounds."""
@@ -286,7 +268,7 @@ class Ledger:
                     f"group is {group!r}; under replace_one {type(event).__name__} must be charged without a group"
                 )
 
-    def _number(self, mechanism: Mechanism) -> None:
+    def _number(self, mechanism: LedgerItem) -> None:
         mechanism.number = len(self._declared)
         self._declared.append(mechanism)
         if mechanism.divisible:
@@ -306,7 +288,7 @@ class Ledger:
             ValueError: a bad count, note or event, or an event that is not divisible.
         """
         with self._lock:
-            lines: Counter[Mechanism] = Counter()
+            lines: Counter[LedgerItem] = Counter()
             for line in plan:
                 require_whole("count", line.count)
                 lines[self._find(line.event, line.note, line.group, divisible=line.divisible)] += line.count
@@ -318,20 +300,20 @@ class Ledger:
             fresh = [m for m in lines if m.number is None]
             numbers = {id(m): len(self._declared) + i for i, m in enumerate(fresh)}
             counts = {numbers[id(m)] if m.number is None else m.number: n for m, n in lines.items()}
-            bodies = [_json(self._line(m, number)) for m, number in zip(fresh, numbers.values())]
+            bodies = [_json(m.line(number)) for m, number in zip(fresh, numbers.values())]
             self._append([*bodies, _json({"plan": [[number, n] for number, n in counts.items()]})], charged=0)
             self._file.sync()
             for mechanism in fresh:
                 self._number(mechanism)
             self._enter_plan(counts)
 
-    def _require_one_each(self, divisible: list[Mechanism]) -> None:
+    def _require_one_each(self, divisible: list[LedgerItem]) -> None:
         found = dict(self._divisible)
         for mechanism in divisible:
             if found.setdefault((mechanism.note, mechanism.group), mechanism) is not mechanism:
                 raise ValueError(f"note is {mechanism.note!r}; another divisible Gaussian has this note")
 
-    def _taken_up(self, lines: Counter[Mechanism]) -> bool:
+    def _taken_up(self, lines: Counter[LedgerItem]) -> bool:
         """Whether a resumed run declares again what the file holds."""
         counts = {m.number: n for m, n in lines.items() if m.number is not None}
         if len(counts) < len(lines) or counts not in self._unfinished:
@@ -339,7 +321,7 @@ class Ledger:
         self._unfinished.remove(counts)
         return True
 
-    def _require_fit(self, lines: Counter[Mechanism]) -> None:
+    def _require_fit(self, lines: Counter[LedgerItem]) -> None:
         budget, names = cast(Budget, self.budget), ", ".join(f"{n} x {m.note!r}" for m, n in lines.items())
         if self._plans or any(m.most for m in self._declared):
             added: dict[str | None, Cost] = {}
@@ -369,34 +351,24 @@ class Ledger:
 
     # -- the filter ----------------------------------------------------------------------------------------------------
 
-    def _cost(self, mechanism: Mechanism) -> Cost:
+    def _cost(self, mechanism: LedgerItem) -> Cost:
         priced = mechanism.priced or mechanism
         if priced.cost is None:
             priced.cost = cast(Filter, self.filter).cost(priced.event, self.relation)
         return priced.cost
 
-    def _totals(self) -> dict[str | None, Cost]:
-        """What the filter counts of everything promised and charged, by group."""
+    def _totals(self) -> FilterTotals:
+        """What the filter counts of everything promised and charged."""
         if self._filtered is None:
-            totals: dict[str | None, Cost] = {None: Cost()}
-            for m in self._declared:
-                if m.most:
-                    totals[m.group] = totals.get(m.group, Cost()).plus(self._cost(m).times(m.most))
-            self._filtered = totals
+            promised = ((m.group, self._cost(m).times(m.most)) for m in self._declared if m.most)
+            self._filtered = FilterTotals(cast(Filter, self.filter), self.relation, promised)
         return self._filtered
 
-    def _heaviest(self, added: dict[str | None, Cost] | None = None) -> Cost:
-        totals = dict(self._totals())
-        for group, cost in (added or {}).items():
-            totals[group] = totals.get(group, Cost()).plus(cost)
-        base = totals.pop(None)
-        return heaviest(base, totals.values(), self.relation)
-
     def _require_filter(self, added: dict[str | None, Cost], name: str) -> None:
-        limits = cast(Filter, self.filter)
-        total = self._heaviest(added)
+        limits, totals = cast(Filter, self.filter), self._totals()
+        total = totals.heaviest(added)
         if not limits.fits(total):
-            before, after = limits.total_epsilon(self._heaviest()), limits.total_epsilon(total)
+            before, after = limits.total_epsilon(totals.heaviest()), limits.total_epsilon(total)
             by = "sum of epsilons" if limits.order is None else f"filter of Renyi order {limits.order:.4g}"
             raise BudgetExceeded(
                 f"{self._terms()}: spent {before:.6g}, {name} would bring it to {after:.6g} ({by}: what was not declared at "
@@ -434,37 +406,31 @@ class Ledger:
             self._record(mechanism, count)
             self._book(mechanism, count)
 
-    def _whole(self, of: str, group: str | None) -> Mechanism:
+    def _whole(self, of: str, group: str | None) -> LedgerItem:
         found = self._divisible.get((of, group))
         if found is None or not found.planned:
             known = ", ".join(repr(note) for (note, _), m in self._divisible.items() if m.planned) or "none"
             raise ValueError(f"of is {of!r}, group {group!r}; it must name a divisible Gaussian that was declared: {known}")
         return found
 
-    def _require_part(self, whole: Mechanism, part: Mechanism, count: int) -> None:
-        limit = math.floor(whole.precision * whole.planned * (1 + Fraction(_SURPLUS)))
-        if whole.parts + count * part.precision > limit:
+    @staticmethod
+    def _require_part(whole: LedgerItem, part: LedgerItem, count: int) -> None:
+        if whole.parts + count * part.precision > whole.room_for_parts:
             share = [float(Fraction(p, whole.planned * whole.precision)) for p in (whole.parts, count * part.precision)]
             raise BudgetExceeded(
                 f"the divisible Gaussian {whole.note!r} of multiplier {whole.event.noise_multiplier:.6g} has "
                 f"{1 - share[0]:.6g} of it left; {count} x {part.note!r} would take {share[1]:.6g}"
             )
 
-    def _line(self, mechanism: Mechanism, number: int) -> dict[str, Any]:
-        line = {"mechanism": number, "event": json.loads(mechanism.code), "note": mechanism.note, "group": mechanism.group}
-        if mechanism.whole is not None:
-            line["of"] = mechanism.whole.number
-        return line | ({"divisible": True} if mechanism.divisible else {})
-
-    def _record(self, mechanism: Mechanism, count: int) -> None:
+    def _record(self, mechanism: LedgerItem, count: int) -> None:
         if mechanism.number is not None:
             self._append([f'{{"charge":{mechanism.number},"count":{count}}}'], charged=count)
             return
         number = len(self._declared)
-        self._append([_json(self._line(mechanism, number)), f'{{"charge":{number},"count":{count}}}'], charged=count)
+        self._append([_json(mechanism.line(number)), f'{{"charge":{number},"count":{count}}}'], charged=count)
         self._number(mechanism)
 
-    def _book(self, mechanism: Mechanism, count: int) -> None:
+    def _book(self, mechanism: LedgerItem, count: int) -> None:
         later = mechanism.beyond(count)
         mechanism.count += count
         if mechanism.whole is not None:
@@ -473,14 +439,12 @@ class Ledger:
             mechanism.later += later
             self._guarantees.clear()
             if self._filtered is not None:
-                cost = self._cost(mechanism).times(later)
-                self._filtered[mechanism.group] = self._filtered.get(mechanism.group, Cost()).plus(cost)
+                self._filtered.add(mechanism.group, self._cost(mechanism).times(later))
         if self._runs and self._runs[-1][0] is mechanism:
             self._runs[-1][1] += count
         else:
             self._runs.append([mechanism, count])
-        if self._cache:
-            self._cache.clear()
+        self._cache.clear()
 
     def allowance(self, event: DpEvent, *, group: str | None = None) -> int:
         """How many more charges of `event`, beside what was declared, the filter would grant.
@@ -490,37 +454,21 @@ class Ledger:
         """
         if self.budget is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
-        limits = cast(Filter, self.filter)
         with self._lock:
-            cost, room = self._cost(Mechanism.of(event, "", group)), 0
+            cost = self._cost(LedgerItem.of(event, "", group))
             if cost == Cost():
                 raise ValueError(f"event {event!r} costs nothing; there is no limit to state")
-            step = 1
-            while limits.fits(self._heaviest({group: cost.times(room + step)})):
-                room, step = room + step, 2 * step
-            while step > 1:
-                step //= 2
-                room += step * limits.fits(self._heaviest({group: cost.times(room + step)}))
-            return room
-
-    def _loads(self) -> Loads:
-        """What was charged."""
-        return [(m, m.count) for m in self._declared]
+            return self._totals().room(cost, group)
 
     def _guaranteed(self) -> Loads:
         """What the guarantee counts: plans as a whole, and what was charged beyond them."""
         return [(m.priced or m, m.most) for m in self._declared if m.most]
 
     def _spent(
-        self,
-        loads: Loads,
-        *,
-        delta: float | None = None,
-        relation: Relation | None = None,
-        accountant: Accountant = "tightest",
+        self, loads: Loads, delta: float | None = None, relation: Relation | None = None, accountant: Accountant = "tightest"
     ) -> float:
-        at, relation = self.delta if delta is None else delta, relation or self.relation
-        return worst(loads, at, relation, accountant, own=self.relation)[0]
+        at = self.delta if delta is None else delta
+        return worst(loads, at, relation or self.relation, accountant, own=self.relation)[0]
 
     @property
     def chosen_later(self) -> bool:
@@ -542,18 +490,14 @@ class Ledger:
         with self._lock:
             key = (delta, relation, accountant)
             if key not in self._guarantees:
-                if self.filter is not None and self.chosen_later:
-                    self._guarantees[key] = self._of_filter(delta, relation)
-                else:
-                    self._guarantees[key] = self._spent(
-                        self._guaranteed(), delta=delta, relation=relation, accountant=accountant
-                    )
+                exact = self.filter is None or not self.chosen_later
+                self._guarantees[key] = self._spent(self._guaranteed(), *key) if exact else self._of_filter(delta, relation)
             return self._guarantees[key]
 
     def _of_filter(self, delta: float | None, relation: Relation | None) -> float:
         from dpgen.privacy.mechanisms import UnsupportedEvent
 
-        limits, total = cast(Filter, self.filter), self._heaviest()
+        limits, total = cast(Filter, self.filter), self._totals().heaviest()
         pure = limits.pure_epsilon(total)  # bounds the loss itself, at any time
         if relation in (None, self.relation):
             return min(pure, limits.guarantee(self.delta if delta is None else delta))
@@ -578,11 +522,11 @@ class Ledger:
         with self._lock:
             key = ("spent", delta, relation, accountant)
             if key not in self._cache:
-                self._cache[key] = self._spent(self._loads(), delta=delta, relation=relation, accountant=accountant)
+                self._cache[key] = self._spent([(m, m.count) for m in self._declared], delta, relation, accountant)
             return float(self._cache[key])
 
     def _copy(self) -> dict[str, Any]:
-        """What another rank needs to promise and report the same."""
+        """Plans and charges, for another rank."""
         with self._lock:
             numbers = {id(m): i for i, m in enumerate(self._declared)}
             fields = [
@@ -591,22 +535,10 @@ class Ledger:
             ]
             return {"mechanisms": fields, "plans": list(self._plans), "runs": [(numbers[id(m)], n) for m, n in self._runs]}
 
-    def _become(self, copy: dict[str, Any]) -> None:
-        self._declared, self._known, self._divisible, self._runs = [], {}, {}, []
-        for event, note, group, divisible, whole, *counts in copy["mechanisms"]:
-            whole = None if whole is None else self._declared[whole]
-            mechanism = self._find(event, note, group, whole=whole, divisible=divisible)
-            mechanism.planned, mechanism.count, mechanism.later, mechanism.parts = counts
-            self._number(mechanism)
-        self._plans, self._filtered = copy["plans"], None
-        self._runs = [[self._declared[n], count] for n, count in copy["runs"]]
-        self._cache.clear()
-        self._guarantees.clear()
-
     def spent_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
         with self._lock:
-            return self._rdp(self._loads())
+            return self._rdp([(m, m.count) for m in self._declared])
 
     def _rdp(self, loads: Loads) -> float:
         if not self.delta:
@@ -632,18 +564,13 @@ class Ledger:
             return worst(self._guaranteed(), self.delta, self.relation, "tightest")[1]
 
     @property
-    def remaining(self) -> float:
-        """Budget less `spent`, inf without a budget: for a display."""
-        return max(0.0, self.budget.epsilon - self.spent()) if self.budget else math.inf
-
-    @property
     def path(self) -> Path | None:
         """File of the ledger, None in memory."""
         return self._file.path
 
     def position(self) -> dict[str, Any]:
         """Where the ledger stands, for a checkpoint: `{"lines": int, "head": hexadecimal}`."""
-        return {"lines": self._file.lines, "head": self._file.head}
+        return self._file.position()
 
     def verify_contains(self, position: dict[str, Any]) -> int:
         """Number of charges recorded after `position`: work that is about to be done again, and is paid again.
@@ -651,15 +578,7 @@ class Ledger:
         Raises:
             LedgerError: the ledger does not extend `position`: cut at a line's end, replaced, or of another run.
         """
-        try:
-            lines, head = int(position["lines"]), str(position["head"])
-        except (KeyError, TypeError, ValueError):
-            raise LedgerError(f"position is {position!r}; it must hold lines and head") from None
-        where = self.path or "ledger"
-        if lines > self._file.lines:
-            raise LedgerError(f"{where}: has {self._file.lines} lines, the checkpoint saw {lines}: the ledger was cut")
-        if lines < 1 or self._file.head_at(lines) != head:
-            raise LedgerError(f"{where}: differs from what the checkpoint saw at line {lines}: edited or another run")
+        lines = self._file.require_extends(position)
         return int(self._charged[-1] - self._charged[lines - 1])
 
     def sync(self) -> None:
@@ -675,22 +594,6 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _precision(event: DpEvent) -> int:
-    """`sum 1/s^2` of plain Gaussians, in whole multiples of 2^-256, rounded up.
-
-    Raises:
-        ValueError: anything else is in the event.
-    """
-    from dpgen.privacy.mechanisms import gaussian_parts
-
-    total = Fraction(0)
-    for (rate, sigma), count in gaussian_parts(event).items():
-        if rate != 1 or sigma == 0:
-            raise ValueError(f"event is {event!r}; a part of a divisible Gaussian must be a plain Gaussian")
-        total += count / Fraction(sigma) ** 2
-    return math.ceil(total * (1 << _BITS))
 
 
 def _json(line: dict[str, Any]) -> str:

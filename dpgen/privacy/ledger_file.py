@@ -51,10 +51,26 @@ class LedgerFile:
         """Chain value of the last line, empty before the first."""
         return self._head
 
-    def head_at(self, lines: int) -> str:
-        """Chain value after the first `lines` lines."""
-        width = _CHAIN // 2
-        return self._heads[(lines - 1) * width : lines * width].hex() if lines else ""
+    def position(self) -> dict[str, Any]:
+        """Where the file stands: `{"lines": int, "head": hexadecimal}`."""
+        return {"lines": self.lines, "head": self.head}
+
+    def require_extends(self, position: dict[str, Any]) -> int:
+        """Number of lines at an earlier `position`.
+
+        Raises:
+            LedgerError: the file does not extend it: cut at a line's end, replaced, or of another run.
+        """
+        try:
+            lines, head = int(position["lines"]), str(position["head"])
+        except (KeyError, TypeError, ValueError):
+            raise LedgerError(f"position is {position!r}; it must hold lines and head") from None
+        where, width = self.path or "ledger", _CHAIN // 2
+        if lines > self.lines:
+            raise LedgerError(f"{where}: has {self.lines} lines, the checkpoint saw {lines}: the ledger was cut")
+        if lines < 1 or self._heads[(lines - 1) * width : lines * width].hex() != head:
+            raise LedgerError(f"{where}: differs from what the checkpoint saw at line {lines}: edited or another run")
+        return lines
 
     def create(self) -> None:
         """Make the file (or take over an empty one, left by a crash at birth) and lock it.

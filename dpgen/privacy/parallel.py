@@ -1,12 +1,14 @@
-"""What one record can be touched by: sequential composition, and parallel composition over disjoint groups."""
+"""Items of a ledger and their composition: sequential, and parallel over disjoint groups of records."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgen.privacy.ledger_file import encode_event
 
@@ -19,9 +21,12 @@ if TYPE_CHECKING:
 
 Relation = Literal["add_remove", "replace_one"]
 
+_SURPLUS = 1e-9  # by which the parts of a divisible Gaussian may exceed it, for rounding; it is paid for
+_BITS = 256
+
 
 @dataclass(eq=False)
-class Mechanism:
+class LedgerItem:
     """One (event, note, group) of a ledger.
 
     Attributes:
@@ -40,8 +45,8 @@ class Mechanism:
     note: str
     group: str | None
     code: str
-    whole: Mechanism | None = None
-    priced: Mechanism | None = None
+    whole: LedgerItem | None = None
+    priced: LedgerItem | None = None
     number: int | None = None
     planned: int = 0
     count: int = 0
@@ -52,13 +57,29 @@ class Mechanism:
     cost: Cost | None = None
 
     @classmethod
-    def of(cls, event: DpEvent, note: str, group: str | None) -> Mechanism:
-        """Raises ValueError for an event that cannot be written down."""
+    def of(
+        cls, event: DpEvent, note: str, group: str | None, *, whole: LedgerItem | None = None, divisible: bool = False
+    ) -> LedgerItem:
+        """A new item, charged for nothing.
+
+        Raises:
+            ValueError: an event that cannot be written down, that is not divisible, or that is no part of the whole.
+        """
         try:
             code = json.dumps(encode_event(event), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueError(f"event {event!r} cannot be recorded: {error}") from None
-        return cls(event, note, group, code)
+        item = cls(event, note, group, code, whole)
+        if divisible:
+            from dp_accounting import GaussianDpEvent
+
+            if not (isinstance(event, GaussianDpEvent) and 0 < event.noise_multiplier < math.inf):
+                raise ValueError(f"event is {event!r}; only a plain Gaussian is divisible")
+            shrunk = event.noise_multiplier / math.sqrt(1 + 2 * _SURPLUS)
+            item.priced = cls.of(GaussianDpEvent(shrunk), note, group)
+        if divisible or whole is not None:
+            item.precision = _precision(event)
+        return item
 
     @property
     def divisible(self) -> bool:
@@ -74,8 +95,36 @@ class Mechanism:
         """How many of `count` more charges no plan has room for."""
         return max(0, self.count - self.later + count - self.planned)
 
+    @property
+    def room_for_parts(self) -> int:
+        """Largest sum of precisions of the parts of a divisible Gaussian."""
+        return math.floor(self.precision * self.planned * (1 + Fraction(_SURPLUS)))
 
-Loads = list[tuple[Mechanism, int]]
+    def line(self, number: int) -> dict[str, Any]:
+        """The line of the ledger file that declares it."""
+        line = {"mechanism": number, "event": json.loads(self.code), "note": self.note, "group": self.group}
+        if self.whole is not None:
+            line["of"] = self.whole.number
+        return line | ({"divisible": True} if self.divisible else {})
+
+
+def _precision(event: DpEvent) -> int:
+    """`sum 1/s^2` of plain Gaussians, in whole multiples of 2^-256, rounded up.
+
+    Raises:
+        ValueError: anything else is in the event.
+    """
+    from dpgen.privacy.mechanisms import gaussian_parts
+
+    total = Fraction(0)
+    for (rate, sigma), count in gaussian_parts(event).items():
+        if rate != 1 or sigma == 0:
+            raise ValueError(f"event is {event!r}; a part of a divisible Gaussian must be a plain Gaussian")
+        total += count / Fraction(sigma) ** 2
+    return math.ceil(total * (1 << _BITS))
+
+
+Loads = list[tuple[LedgerItem, int]]
 
 
 def cases(loads: Loads, relation: Relation) -> Iterator[Loads]:

@@ -127,7 +127,7 @@ def test_what_is_logged_bounds_the_truth(ledger: Ledger) -> None:
     assert ledger.epsilon() <= module.logged["eps"] == module.logged["privacy/epsilon_rdp"]
     if ledger.budget:
         assert module.logged["eps"] <= ledger.budget.epsilon
-        assert module.logged["privacy/remaining"] <= ledger.remaining
+        assert module.logged["privacy/remaining"] <= ledger.budget.epsilon - ledger.spent()
 
 
 def test_state_is_the_ledger_position_and_replayed_steps_stay_counted(tmp_path: Path) -> None:

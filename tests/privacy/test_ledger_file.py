@@ -23,8 +23,10 @@ def test_round_trip(tmp_path):
     file = LedgerFile(path)
     assert list(file.read()) == [{"a": 1}, {"b": 2}, {"c": 3}]
     assert file.lines == 3
-    assert file.head_at(3) == file.head != file.head_at(2)
-    assert file.head_at(0) == ""
+    assert file.position() == {"lines": 3, "head": file.head}
+    assert file.require_extends({"lines": 3, "head": file.head}) == 3
+    with pytest.raises(LedgerError, match="differs from what the checkpoint saw at line 2"):
+        file.require_extends({"lines": 2, "head": file.head})
     file.append(['{"d":4}', '{"e":5}'])
     file.close()
     file.close()

@@ -2,11 +2,11 @@ import pytest
 
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event
-from dpgen.privacy.parallel import Mechanism, cases, read_under, worst
+from dpgen.privacy.parallel import LedgerItem, cases, read_under, worst
 
 
 def load(sigma, count, group):
-    return Mechanism.of(gaussian_event(sigma), "note", group), count
+    return LedgerItem.of(gaussian_event(sigma), "note", group), count
 
 
 def signatures(loads, relation):
@@ -33,7 +33,7 @@ def test_worst_of_nothing_is_free():
 
 def test_events_must_be_writable():
     with pytest.raises(ValueError, match="cannot be recorded"):
-        Mechanism.of(object(), "note", None)
+        LedgerItem.of(object(), "note", None)
 
 
 def test_guarantees_are_read_under_another_relation_where_it_implies_them() -> None:
@@ -44,6 +44,6 @@ def test_guarantees_are_read_under_another_relation_where_it_implies_them() -> N
 
 
 def test_what_no_plan_has_room_for() -> None:
-    mechanism = Mechanism.of(pure_event(0.5), "twice", None)
+    mechanism = LedgerItem.of(pure_event(0.5), "twice", None)
     mechanism.planned = 2
     assert [mechanism.beyond(count) for count in (1, 2, 3)] == [0, 0, 1]
