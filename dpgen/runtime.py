@@ -1,4 +1,7 @@
-"""Where and how a run executes: directory, hardware, trainer. Nothing here reaches the ledger."""
+"""Where and how a run executes: directory, hardware, trainer. Nothing here reaches the ledger.
+
+PyTorch and Lightning are imported where something is trained: the options of a run are read and explained without them.
+"""
 
 import os
 import signal
@@ -6,20 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import lightning as L
-import torch
-import torch.distributed as dist
-from lightning.pytorch.callbacks import Callback, TQDMProgressBar
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from lightning.pytorch.plugins.environments import SLURMEnvironment
-from lightning.pytorch.strategies import DDPStrategy, Strategy
-from tqdm.auto import tqdm
-
-from dpgen.callbacks.checkpoint import Checkpoint, Preempted, Preemption, SealedCheckpointIO, requeue
-from dpgen.callbacks.loggers import Boards
-from dpgen.privacy.distributed import RemoteFailure, launched_rank
+if TYPE_CHECKING:
+    import lightning as L
+    from lightning.pytorch.callbacks import Callback
+    from lightning.pytorch.loggers import Logger
+    from lightning.pytorch.plugins.environments import SLURMEnvironment
+    from lightning.pytorch.strategies import Strategy
 
 T = TypeVar("T")
 
@@ -36,13 +33,6 @@ _CHOICES = {
     "precision": ("32", "bf16-mixed"),
     "logger": ("tensorboard", "csv"),
 }
-
-
-class EpsilonBar(TQDMProgressBar):
-    """Lightning's progress bar with what was logged for it (epsilon), without the logger's version."""
-
-    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
-        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +81,24 @@ class Runtime:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}")
-        if self.accelerator == "gpu" and not torch.cuda.is_available():
-            raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
-        if strangers := [item for item in self.loggers if not isinstance(item, Logger)]:
-            raise ValueError(f"loggers must be Lightning loggers, got {strangers[0]!r}")
+        if self.accelerator == "gpu":
+            self._require_gpu()
+        if self.loggers:
+            self._require_loggers()
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
+
+    def _require_gpu(self) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
+
+    def _require_loggers(self) -> None:
+        from lightning.pytorch.loggers import Logger
+
+        if strangers := [item for item in self.loggers if not isinstance(item, Logger)]:
+            raise ValueError(f"loggers must be Lightning loggers, got {strangers[0]!r}")
 
     @property
     def processes(self) -> int:
@@ -106,6 +108,8 @@ class Runtime:
     @property
     def first(self) -> bool:
         """Whether this process is the one that opens the ledger, writes files and releases; the others only train."""
+        from dpgen.privacy.distributed import launched_rank
+
         return self.processes == 1 or launched_rank() == 0
 
     @property
@@ -124,11 +128,16 @@ class Runtime:
 
     def limit_threads(self) -> None:
         """Let PyTorch use as many threads as `threads` says."""
+        import torch
+
         if self.threads is not None:
             torch.set_num_threads(self.threads)
 
-    def trainer(self, *, max_steps: int, callbacks: Sequence[Callback]) -> L.Trainer:
+    def trainer(self, *, max_steps: int, callbacks: "Sequence[Callback]") -> "L.Trainer":
         """A Lightning trainer that logs into the run directory and checkpoints through a checksum."""
+        from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
+        from dpgen.callbacks.loggers import Boards
+
         own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), Boards()]
         return self._trainer(
             max_steps,
@@ -146,7 +155,7 @@ class Runtime:
         if self.processes > 1:
             raise ValueError(f"devices is {self.devices} and num_nodes is {self.num_nodes}; both must be 1 for this system")
 
-    def private_trainer(self, *, max_steps: int) -> L.Trainer:
+    def private_trainer(self, *, max_steps: int) -> "L.Trainer":
         """A trainer of what is not released: no checkpoint, and no logs unless `private_logs` asks for them.
 
         Raises:
@@ -158,8 +167,12 @@ class Runtime:
         return self._trainer(max_steps, [], loggers=[self.board(), *self.loggers] if self.private_logs else [], plugins=[])
 
     def _trainer(
-        self, max_steps: int, callbacks: Sequence[Callback], *, loggers: Sequence[Logger], plugins: Sequence[Any]
-    ) -> L.Trainer:
+        self, max_steps: int, callbacks: "Sequence[Callback]", *, loggers: "Sequence[Logger]", plugins: Sequence[Any]
+    ) -> "L.Trainer":
+        import lightning as L
+
+        from dpgen.callbacks.loggers import EpsilonBar
+
         self.limit_threads()
         return L.Trainer(
             accelerator=self.accelerator,
@@ -179,18 +192,24 @@ class Runtime:
             use_distributed_sampler=False,
         )
 
-    def _strategy(self) -> str | Strategy:
+    def _strategy(self) -> "str | Strategy":
         """DDP without its own exchange of buffers: every rank computes the same from released values."""
+        from lightning.pytorch.strategies import DDPStrategy
+
         return DDPStrategy(broadcast_buffers=False) if self.processes > 1 or self.strategy == "ddp" else "auto"
 
-    def board(self) -> Logger:
+    def board(self) -> "Logger":
         """The logger of the run directory."""
+        from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
         if self.logger == "csv":
             return CSVLogger(self.directory, name=None, version="csv")
         return TensorBoardLogger(self.directory, name=None, version="tensorboard")
 
     def progress(self, items: Sequence[T], name: str) -> Iterator[T]:
         """The items, with a progress bar where one is wanted."""
+        from tqdm.auto import tqdm
+
         return iter(tqdm(items, desc=name, disable=not self.progress_bar, leave=False))
 
     @property
@@ -212,6 +231,8 @@ class Runtime:
         """
         if not self.logged:
             return
+        from lightning.pytorch.loggers import TensorBoardLogger
+
         options = {f"{block}.{key}": value for block, values in settings.items() for key, value in values.items()}
         shown = {key: v if isinstance(v, int | float | str | bool) else str(v) for key, v in options.items()}
         for logger in [self.board(), *self.loggers]:
@@ -223,16 +244,21 @@ class Runtime:
             logger.finalize("success")
 
     @staticmethod
-    def _environment() -> list[SLURMEnvironment]:
+    def _environment() -> "list[SLURMEnvironment]":
         """Under Slurm, its environment without Lightning's own requeueing, which would bypass the sealed checkpoint."""
+        from lightning.pytorch.plugins.environments import SLURMEnvironment
+
         return [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
 
-    def fit(self, module: L.LightningModule, loader: Any, *, max_steps: int, callbacks: Sequence[Callback]) -> None:
+    def fit(self, module: "L.LightningModule", loader: Any, *, max_steps: int, callbacks: "Sequence[Callback]") -> None:
         """Train, resuming from the run's checkpoint if there is one.
 
         Raises:
             Preempted: a signal ended training early; the same command continues it.
         """
+        from dpgen.callbacks.checkpoint import Preempted, Preemption, requeue
+        from dpgen.privacy.distributed import RemoteFailure
+
         if self.compile and callable(fuse := getattr(module, "fuse", None)):
             fuse()
         resume = self.checkpoint if self.checkpoint.exists() else None
@@ -253,6 +279,8 @@ class Runtime:
 @contextmanager
 def _launching(directory: Path) -> Iterator[None]:
     """Lets processes that Lightning launches inherit the directory; leaves no process group and no variable behind."""
+    import torch.distributed as dist
+
     before = {name: os.environ.get(name) for name in _LAUNCHED}
     os.environ[RUN_DIR] = str(directory.absolute())
     ours = not dist.is_initialized()

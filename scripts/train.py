@@ -3,26 +3,26 @@
 import sys
 from pathlib import Path
 
-from dpgen import dry_run, exit_code, parse_command, parse_job, run, run_sweep, usage
+import dpgen
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
 
 def train(arguments: list[str]) -> str | int:
-    command = parse_command(arguments)
+    command = dpgen.parse_command(arguments)
     if command.help:
-        return usage(command.job_arguments, config_root=CONFIGS)
+        return dpgen.usage(command.job_arguments, config_root=CONFIGS)
     if command.sweep is not None:
-        sweep = command.sweep.check(lambda arguments: parse_job(arguments, config_root=CONFIGS))
-        failed, text = run_sweep(sweep, Path(__file__))
+        sweep = command.sweep.check(lambda arguments: dpgen.parse_job(arguments, config_root=CONFIGS))
+        failed, text = dpgen.run_sweep(sweep, Path(__file__))
         print(text)
         return 1 if failed else 0
-    job = parse_job(command.job_arguments, config_root=CONFIGS)
-    return run(job).summary if command.dry_run is None else dry_run(job, command.dry_run)
+    job = dpgen.parse_job(command.job_arguments, config_root=CONFIGS)
+    return dpgen.run(job).summary if command.dry_run is None else dpgen.dry_run(job, command.dry_run)
 
 
 def main() -> int:
-    return exit_code(lambda: train(sys.argv[1:]))
+    return dpgen.exit_code(lambda: train(sys.argv[1:]))
 
 
 if __name__ == "__main__":

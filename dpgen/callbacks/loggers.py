@@ -12,12 +12,19 @@ from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch import Tensor
 from torchvision.utils import make_grid
 
 # -- boards ------------------------------------------------------------------------------------------------------------
+
+
+class EpsilonBar(TQDMProgressBar):
+    """Lightning's progress bar with what was logged for it (epsilon), without the logger's version."""
+
+    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
+        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
 
 
 @runtime_checkable

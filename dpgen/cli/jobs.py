@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from dpgen.cli.options import Sources, choose, full_names, option_table, read_yaml, split_options, typed
 from dpgen.cli.sweep import Sweep, parse_sweep
-from dpgen.data import LOADERS, loaders
-from dpgen.data.split import KEY_FILE, needs_key
+from dpgen.data.loaders import LOADERS, loaders
 from dpgen.runtime import Runtime
 from dpgen.systems.plan import Plan
 from dpgen.systems.registry import System, systems
@@ -74,6 +73,8 @@ class Job:
 
     def split_key(self, directory: Path) -> Path | None:
         """The file of the secret key that the data of a run in `directory` are split by, if they are split by one."""
+        from dpgen.data.split import KEY_FILE, needs_key  # here, because reading a command line needs no torch
+
         if not needs_key(self.data_options):
             return None
         return self.data_options["split_key"] or directory / KEY_FILE
@@ -130,7 +131,7 @@ def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
         blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
-    sources: Sources = {"privacy": system.plan, "model": system.config, "data": known[data], "runtime": Runtime}
+    sources: Sources = {"privacy": system.plan, "model": system.config, "data": known[data].options, "runtime": Runtime}
     return _Request(names, sources, blocks, given, base and _from_here(base))
 
 

@@ -11,12 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from dpgen.cli.options import read_yaml, split_options
-from dpgen.data.split import KEY_FILE
-from dpgen.evaluation.scores import markdown_table
-from dpgen.files import write_atomically
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.statement import UNPROTECTED, guarantee, rounded_up
 
@@ -46,6 +41,8 @@ class Sweep:
         >>> dict(Sweep({"k": [1, 2]}, ("--steps=3",), Path("out")).runs())["k=2"]
         ['--steps=3', '--k=2', '--run_dir=out/k=2']
         """
+        from dpgen.data.split import KEY_FILE  # here and below: reading a command line needs no torch
+
         for chosen in product(*self.values.values()):
             pairs = [f"{key}={value}" for key, value in zip(self.values, chosen)]
             name = ",".join(pairs).replace("/", "_")
@@ -58,6 +55,8 @@ class Sweep:
         Raises:
             ValueError: two runs are the same, or what `parse` refuses, after the name of the run.
         """
+        from dpgen.data.split import KEY_FILE
+
         seen: set[str] = set()
         sharing: set[str] = set()
         for name, arguments in self.runs():
@@ -145,6 +144,10 @@ def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple
 
     Every run spends its own budget on the same records: whoever sees all releases sees the sum.
     """
+    from tqdm import tqdm
+
+    from dpgen.files import write_atomically
+
     sweep.directory.mkdir(parents=True, exist_ok=True)
     runs = list(sweep.runs())
 
@@ -173,6 +176,8 @@ def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
+    from dpgen.evaluation.scores import markdown_table
+
     columns = list(dict.fromkeys(key for row in rows for key in row if key != "status"))
     return markdown_table(columns, [[_cell(column, row.get(column, "")) for column in columns] for row in rows])
 

@@ -8,7 +8,6 @@ import torch
 
 from dpgen.cli.dry_run import dry_run, parse_shape
 from dpgen.cli.jobs import parse_job
-from dpgen.data import loaders
 from dpgen.systems.marginals.model import ProductMixture
 
 SMALL = ["--hidden=3", "--latent=1", "--steps=7", "--component=vae"]
@@ -44,7 +43,7 @@ def test_without_a_size_the_plan_is_told_alone() -> None:
 
 
 def test_known_data_sets_need_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(loaders(("records",)), "digits", lambda: pytest.fail("data was read"))
+    monkeypatch.setattr("dpgen.data.images.load_digits", lambda **_: pytest.fail("data was read"))
     assert "1445 x 64" in dry_run(parse_job(["--data=digits", *SMALL]))
 
 

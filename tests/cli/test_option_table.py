@@ -15,7 +15,7 @@ from dpgen.systems.registry import SYSTEMS
 SOURCES: dict[str, Callable[..., Any]] = {
     **{f"plan of {name}": system.plan for name, system in SYSTEMS.items()},
     **{f"config of {name}": system.config for name, system in SYSTEMS.items()},
-    **{f"{kind} {name}": loader for kind, named in LOADERS.items() for name, loader in named.items()},
+    **{f"{kind} {name}": loader.options for kind, named in LOADERS.items() for name, loader in named.items()},
     "runtime": Runtime,
     "audit": AuditOptions,
 }

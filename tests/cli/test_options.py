@@ -187,7 +187,7 @@ def test_types_in_words(hint: Any, words: str) -> None:
 
 def test_every_type_that_an_option_has_is_put_in_words() -> None:
     sources = [Runtime, *(source for system in SYSTEMS.values() for source in (system.plan, system.config))]
-    sources += [loader for named in LOADERS.values() for loader in named.values()]
+    sources += [loader.options for named in LOADERS.values() for loader in named.values()]
     for source in sources:
         for name, hint in hints(source).items():
             assert name == "return" or not set("<>[]") & set(expected(hint)), name

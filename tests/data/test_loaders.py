@@ -1,24 +1,45 @@
 """What command lines say of data: every option of every loader is described where the loader is."""
 
 import inspect
-from typing import Any
+import subprocess
+import sys
+from pkgutil import resolve_name
+from typing import get_type_hints
 
 import pytest
 from docstring_parser import DocstringStyle, parse
 
-from dpgen.data import LOADERS
+from dpgen.data.loaders import LOADERS, Loader
 
 EVERY = [pytest.param(load, id=f"{kind}-{name}") for kind, named in LOADERS.items() for name, load in named.items()]
 
 
 @pytest.mark.parametrize("load", EVERY)
-def test_every_option_is_described(load: Any) -> None:
-    described = {entry.arg_name: entry.description for entry in parse(load.__doc__, DocstringStyle.GOOGLE).params}
-    assert list(described) == list(inspect.signature(load).parameters)
+def test_every_option_is_described(load: Loader) -> None:
+    described = {entry.arg_name: entry.description for entry in parse(load.options.__doc__, DocstringStyle.GOOGLE).params}
+    assert list(described) == list(inspect.signature(load.options).parameters)
     assert [name for name, text in described.items() if not text or not text.strip().endswith(".")] == []
 
 
 @pytest.mark.parametrize("load", EVERY)
-def test_every_loader_says_what_it_loads(load: Any) -> None:
-    first = parse(load.__doc__, DocstringStyle.GOOGLE).short_description or ""
+def test_every_loader_says_what_it_loads(load: Loader) -> None:
+    first = parse(load.options.__doc__, DocstringStyle.GOOGLE).short_description or ""
     assert first.endswith("."), "one sentence on one line"
+
+
+@pytest.mark.parametrize("load", EVERY)
+def test_options_are_those_of_the_loader(load: Loader) -> None:
+    real = resolve_name(load.path)
+    assert load.options.__doc__ == real.__doc__
+    assert get_type_hints(load.options) | {"return": None} == get_type_hints(real) | {"return": None}
+    defaults = {name: option.default for name, option in inspect.signature(real).parameters.items()}
+    assert {name: option.default for name, option in inspect.signature(load.options).parameters.items()} == defaults
+
+
+def test_options_are_known_without_the_libraries_that_read_the_data() -> None:
+    code = (
+        "import sys; from dpgen.data.loaders import LOADERS; from dpgen.runtime import Runtime; import dpgen.cli.jobs\n"
+        "[load.options for named in LOADERS.values() for load in named.values()]\n"
+        "assert not {'torch', 'pandas', 'numpy', 'sklearn', 'lightning', 'scipy', 'dp_accounting'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

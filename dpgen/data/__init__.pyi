@@ -1,0 +1,55 @@
+"""Public names of dpgen.data, for type checkers and for `lazy_loader`, which imports each on first use."""
+
+from .call_detail import load_call_detail as load_call_detail
+from .columns import Columns as Columns
+from .columns import load_cms as load_cms
+from .columns import load_columns as load_columns
+from .columns import load_higgs as load_higgs
+from .events import load_events as load_events
+from .images import load_digits as load_digits
+from .images import load_fashion_mnist as load_fashion_mnist
+from .images import load_mnist as load_mnist
+from .loaders import LOADERS as LOADERS
+from .points import Points as Points
+from .points import PublicScaling as PublicScaling
+from .points import load_digits_pca as load_digits_pca
+from .points import load_points as load_points
+from .ratings import load_avazu as load_avazu
+from .ratings import load_movielens as load_movielens
+from .records import Records as Records
+from .records import load_records as load_records
+from .sets import load_sets as load_sets
+from .toy import load_mixture as load_mixture
+from .toy import load_mixture_1d as load_mixture_1d
+from .toy import load_random_gaussians as load_random_gaussians
+from .toy import load_ring as load_ring
+from .users import Users as Users
+from .users import load_synthetic_users as load_synthetic_users
+
+__all__ = [
+    "LOADERS",
+    "Columns",
+    "Points",
+    "PublicScaling",
+    "Records",
+    "Users",
+    "load_avazu",
+    "load_call_detail",
+    "load_cms",
+    "load_columns",
+    "load_digits",
+    "load_digits_pca",
+    "load_events",
+    "load_fashion_mnist",
+    "load_higgs",
+    "load_mixture",
+    "load_mixture_1d",
+    "load_mnist",
+    "load_movielens",
+    "load_points",
+    "load_random_gaussians",
+    "load_records",
+    "load_ring",
+    "load_sets",
+    "load_synthetic_users",
+]

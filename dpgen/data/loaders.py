@@ -1,0 +1,107 @@
+"""Loaders of private data by name, with their options, without importing the libraries that read the data."""
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Loader:
+    """A function of keyword options that returns data; it is imported when it is first called.
+
+    Arguments:
+        path: `package.module:name`.
+
+    >>> from inspect import signature
+    >>> signature(Loader("dpgen.data.images:load_digits").options)
+    <Signature (*, test_fraction: float = 0.2, split_seed: int = 0, public_records: int = 0)>
+    """
+
+    path: str
+
+    def __call__(self, **options: Any) -> Any:
+        return resolve_name(self.path)(**options)
+
+    @cached_property
+    def options(self) -> Callable[..., Any]:
+        """A function of the same signature and docstring that does nothing, made from the source of the loader."""
+        module, _, name = self.path.partition(":")
+        (function,) = (node for node in _parsed(module).body if isinstance(node, ast.FunctionDef) and node.name == name)
+        function.name, function.body, function.returns = "options", function.body[:1], None  # the docstring
+        scope = {"__name__": __name__, **_values(module, _names(function.args))}
+        exec(compile(ast.Module([function], []), self.path, "exec", dont_inherit=True), scope)
+        made: Callable[..., Any] = scope["options"]
+        return made
+
+
+def _parsed(module: str) -> ast.Module:
+    return ast.parse(Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py").read_text())
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
+def _values(module: str, names: set[str]) -> dict[str, Any]:
+    """Values of types and aliases of types in a module, by name; of the package's own modules only the source is read."""
+    found: dict[str, Any] = {}
+    for node in _parsed(module).body if names else ():
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in names & {alias.name for alias in node.names}:
+                ours = node.module.startswith("dpgen.")
+                found |= _values(node.module, {name}) if ours else {name: getattr(import_module(node.module), name)}
+        elif isinstance(node, ast.Assign) and (own := names & _names(node.targets[0])):
+            code = compile(ast.Expression(node.value), module, "eval")
+            found |= dict.fromkeys(own, eval(code, _values(module, _names(node.value))))
+    return found
+
+
+LOADERS: dict[str, dict[str, Loader]] = {
+    "records": {
+        "digits": Loader("dpgen.data.images:load_digits"),
+        "mnist": Loader("dpgen.data.images:load_mnist"),
+        "fashion_mnist": Loader("dpgen.data.images:load_fashion_mnist"),
+        "sets": Loader("dpgen.data.sets:load_sets"),
+        "call_detail": Loader("dpgen.data.call_detail:load_call_detail"),
+        "csv": Loader("dpgen.data.records:load_records"),
+        "parquet": Loader("dpgen.data.records:load_records"),
+        "npy": Loader("dpgen.data.records:load_records"),
+    },
+    "users": {
+        "synthetic_users": Loader("dpgen.data.users:load_synthetic_users"),
+        "events": Loader("dpgen.data.events:load_events"),
+        "movielens": Loader("dpgen.data.ratings:load_movielens"),
+        "avazu": Loader("dpgen.data.ratings:load_avazu"),
+    },
+    "columns": {
+        "mixture": Loader("dpgen.data.toy:load_mixture"),
+        "csv": Loader("dpgen.data.columns:load_columns"),
+        "parquet": Loader("dpgen.data.columns:load_columns"),
+        "npy": Loader("dpgen.data.columns:load_columns"),
+        "cms": Loader("dpgen.data.columns:load_cms"),
+        "higgs": Loader("dpgen.data.columns:load_higgs"),
+    },
+    "points": {
+        "ring": Loader("dpgen.data.toy:load_ring"),
+        "mixture_1d": Loader("dpgen.data.toy:load_mixture_1d"),
+        "random_gaussians": Loader("dpgen.data.toy:load_random_gaussians"),
+        "digits_pca": Loader("dpgen.data.points:load_digits_pca"),
+        "csv": Loader("dpgen.data.points:load_points"),
+        "parquet": Loader("dpgen.data.points:load_points"),
+        "npy": Loader("dpgen.data.points:load_points"),
+    },
+}
+"""Loaders by kind of data and by the name that a command line accepts for ``--data``; the first needs no file."""
+
+
+def loaders(kinds: Sequence[str]) -> dict[str, Loader]:
+    """Loaders of several kinds by name; of two with one name, that of the earlier kind."""
+    named: dict[str, Loader] = {}
+    for kind in kinds:
+        named |= {name: loader for name, loader in LOADERS[kind].items() if name not in named}
+    return named
