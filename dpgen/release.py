@@ -1,9 +1,4 @@
-"""Releases: what may be shared for free, what is paid for draw by draw, and the samples of both.
-
-Synthetic data: what `sample` of a released model returns, and its files.
-
-What leaves the private side: public models and private draws.
-"""
+"""Releases: public models that may be sampled for free, private draws that are charged one by one, and synthetic samples."""
 
 import io
 import secrets
@@ -154,7 +149,7 @@ Rounding = Literal["bernoulli", "threshold"]
 
 
 class Release(ABC):
-    """What a fit hands out: all of it has been paid for, and the statement says what it cost."""
+    """Result of a fit: all of it has been paid for, and the statement says what it cost."""
 
     statement: PrivacyStatement
 
@@ -184,6 +179,32 @@ class Draws(Release):
     def write(self, directory: Path) -> list[str]:
         write_atomically(directory / "draws.csv", self.table.to_csv(index=False).encode())
         return ["draws.csv"]
+
+
+class PrivateDensity(ABC):
+    """Density behind private draws, relative to a public reference: private, for evaluation on this machine only.
+
+    Attributes:
+        reference: public distribution Q0 on R^d with `log_prob(x)` and `sample(n, generator=)`.
+        box: public bounds `low` and `high` of the density ratio Q/Q0, where there are some.
+        lattice: public lattice with `per_axis` cells on each axis in which the density is constant, where there is one; the
+            density then integrates to 1 as it is.
+    """
+
+    reference: Any
+    box: Any = None
+    lattice: Any = None
+
+    @abstractmethod
+    def log_ratio(self, x: Tensor) -> Tensor:
+        """log dQ/dQ0 (n,) at points (n, d)."""
+
+    def certificates(self) -> list[dict[str, Any]]:
+        """Certified quality, a row for each round: computed on private data, not for release."""
+        return []
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it is not private, only draws are")
 
 
 class PrivateSampler(ABC):
@@ -295,6 +316,14 @@ class PublicModel(Release):
     def _files(self) -> TensorFiles:
         content = {"description": self.description(), "statement": asdict(self.statement)}
         return TensorFiles.of(self.kind, content, self.tensors())
+
+
+class DensityModel(PublicModel):
+    """A released model of points whose density is known."""
+
+    @abstractmethod
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density (n,) at points (n, d); -inf outside of the support."""
 
 
 class RecordModel(PublicModel):

@@ -1,4 +1,4 @@
-"""How good a release is: one evaluator for each kind of data."""
+"""Evaluation of releases: one evaluator for each kind of data."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from dpgen.evaluation.scores import Evaluation as Evaluation
 
 
 class Evaluator(NamedTuple):
-    """`evaluate(release, data, seed=)`, and what a statement says about the files that it writes."""
+    """`evaluate(release, data, seed=)`, and the note of a statement on the files that it writes."""
 
     evaluate: Callable[..., Evaluation]
     not_covered: str

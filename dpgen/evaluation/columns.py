@@ -1,4 +1,4 @@
-"""How good released distributions of ordered columns are, beside the empirical CDF that is not private."""
+"""Evaluation of released distributions of ordered columns, beside the empirical CDF that is not private."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ Reals = npt.NDArray[np.float64]
 NOT_COVERED = (
     "errors in metrics.json and the empirical CDF in cdf.png, which are computed from the private records, are not covered"
 )
-"""What a statement says about the files of an evaluation."""
+"""Note of a statement on the files of an evaluation."""
 
 SYNTHETIC = 10_000
 _GRID = 4096

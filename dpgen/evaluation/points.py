@@ -1,9 +1,4 @@
-"""How well private draws, or a released density, follow the points, with pictures of densities.
-
-Pictures of densities: curves in one dimension, panels in two.
-
-How well private draws, or a released density, follow the points: likelihood, mode coverage, the distance to the optimum.
-"""
+"""Evaluation on points: likelihood, mode coverage, distance to the optimum, and pictures of densities."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,14 +14,14 @@ from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.metrics.densities import Quadrature, dense_threshold, mode_coverage, negative_log_likelihood, optimal_mollification
-from dpgen.release import Draws, PublicModel, Release
+from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, PublicModel, Release
 from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
+from dpgen.systems.mbde.references import StandardReference, UniformReference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# -- density figures ---------------------------------------------------------------------------------------------------
-
+# -- figures -----------------------------------------------------------------------------------------------------------
 
 _PER_ROW = 8
 _SHADES = 12
@@ -98,14 +93,13 @@ def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, point
     return save_figure(figure, path)
 
 
-# -- evaluate points ---------------------------------------------------------------------------------------------------
-
+# -- evaluation --------------------------------------------------------------------------------------------------------
 
 NOT_COVERED = (
     "metrics, pictures and certificates of the evaluation look at the test points and at the density behind the draws, "
     f"which is private: {UNPROTECTED}"
 )
-"""What a statement says about the files of an evaluation."""
+"""Note of a statement on the files of an evaluation."""
 
 _NODES = {1: 6001, 2: 241}
 _MOST_NODES = 2**18  # of a rule that has whole nodes in every cell of a lattice
@@ -118,7 +112,7 @@ _CHUNK = 2**13
 
 
 def privacy_model(statement: PrivacyStatement) -> str:
-    """Whom a guarantee protects, in a few words that stand beside every figure.
+    """Privacy model of a guarantee, in a few words that stand beside every figure.
 
     Example:
         >>> from dpgen.privacy.ledger import Budget, Ledger
@@ -151,7 +145,7 @@ def evaluate_points(release: Release, points: Points, *, seed: int) -> Evaluatio
     pictures: dict[str, Callable[[Path], object]] = {}
     if view.rule is not None:
         pictures["private_density.png" if view.private and points.target is None else "density.png"] = view.picture
-    rows: list[dict[str, Any]] = getattr(getattr(release, "origin", None), "certificates", list)()
+    rows = view.certificates
     if rows:
         pictures["certificates.csv"] = lambda path: write_certificates(rows, path)
     released = {}
@@ -176,7 +170,8 @@ class _View:
         self.held, self.where = (points.test_x, "test points") if len(points.test_x) else (points.x, "private points")
         self.private = False  # whether the density itself must not leave this machine
         self.normalised = False  # whether densities integrate to 1 as they are
-        self.box: tuple[float, float] | None = None
+        self.box: Any = None  # public bounds of the ratio of q and q0
+        self.certificates: list[dict[str, Any]] = []
         self.draws: Tensor | None = None
 
     def set_densities(self, log_q: Callable[[Tensor], Tensor], log_q0: Callable[[Tensor], Tensor]) -> None:
@@ -196,8 +191,8 @@ class _View:
         nll, ideal, start = (negative_log_likelihood(log_p, q, rule) for q in (self.log_q, log_p, self.log_q0))
         scores = [self._score("negative log-likelihood, nats", nll, ideal, start, "lower")]
         if self.box is not None:
-            low, high = self.box
-            best = negative_log_likelihood(log_p, optimal_mollification(log_p, self.log_q0, rule, low=low, high=high), rule)
+            best_q = optimal_mollification(log_p, self.log_q0, rule, low=self.box.low, high=self.box.high)
+            best = negative_log_likelihood(log_p, best_q, rule)
             scores.append(self._score("share of the optimal mollification's gain", (start - nll) / (start - best), None, 0.0))
         covered, most, least = (mode_coverage(log_p, q, rule) for q in (self.log_q, log_p, self.log_q0))
         return [*scores, self._score("mode coverage", covered, most, least)]
@@ -236,37 +231,34 @@ class _View:
 
 
 def _view(release: Release, points: Points, seed: int) -> _View:
-    origin = getattr(release, "origin", None)
     name = privacy_model(release.statement)
-    if origin is not None and hasattr(origin, "log_ratio") and hasattr(origin, "reference"):
-        reference = origin.reference
-        nodes, log_volume, rule = _nodes(points, reference, origin, seed)
-        view = _View(points, name, nodes, log_volume, rule)
-        view.private, view.normalised = True, hasattr(origin, "lattice")
-        view.set_densities(lambda x: reference.log_prob(x) + origin.log_ratio(x), reference.log_prob)
-        if hasattr(origin, "box"):
-            view.box = (origin.box.low, origin.box.high)
+    if isinstance(release, Draws) and isinstance(release.origin, PrivateDensity):
+        law = release.origin
+        view = _View(points, name, *_nodes(points, law.reference, law.lattice, seed))
+        view.private, view.normalised, view.box = True, law.lattice is not None, law.box
+        view.certificates = law.certificates()
+        view.set_densities(lambda x: law.reference.log_prob(x) + law.log_ratio(x), law.reference.log_prob)
+        if list(release.table.columns) == list(points.columns):
+            view.draws = torch.from_numpy(release.table.to_numpy(copy=True)).to(torch.float64)
     elif isinstance(release, PublicModel):
-        uniform = _Uniform(points)
-        nodes, log_volume, rule = _nodes(points, uniform, None, seed)
-        view = _View(points, name, nodes, log_volume, rule)
+        if points.bounds is None:
+            raise ValueError("bounds is None; a released density lives in a public box")
+        uniform = UniformReference(points.bounds)
+        view = _View(points, name, *_nodes(points, uniform, None, seed))
         view.set_densities(_density(release, points.d, seed), uniform.log_prob)
     else:
-        raise ValueError(f"release is a {type(release).__name__} without a density or an origin that has one")
-    if isinstance(release, Draws) and list(release.table.columns) == list(points.columns or ()):
-        view.draws = torch.from_numpy(release.table.to_numpy(copy=True)).to(torch.float64)
+        raise ValueError(f"release is a {type(release).__name__} without a density: its origin must be a PrivateDensity")
     return view
 
 
 def _density(model: PublicModel, d: int, seed: int) -> Callable[[Tensor], Tensor]:
     """Log density of a released model: its own, or a kernel estimate from its samples, whose error is the model's."""
-    if hasattr(model, "log_prob"):
-        own: Callable[[Tensor], Tensor] = model.log_prob
-        return own
-    drawn = getattr(model.sample(_KERNELS, seed=seed), "x", None)
-    if not isinstance(drawn, Tensor) or drawn.shape != (_KERNELS, d):
+    if isinstance(model, DensityModel):
+        return model.log_prob
+    samples = model.sample(_KERNELS, seed=seed)
+    if not isinstance(samples, PointSamples) or samples.x.shape != (_KERNELS, d):
         raise ValueError(f"release is a {type(model).__name__}: its samples must have points x of {d} columns")
-    x = drawn.to(torch.float64)
+    x = samples.x.to(torch.float64)
     width = (x.std(0) * (4 / (d + 2) / len(x)) ** (1 / (d + 4))).clamp_min(1e-3)  # Silverman 1986, equation 4.15
     return lambda y: kernel_density(y, x, width)
 
@@ -279,32 +271,13 @@ def kernel_density(y: Tensor, x: Tensor, width: Tensor) -> Tensor:
     return torch.cat(parts) - constant
 
 
-class _Uniform:
-    """Uniform on the points' bounds: what is known without any data."""
-
-    def __init__(self, points: Points) -> None:
-        if points.bounds is None:
-            raise ValueError("bounds is None; a released density lives in a public box")
-        self.bounds = points.bounds
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        low, high = self.bounds.unbind(1)
-        inside = ((x >= low) & (x <= high)).all(1)
-        return torch.where(inside, -(high - low).log().sum(), -torch.inf)
-
-    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
-        low, high = self.bounds.unbind(1)
-        return low + (high - low) * torch.rand(n, len(low), generator=generator, dtype=torch.float64)
-
-
-def _nodes(points: Points, reference: Any, origin: Any, seed: int) -> tuple[Tensor, Tensor, Quadrature | None]:
+def _nodes(points: Points, reference: Any, lattice: Any, seed: int) -> tuple[Tensor, Tensor, Quadrature | None]:
     """Nodes (m, d), the logarithm of their volumes (m,) or (), and the rule in one and two dimensions."""
-    lattice = getattr(origin, "lattice", None)
     if points.d > 2 or (lattice is not None and lattice.per_axis**points.d > _MOST_NODES):
         count = _PUBLIC_POINTS if lattice is None else _LATTICE_POINTS
         nodes = reference.sample(count, generator=torch.Generator().manual_seed(seed))
         return nodes, -reference.log_prob(nodes) - math.log(len(nodes)), None
-    bounds = getattr(reference, "bounds", None)
+    bounds = reference.bounds if isinstance(reference, StandardReference) else None
     if bounds is None:
         reach = _REACH * reference.scale
         bounds = torch.stack([reference.location - reach, reference.location + reach], 1)

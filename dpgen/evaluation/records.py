@@ -1,9 +1,4 @@
-"""How good a model of binary records is, on records that it was not trained on, with pictures of both.
-
-Pictures of real and synthetic records side by side.
-
-How good a model of binary records is, on records that it was not trained on.
-"""
+"""Evaluation of models of binary records on records that they were not trained on, with pictures of both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -129,7 +124,7 @@ NOT_COVERED = (
     "reference values in metrics.json (a classifier, queries and marginals on private records) "
     "and real pictures in samples.png are not covered"
 )
-"""What a statement says about the files of an evaluation."""
+"""Note of a statement on the files of an evaluation."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,4 @@
-"""Figures of merit, tables of them, and what an evaluation hands back.
-
-Figures of merit, and tables of them.
-
-What an evaluation hands back: scores, and files with their writers.
-"""
+"""Figures of merit, their tables, and evaluations: scores and files with their writers."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,7 +98,7 @@ Writer = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a release is.
+    """Scores and files of a release.
 
     Arguments:
         scores: figures of merit; some may look at private data, which the evaluator's `NOT_COVERED` says.

@@ -1,4 +1,4 @@
-"""How much of each user's distribution survives a local sampler, beside every other sampler at the same epsilon."""
+"""Evaluation of local samplers: distance of each user's draws to the user's distribution, beside every other sampler."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ NOT_COVERED = (
     "scores, tables and pictures of the evaluation compare draws and samplers with the users' own distributions: "
     "they are not covered"
 )
-"""What a statement says about the files of an evaluation."""
+"""Note of a statement on the files of an evaluation."""
 
 MOST_CELLS = 2**24
 """Users times categories that are transformed at a time."""

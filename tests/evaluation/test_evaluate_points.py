@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,7 @@ from dpgen.evaluation import points as module
 from dpgen.evaluation.points import NOT_COVERED, evaluate_points, kernel_density, privacy_model, write_certificates
 from dpgen.evaluation.scores import Score
 from dpgen.privacy.events import pure_event
-from dpgen.release import Draws, PublicModel
+from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.bernstein import BernsteinModel, BernsteinPlan
 from dpgen.systems.mbde.certificates import Lattice
@@ -25,15 +24,18 @@ from dpgen.systems.mbde.plan import DrawPlan
 from dpgen.systems.mbde.references import GaussianReference
 
 
-class Law:
+class Law(PrivateDensity):
     """The exact plug-in mollification of a known target, or anything else."""
 
     def __init__(
         self, log_ratio: Any, d: int, *, epsilon: float | None = None, rows: list[dict[str, Any]] | None = None
     ) -> None:
-        self.log_ratio, self.reference, self.rows = log_ratio, GaussianReference.standard(d), rows or []
+        self.function, self.reference, self.rows = log_ratio, GaussianReference.standard(d), rows or []
         if epsilon is not None:
             self.box = Box.of(epsilon)
+
+    def log_ratio(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
 
     def certificates(self) -> list[dict[str, Any]]:
         return self.rows
@@ -127,7 +129,7 @@ class Sampled(PublicModel):
 
     def sample(self, n: int, *, seed: int | None = None) -> Any:
         generator = torch.Generator().manual_seed(seed or 0)
-        return SimpleNamespace(x=torch.randn(n, self.d, generator=generator), save=lambda path: None)
+        return PointSamples(x=torch.randn(n, self.d, generator=generator), columns=tuple(f"x{i}" for i in range(self.d)))
 
     def tensors(self) -> Any: ...
 

@@ -13,7 +13,7 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.parallel import Relation
-from dpgen.release import PointSamples, PublicModel
+from dpgen.release import DensityModel, PointSamples
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.certificates import require_box
@@ -143,7 +143,7 @@ def _iterated(degree: int, iterations: int) -> Tensor:
     return total
 
 
-class BernsteinModel(PublicModel, kind="bernstein"):
+class BernsteinModel(DensityModel, kind="bernstein"):
     r"""A density on a box: $q(u) = \sum_\nu w_\nu \prod_i (k + 1) b_{\nu_i, k}(u_i)$, a mixture of products of Betas.
 
     Arguments:

@@ -11,7 +11,7 @@ Both are here as published, for comparison; the chord bound is what holds.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -25,7 +25,7 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.limits import require_whole
 from dpgen.privacy.mechanisms import Secrets
-from dpgen.release import Draws, PrivateSampler
+from dpgen.release import Draws, PrivateDensity, PrivateSampler
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.densities import Box, Law, mollified
 from dpgen.systems.mbde.plan import GRID_CELLS, LOG2, DrawPlan
@@ -77,7 +77,7 @@ class Lattice:
         return low + (high - low) * (index + secrets.uniform(*index.shape)) / self.per_axis
 
 
-class CellLaw(ABC):
+class CellLaw(PrivateDensity):
     """The law of a draw: a record's cell, sent through a channel. PRIVATE: it shows the data, only draws may leave.
 
     Arguments:
@@ -87,13 +87,8 @@ class CellLaw(ABC):
     """
 
     def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
-        self.lattice, self.epsilon = lattice, epsilon
+        self.lattice, self.reference, self.epsilon = lattice, lattice.reference, epsilon
         self._cells = lattice.index(x if len(x) else lattice.bounds.mean(1)[None])
-
-    @property
-    def reference(self) -> UniformReference:
-        """The public reference, uniform on the box."""
-        return self.lattice.reference
 
     def log_ratio(self, x: Tensor) -> Tensor:
         """Log density (m,) at points (m, d) relative to the reference; points outside count as the nearest ones inside."""

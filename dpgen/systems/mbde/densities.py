@@ -6,14 +6,14 @@ What a draw follows ideally: Q0 tilted by bounded classifiers, or clipped to a b
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dpgen.release import PrivateDensity
 from dpgen.systems.mbde.plan import EPSILONS, require_alpha
 from dpgen.systems.mbde.references import Reference
 
@@ -182,7 +182,7 @@ def logits_of(module: nn.Module, reference: Reference) -> PrivateFunction:
     return function
 
 
-class Law(ABC):
+class Law(PrivateDensity):
     r"""Density of one draw relative to the reference, as far as it is known: private, for evaluation on this machine.
 
     Arguments:
@@ -190,6 +190,8 @@ class Law(ABC):
         reference: Q0.
         box: what the density ratio stays in.
         epsilon: of one draw.
+
+    The ratio is normalised up to the error of a mean over 2^17 public points.
 
     Source: Husain et al. 2018, Lemma 4: densities of an epsilon-mollifier may be sampled, not shown.
     """
@@ -200,18 +202,10 @@ class Law(ABC):
         self._constant: float | None = None
 
     def certificates(self) -> list[dict[str, Any]]:
-        """What is known about the quality, a row for each round: computed on private data, not for release."""
         return self.rows
-
-    @abstractmethod
-    def log_ratio(self, x: Tensor) -> Tensor:
-        """log dQ/dQ0 (n,) at points (n, d); normalised up to the error of a mean over 2^17 public points."""
 
     def _public_values(self) -> Tensor:
         return evaluated(self.function, self.reference.evaluation_points(_PUBLIC_POINTS))
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it is not private, only draws are")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(epsilon={self.epsilon:g}, reference={self.reference!r})"
