@@ -13,8 +13,8 @@ A fault is a snippet of a source file and what replaces it. The lists `faults/*.
 A snippet that is not found, or twice, ends the command: a change of the source takes its faults along.
 
 First the test files, but for `NOT_RUN`, run on the sources as they are, and a map is made of the functions that each test
-enters. Then every fault is planted in a copy of the tree, and the tests that enter its function run, quick ones first, until
-one fails. It prints who found what and ends with 1 if a fault survives or a test fails without any. It uses two processes,
+enters. Then every fault is planted in a copy of the tree, and the tests that enter its function run, those first that enter little else,
+until one fails. It prints who found what and ends with 1 if a fault survives or a test fails without any. It uses two processes,
 unless told otherwise, and touches nothing in the tree itself.
 """
 
@@ -45,7 +45,7 @@ NOT_RUN = ("test_mutants.py", "test_shipped.py", "test_readme.py", "test_cli.py"
 """Test files of everything around: they start other processes, or are long."""
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["pytest", "lightning", "dp_accounting.pld", "numba", "scipy.stats", "sklearn.mixture"])
-FIRST = 60  # quick tests, before the rest
+FIRST = (12, 120)  # tests before the rest
 PATIENCE = 90.0  # seconds beside three times what the tests take without a fault
 
 Map = dict[str, dict[str, Any]]
@@ -240,12 +240,15 @@ def function_of(source: str, line: int) -> range:
 
 
 def reaching(reach: Map, file: str, source: str, line: int) -> list[str]:
-    """Tests that enter the function around a line, quick ones first; compiled or outside functions: any of the file."""
+    """Tests that enter the function around a line, those first that enter few others and are quick.
+
+    Where it is compiled, or no function: any test of the file.
+    """
     lines = function_of(source, line)
     chosen = [t for t, found in reach.items() if any(f == file and at in lines for f, at in found["places"])]
     if not chosen:
         chosen = [t for t, found in reach.items() if any(f == file for f, _ in found["places"])]
-    return sorted(chosen, key=lambda test: float(reach[test]["seconds"]))
+    return sorted(chosen, key=lambda test: len(reach[test]["places"]) * (0.5 + float(reach[test]["seconds"])))
 
 
 # -- one fault after the other -----------------------------------------------------------------------------------------
@@ -273,7 +276,7 @@ def judge(fault: Fault, tree: Path, reach: Map) -> Verdict:
         more["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(dir=tree)
     try:
         also = [test for test in reach if test.startswith(fault.also)]
-        for part in (tests[:FIRST], tests[FIRST:], also):
+        for part in (tests[: FIRST[0]], tests[FIRST[0] : FIRST[1]], tests[FIRST[1] :], also):
             if part:
                 limit = PATIENCE + 3 * sum(float(reach[test]["seconds"]) for test in part)
                 status, output = run_pytest(tree, part, "-x", "--tb=line", limit=limit, **more)

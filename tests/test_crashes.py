@@ -35,7 +35,7 @@ class Killed:
         self.moments = [aims[0], *(generator.choice([str(generator.randint(1, 9)), f"{generator.random():.3f}x"])
                                    for _ in range(shots - 2)), aims[1]]  # fmt: skip
         options = tiny.arguments(directory, *NUMBERS, *NOISE, *tiny.UNLABELLED)
-        program = Path(__file__).parent / "killed_runs.py"
+        program = Path(__file__).parent / "helpers" / "killed_runs.py"
         command = [sys.executable, str(program), str(directory / "run"), ",".join(self.moments), "--", *options]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         ended = subprocess.run(command, capture_output=True, text=True, timeout=3000, env=environment)

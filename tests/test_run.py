@@ -163,7 +163,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[st
     directory = tmp_path_factory.mktemp("killed")
     numbers = (f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2")
     options = tiny.arguments(directory, *numbers, *tiny.UNLABELLED, "--split_key=null")
-    program = Path(__file__).parent / "killed_runs.py"
+    program = Path(__file__).parent / "helpers" / "killed_runs.py"
     command = [sys.executable, str(program), str(directory / "run"), ",".join(MOMENTS), "--", *options]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
