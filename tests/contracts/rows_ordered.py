@@ -14,12 +14,19 @@ from dpgen.privacy.parallel import Relation
 from dpgen.privacy.prefix_sums import prefix_sensitivity, square_root_factor
 from dpgen.systems.ordered import counts
 from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, PrivateQuantiles
-from dpgen.systems.ordered.cells import DyadicSelection, interval_score, levels
-from dpgen.systems.ordered.knots import MonotoneCounts
-from dpgen.systems.ordered.merr import MERR, choice, step_costs
-from dpgen.systems.ordered.merr_budget import StepBudget, StepTerms, step_budget
+from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.partition import PartitionCDF, leaf_counts
-from dpgen.systems.ordered.selection import ChoosingConstants, ChoosingSelection, PointSelection, scores_moved
+from dpgen.systems.ordered.selection import (
+    ChoosingConstants,
+    ChoosingSelection,
+    DyadicSelection,
+    PointSelection,
+    interval_score,
+    levels,
+    scores_moved,
+)
+from dpgen.systems.ordered.steps import StepBudget, StepTerms, choice, step_budget, step_costs
 
 N = 8
 EPSILON = 1.0
@@ -49,9 +56,7 @@ def tree_of(delta: float, relation: Relation) -> SumRow:
 
 
 def steps_of(selection: Any, composition: Any, relation: Relation, steps: int = 1) -> StepBudget:
-    terms = StepTerms(
-        selection=selection, steps=steps, composition=composition, share=0.5, relation=relation, levels=levels(N), size=8.0
-    )
+    terms = StepTerms(selection=selection, steps=steps, composition=composition, share=0.5, relation=relation, levels=levels(N))
     return step_budget(terms, epsilon=EPSILON, delta=DELTA)
 
 
@@ -126,7 +131,7 @@ def interval_law(composition: Any, model: MonotoneCounts) -> Callable[[np.ndarra
 
 def choosing_law(x: np.ndarray, relation: Relation) -> Law:
     """Chances of every interval, and of stopping."""
-    constants = ChoosingConstants.of(*CHOSEN, moved=scores_moved(levels(N), relation), size=8.0)
+    constants = ChoosingConstants.of(*CHOSEN, moved=scores_moved(levels(N), relation))
     draw = ChoosingSelection(np.sort(x), N=N, constants=constants, relation=relation).given(FLAT)
     scores = np.array(interval_scores(x, FLAT))
     gap = constants.threshold - max(scores.max(), constants.least)

@@ -5,8 +5,8 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from dpgen.systems.ordered.cells import levels
-from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered.selection import levels
 
 
 @cache

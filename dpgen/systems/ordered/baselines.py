@@ -1,13 +1,4 @@
-"""Baselines: noisy histograms, consistent dyadic trees, recursive private medians.
-
-Counts of public cells with integer Laplace noise: the whole domain, when it is small (Theorem 3).
-
-Histograms over a partition that is public: no privacy is spent on finding it (Theorem 4).
-
-A baseline: noisy counts of all cells of a fixed dyadic tree, made consistent by least squares.
-
-A baseline: approximate quantiles by recursive private medians.
-"""
+"""Baselines of ordered columns: noisy histograms of public cells, consistent dyadic trees, recursive private medians."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,24 +18,22 @@ from dpgen.privacy.parallel import Relation
 from dpgen.privacy.selection import exponential_mechanism
 from dpgen.systems.ordered.counts import (
     NO_RECORDS,
+    Integers,
+    MonotoneCounts,
+    Reals,
     cell_counts,
     curator_multiplier,
     gaussian_beside,
+    monotone_counts,
     records_moved,
     tree_counts,
 )
 from dpgen.systems.ordered.estimator import OrderedEstimator
-from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals, monotone_counts
 from dpgen.systems.ordered.plan import CELLS, DEPTH, LEVELS
 from dpgen.systems.simplex_projection import project_to_simplex
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-# -- laplace histogram -------------------------------------------------------------------------------------------------
-
-
-MOST_CELLS = CELLS[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +55,8 @@ class LaplaceHistogram(OrderedEstimator):
 
     def edges(self, N: int) -> Integers:
         """Public cell ends (m + 1,) from 0 to N."""
-        if N > MOST_CELLS:
-            raise ValueError(f"N is {N}; a histogram of all values needs N <= {MOST_CELLS}: use method 'partition' or 'fixed'")
+        if CELLS[1] < N:
+            raise ValueError(f"N is {N}; a histogram of all values needs N <= {CELLS[1]}: use method 'partition' or 'fixed'")
         return np.arange(N + 1, dtype=np.int64)
 
     def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
@@ -81,20 +70,6 @@ class LaplaceHistogram(OrderedEstimator):
         return MonotoneCounts(edges, prefix)
 
 
-# -- fixed partition ---------------------------------------------------------------------------------------------------
-
-
-def equal_edges(N: int, cells: int) -> Integers:
-    """Ends (t + 1,) of t = min(cells, N) cells of [0, N) whose widths differ by at most one.
-
-    >>> equal_edges(10, 4).tolist()
-    [0, 2, 5, 7, 10]
-    """
-    require_whole("cells", cells, *CELLS)
-    t = min(cells, N)
-    return np.array([N * i // t for i in range(t + 1)], np.int64)
-
-
 @dataclass(frozen=True, kw_only=True)
 class FixedPartitionHistogram(LaplaceHistogram):
     """Counts of t public cells plus integer Laplace noise, projected to the simplex; values spread evenly in a cell.
@@ -105,11 +80,9 @@ class FixedPartitionHistogram(LaplaceHistogram):
 
     Arguments:
         cells: number t of cells of equal width.
-        cell_edges: ends of other public cells, increasing from 0 to N; replaces `cells`.
     """
 
     cells: int = 256
-    cell_edges: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,15 +90,7 @@ class FixedPartitionHistogram(LaplaceHistogram):
 
     def edges(self, N: int) -> Integers:
         """Public cell ends (t + 1,) from 0 to N."""
-        if self.cell_edges is None:
-            return equal_edges(N, self.cells)
-        edges = np.array(self.cell_edges, np.int64)
-        if len(edges) < 2 or edges[0] != 0 or edges[-1] != N or (np.diff(edges) <= 0).any():
-            raise ValueError(f"cell_edges reach from {edges[:1]} to {edges[-1:]}; they must increase from 0 to N = {N}")
-        return edges
-
-
-# -- dyadic tree -------------------------------------------------------------------------------------------------------
+        return equal_edges(N, min(self.cells, N))
 
 
 def consistent_leaves(levels: list[Reals], root: float | None = None) -> Reals:
@@ -151,15 +116,6 @@ def consistent_leaves(levels: list[Reals], root: float | None = None) -> Reals:
     return np.asarray(down)
 
 
-@lru_cache(maxsize=4)
-def _edges(N: int, depth: int) -> Integers:
-    """Ends (2^h + 1,) of the cells at the bottom, h = depth or as many halvings as [0, N) has."""
-    cells = 2 ** min(depth, (N - 1).bit_length())
-    edges = np.array([N * i // cells for i in range(cells + 1)], np.int64)
-    edges.setflags(write=False)
-    return edges
-
-
 @dataclass(frozen=True, kw_only=True)
 class DyadicTree(OrderedEstimator):
     """Counts of all cells of `depth` halvings of the domain, integer Gaussian noise (Laplace when delta is 0).
@@ -176,13 +132,17 @@ class DyadicTree(OrderedEstimator):
         super().__post_init__()
         require_whole("depth", self.depth, *DEPTH)
 
+    def edges(self, N: int) -> Integers:
+        """Public ends (2^h + 1,) of the cells at the bottom, h = depth or as many halvings as [0, N) has."""
+        return equal_edges(N, 2 ** min(self.depth, (N - 1).bit_length()))
+
     def _counts(self, values: Integers, N: int, relation: Relation) -> BoundedSum:
         """Counts of all levels; under replace-one the root is n, which is public, and is left out."""
         root = records_moved(relation) == 1
-        return tree_counts(values, _edges(N, self.depth), root=root, norm="l2" if self.delta else "l1")
+        return tree_counts(values, self.edges(N), root=root, norm="l2" if self.delta else "l1")
 
     def _note(self, N: int, relation: Relation) -> str:
-        return f"counts of a tree of {(len(_edges(N, self.depth)) - 1).bit_length() - records_moved(relation) + 1} levels"
+        return f"counts of a tree of {(len(self.edges(N)) - 1).bit_length() - records_moved(relation) + 1} levels"
 
     def _multiplier(self, sums: BoundedSum, relation: Relation) -> float:
         return curator_multiplier(gaussian_beside((), self.epsilon, self.delta, relation), sums, relation)
@@ -196,7 +156,7 @@ class DyadicTree(OrderedEstimator):
 
     def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
-        relation, edges = curator.relation, _edges(N, self.depth)
+        relation, edges = curator.relation, self.edges(N)
         note, sums = self._note(N, relation), self._counts(values, N, relation)
         if self.delta:
             noisy = curator.gaussian(note, sums, self._multiplier(sums, relation))
@@ -209,9 +169,6 @@ class DyadicTree(OrderedEstimator):
         below = np.cumsum(fitted)
         size = float(len(values)) if known else float(self.size or max(below[-1], 0.0))
         return monotone_counts(edges[1:-1], below[:-1], np.ones(len(below) - 1), N=N, size=size)
-
-
-# -- private quantiles -------------------------------------------------------------------------------------------------
 
 
 class RecursiveMedians:
@@ -303,3 +260,15 @@ def _median(values: Integers, low: int, high: int, rate: Fraction, secrets: Secr
     ceilings = -float(rate) / 2 * twice
     block, number = exponential_mechanism(secrets, sizes, ceilings, lambda b, _: -rate / 2 * int(twice[b]))
     return int(ends[block]) + 1 + number
+
+
+@lru_cache(maxsize=2)
+def equal_edges(N: int, cells: int) -> Integers:
+    """Ends (cells + 1,) of the cells of [0, N) whose widths differ by at most one, some 0 for cells > N; read-only.
+
+    >>> equal_edges(10, 4).tolist()
+    [0, 2, 5, 7, 10]
+    """
+    edges = np.array([N * i // cells for i in range(cells + 1)], np.int64)
+    edges.setflags(write=False)
+    return edges

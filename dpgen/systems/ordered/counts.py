@@ -1,20 +1,19 @@
-r"""What the estimators on [0, N) count, how far one record moves it, and the Gaussian noise that a budget buys.
-
-What the estimators on [0, N) count, and how far one record moves it: every sum over records of the family.
+r"""Counts of the estimators on [0, N): how far one record moves them, their noise, and the monotone fit to noisy ones.
 
 Values are sorted int64 positions, so every count is a difference of ranks: exact, and a function of the records' values
 alone, not of their order. Counts, never shares: the number of records is private under add/remove, so nothing is divided by
 it before the noise. Sums of no records have the same sensitivities, which is how a plan learns them.
-
-The Gaussian noise that a column's budget buys, with the sensitivity of the relation itself.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from scipy.optimize import isotonic_regression
 
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.events import pure_event
@@ -22,24 +21,25 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.ordered.knots import Integers
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.privacy.curator import Curator
 
-# -- counts ------------------------------------------------------------------------------------------------------------
-
-
+Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
 Norm = Literal["l1", "l2"]
 
 NO_RECORDS: Integers = np.empty(0, np.int64)
 RECORDS_NOTE = "number of records, discrete Laplace"
+SCORE = 1.0
+"""Sensitivity of a score |count - model| of an interval or a prefix under either relation: the count moves by at most 1, the
+model, which is public, not at all."""
 
 
 def records_moved(relation: Relation) -> int:
-    """How many insertions and deletions make a neighbour: 1 under add/remove, 2 under replace-one.
+    """Number of insertions and deletions that make a neighbour: 1 under add/remove, 2 under replace-one.
 
     Raises:
         ValueError: unknown relation.
@@ -109,9 +109,6 @@ def clamped_count(count: int) -> BoundedSum:
     return _bounded(np.array([count], np.int64), 1, 1, "l1")
 
 
-# -- the number of records -------------------------------------------------------------------------------------------------
-
-
 def size_is_free(size: int | None, relation: Relation) -> bool:
     """Whether the number of records costs nothing: it was given, or the relation keeps it.
 
@@ -122,7 +119,7 @@ def size_is_free(size: int | None, relation: Relation) -> bool:
 
 
 def size_sentence(size: int | None, relation: Relation) -> str:
-    """What a statement says about the number of records.
+    """Sentence of a statement on the number of records.
 
     >>> size_sentence(1000, "add_remove")
     'the number of records, 1000, was declared public'
@@ -135,24 +132,18 @@ def size_sentence(size: int | None, relation: Relation) -> str:
 
 
 def planned_size(size: int | None, epsilon: float, relation: Relation) -> list[Planned]:
-    """What `released_size` will charge."""
+    """The charge of `released_size`, if there is any."""
     return [] if size_is_free(size, relation) else [Planned(pure_event(epsilon), RECORDS_NOTE)]
 
 
 def released_size(values: Integers, size: int | None, *, epsilon: float, curator: "Curator") -> float:
     """The number of records to work with: the public one, or a noisy one that is at least 1.
 
-    Arguments:
-        values: (n,) the records.
-        size: a number that is public anyway, or None.
-        epsilon: of the discrete Laplace noise on n, charged only where n is private and no size was given.
-        curator: whose relation decides.
+    Noise of `epsilon` is charged only where n is private, as the curator's relation decides, and no size was given.
 
     Raises:
-        ValueError: size < 1, or, where n is public, a size that is not n.
+        ValueError: n is public, and the size is not n.
     """
-    if size is not None and size < 1:
-        raise ValueError(f"size is {size!r}; the public number of records must be at least 1")
     if records_moved(curator.relation) == 2:
         if size is not None and size != values.size:
             raise ValueError(f"size is {size}; under replace_one the number of records is public and is {values.size}")
@@ -160,9 +151,6 @@ def released_size(values: Integers, size: int | None, *, epsilon: float, curator
     if size is not None:
         return float(size)
     return float(max(1, int(curator.laplace(RECORDS_NOTE, record_count(values), epsilon))))
-
-
-# -- gaussian budget ---------------------------------------------------------------------------------------------------
 
 
 def relation_gaussian(noise_multiplier: float, relation: Relation) -> "DpEvent":
@@ -193,3 +181,63 @@ def gaussian_beside(pure: tuple[float, ...], epsilon: float, delta: float, relat
         return ComposedDpEvent([*map(pure_event, pure), relation_gaussian(multiplier, relation)])
 
     return calibrate_noise(event, Budget(epsilon, delta), relation=relation, high=1e6)
+
+
+@dataclass(frozen=True)
+class MonotoneCounts:
+    """A piecewise linear, non-decreasing prefix count: `counts[i]` records lie below `positions[i]`.
+
+    positions (m,) int64 increase strictly from 0 to N; counts (m,) float64 run from 0 to the (noisy) number of records.
+    """
+
+    positions: Integers
+    counts: Reals
+
+    def at(self, x: Integers) -> Reals:
+        """Prefix counts at x; differences are taken in integers, since float64 has steps of 128 at 10^18.
+
+        >>> MonotoneCounts(np.array([0, 10**18]), np.array([0.0, 8.0])).at(np.array([5 * 10**17]))
+        array([4.])
+        """
+        piece = np.clip(np.searchsorted(self.positions, x, side="right") - 1, 0, self.positions.size - 2)
+        left, right = self.positions[piece], self.positions[piece + 1]
+        share = (x - left).astype(np.float64) / (right - left).astype(np.float64)
+        return self.counts[piece] + np.clip(share, 0.0, 1.0) * (self.counts[piece + 1] - self.counts[piece])
+
+    def one(self, x: int) -> float:
+        """The same for a single x, without the cost of arrays."""
+        piece = min(max(int(self.positions.searchsorted(x, side="right")) - 1, 0), self.positions.size - 2)
+        left, right = int(self.positions[piece]), int(self.positions[piece + 1])
+        low, high = float(self.counts[piece]), float(self.counts[piece + 1])
+        return low + min(max(float(x - left) / float(right - left), 0.0), 1.0) * (high - low)
+
+
+def monotone_counts(knots: Integers, counts: Reals, variances: Reals, *, N: int, size: float) -> MonotoneCounts:
+    """The monotone prefix count that fits noisy answers best.
+
+    Answers at the same knot are averaged by inverse variance, isotonic regression with the same weights follows, then
+    clipping to [0, size]; 0 records lie below 0 and `size` below N. None of it increases the largest error at the knots
+    beyond that of the averages.
+
+    Arguments:
+        knots: (m,) int64 in [0, N], any order, repetitions allowed; answers at 0 and N are dropped.
+        counts: (m,) noisy numbers of records below each knot.
+        variances: (m,) noise variances > 0.
+        N: domain size, at least 2.
+        size: public or noisy number of records, at least 0.
+
+    >>> fit = monotone_counts(np.array([4, 4, 6]), np.array([2.0, 4.0, 1.0]), np.ones(3), N=8, size=5)
+    >>> fit.positions.tolist(), fit.counts.round(3).tolist()
+    ([0, 4, 6, 8], [0.0, 2.333, 2.333, 5.0])
+    """
+    inside = (knots > 0) & (knots < N)
+    knots, counts, weights = knots[inside], counts[inside], 1 / variances[inside]
+    positions, groups = np.unique(knots, return_inverse=True)
+    if positions.size == 0:
+        return MonotoneCounts(np.array([0, N], np.int64), np.array([0.0, float(size)]))
+    total = np.bincount(groups, weights)
+    means = np.bincount(groups, weights * counts) / total
+    fitted = isotonic_regression(means, weights=total).x.clip(0.0, float(size))
+    return MonotoneCounts(
+        np.concatenate([[0], positions, [N]]).astype(np.int64), np.concatenate([[0.0], fitted, [float(size)]])
+    )

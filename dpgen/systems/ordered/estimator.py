@@ -1,4 +1,4 @@
-"""What the estimators of one column have in common."""
+"""Skeleton of an estimator of one column: a plan of its charges, noisy monotone prefix counts, a released distribution."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.parallel import Relation
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.counts import size_sentence
-from dpgen.systems.ordered.knots import Integers, MonotoneCounts
+from dpgen.systems.ordered.counts import Integers, MonotoneCounts, size_sentence
 from dpgen.systems.ordered.model import OrderedDistribution
 from dpgen.systems.ordered.plan import require_epsilon
 from dpgen.systems.plan import CHOSEN_BLIND, ROUNDED_FLOATS, SECURE_NOISE
@@ -25,41 +24,7 @@ ASSUMPTIONS = (
     ROUNDED_FLOATS,
     "every draw but the correlated Gaussian noise is exact to 2^-128 in total variation, which delta leaves out",
 )
-"""What the statement of a release of ordered columns rests on."""
-
-
-def require_sorted(values: Integers, N: int) -> Integers:
-    """Sorted whole values (n,) in [0, N) as int64; no records are a data set like any other.
-
-    Raises:
-        ValueError: they are something else.
-    """
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu" or values.ndim != 1:
-        found = f"{getattr(values, 'dtype', type(values).__name__)} of shape {np.shape(values)}"
-        raise ValueError(f"values are {found}; they must be whole numbers of shape (n,)")
-    values = values.astype(np.int64, copy=False)
-    if len(values) and (values[0] < 0 or values[-1] >= N or (values[1:] < values[:-1]).any()):
-        raise ValueError(f"values must be sorted and in [0, {N})")
-    return values
-
-
-def sorted_values(values: Any, *, N: int) -> Integers:
-    """A sorted int64 copy of private values (n,), checked to lie in [0, N), as the public schema says.
-
-    How many there are is never a reason to refuse: under add/remove that number is private.
-
-    Raises:
-        ValueError: N outside [2, 2^62], no column of whole numbers, or a value outside [0, N).
-    """
-    if not 2 <= N <= MOST_VALUES:
-        raise ValueError(f"N is {N!r}; the domain must have between 2 and 2^62 values")
-    array = np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"values are {array.dtype} of shape {array.shape}; they must be whole numbers (n,): discretise first")
-    ordered = np.sort(array)
-    if len(ordered) and not (ordered[0] >= 0 and int(ordered[-1]) < N):
-        raise ValueError(f"values reach from {ordered[0]} to {ordered[-1]}; they must lie in [0, {N})")
-    return ordered.astype(np.int64, copy=False)
+"""Of the statement of a release of ordered columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,32 +53,46 @@ class OrderedEstimator(ABC):
         """Every charge of a fit on [0, N) with its greatest count; looks at no record.
 
         Raises:
-            ValueError: what cannot be done on [0, N), or a budget that no noise fits; names what is out of its range.
+            ValueError: [0, N) is too large for this method, or no noise fits the budget.
         """
-
-    def fit_counts(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N); declares its plan, then releases.
-
-        Raises:
-            ValueError: values are not as described: sensitivities hold for sorted values inside of the domain only.
-            BudgetExceeded: the plan does not fit into the ledger's budget.
-        """
-        values = require_sorted(values, N)
-        curator.declare(*self.planned(N, curator.relation))
-        return self.release(values, N=N, curator=curator)
 
     @abstractmethod
     def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """The same of values that have been checked, inside a plan that has been declared."""
+        """Noisy monotone prefix counts of `sorted_values` (n,) in [0, N), inside a plan that has been declared."""
 
-    def fit(self, values: Any, *, N: int, curator: Curator) -> OrderedDistribution:
-        """Release the distribution of private values (n,), in any order.
+    def fit_counts(self, values: Any, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of private values (n,), in any order; declares its plan, then releases.
 
         Raises:
-            ValueError: see `sorted_values`.
+            ValueError: see `sorted_values`: sensitivities hold for values inside of the domain only.
             BudgetExceeded: the plan does not fit into the ledger's budget.
         """
-        counts = self.fit_counts(sorted_values(values, N=N), N=N, curator=curator)
+        values = sorted_values(values, N=N)
+        curator.declare(*self.planned(N, curator.relation))
+        return self.release(values, N=N, curator=curator)
+
+    def fit(self, values: Any, *, N: int, curator: Curator) -> OrderedDistribution:
+        """Release the distribution of private values (n,); raises what `fit_counts` raises."""
+        counts = self.fit_counts(values, N=N, curator=curator)
         assumptions = (*ASSUMPTIONS, size_sentence(self.size, curator.relation))
         statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions)
         return OrderedDistribution.from_counts(counts, statement=statement)
+
+
+def sorted_values(values: Any, *, N: int) -> Integers:
+    """A sorted int64 copy of private values (n,), checked to lie in [0, N), as the public schema says.
+
+    The number of values is never a reason to refuse: under add/remove it is private.
+
+    Raises:
+        ValueError: N outside [2, 2^62], no column of whole numbers, or a value outside [0, N).
+    """
+    if not 2 <= N <= MOST_VALUES:
+        raise ValueError(f"N is {N!r}; the domain must have between 2 and 2^62 values")
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"values are {array.dtype} of shape {array.shape}; they must be whole numbers (n,): discretise first")
+    ordered = np.sort(array)
+    if len(ordered) and not (ordered[0] >= 0 and int(ordered[-1]) < N):
+        raise ValueError(f"values reach from {ordered[0]} to {ordered[-1]}; they must lie in [0, {N})")
+    return ordered.astype(np.int64, copy=False)

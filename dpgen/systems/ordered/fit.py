@@ -9,9 +9,8 @@ from dpgen.privacy.ledger import Planned
 from dpgen.privacy.parallel import Relation
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.counts import clamped_count, records_moved, size_sentence
+from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, records_moved, size_sentence
 from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, sorted_values
-from dpgen.systems.ordered.knots import MonotoneCounts
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.plan import CLAMP_SHARE, OrderedConfig, OrderedPlan
 from dpgen.systems.private_data import PrivateColumns
@@ -34,7 +33,7 @@ class _Column:
         """Every charge of this column.
 
         Raises:
-            ValueError: what this estimator cannot do with this column.
+            ValueError: the estimator cannot serve this column's domain or budget.
         """
         counted = [] if self.clamped is None else [Planned(pure_event(self.clamped), _CLAMPED_NOTE)]
         try:
@@ -44,7 +43,7 @@ class _Column:
 
 
 def _columns(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> list[_Column]:
-    """What is done with each column; only what is public decides: names, domains, whether values may have been clamped."""
+    """Estimator and budget of each column; only public facts decide: names, domains, whether values may have been clamped."""
     size, found = plan.public_n if records_moved(plan.relation) == 1 else None, []
     kept, clamped = (1.0, None) if data.clamped is None else (1 - CLAMP_SHARE, CLAMP_SHARE)
     for name, (epsilon, delta) in zip(data.values, plan.shares(len(data.values))):
@@ -66,19 +65,19 @@ def fit(
     column's epsilon release their noisy number.
 
     Raises:
-        ValueError: what these choices cannot do with these columns; nothing was charged then.
+        ValueError: choices that contradict each other, or that cannot serve these columns; nothing was charged then.
         BudgetExceeded: an estimator costs more than the budget, as published noise does.
     """
     _require_possible(data, plan, config)
     columns = _columns(data, plan, config)
     curator.declare(*(line for column in columns for line in column.planned(plan.relation)))
-    cdfs, notes, split = {}, dict[str, Any](method=config.method), []
+    cdfs, facts, split = {}, dict[str, Any](method=config.method), []
     for column in runtime.progress(columns, "columns"):
         name, N = column.name, column.N
         split.append(f"{name} eps {column.epsilon:.4g}, delta {column.delta:.3g}")
         if data.clamped is not None and column.clamped is not None:
             noisy = curator.laplace(_CLAMPED_NOTE, clamped_count(data.clamped[name]), column.clamped)
-            notes[f"clamped values of {name}, noisy"] = max(0, int(noisy))
+            facts[f"clamped values of {name}, noisy"] = max(0, int(noisy))
         counts = column.estimator.release(sorted_values(data.values[name], N=N), N=N, curator=curator)
         cdfs[name] = _density(counts, config)
     statement = PrivacyStatement.from_ledger(
@@ -92,7 +91,7 @@ def fit(
         if len(columns) > 1
         else (),
     )
-    return OrderedDistribution(cdfs, data.domains, statement=statement, notes=notes)
+    return OrderedDistribution(cdfs, data.domains, statement=statement, notes=facts)
 
 
 def _require_possible(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> None:

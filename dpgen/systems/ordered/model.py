@@ -1,9 +1,4 @@
-"""What every ordered system releases: a piecewise polynomial CDF of each column.
-
-What every ordered system releases: a piecewise polynomial CDF of each column, in the user's own units.
-
-From many private cells to few smooth pieces: agnostic histograms and piecewise polynomials by pairwise merging.
-"""
+"""The release of every ordered system: a piecewise polynomial CDF of each column, in the user's own units."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,9 +15,13 @@ from dpgen.discretized import DiscretizedColumn
 from dpgen.files import under
 from dpgen.release import ColumnSamples, PublicModel
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.knots import Integers, MonotoneCounts, Reals
+from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Reals
 
-# -- distribution ------------------------------------------------------------------------------------------------------
+# of `piecewise_polynomial`
+_COARSE = 6  # merging in pairs stops at this many times the pieces wanted; one by one after that
+_AUTOMATIC = 48  # pieces at which automatic choice starts to merge one by one
+_PENALTY = 5.0  # chi-square per parameter that a further piece must explain
+_MEDIAN = 0.4549  # of chi-square with one degree of freedom
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +103,7 @@ class PiecewiseCDF:
 
     def lowest_density(self) -> float:
         """Least value of 1 + a (2t - 1) + b (6t^2 - 6t + 1) over all pieces with mass."""
-        a, b = self._shape()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inner = np.where(b > 0, np.clip(0.5 - a / (6 * b), 0, 1), 0.0)
-        least = np.minimum(1 - np.abs(a) + b, 1 + a * (2 * inner - 1) + b * (6 * inner**2 - 6 * inner + 1))
-        return float(np.where(np.diff(self.values) > 0, least, 1.0).min())
+        return float(np.where(np.diff(self.values) > 0, 1 + _least_shape(*self._shape()), 1.0).min())
 
     def below(self, positions: npt.ArrayLike) -> Reals:
         """F(p) = P(X < p) at integer positions p in [0, N]."""
@@ -260,15 +255,6 @@ class OrderedDistribution(PublicModel, kind="ordered"):
         return cls(cdfs, domains, statement=statement, notes=description["notes"])
 
 
-# -- piecewise ---------------------------------------------------------------------------------------------------------
-
-
-_COARSE = 6  # merging in pairs stops at this many times the pieces wanted; one by one after that
-_AUTOMATIC = 48  # pieces at which automatic choice starts to merge one by one
-_PENALTY = 5.0  # chi-square per parameter that a further piece must explain
-_MEDIAN = 0.4549  # of chi-square with one degree of freedom
-
-
 @dataclass(frozen=True)
 class _Cells:
     """Masses of the private cells, and the variance that sampling and noise give each."""
@@ -393,7 +379,12 @@ def _assemble(cells: _Cells, edges: list[int], degree: int) -> PiecewiseCDF:
 
 def _shrinkage(a: Reals, b: Reals) -> Reals:
     """Largest factor <= 1 on both shapes that keeps 1 + a (2t - 1) + b (6t^2 - 6t + 1) >= 0 on [0, 1]."""
+    depth = -_least_shape(a, b)
+    return np.where(depth > 1, 1 / np.maximum(depth, 1.0), 1.0)
+
+
+def _least_shape(a: Reals, b: Reals) -> Reals:
+    """Least value of a (2t - 1) + b (6t^2 - 6t + 1) on [0, 1]."""
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = np.where(b > 0, np.clip(0.5 - a / (6 * b), 0, 1), 0.0)
-    depth = -np.minimum(-np.abs(a) + b, a * (2 * inner - 1) + b * (6 * inner**2 - 6 * inner + 1))
-    return np.where(depth > 1, 1 / np.maximum(depth, 1.0), 1.0)
+    return np.asarray(np.minimum(-np.abs(a) + b, a * (2 * inner - 1) + b * (6 * inner**2 - 6 * inner + 1)))

@@ -1,17 +1,16 @@
-r"""PartitionCDF: a private partition by PrivTree, then private prefix counts at its cell ends; the recommended estimator.
+r"""PartitionCDF, the recommended estimator: a private partition by PrivTree, then private prefix counts at its cell ends.
 
-PrivTree on dyadic cells: a private partition of [0, N) that is fine where records are many.
-
-A cell at depth h with c records is split while its biased count and integer Laplace noise are above a threshold:
+The partition of [0, N) into dyadic cells is fine where records are many. A cell at depth h with c records is split while
+its biased count and integer Laplace noise are above a threshold:
 
 .. math:: \max(c - h\,\gamma,\ \theta - \gamma) + X > \theta, \qquad X \sim Lap_{\mathbb Z}(\lambda), \qquad r = e^{-1/\lambda}
 
 **The exact cost of a path.** With :math:`k = \theta + 1 - \max(c - h \gamma, \theta - \gamma)` a cell is split with
 probability :math:`P(X \ge k)`, and one more record in it lowers k by 1, or changes nothing where the maximum is
 :math:`\theta - \gamma`. So an inserted record adds :math:`L(k) = \ln P(X \ge k - 1) - \ln P(X \ge k)` at every split on its
-path, with :math:`k \le \gamma + 1`. L does not fall with k (the tails of a log-concave law are log-concave). Counts do not grow
-on the way down, so from one cell of the path to the next k grows by at least :math:`\gamma`: read from the deepest cell that
-counts, the worst path has :math:`k = \gamma + 1, 1, 1 - \gamma, 1 - 2\gamma, \dots` and costs
+path, with :math:`k \le \gamma + 1`. L does not fall with k (the tails of a log-concave distribution are log-concave). Counts
+do not grow on the way down, so from one cell of the path to the next k grows by at least :math:`\gamma`: read from the
+deepest cell that counts, the worst path has :math:`k = \gamma + 1, 1, 1 - \gamma, 1 - 2\gamma, \dots` and costs
 
 .. math:: S = \sum_{j \ge 0} L(\gamma + 1 - j \gamma)
           = \frac2\lambda + \sum_{j \ge 1} \ln \frac{1 - r\,t_j}{1 - t_j}, \qquad t_j = \frac{r^{j \gamma}}{1 + r}
@@ -31,9 +30,9 @@ the least gamma at which an empty cell is split with a chance of at most 1/4: fe
 the tree ends early where there are no records, as with the published gamma = lambda ln 2.
 
 Source: Zhang, Xiao, Xie 2016 (PrivTree), section 3; the constants are ours.
-
-PartitionCDF: a private partition, then private prefix counts at its cell ends; the recommended estimator.
 """
+
+from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -52,8 +51,11 @@ from dpgen.privacy.limits import require_positive
 from dpgen.privacy.mechanisms import Secrets
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.counts import (
+    Integers,
+    MonotoneCounts,
     cell_counts,
     gaussian_beside,
+    monotone_counts,
     planned_size,
     records_moved,
     relation_gaussian,
@@ -61,21 +63,82 @@ from dpgen.systems.ordered.counts import (
     size_is_free,
 )
 from dpgen.systems.ordered.estimator import OrderedEstimator
-from dpgen.systems.ordered.knots import Integers, MonotoneCounts, monotone_counts
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-# -- private tree ------------------------------------------------------------------------------------------------------
-
-
-_compile = numba.njit(nogil=True, cache=True)
+TREE_SHARE, SIZE_SHARE = 0.27, 0.02  # of epsilon, for the tree and for a noisy number of records where it is private
+_TREE, _PREFIXES = "partition: tree", "partition: prefix counts"
 _FIRST_COINS = 1024
 _EPSILONS = (1e-5, 400.0)  # of a tree
 _FINEST = 0.01  # noise scale that `reach_thresholds` takes; smaller noise is 0 with chance 1 - e^-100 anyway
 _LEVELS = 62  # cells of a path that are asked, at most
 _EMPTY = 0.25  # chance of a split without records, at most
 _MARGIN = 1e-12  # relative; the loss is a sum of some 60 terms in float64
+
+_compile = numba.njit(nogil=True, cache=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionCDF(OrderedEstimator):
+    r"""Approximates the CDF as well as the data do: error close to that of the empirical CDF from about 10^4 records on.
+
+    1. `PrivateTree` splits dyadic cells above :math:`\sqrt n / 2` records, at `TREE_SHARE` of epsilon.
+    2. Prefix counts at the ends of its leaves with correlated Gaussian noise (`Curator.prefix_sums`), at what is left.
+    3. Isotonic regression and clipping to [0, n], which is free; inside a leaf records count as spread evenly.
+
+    Under add/remove n is private: without `size` a noisy n is bought with `SIZE_SHARE` of epsilon (it only sets the
+    threshold), and the CDF is divided by the last noisy prefix count. Under replace-one n is public.
+
+    Arguments:
+        epsilon: this column's budget in nats.
+        delta: this column's delta, in (0, 1).
+        size: public number of records; None: see above.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.delta <= 0:
+            raise ValueError(f"delta is {self.delta!r}; PartitionCDF adds Gaussian noise and needs delta in (0, 1)")
+
+    def _rule(self, size: float, relation: Relation) -> TreeRule:
+        """Rule of the splits, for a public or noisy number of records."""
+        noise = TreeNoise.of(TREE_SHARE * self.epsilon, relation)
+        return TreeRule(threshold=max(1, round(math.sqrt(max(size, 1.0)) / 2)), noise=noise, relation=relation)
+
+    def _multiplier(self, relation: Relation) -> float:
+        """Noise of the prefix counts, std over sensitivity under `relation`, that the budget leaves beside the pure parts."""
+        tree, size = TREE_SHARE * self.epsilon, SIZE_SHARE * self.epsilon
+        pure = (tree,) if size_is_free(self.size, relation) else (tree, size)
+        return gaussian_beside(pure, self.epsilon, self.delta, relation)
+
+    def planned(self, N: int, relation: Relation) -> list[Planned]:
+        """The number of records where it is private, the tree, the prefix counts."""
+        return [
+            *planned_size(self.size, SIZE_SHARE * self.epsilon, relation),
+            Planned(self._rule(1.0, relation).event, _TREE),
+            Planned(relation_gaussian(self._multiplier(relation), relation), _PREFIXES),
+        ]
+
+    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
+        relation = curator.relation
+        size = released_size(values, self.size, epsilon=SIZE_SHARE * self.epsilon, curator=curator)
+        [ends] = curator.release(_TREE, PrivateTree(values, N=N, rule=self._rule(size, relation)))
+        known = records_moved(relation) == 2  # then all records lie below N, and the last prefix count needs no noise
+        if known and len(ends) == 1:
+            return MonotoneCounts(np.array([0, N], np.int64), np.array([0.0, size]))
+        cells = leaf_counts(values, ends, relation)
+        sums, variances = curator.prefix_sums(_PREFIXES, cells, self._multiplier(relation))
+        if known:
+            return monotone_counts(ends[:-1], sums, variances, N=N, size=size)
+        return monotone_counts(ends[:-1], sums[:-1], variances[:-1], N=N, size=max(float(sums[-1]), 0.0))
+
+
+def leaf_counts(values: Integers, ends: Integers, relation: Relation) -> BoundedSum:
+    """Records of the leaves that end at `ends` (m,), under replace-one without the last: it holds the rest of a public n."""
+    inner = ends[:-1] if records_moved(relation) == 2 else ends
+    return cell_counts(values, np.concatenate([[0], inner]), norm="l2")
 
 
 @dataclass(frozen=True)
@@ -92,7 +155,7 @@ class TreeNoise:
 
     @classmethod
     @lru_cache(maxsize=64)
-    def of(cls, epsilon: float, relation: Relation) -> "TreeNoise":
+    def of(cls, epsilon: float, relation: Relation) -> TreeNoise:
         """The least noise whose worst path costs epsilon under `relation`.
 
         Raises:
@@ -110,7 +173,7 @@ class TreeNoise:
         return cls._at(epsilon, enough, relation)
 
     @classmethod
-    def _at(cls, epsilon: float, decay: int, relation: Relation) -> "TreeNoise":
+    def _at(cls, epsilon: float, decay: int, relation: Relation) -> TreeNoise:
         """The least noise with this decay: the loss falls as the scale grows."""
         low, high = 1 / epsilon, (_LEVELS + 2) / epsilon
         for _ in range(50):
@@ -126,17 +189,11 @@ class TreeNoise:
         return ratio ** (self.decay + 1) / (1 + ratio) <= _EMPTY
 
     def loss(self, relation: Relation) -> float:
-        """Epsilon of the worst path: S, and 1/lambda more under replace_one; see the module.
-
-        Raises:
-            ValueError: unknown relation.
-        """
-        if relation not in ("add_remove", "replace_one"):
-            raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
+        """Epsilon of the worst path: S, and 1/lambda more under replace_one; see the module."""
         ratio = math.exp(-1 / self.scale)
         tails = np.exp(-np.arange(1, _LEVELS) * (self.decay / self.scale)) / (1 + ratio)
         above = float(np.log1p(tails * -math.expm1(-1 / self.scale) / (1 - tails)).sum())
-        return above + (2 if relation == "add_remove" else 3) / self.scale
+        return above + (1 + records_moved(relation)) / self.scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +215,8 @@ class TreeRule:
             raise ValueError(f"threshold is {self.threshold!r}; it must be in [1, 2^40]")
 
     @property
-    def event(self) -> "DpEvent":
-        """What a tree costs: the loss of the worst path with this very noise."""
+    def event(self) -> DpEvent:
+        """Price of a tree: the loss of the worst path with this very noise."""
         return pure_event(self.noise.loss(self.relation))
 
     def chances(self) -> tuple[Words, int]:
@@ -187,12 +244,7 @@ class PrivateTree:
     """
 
     def __init__(self, values: Integers, *, N: int, rule: TreeRule) -> None:
-        self.values, self.N, self.rule = values, N, rule
-
-    @property
-    def event(self) -> "DpEvent":
-        """What one tree costs."""
-        return self.rule.event
+        self.values, self.N, self.rule, self.event = values, N, rule, rule.event
 
     def draw(self, secrets: Secrets, count: int = 1) -> list[Integers]:
         """Ends (m,) of the leaves that lie in [0, N), increasing to N, of each of `count` trees."""
@@ -254,80 +306,3 @@ def _descend(
         stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = start, depth + 1, first, a
         top += 1
     return ends[:found], used
-
-
-# -- partition cdf -----------------------------------------------------------------------------------------------------
-
-
-_TREE, _PREFIXES = "partition: tree", "partition: prefix counts"
-
-
-def leaf_counts(values: Integers, ends: Integers, relation: Relation) -> BoundedSum:
-    """Records of the leaves that end at `ends` (m,), under replace-one without the last: it holds the rest of a public n."""
-    inner = ends[:-1] if records_moved(relation) == 2 else ends
-    return cell_counts(values, np.concatenate([[0], inner]), norm="l2")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartitionCDF(OrderedEstimator):
-    r"""Approximates the CDF as well as the data do: error close to that of the empirical CDF from about 10^4 records on.
-
-    1. `PrivateTree` splits dyadic cells above :math:`\sqrt n / 2` records, at `tree_share` of epsilon.
-    2. Prefix counts at the ends of its leaves with correlated Gaussian noise (`noisy_prefix_sums`), at what is left.
-    3. Isotonic regression and clipping to [0, n], which is free; inside a leaf records count as spread evenly.
-
-    Under add/remove n is private: without `size` a noisy n is bought with `size_share` of epsilon (it only sets the
-    threshold), and the CDF is divided by the last noisy prefix count. Under replace-one n is public.
-
-    Arguments:
-        epsilon: this column's budget in nats.
-        delta: this column's delta, in (0, 1).
-        size: public number of records; None: see above.
-        tree_share: share of epsilon for the tree, in (0, 1).
-        size_share: share of epsilon for a noisy n, where it is needed.
-    """
-
-    tree_share: float = 0.27
-    size_share: float = 0.02
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.delta <= 0:
-            raise ValueError(f"delta is {self.delta!r}; PartitionCDF adds Gaussian noise and needs delta in (0, 1)")
-        if not (0 < self.tree_share < 1 and 0 < self.size_share < 1 - self.tree_share):
-            raise ValueError(
-                f"tree_share is {self.tree_share!r} and size_share {self.size_share!r}; both must be > 0, their sum < 1"
-            )
-
-    def _rule(self, size: float, relation: Relation) -> TreeRule:
-        """When cells are split, of a public or noisy number of records."""
-        noise = TreeNoise.of(self.tree_share * self.epsilon, relation)
-        return TreeRule(threshold=max(1, round(math.sqrt(max(size, 1.0)) / 2)), noise=noise, relation=relation)
-
-    def _multiplier(self, relation: Relation) -> float:
-        """Noise of the prefix counts, std over sensitivity under `relation`: what the budget leaves beside the pure parts."""
-        tree, size = self.tree_share * self.epsilon, self.size_share * self.epsilon
-        pure = (tree,) if size_is_free(self.size, relation) else (tree, size)
-        return gaussian_beside(pure, self.epsilon, self.delta, relation)
-
-    def planned(self, N: int, relation: Relation) -> list[Planned]:
-        """The number of records where it is private, the tree, the prefix counts."""
-        return [
-            *planned_size(self.size, self.size_share * self.epsilon, relation),
-            Planned(self._rule(1.0, relation).event, _TREE),
-            Planned(relation_gaussian(self._multiplier(relation), relation), _PREFIXES),
-        ]
-
-    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
-        relation = curator.relation
-        size = released_size(values, self.size, epsilon=self.size_share * self.epsilon, curator=curator)
-        [ends] = curator.release(_TREE, PrivateTree(values, N=N, rule=self._rule(size, relation)))
-        known = records_moved(relation) == 2  # then all records lie below N, and the last prefix count needs no noise
-        if known and len(ends) == 1:
-            return MonotoneCounts(np.array([0, N], np.int64), np.array([0.0, size]))
-        cells = leaf_counts(values, ends, relation)
-        sums, variances = curator.prefix_sums(_PREFIXES, cells, self._multiplier(relation))
-        if known:
-            return monotone_counts(ends[:-1], sums, variances, N=N, size=size)
-        return monotone_counts(ends[:-1], sums[:-1], variances[:-1], N=N, size=max(float(sums[-1]), 0.0))

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from dpgen.discretized import DiscretizedColumn
-from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.counts import MonotoneCounts
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
 from dpgen.systems.registry import load_model
 

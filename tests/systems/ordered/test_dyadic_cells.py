@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_domains import dyadic, models
 
-from dpgen.systems.ordered.cells import DyadicCells, levels
-from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered.selection import DyadicCells, levels
 
 
 @pytest.mark.parametrize(("N", "depth"), [(2, 1), (3, 2), (8, 3), (9, 4), (2**62, 62)])

@@ -5,9 +5,9 @@ import pytest
 from fixed_source import FixedKeySource
 from small_domains import chi_square, dyadic, exponential, hockey_stick, interval_cells, models, neighbours
 
-from dpgen.systems.ordered import cells
-from dpgen.systems.ordered.cells import DyadicDraw, DyadicSelection
-from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered import selection as cells
+from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered.selection import DyadicDraw, DyadicSelection
 
 RELATIONS = ["add_remove", "replace_one"]
 

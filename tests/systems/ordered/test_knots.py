@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpgen.systems.ordered.knots import MonotoneCounts, monotone_counts
+from dpgen.systems.ordered.counts import MonotoneCounts, monotone_counts
 
 
 def test_repeated_knots_are_averaged_by_inverse_variance() -> None:
@@ -59,18 +59,3 @@ def test_one_is_at_bit_for_bit() -> None:
     counts = MonotoneCounts(edges, np.sort(rng.uniform(0, 1e7, edges.size)))
     x = rng.integers(0, 10**18, 500)
     assert [counts.one(int(v)) for v in x] == counts.at(x).tolist()
-
-
-@pytest.mark.parametrize(
-    ("knots", "counts", "variances", "size", "match"),
-    [
-        ([1], [1.0, 2.0], [1.0], 5, r"must be \(m,\) each"),
-        ([11], [1.0], [1.0], 5, r"must lie in \[0, 10\]"),
-        ([1], [np.nan], [1.0], 5, "must be finite"),
-        ([1], [1.0], [0.0], 5, "must be > 0"),
-        ([1], [1.0], [1.0], -1, "at least 0"),
-    ],
-)
-def test_bad_answers_are_refused(knots: list, counts: list, variances: list, size: float, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        monotone_counts(np.array(knots), np.array(counts), np.array(variances), N=10, size=size)

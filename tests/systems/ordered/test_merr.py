@@ -11,8 +11,8 @@ from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.systems.ordered.counts import RECORDS_NOTE
-from dpgen.systems.ordered.merr import CHOICE_NOTE, MERR, ask, choice
-from dpgen.systems.ordered.merr_budget import StepTerms, step_budget
+from dpgen.systems.ordered.merr import MERR, ask
+from dpgen.systems.ordered.steps import CHOICE_NOTE, StepTerms, choice, step_budget
 
 N = 10**18
 RELATIONS = ["add_remove", "replace_one"]
@@ -43,7 +43,7 @@ def test_finds_the_distribution_within_the_budget(selection: str, composition: s
 
 
 def rule_without_steps() -> object:
-    from dpgen.systems.ordered.knots import MonotoneCounts
+    from dpgen.systems.ordered.counts import MonotoneCounts
 
     return MonotoneCounts(np.array([0, N]), np.array([0.0, 1.0]))
 
@@ -104,8 +104,8 @@ def test_what_is_stated_does_not_depend_on_the_steps_that_were_chosen(
     """Each candidate costs no more than what is charged for all of them, whichever is chosen."""
     rule = MERR(epsilon=1.3, delta=delta, selection=selection, composition=composition, steps="private")  # type: ignore[arg-type]
     left, budgets = rule._budgets(N, relation)  # type: ignore[arg-type]
-    for t, budget in budgets.items():
-        parts = [SelfComposedDpEvent(line.event, line.count) for line in budget.planned(t)]
+    for budget in budgets.values():
+        parts = [SelfComposedDpEvent(line.event, line.count) for line in budget.planned()]
         assert epsilon_of(ComposedDpEvent(parts), delta, relation=relation) <= left  # type: ignore[arg-type]
 
     def stated(t: int) -> tuple[float, list[str]]:
@@ -157,7 +157,6 @@ def test_smallest_domain_and_unsigned_values() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        np.array([3, 1, 2]),
         np.array([1, 2, 1000]),
         np.array([-1, 2]),
         np.array([1, 2**62]),
@@ -169,10 +168,10 @@ def test_smallest_domain_and_unsigned_values() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("selection", ["points", "exponential", "choosing"])
-def test_values_that_are_not_sorted_positions_are_refused_before_anything_is_charged(values: Any, selection: Any) -> None:
+def test_values_that_are_no_positions_are_refused_before_anything_is_charged(values: Any, selection: Any) -> None:
     ledger = Ledger(None, delta=1e-6, relation="replace_one")
     estimator = MERR(epsilon=1.0, delta=1e-6, selection=selection)
-    with pytest.raises(ValueError, match=r"values must be sorted and in \[0, 1000\)|they must be whole numbers of shape"):
+    with pytest.raises(ValueError, match=r"they must lie in \[0, 1000\)|they must be whole numbers \(n,\)"):
         estimator.fit_counts(values, N=1000, curator=Curator(ledger))
     assert ledger.entries() == []
 
@@ -186,9 +185,7 @@ def test_fit_releases_a_distribution_with_its_statement() -> None:
 
 
 def test_answers_are_prefix_counts_with_their_variances() -> None:
-    terms = StepTerms(
-        selection="exponential", steps=1, composition="zcdp", share=0.5, relation="replace_one", levels=4, size=8.0
-    )
+    terms = StepTerms(selection="exponential", steps=1, composition="zcdp", share=0.5, relation="replace_one", levels=4)
     budget = step_budget(terms, epsilon=400.0, delta=1e-6)
     values = np.array([0, 0, 1, 4, 5, 5, 5, 7])
     curator = Curator(Ledger(None, delta=1e-6, relation="replace_one"))
@@ -217,7 +214,6 @@ def test_answers_are_prefix_counts_with_their_variances() -> None:
         ({"steps": 10_001}, r"steps is 10001; it must be a whole number in \[1, 10000\]"),
         ({"steps": "private", "published_noise": True}, "published_noise needs a fixed number"),
         ({"steps": 2.5}, r"steps is 2\.5"),
-        ({"share": 1.0}, r"share is 1\.0"),
         ({"size": 0}, "size is 0"),
     ],
 )

@@ -11,19 +11,19 @@ from small_domains import dyadic, exponential, interval_cells, models, neighbour
 from dpgen.auditing.lower_bounds import delta_lower_bound
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.systems.ordered.merr_budget import StepBudget, StepTerms, step_budget, zcdp_budget
+from dpgen.systems.ordered.steps import StepBudget, StepTerms, step_budget, zcdp_budget
 
 RELATIONS = ["add_remove", "replace_one"]
 
 
 def terms(selection: str = "exponential", **changes: object) -> StepTerms:
-    values: dict = {"steps": 4, "composition": "basic", "share": 0.5, "relation": "replace_one", "levels": 4, "size": 4.0}
+    values: dict = {"steps": 4, "composition": "basic", "share": 0.5, "relation": "replace_one", "levels": 4}
     return StepTerms(selection=selection, **(values | changes))  # type: ignore[arg-type]
 
 
-def charged(budget: StepBudget, steps: int, delta: float) -> float:
+def charged(budget: StepBudget, delta: float) -> float:
     ledger = Ledger(None, delta=delta, relation=budget.relation)
-    ledger.declare(budget.planned(steps))
+    ledger.declare(budget.planned())
     return ledger.epsilon()
 
 
@@ -32,13 +32,13 @@ def charged(budget: StepBudget, steps: int, delta: float) -> float:
 @pytest.mark.parametrize(("epsilon", "delta", "steps"), [(1.0, 1e-6, 1), (0.2, 1e-5, 20), (4.0, 1e-7, 12)])
 def test_steps_fit_the_budget_and_use_it(selection: str, relation: str, epsilon: float, delta: float, steps: int) -> None:
     for composition in ("basic", "zcdp"):
-        public = terms(selection, relation=relation, steps=steps, composition=composition, levels=61, size=1e5)
-        spent = charged(step_budget(public, epsilon=epsilon, delta=delta), steps, delta)
+        public = terms(selection, relation=relation, steps=steps, composition=composition, levels=61)
+        spent = charged(step_budget(public, epsilon=epsilon, delta=delta), delta)
         assert spent <= epsilon
         assert composition == "basic" or spent > 0.999 * epsilon
     pure = Ledger(Budget(epsilon, 0.0), relation=relation)  # type: ignore[arg-type]
     if selection != "choosing":
-        pure.declare(step_budget(terms(selection, relation=relation, steps=steps), epsilon=epsilon, delta=0).planned(steps))
+        pure.declare(step_budget(terms(selection, relation=relation, steps=steps), epsilon=epsilon, delta=0).planned())
         assert pure.epsilon() == pytest.approx(epsilon)
 
 
@@ -134,7 +134,7 @@ def test_no_step_exceeds_its_epsilon_and_the_printed_noise_does(N: int, selectio
                 assert published or found <= 1e-12
                 if published:
                     printed = max(printed, found)
-                    true = float(sum(line.event.epsilon for line in budget.planned(1)))
+                    true = float(sum(line.event.epsilon for line in budget.planned()))
                     assert step_divergence((first, second), chances, answers, scales, true) <= 1e-12
     assert printed > 0.1
 
@@ -143,8 +143,8 @@ def test_the_true_cost_of_the_printed_noise() -> None:
     """T = 20 and epsilon = 1: 80.5 under replace-one instead of 1."""
     budget = step_budget(terms(steps=20, published=True), epsilon=1.0, delta=0)
     ledger = Ledger(None, delta=1e-300, relation="replace_one")
-    ledger.declare(budget.planned(20))
-    assert sum(20 * line.event.epsilon for line in budget.planned(20)) == pytest.approx(80.5)
+    ledger.declare(budget.planned())
+    assert sum(20 * line.event.epsilon for line in budget.planned()) == pytest.approx(80.5)
     assert 60 < ledger.epsilon() <= 80.5 * (1 + 1e-9)
 
 

@@ -78,21 +78,22 @@ def test_one_leaf_and_ties_are_fine() -> None:
     assert ties.histogram([77, 78])[0] > 0.9
 
 
-def test_a_wrong_public_size_and_bad_shares_are_refused() -> None:
+def test_a_wrong_public_size_and_no_delta_are_refused() -> None:
     with pytest.raises(ValueError, match="number of records is public and is 2"):
         PartitionCDF(epsilon=1.0, delta=1e-6, size=3).fit(
             np.array([3, 4]), N=8, curator=Curator(Ledger(None, delta=1e-6, relation="replace_one"))
         )
     with pytest.raises(ValueError, match="needs delta in"):
         PartitionCDF(epsilon=1.0)
-    with pytest.raises(ValueError, match="tree_share is 1"):
-        PartitionCDF(epsilon=1.0, delta=1e-6, tree_share=1.0)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_noise_that_cannot_be_drawn_is_refused_before_the_first_charge(relation: Relation) -> None:
+def test_noise_that_cannot_be_drawn_is_refused_before_the_first_charge(
+    relation: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpgen.systems.ordered.partition.TREE_SHARE", 0.9)
     ledger = Ledger(None, delta=1e-6, relation=relation)
-    rule = PartitionCDF(epsilon=900.0, delta=1e-6, tree_share=0.9)
+    rule = PartitionCDF(epsilon=900.0, delta=1e-6)
     with pytest.raises(ValueError, match=r"epsilon is 810\.0; that of a tree must be in"):
         rule.fit_counts(np.arange(10), N=16, curator=Curator(ledger))
     assert ledger.entries() == []

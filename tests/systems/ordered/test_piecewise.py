@@ -7,7 +7,7 @@ from dpgen.data.toy import reference_mixture
 from dpgen.evaluation.columns import total_variation
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.counts import MonotoneCounts
 from dpgen.systems.ordered.model import PiecewiseCDF, _shrinkage, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
 

@@ -7,7 +7,7 @@ import pytest
 from fixed_source import FixedKeySource
 from small_domains import chi_square, exponential, hockey_stick, models, neighbours, point_cells
 
-from dpgen.systems.ordered.knots import MonotoneCounts
+from dpgen.systems.ordered.counts import MonotoneCounts
 from dpgen.systems.ordered.selection import PointSelection
 
 RELATIONS = ["add_remove", "replace_one"]
