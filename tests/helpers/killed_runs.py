@@ -24,7 +24,9 @@ import scipy.optimize  # noqa: F401
 import torch.utils.tensorboard  # noqa: F401
 
 import dpgen.run  # noqa: F401
+from dpgen.systems.registry import SYSTEMS
 
+FITS = [system.fit for system in SYSTEMS.values()]  # imported here, before any fork
 TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
 
 

@@ -1,0 +1,40 @@
+"""Private records to noisy counts of ones."""
+
+import torch
+
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Planned
+from dpgen.release import RecordModel, RecordSamples, round_bits, sampling_generator
+from dpgen.statement import PrivacyStatement
+
+
+class BitsModel(RecordModel, kind="noisy_bits"):
+    """Independent bits of probabilities p (d,)."""
+
+    def __init__(self, p, counts, statement):
+        self.p, self.counts, self.statement = p, counts, statement
+
+    def sample(self, n, *, seed=None, clusters=None):
+        x = round_bits(self.p.float().expand(n, -1), "bernoulli", sampling_generator(n, seed))
+        return RecordSamples(x=x, cluster=torch.zeros(n, dtype=torch.int64))
+
+    def tensors(self):
+        return {"p": self.p, "counts": self.counts}
+
+    def description(self):
+        return {}
+
+    @classmethod
+    def rebuild(cls, description, tensors, statement):
+        return cls(tensors["p"], tensors["counts"], statement)
+
+
+def fit(data, *, plan, config, curator, runtime):
+    runtime.require_one_process()
+    d = data.x.shape[1]
+    sums = torch.cat([torch.tensor([len(data.x)]), data.x.sum(0, dtype=torch.int64)])  # a record adds at most 1 to each
+    curator.declare(Planned(pure_event(plan.epsilon), "counts of ones"))
+    noisy = curator.laplace("counts of ones", BoundedSum(sums, d + 1.0, norm="l1"), plan.epsilon).double()
+    p = (noisy[1:] / noisy[:1].clamp_min(1)).clamp(config.margin, 1 - config.margin)
+    return BitsModel(p, noisy[:1], PrivacyStatement.from_ledger(curator.ledger, assumptions=("one person is one record",)))
