@@ -24,7 +24,7 @@ RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
 
 LOGS = "logs hold time and memory (performance/) and the figures of metrics.json (final); all else in them is released"
-"""What a statement says about the logs."""
+"""Sentence of a statement about the logs."""
 
 _LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", RUN_DIR)
 _CHOICES = {
@@ -136,13 +136,13 @@ class Runtime:
     def trainer(self, *, max_steps: int, callbacks: "Sequence[Callback]") -> "L.Trainer":
         """A Lightning trainer that logs into the run directory and checkpoints through a checksum."""
         from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
-        from dpgen.callbacks.loggers import Boards
+        from dpgen.callbacks.loggers import ReleaseLogger
 
-        own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), Boards()]
+        own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), ReleaseLogger()]
         return self._trainer(
             max_steps,
             [*callbacks, *own],
-            loggers=[self.board(), *self.loggers],
+            loggers=[self.run_logger(), *self.loggers],
             plugins=[SealedCheckpointIO(), *self._environment()],
         )
 
@@ -164,7 +164,7 @@ class Runtime:
         self.require_one_process()
         if self.precision != "32":
             raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
-        return self._trainer(max_steps, [], loggers=[self.board(), *self.loggers] if self.private_logs else [], plugins=[])
+        return self._trainer(max_steps, [], loggers=[self.run_logger(), *self.loggers] if self.private_logs else [], plugins=[])
 
     def _trainer(
         self, max_steps: int, callbacks: "Sequence[Callback]", *, loggers: "Sequence[Logger]", plugins: Sequence[Any]
@@ -198,7 +198,7 @@ class Runtime:
 
         return DDPStrategy(broadcast_buffers=False) if self.processes > 1 or self.strategy == "ddp" else "auto"
 
-    def board(self) -> "Logger":
+    def run_logger(self) -> "Logger":
         """The logger of the run directory."""
         from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
@@ -219,7 +219,7 @@ class Runtime:
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """What a statement says about the logs of a training."""
+        """Sentences of a statement about the logs of a training."""
         return (LOGS,) if self.logged and not self.private_logs else ()  # with private_logs the statement says more
 
     def log_results(self, settings: dict[str, dict[str, Any]], metrics: dict[str, float]) -> None:
@@ -235,7 +235,7 @@ class Runtime:
 
         options = {f"{block}.{key}": value for block, values in settings.items() for key, value in values.items()}
         shown = {key: v if isinstance(v, int | float | str | bool) else str(v) for key, v in options.items()}
-        for logger in [self.board(), *self.loggers]:
+        for logger in [self.run_logger(), *self.loggers]:
             if isinstance(logger, TensorBoardLogger):
                 logger.log_hyperparams(shown, metrics)
             else:

@@ -1,9 +1,4 @@
-"""An audit: from its options to many small trainings and one lower bound.
-
-From a command line to an audit: a system, its privacy and model options, and how to try them.
-
-Carry out an audit: many small trainings on several processes, one lower bound.
-"""
+"""An audit: from its command line to many small fits on several processes, and one lower bound on epsilon."""
 
 import os
 import time
@@ -22,7 +17,7 @@ from tqdm.auto import tqdm
 
 from dpgen.auditing.engine import ATTACKS, EngineAudit, train_watched
 from dpgen.auditing.lower_bounds import FEWEST, Finding, epsilon_lower_bound, one_run_lower_bound
-from dpgen.auditing.neighbours import Task, audited, claim_of, door_of, draw_once, released_numbers, with_direction
+from dpgen.auditing.neighbours import Task, audited, claim_of, curator_audit, draw_once, released_numbers, with_direction
 from dpgen.auditing.releases import CERTAIN, Broken
 from dpgen.cli.jobs import DEFAULT_MODEL
 from dpgen.cli.options import Sources, choose, full_names, keys, option_table, require_writable, split_options, typed
@@ -30,9 +25,6 @@ from dpgen.files import write_atomically
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.dpgm.plan import DPGMPlan
-
-# -- audit options -----------------------------------------------------------------------------------------------------
-
 
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
 """Of private training with many canaries, unless other numbers are given: enough for the broken twins to show."""
@@ -49,14 +41,14 @@ SIGMA = "1.2"
 NOISY = {"delta": "0.2"}
 """Of Gaussian releases: at a small delta two worst cases are told apart too rarely for the few fits of an audit."""
 
-COMPONENT = NOISY | {"epsilon": "1", "trainings": "300"}
+COMPONENT = NOISY | {"epsilon": "1", "trainings": "500"}
 """Of the Gaussian component, whose fits take a tenth of a second."""
 
 QUICK: dict[str, dict[str, str]] = {
     "dpgm": TRAINED,
     "dpgan": TRAINED,
     "marginals": NOISY,
-    "kmeans": NOISY | {"trainings": "300"},
+    "kmeans": NOISY | {"trainings": "400"},
     "merr": NOISY,
     "mwem": {"rounds": "1", "total_share": "0.98", "delta": "0"},
     "mbde": {"steps": "100", "codebook": "64"},
@@ -72,7 +64,7 @@ EXIT_CODES = "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """How a claim is tried.
+    """Options of an audit.
 
     Arguments:
         trainings: fits of each of the two data sets, or draws from each where a fit makes many; with several canaries,
@@ -182,7 +174,7 @@ def _require_meaning(job: AuditJob) -> None:
 
 
 def audit_usage(arguments: Sequence[str] = ()) -> str:
-    """What the command line accepts: in general, or the options of the model that it names.
+    """Usage of the command line: in general, or the options of the model that it names.
 
     Defaults are those of an audit, whose fits are smaller than others.
     """
@@ -198,9 +190,6 @@ def audit_usage(arguments: Sequence[str] = ()) -> str:
     return "\n".join(
         [f"usage: audit.py --model {model} [--key value ...]", *option_table(titles, sources, defaults), "", EXIT_CODES]
     )
-
-
-# -- audit run ---------------------------------------------------------------------------------------------------------
 
 
 _CHUNK = 8  # trainings that a process is sent at once
@@ -342,7 +331,7 @@ def draw_many(task: Task, side: int) -> tuple[Numbers, float]:
 
 
 def audit_releases(job: AuditJob) -> Finding:
-    """White box at the curator's door: the likelihood ratio of all that two neighbouring data sets release.
+    """White box at the curator: the likelihood ratio of all that two neighbouring data sets release.
 
     First one fit on each is compared number by number, with the noisy values of the first one given to the second: what is
     made of them may not depend on the records any more.
@@ -350,8 +339,8 @@ def audit_releases(job: AuditJob) -> Finding:
     start, trials = time.monotonic(), _trials(job, _RUNS)
     task = _task(job, trials)
     claimed = claim_of(task)
-    with door_of(task) as door:
-        leaks, most = door.leaks(released_numbers), door.releases()
+    with curator_audit(task) as watched:
+        leaks, most = watched.leaks(released_numbers), watched.releases()
     if leaks:
         attack = "numbers that are no function of the noisy values"
         return _finding(job, task, claimed, CERTAIN, method="one replay", attack=attack, fits=2, trials=1, start=start)
@@ -367,8 +356,8 @@ def audit_releases(job: AuditJob) -> Finding:
 
 def losses_of(task: Task, side: int, count: int, most: int) -> tuple[Numbers, float]:
     """Log-likelihood ratios (count,) of fits on one of the two data sets."""
-    with door_of(task) as door:
-        return np.array(door.losses(side, count, most)), 0.0
+    with curator_audit(task) as watched:
+        return np.array(watched.losses(side, count, most)), 0.0
 
 
 def _trials(job: AuditJob, usual: int) -> int:

@@ -1,8 +1,6 @@
-"""White-box audit of private training on a worst-case problem, with engines that are broken on purpose.
+"""White-box audit of private training: the real engine on a worst-case problem, and engines that are broken on purpose.
 
-A worst-case problem for private training, the eyes of an adversary on it, and engines that are broken on purpose.
-
-White-box audit of private training: the real engine on a worst-case problem, against an adversary who sees every sum.
+Canaries have orthogonal gradients, and the adversary sees every released sum.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,9 +20,6 @@ from dpgen.privacy.sampling import Batch, PoissonDraw, PoissonLoader, PoissonMas
 from dpgen.systems.dpgm.costs import general_moments
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
-
-# -- canaries ----------------------------------------------------------------------------------------------------------
-
 
 STEEPNESS = 1e6
 """Gradients are so large that every clipping policy cuts them to its bound."""
@@ -53,7 +48,7 @@ class CanaryBank(ModelBank):
 
 
 class Seen(NamedTuple):
-    """What one step released about the canaries: the step, its Poisson rate, and their coordinates (m,)."""
+    """Release of one step about the canaries: the step, its Poisson rate, and their coordinates (m,)."""
 
     step: int
     rate: float
@@ -132,11 +127,8 @@ class ShuffledLoader(PoissonLoader):
             yield self.table[PoissonDraw((batch_of == number).nonzero()[:, 0], mask=PoissonMask(self.sampling_rate))]
 
 
-# -- engine audit ------------------------------------------------------------------------------------------------------
-
-
 ATTACKS = ("likelihood ratio", "sum of all steps", "differences of steps", "sum of the steps of a known order")
-"""What the adversary computes for each canary; which of them serves best is chosen on trainings that are not counted."""
+"""Statistics of the adversary for each canary; which of them serves best is chosen on trainings that are not counted."""
 
 _OTHERS = 200  # further records in the canaries' cluster
 _SEVERAL = 10  # clusters of the published schedule where k is not given

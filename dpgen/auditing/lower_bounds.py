@@ -1,8 +1,6 @@
-"""Empirical lower bounds on what a mechanism leaks, and what an audit found.
+"""Empirical lower bounds on epsilon and delta, and the finding of an audit: claim and bound side by side.
 
-Empirical lower bounds on what a mechanism leaks: sampling can refute a claimed (epsilon, delta), never prove it.
-
-What an audit found: claim and bound side by side, for a terminal and for programs.
+Sampling can refute a claimed (epsilon, delta), never prove it.
 """
 
 import json
@@ -16,9 +14,6 @@ from scipy.stats import beta, binom
 from torch import Tensor
 
 from dpgen.statement import rounded_up
-
-# -- audit -------------------------------------------------------------------------------------------------------------
-
 
 FEWEST = 20
 """Values without which no bound is worth computing."""
@@ -223,9 +218,6 @@ def _largest_refuted(correct: int, guesses: int, canaries: int, delta: float, le
         refuted = guesses_p_value(correct, guesses, canaries, epsilon=middle, delta=delta) <= level
         low, high = (middle, high) if refuted else (low, middle)
     return low
-
-
-# -- finding -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

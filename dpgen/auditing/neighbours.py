@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.auditing.releases import Broken, DoorAudit
+from dpgen.auditing.releases import Broken, CuratorAudit
 from dpgen.cli.command import quiet_runtime, quiet_training
 from dpgen.data import Columns, Points, Records, Users
 from dpgen.discretized import DiscretizedColumn
@@ -115,7 +115,7 @@ NEIGHBOURS: dict[str, Callable[[str, int, int], Pair]] = {
 """Worst-case neighbours of each kind of data, by relation and number of trials in a fit."""
 
 
-# -- what to look at -------------------------------------------------------------------------------------------------
+# -- statistics ------------------------------------------------------------------------------------------------------
 
 
 def released_numbers(release: Any) -> Tensor:
@@ -125,7 +125,7 @@ def released_numbers(release: Any) -> Tensor:
 
 
 def statistics(release: Draws) -> Tensor:
-    """What an adversary looks at in draws, (trials, a): themselves, or how often each category came for every user."""
+    """Statistics of draws, (trials, a): the draws themselves, or how often each category came for every user."""
     table = release.table
     if "user" not in table:
         return torch.tensor(table.to_numpy(np.float64))
@@ -153,7 +153,7 @@ def with_direction(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusteringPlan(Plan):
-    """What DP k-means may spend by itself.
+    """Privacy budget of DP k-means by itself.
 
     Arguments:
         epsilon: budget in nats.
@@ -273,17 +273,17 @@ def draw_once(task: Task, data: Any) -> Trials:
 
 
 @contextmanager
-def door_of(task: Task) -> Iterator[DoorAudit]:
-    """The curator's door of a system, for the task's two data sets; fits are booked without being added up."""
+def curator_audit(task: Task) -> Iterator[CuratorAudit]:
+    """Audit of a system's fits on the task's two data sets; every fit has a reporting ledger of its own."""
     plan, pair = task.plan, task.pair()
-    books = plan.open_ledger()
+    terms = plan.open_ledger()
 
     def report() -> Ledger:
-        return Ledger(None, delta=books.delta, relation=books.relation, unit=books.unit)
+        return Ledger(None, delta=terms.delta, relation=terms.relation, unit=terms.unit)
 
     with TemporaryDirectory() as directory, quiet_training():
         first, second = (partial(task.fit, Path(directory), data, plan) for data in (pair.first, pair.second))
-        yield DoorAudit((first, second), report, task.broken)
+        yield CuratorAudit((first, second), report, task.broken)
 
 
 def claim_of(task: Task) -> float:

@@ -1,4 +1,4 @@
-"""Audit at the curator's door: the likelihood ratio, under two neighbouring data sets, of everything that a fit releases."""
+"""Audit at the curator: the likelihood ratio, under two neighbouring data sets, of everything that a fit releases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Diverged(Exception):
 
 @dataclass
 class Watch:
-    """What an adversary writes down, or reads out again to a fit on another data set.
+    """Record of an adversary: what was released, or is read out again to a fit on another data set.
 
     Arguments:
         replay: what was written down during another fit; None: write down.
@@ -74,7 +74,7 @@ class Watch:
     ratio: float = 0.0  # log p / p' of what was replayed, p that of the fit that it was written down in
 
     def given(self, note: str, outcome: Any, likelihood: Callable[[Any], float]) -> Any:
-        """What the fit is given: the outcome, or the one of the other fit."""
+        """Outcome that the fit is given: its own, or that of the other fit."""
         if self.replay is not None:
             other = self.replay[len(self.seen)] if len(self.seen) < len(self.replay) else Seen("", None, 0.0)
             if other.note != note or _shape(other.outcome) != _shape(outcome):
@@ -127,10 +127,12 @@ class WatchedCurator(Curator):
         return noisy
 
     def release(self, note: str, mechanism: Mechanism[Any], count: int = 1, **more: Any) -> Any:
-        law = getattr(mechanism, "log_probabilities", None)  # a mechanism without one tells this adversary nothing
+        log_probabilities = getattr(
+            mechanism, "log_probabilities", None
+        )  # a mechanism without one tells this adversary nothing
 
         def likelihood(drawn: Any) -> float:
-            return 0.0 if law is None else float(law()[drawn].sum())
+            return 0.0 if log_probabilities is None else float(log_probabilities()[drawn].sum())
 
         return self.watch.given(note, super().release(note, mechanism, count, **more), likelihood)
 
@@ -144,8 +146,8 @@ Fit = Callable[[Curator], Any]
 
 
 @dataclass(frozen=True)
-class DoorAudit:
-    """Two neighbouring data sets before the same door.
+class CuratorAudit:
+    """Fits on two neighbouring data sets under the same watched curator.
 
     Formal guarantee: if the fits are (epsilon, delta)-private for the two data sets, every statistic of `losses` obeys that.
     The statistic is the likelihood ratio under the noise that is charged, the strongest there is.
@@ -183,7 +185,7 @@ class DoorAudit:
         return WatchedCurator(self.report(), watch, source=HalvedNoise() if self.broken == "noise" else None)
 
     def releases(self) -> int:
-        """How many releases a fit makes, at most, on either data set as far as one fit of each shows."""
+        """Largest number of releases of a fit on either data set, as far as one fit of each shows."""
         return max(len(self._run(side, Watch()).seen) for side in (0, 1))
 
     def leaks(self, numbers: Callable[[Any], Tensor]) -> bool:
@@ -213,7 +215,7 @@ def _shape(outcome: Any) -> Any:
 
 
 def _copied(outcome: Any) -> Any:
-    """What the fit may overwrite."""
+    """A copy, which the fit may overwrite."""
     if isinstance(outcome, tuple):
         return tuple(_copied(part) for part in outcome)
     if isinstance(outcome, Tensor):

@@ -55,7 +55,7 @@ class PrivacyAccountant(Callback):
 
     @property
     def ledger(self) -> Ledger:
-        """What has been and may be spent."""
+        """The curator's ledger."""
         return self.curator.ledger
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -106,7 +106,7 @@ class PrivacyAccountant(Callback):
             )
 
     def draw(self, note: str, mask: PoissonMask, parts: Mapping[str, float], *, group: str | None = None) -> Draw | None:
-        """What the curator grants for a step of all ranks; None, now and from now on, when the budget would be exceeded."""
+        """The curator's grant for a step of all ranks; None, now and from now on, when the budget would be exceeded."""
         if self.exhausted:
             return None
         granted = self.curator.draw(note, mask, parts, group=group)

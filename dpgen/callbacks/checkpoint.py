@@ -1,9 +1,4 @@
-"""Checkpoints that are whole and never ahead of the ledger, also where a run is told to stop.
-
-Checkpoints that are whole, verified on loading, and never ahead of the ledger.
-
-Runs that are told to stop: SIGTERM and SIGUSR1 end training after a step, with a checkpoint to continue from.
-"""
+"""Checkpoints: whole, verified on loading, never ahead of the ledger; SIGTERM and SIGUSR1 end training with one."""
 
 import hashlib
 import io
@@ -23,8 +18,6 @@ from lightning.pytorch.callbacks import Callback
 
 from dpgen.files import write_atomically
 from dpgen.privacy.distributed import Ranks
-
-# -- checkpoint --------------------------------------------------------------------------------------------------------
 
 
 class SealedCheckpointIO(TorchCheckpointIO):
@@ -71,9 +64,6 @@ class Checkpoint(Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.save(trainer)
-
-
-# -- preemption --------------------------------------------------------------------------------------------------------
 
 
 class Preempted(RuntimeError):

@@ -1,8 +1,7 @@
-"""How records are clipped in private training, as Lightning callbacks.
+"""Clipping policies of private training, as Lightning callbacks.
 
-How records are clipped in private training, as Lightning callbacks; `dpnorm.py` holds the adaptive ones.
-
-Clip bounds that follow released norm histograms: DPNorm (Acs et al. 2017) and the quantile rule (Andrew et al. 2021).
+Automatic and fixed bounds look at nothing private; DPNorm (Acs et al. 2017) and the quantile rule (Andrew et al. 2021)
+follow released histograms of norms.
 """
 
 import math
@@ -18,8 +17,6 @@ from torch import Tensor
 from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
 from dpgen.privacy.distributed import place
 from dpgen.privacy.exact_sums import BoundedSum
-
-# -- policies ----------------------------------------------------------------------------------------------------------
 
 
 class Clipping(Callback, ABC):
@@ -115,9 +112,6 @@ class BoundedClipping(Clipping):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._bounds = state_dict["bounds"]
-
-
-# -- dpnorm ------------------------------------------------------------------------------------------------------------
 
 
 def bin_edges(c_max: float, bins: int, spacing: Literal["linear", "log"]) -> Tensor:

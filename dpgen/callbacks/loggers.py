@@ -1,9 +1,4 @@
-"""What loggers get to see of a training: released values, how fast it goes, pictures of the released model.
-
-What loggers get to see of a training: released values, and how fast it goes.
-
-Pictures of the released model in TensorBoard.
-"""
+"""Logging is a release: released values, speed and memory for every logger, pictures of the released model for TensorBoard."""
 
 import resource
 import time
@@ -16,8 +11,6 @@ from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch import Tensor
 from torchvision.utils import make_grid
-
-# -- boards ------------------------------------------------------------------------------------------------------------
 
 
 class EpsilonBar(TQDMProgressBar):
@@ -41,7 +34,7 @@ class Releasing(Protocol):
         """Expected records in a step, from released sizes: the drawn number itself is secret."""
 
 
-class Boards(Callback):
+class ReleaseLogger(Callback):
     """Logs released values, throughput and memory to every logger of the trainer; pictures of histograms to TensorBoard.
 
     Whatever a logger does with what it gets (files, a server), it gets released quantities only: names begin with
@@ -119,9 +112,6 @@ def add_counts(writer: Any, name: str, edges: Tensor, counts: Tensor, step: int)
         bucket_counts=heights,
         global_step=step,
     )
-
-
-# -- previews ----------------------------------------------------------------------------------------------------------
 
 
 class Previews(Callback):

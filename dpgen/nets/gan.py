@@ -35,7 +35,7 @@ def critic_slope(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
 
 
 def sameness(x: Tensor, z: Tensor) -> Tensor:
-    r"""How alike records x (2m, d) are for noises z (2m, latent): mean of :math:`|z_i - z_{i+m}| / |x_i - x_{i+m}|`, i < m.
+    r"""Likeness of records x (2m, d) for noises z (2m, latent): mean of :math:`|z_i - z_{i+m}| / |x_i - x_{i+m}|`, i < m.
 
     A generator that ignores its noise, one picture per class, makes it large. Distances are mean absolute differences.
 

@@ -1,6 +1,6 @@
-"""Accountants: what composed events cost, and the noise that a cost buys.
+"""Accountants: epsilon and delta of composed events, and the least noise whose epsilon fits a budget.
 
-Epsilon and delta of events: valid upper bounds, sharp to about .1 %.
+All are valid upper bounds, sharp to about .1 %.
 
 | case | who serves it |
 |---|---|
@@ -14,8 +14,6 @@ Epsilon and delta of events: valid upper bounds, sharp to about .1 %.
 Replace-one: the sensitivity of EVERY Gaussian doubles. A replaced record may turn its bounded vector around while it
 stays in the same cluster, so sums move by 2 and not by sqrt(2); sqrt(2) only covers counts, and sums of a record that
 moves from one cluster to another. dp_accounting's RDP accountant leaves the factor out; its PLD has it.
-
-How much noise a budget asks for.
 """
 
 from __future__ import annotations
@@ -36,16 +34,9 @@ from dpgen.privacy.parallel import Relation as Relation
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+    from dpgen.privacy.events import Parts
     from dpgen.privacy.filters import Filter
     from dpgen.privacy.ledger import Budget
-
-# -- accountants -------------------------------------------------------------------------------------------------------
-
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
-    from dpgen.privacy.events import Parts
 
     Key = tuple[tuple[tuple[float, float], int], ...]
 
@@ -242,7 +233,7 @@ def _alpha_at(lam: float, rate: float, sigma: float, relation: Relation) -> floa
 
 
 def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, float, float]:
-    """What a filter at log-moment order `lam` counts for `event`: log-moment, sum of pure epsilons (inf unless all parts
+    """Cost of `event` under a filter of log-moment order `lam`: log-moment, sum of pure epsilons (inf unless all parts
     are (epsilon, delta) guarantees), sum of deltas."""
     try:
         parts = _parts(event)
@@ -385,9 +376,6 @@ def _library_epsilon(event: DpEvent, delta: float, relation: Relation) -> float:
 
 def _library_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
     return min(1.0, float(_library(event, relation, 1e-4).get_delta(epsilon)))
-
-
-# -- calibration -------------------------------------------------------------------------------------------------------
 
 
 def calibrate_noise(

@@ -52,7 +52,7 @@ ROUNDED = 4096
 """Records of a cluster whose float64 sum may be rounded to float32."""
 
 SENSITIVITY = 1.0 + 2.0**-10
-"""What one record can move a sum of clipped gradients, in units of its clip bound, whatever the draw: 1 + .00098."""
+"""Sensitivity of a sum of clipped gradients, in units of its clip bound, whatever the draw: 1 + .00098."""
 
 _LARGEST = 2.0**100
 _WIDE = 4096  # entries that may be squared and added in float32 before the norm is overstated by more than 3e-4

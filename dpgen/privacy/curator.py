@@ -1,4 +1,4 @@
-r"""The one door between private data and what is released: ledger, secure noise and ranks in one object.
+r"""The curator: ledger, secure noise and ranks in one object, through which every release passes.
 
 A system computes what its records add up to and by how much one record can move it (`BoundedSum`). The curator writes the
 charge down, adds the noise that this charge pays for, and gives back noisy values. Nobody else draws private noise and
@@ -283,7 +283,7 @@ class Draw:
 
 
 def gaussian_price(sums: BoundedSum, noise_multiplier: float, relation: Relation) -> DpEvent:
-    """What `Curator.gaussian` charges: an event whose sensitivity the ledger doubles under replace_one.
+    """Event that `Curator.gaussian` charges, whose sensitivity the ledger doubles under replace_one.
 
     >>> gaussian_price(BoundedSum(torch.zeros(2, dtype=torch.int64), 1.0, replaced=1.0), 3.0, "replace_one")
     GaussianDpEvent(noise_multiplier=6.0)

@@ -1,13 +1,10 @@
-"""Exact draws of whole numbers: discrete noise, Poisson masks, rare coins.
+"""Exact draws of whole numbers: integer noise, Poisson masks, and coins that integer noise reaches a threshold.
 
-Exact integer noise: every draw is within $2^{-128}$ in total variation of the distribution that is proved about.
-
-Each decision compares a 192-bit uniform with a real number. Doubles settle it unless the two are closer than a
-margin far above the rounding errors; the rare rest (about one in $10^9$) is settled with 320-bit arithmetic.
-So nothing is tabulated, and speed and exactness do not depend on the scale. How many tries or slow decisions a
-draw takes depends on the random bits only, never on data.
-
-Coins that show heads when integer Laplace noise reaches a threshold: the only thing a private tree asks of its noise.
+Every draw is within $2^{-128}$ in total variation of the distribution that is proved about. Each decision compares a
+192-bit uniform with a real number. Doubles settle it unless the two are closer than a margin far above the rounding
+errors; the rare rest (about one in $10^9$) is settled with 320-bit arithmetic. So nothing is tabulated, and speed and
+exactness do not depend on the scale. How many tries or slow decisions a draw takes depends on the random bits only,
+never on data.
 """
 
 import math
@@ -21,9 +18,6 @@ import numpy.typing as npt
 from scipy import special
 
 from dpgen.privacy.normal import Keystream
-
-# -- discrete ----------------------------------------------------------------------------------------------------------
-
 
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -198,9 +192,6 @@ def bernoulli_indices(stream: Keystream, n: int, *, probability: float) -> Integ
         lost = tied[stream.words(tied.size, np.uint64) >= np.uint64(rest)]
         found.append(np.delete(candidates, lost) + start)
     return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
-# -- tail coins --------------------------------------------------------------------------------------------------------
 
 
 COIN_BITS = 128

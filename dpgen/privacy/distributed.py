@@ -1,12 +1,8 @@
 """Several processes that release together: one charge, one noise.
 
-The processes of one run: who is first, what they agree on, and sums that reach all of them.
-
-One ledger for several processes: rank 0 asks and records, the others repeat what it recorded.
-
-Noise for a fast device: drawn by several CPU threads while the device computes the step before.
-
-The noise of a sum over several processes: every coordinate gets it once, from the process that owns it.
+`Ranks` are the processes and what they agree on. `SharedLedger` lets rank 0 ask and record; the others repeat what it
+recorded. `release_sum_` adds the noise of a sum over all of them once, every coordinate's by the process that owns it;
+`NoiseAhead` draws it in CPU threads while a fast device computes the step before.
 """
 
 from __future__ import annotations
@@ -26,8 +22,6 @@ from dpgen.privacy.noise import SecureSource, grid_step, multiply_rows_, require
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-# -- ranks -------------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -111,7 +105,7 @@ class Ranks:
         return [bool(vote) for vote in votes.tolist()]
 
     def first(self, action: Callable[[], T]) -> T:
-        """What `action` returns on rank 0, which alone calls it.
+        """Result of `action` on rank 0, which alone calls it, for all ranks.
 
         Raises:
             RemoteFailure: on the other ranks, when the action failed; rank 0 raises what the action raised.
@@ -143,11 +137,8 @@ class Ranks:
             raise ValueError(f"{what} must be the same for all {self.count} processes: {where}")
 
 
-# -- shared ledger -----------------------------------------------------------------------------------------------------
-
-
 class FollowerLedger(Ledger):
-    """What ranks other than 0 hold: the plans and charges of rank 0's ledger, for reading. It has no file, grants nothing."""
+    """Copy of rank 0's plans and charges on the other ranks, for reading. It has no file and grants nothing."""
 
     def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None) -> NoReturn:
         """Refuse: only rank 0 charges."""
@@ -261,9 +252,6 @@ class SharedLedger:
         return True
 
 
-# -- noise ahead -------------------------------------------------------------------------------------------------------
-
-
 _LEAST = 2**16  # values per thread below which another thread is not worth it
 _MOST_THREADS = 8
 
@@ -325,9 +313,6 @@ class NoiseAhead:
         """Stop the threads and drop what is ready."""
         self._ready.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-# -- noise shares ------------------------------------------------------------------------------------------------------
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:

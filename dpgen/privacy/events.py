@@ -60,7 +60,7 @@ def holds_for_own_relation(event: DpEvent) -> bool:
 
 
 def for_two_records(event: DpEvent) -> DpEvent:
-    """What an add/remove guarantee says about replacing a record, which is two steps; Gaussians are left as they are.
+    """An add/remove guarantee read under replace_one, which is two steps; Gaussians are left as they are.
 
     (epsilon, delta) becomes (2 epsilon, (1 + e^epsilon) delta), rho-zCDP becomes 4 rho (Bun, Steinke 2016, Prop. 1.9).
 

@@ -53,7 +53,7 @@ _ROUNDING = 1.0 - 1e-6  # its distance from 1 exceeds what the last rounding, of
 
 @dataclass(frozen=True, eq=False)
 class BoundedSum:
-    """What records add up to, and the most that one record can move it: made by the code that adds up, nowhere else.
+    """Sums over records with their sensitivity, made by the code that adds up and nowhere else.
 
     Arguments:
         values: this process's private sums: int64 whole numbers, whose real values are `values * step`, or float32/float64.

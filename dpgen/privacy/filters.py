@@ -78,7 +78,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Filter:
-    """Whether charges fit a budget in whatever way they were chosen.
+    """Filter of one budget: whether charges fit it, also where each was chosen after looking at earlier releases.
 
     Arguments:
         epsilon: of the budget, in nats.
@@ -112,7 +112,7 @@ class Filter:
         return cls(epsilon, delta, order, reserved)
 
     def cost(self, event: DpEvent, relation: Relation) -> Cost:
-        """What one run of `event` counts; what has no finite moments counts infinitely much."""
+        """Cost of one run of `event`; whatever has no finite moments counts infinitely much."""
         from dpgen.privacy.accountants import filter_cost
 
         renyi, pure, delta = filter_cost(event, (self.order or 2.0) - 1, relation)
@@ -144,7 +144,7 @@ class Filter:
         return math.inf if total.delta else _float_up(total.pure)
 
     def epsilon_of(self, event: DpEvent, relation: Relation = "add_remove") -> float:
-        """Epsilon that the filter counts for `event`: for the calibration of what is chosen along the way."""
+        """Epsilon that the filter counts for `event`: for the calibration of events that are chosen adaptively."""
         return self.total_epsilon(self.cost(event, relation))
 
     def guarantee(self, delta: float) -> float:
@@ -159,7 +159,7 @@ class Filter:
 
 
 def _offset(lam: float, delta: float) -> float:
-    """What the conversion adds to `A / lambda`."""
+    """Term that the conversion adds to `A / lambda`."""
     return math.log(lam / (lam + 1)) - math.log(delta * (lam + 1)) / lam
 
 

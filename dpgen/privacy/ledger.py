@@ -58,7 +58,7 @@ class Planned:
         note: what it is called.
         count: greatest number of runs, >= 1.
         group: disjoint group of records that it touches, None for all.
-        divisible: a plain Gaussian of multiplier s that is spent in parts chosen along the way (`charge(..., of=note)`),
+        divisible: a plain Gaussian of multiplier s that is spent in parts chosen adaptively (`charge(..., of=note)`),
             whose multipliers obey `sum 1/s_i^2 <= count/s^2`.
     """
 
@@ -95,7 +95,7 @@ class Ledger:
     nothing is ever granted beside it, and the exact value covers all that can happen. If it does, all that can happen obeys
     the filter, and the exact value is never used for anything but the plan by itself.
 
-    Why the order of a plan's events may be chosen along the way: let M be the events that are left. The first of them is
+    Why the order of a plan's events may be chosen adaptively: let M be the events that are left. The first of them is
     dominated by its pair; given its outcome, the rest is such a procedure on the others, by induction dominated by the product
     of their pairs, whatever the order; so all are dominated by the product over M (Zhu, Dong, Wang 2022, Theorem 10). Leaving
     events out is post-processing. A part of a divisible Gaussian with `1/s_i^2 = (j/N)/s^2` is post-processing of j out of N
@@ -358,7 +358,7 @@ class Ledger:
         return priced.cost
 
     def _totals(self) -> FilterTotals:
-        """What the filter counts of everything promised and charged."""
+        """Filter costs of everything promised and charged."""
         if self._filtered is None:
             promised = ((m.group, self._cost(m).times(m.most)) for m in self._declared if m.most)
             self._filtered = FilterTotals(cast(Filter, self.filter), self.relation, promised)
@@ -447,7 +447,7 @@ class Ledger:
         self._cache.clear()
 
     def allowance(self, event: DpEvent, *, group: str | None = None) -> int:
-        """How many more charges of `event`, beside what was declared, the filter would grant.
+        """Number of charges of `event`, beside what was declared, that the filter would still grant.
 
         Raises:
             ValueError: the ledger has no budget, or the event costs nothing.
@@ -461,7 +461,7 @@ class Ledger:
             return self._totals().room(cost, group)
 
     def _guaranteed(self) -> Loads:
-        """What the guarantee counts: plans as a whole, and what was charged beyond them."""
+        """Plans as a whole, and what was charged beyond them: the guarantee counts these."""
         return [(m.priced or m, m.most) for m in self._declared if m.most]
 
     def _spent(
@@ -504,13 +504,13 @@ class Ledger:
         if relation == "replace_one" and pure < math.inf:
             return 2 * pure
         raise UnsupportedEvent(
-            f"relation is {relation!r}, but the charges were made under {self.relation} and chosen along the way: they have no "
+            f"relation is {relation!r}, but the charges were made under {self.relation} and chosen adaptively: they have no "
             "guarantee under the other relation"
         )
 
     @property
     def accountant(self) -> str:
-        """How the guarantee is worked out, in words."""
+        """Accounting behind the guarantee, in words."""
         if self.filter is None or not self.chosen_later:
             return "tightest valid of PLD, Renyi and closed forms"
         return f"filter of Renyi order {self.filter.order:.4g}" if self.filter.order else "sum of pure epsilons"
@@ -554,7 +554,7 @@ class Ledger:
             return [LedgerEntry(m.note, m.event, n, m.group, m.whole.note if m.whole else None) for m, n in self._runs]
 
     def promised(self) -> list[Planned]:
-        """What the guarantee counts: everything declared with its greatest count, and what was charged beyond it."""
+        """Everything declared with its greatest count, and what was charged beyond it: the guarantee counts these."""
         with self._lock:
             return [Planned(m.event, m.note, m.most, m.group, m.divisible) for m in self._declared if m.most]
 

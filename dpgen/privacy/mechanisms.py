@@ -140,7 +140,7 @@ class GaussianMechanism:
 
     @property
     def event(self) -> DpEvent:
-        """What the ledger must be charged before `release`."""
+        """Event to charge before `release`."""
         return gaussian_event(self.noise_multiplier)
 
     def release(self, values: Tensor, source: SecureSource) -> Tensor:

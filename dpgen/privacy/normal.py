@@ -1,12 +1,10 @@
-r"""Normal noise from a cipher's key stream.
+r"""Key streams of AES-256 in counter mode, under all secure randomness, and normal noise made from them.
 
-The bits under all secure randomness: AES-256 in counter mode under keys that are used once and dropped.
-
-Normal noise at the speed of memory: Box-Muller on cipher words, added and rounded to a grid in one pass.
-
-A pair of standard normals is $R\cos\theta, R\sin\theta$ with $R^2 = -2\ln U$ (Box and Muller, 1958). The angle
-takes 32 bits. U takes 32 bits, and 96 where these 32 say $U < 2^{-12}$: so $R$ has full float precision far out and
-reaches 11.6, where a 32-bit uniform stops at 6.7 and a 24-bit one at 5.8.
+Every draw has a key of its own, which is dropped afterwards. Normal noise is made at the speed of memory: Box-Muller
+on cipher words, added and rounded to a grid in one pass. A pair of standard normals is $R\cos\theta, R\sin\theta$
+with $R^2 = -2\ln U$ (Box and Muller, 1958). The angle takes 32 bits. U takes 32 bits, and 96 where these 32 say $U <
+2^{-12}$: so $R$ has full float precision far out and reaches 11.6, where a 32-bit uniform stops at 6.7 and a 24-bit
+one at 5.8.
 """
 
 import math
@@ -20,8 +18,6 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
-
-# -- keystream ---------------------------------------------------------------------------------------------------------
 
 
 KEY_BYTES = 32
@@ -99,9 +95,6 @@ class Keystream:
         words = np.empty(count, dtype)
         self.fill(words)
         return words
-
-
-# -- boxmuller ---------------------------------------------------------------------------------------------------------
 
 
 Words = npt.NDArray[np.unsignedinteger]

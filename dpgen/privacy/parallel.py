@@ -88,11 +88,11 @@ class LedgerItem:
 
     @property
     def most(self) -> int:
-        """What the guarantee counts: what was declared and what was charged beyond it; parts count with their whole."""
+        """Count of the guarantee: declared, and charged beyond that; parts count with their whole."""
         return 0 if self.whole is not None else self.planned + self.later
 
     def beyond(self, count: int) -> int:
-        """How many of `count` more charges no plan has room for."""
+        """Number out of `count` more charges that no plan has room for."""
         return max(0, self.count - self.later + count - self.planned)
 
     @property

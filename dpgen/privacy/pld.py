@@ -1,19 +1,15 @@
-"""Privacy loss distributions on a grid that never understates them.
+"""Privacy loss distributions of composed Poisson-sampled Gaussians: hockey sticks that are never below the truth.
 
-One Poisson-sampled Gaussian as a pair of discrete distributions of its privacy loss that dominates it.
+A mechanism becomes a pair of discrete distributions of its loss that dominates it (`Grid`). The pair lives on the
+grid `step * Z`. Each cell of losses keeps its mass under both distributions, split between its two ends ("connect the
+dots", Doroshenko et al. 2022), so every hockey stick of the discrete pair is at least the true one. In units of the
+sensitivity, with `M(+-1) = (1-q) N(0) + q N(+-1)`: `remove` is M(1) against N(0), `add` is N(0) against M(1), and
+`replace` is M(1) against M(-1).
 
-The pair lives on the grid `step * Z`. Each cell of losses keeps its mass under both distributions, split between its
-two ends ("connect the dots", Doroshenko et al. 2022), so every hockey stick of the discrete pair is at least the true
-one. In units of the sensitivity, with `M(+-1) = (1-q) N(0) + q N(+-1)`: `remove` is M(1) against N(0), `add` is N(0)
-against M(1), and `replace` is M(1) against M(-1).
-
-Privacy loss distributions of composed Poisson-sampled Gaussians: hockey sticks that are never below the truth.
-
-Each mechanism becomes a dominating discrete pair (`loss_grid.py`); dominating pairs compose adaptively (Zhu, Dong,
-Wang 2022, Theorem 10). Masses are tilted by `e^(tilt * loss)` before the FFT, so that the losses that decide epsilon
-sit in the middle of a short window and small deltas keep their relative accuracy. Mass above the window is bounded by
-Chernoff and added to delta; mass below it can only wrap around, which adds mass. Rounding errors get an allowance.
-The grid is halved until epsilon settles.
+Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Theorem 10). Masses are tilted by `e^(tilt * loss)` before
+the FFT, so that the losses that decide epsilon sit in the middle of a short window and small deltas keep their
+relative accuracy. Mass above the window is bounded by Chernoff and added to delta; mass below it can only wrap
+around, which adds mass. Rounding errors get an allowance. The grid is halved until epsilon settles.
 """
 
 from __future__ import annotations
@@ -25,9 +21,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-
-# -- loss grid ---------------------------------------------------------------------------------------------------------
-
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -191,8 +184,6 @@ def loss_variance(rate: float, sigma: float, direction: Direction) -> float:
     loss = _loss(x, rate, sigma) - (_loss(-x, rate, sigma) if direction == "replace" else 0.0)
     return float(mass @ (loss - mass @ loss) ** 2)
 
-
-# -- pld ---------------------------------------------------------------------------------------------------------------
 
 Parts = Mapping[tuple[float, float], int]
 

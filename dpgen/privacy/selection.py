@@ -1,20 +1,18 @@
-r"""Exact private selection: the exponential mechanism over ranges and over given weights.
+r"""Exact private selection: the exponential mechanism, and categorical draws from given weights.
 
-Exact draws of the exponential mechanism over domains far too large to list.
+**Over domains far too large to list.** A candidate of score q is drawn with probability proportional to $e^{\lambda
+q}$. Candidates come in blocks with a common ceiling on $\lambda q$. A ceiling rounded up to a power of two turns the
+proposal into one uniform integer below $\sum_b \mathrm{size}_b 2^{e_b}$; the candidate is kept with probability
+$e^{\lambda q} 2^{-e_b}$, and the whole draw is repeated otherwise. Every decision is settled as in `discrete`: in
+doubles, or with 320 bits when they are too close. So draws are within $2^{-128}$ (total variation) of the exact
+distribution. Like every rejection sampler it takes a time that depends on the scores; timing is not part of the
+guarantee.
 
-A candidate of score q is drawn with probability proportional to $e^{\lambda q}$. Candidates come in blocks with a common
-ceiling on $\lambda q$. A ceiling rounded up to a power of two turns the proposal into one uniform integer below
-$\sum_b \mathrm{size}_b 2^{e_b}$; the candidate is kept with probability $e^{\lambda q} 2^{-e_b}$, and the whole draw is
-repeated otherwise. Every decision is settled as in `discrete`: in doubles, or with 320 bits when they are too close.
-So draws are within $2^{-128}$ (total variation) of the exact distribution. Like every rejection sampler it takes a time
-that depends on the scores; timing is not part of the guarantee.
-
-Exact categorical draws: outcome j has probability $w_j / \sum_i w_i$ of the doubles given, with no error at all.
-
-A draw is the inversion of a uniform real number whose binary digits are made as they are needed. Doubles settle it
+**Over given weights.** Outcome j has probability $w_j / \sum_i w_i$ of the doubles given, with no error at all. A
+draw is the inversion of a uniform real number whose binary digits are made as they are needed. Doubles settle it
 unless the 64 first digits fall within the rounding error of a boundary; then the boundary is summed exactly, in
-integers, and more digits are drawn until the two differ. So an outcome of probability $e^{-300}$ has that probability,
-and a ratio of two probabilities, which is what pure epsilon bounds, is never lost in a grid of uniforms.
+integers, and more digits are drawn until the two differ. So an outcome of probability $e^{-300}$ has that
+probability, and a ratio of two probabilities, which is what pure epsilon bounds, is never lost in a grid of uniforms.
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ from dpgen.privacy.noise import require_secure
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-# -- selection ---------------------------------------------------------------------------------------------------------
-
 
 Sizes = npt.NDArray[np.uint64]
 Reals = npt.NDArray[np.float64]
@@ -56,7 +52,7 @@ _compile = numba.njit(nogil=True, cache=True)
 
 
 def exponential_event(rate: float, sensitivity: float = 1.0, *, zcdp: bool = False) -> DpEvent:
-    r"""What one draw of the exponential mechanism costs, its scores moving by at most `sensitivity` between neighbours.
+    r"""Price of one draw of the exponential mechanism whose scores move by at most `sensitivity` between neighbours.
 
     Pure: :math:`2 \lambda \Delta` (McSherry and Talwar 2007). zCDP: :math:`\lambda^2 \Delta^2 / 2` (losses in a range of
     :math:`2 \lambda \Delta`: Dong, Durfee and Rogers 2020, Cesar and Rogers 2021).
@@ -234,7 +230,7 @@ class ExponentialMechanism:
 
     @property
     def event(self) -> DpEvent:
-        """What one draw costs."""
+        """Price of one draw."""
         return pure_event(float(2 * self.rate * self.sensitivity))
 
     def log_probabilities(self) -> Reals:
@@ -251,9 +247,6 @@ class ExponentialMechanism:
             for _ in range(count)
         ]
         return np.array(drawn, np.int64)
-
-
-# -- categorical -------------------------------------------------------------------------------------------------------
 
 
 Weights = npt.NDArray[np.float64]

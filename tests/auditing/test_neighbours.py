@@ -11,7 +11,7 @@ from dpgen.auditing.audit import audit, parse_audit
 from dpgen.auditing.neighbours import (
     Task,
     columns_pair,
-    door_of,
+    curator_audit,
     draw_once,
     points_pair,
     records_pair,
@@ -130,7 +130,7 @@ def test_a_tight_sampler_whose_statement_halves_its_epsilon_is_flagged(model: st
     assert finding.violated
 
 
-# -- what is released at the curator's door ----------------------------------------------------------------------------
+# -- releases of whole fits -------------------------------------------------------------------------------------------
 
 RELEASING = {
     "marginals": ["--trainings=400"],
@@ -166,9 +166,9 @@ def task_of(*options: str) -> Task:
 
 def test_losses_are_those_of_the_noise_that_is_charged() -> None:
     """One Laplace release of epsilon 1: the loss is never larger, is reached, and has the other sign on the other side."""
-    with door_of(task_of("--model=bernstein")) as door:
-        assert door.releases() == 1
-        losses = [np.array(door.losses(side, 60, 1)) for side in (0, 1)]
+    with curator_audit(task_of("--model=bernstein")) as watched:
+        assert watched.releases() == 1
+        losses = [np.array(watched.losses(side, 60, 1)) for side in (0, 1)]
     assert max(np.abs(side).max() for side in losses) <= 1.0 + 1e-9
     assert losses[0].max() > 0.9
     assert losses[1].min() < -0.9
@@ -177,8 +177,8 @@ def test_losses_are_those_of_the_noise_that_is_charged() -> None:
 
 @pytest.mark.parametrize("model", ["marginals", "mwem", "merr", "kmeans"])
 def test_what_a_fit_makes_of_its_noisy_values_depends_on_nothing_else(model: str) -> None:
-    with door_of(task_of(f"--model={model}")) as door:
-        assert not door.leaks(released_numbers)
+    with curator_audit(task_of(f"--model={model}")) as watched:
+        assert not watched.leaks(released_numbers)
 
 
 def test_a_model_that_holds_an_exact_number_is_found_by_one_replay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The one door: what is charged is what the noise that comes out pays for."""
+"""The curator: what is charged is what the noise that comes out pays for."""
 
 import math
 import pickle

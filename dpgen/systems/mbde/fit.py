@@ -162,6 +162,6 @@ def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, curator: Curato
 
 def log_density(law: Law, data: PrivatePoints, runtime: Runtime) -> None:
     """Density picture and likelihood to TensorBoard: only where private logs were asked for or the data are synthetic."""
-    logger = runtime.board()
+    logger = runtime.run_logger()
     write_density(logger, law, data.test_x)
     logger.finalize("success")

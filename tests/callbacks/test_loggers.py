@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import Logger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpgen.callbacks import Previews, PrivacyAccountant
-from dpgen.callbacks.loggers import Boards, add_counts, memory
+from dpgen.callbacks.loggers import ReleaseLogger, add_counts, memory
 from dpgen.evaluation.scores import Score
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
@@ -66,7 +66,7 @@ def train(directory: Path, *loggers: Logger, steps: int = 20, private_logs: bool
         PrivacyAccountant(Curator(Ledger(Budget(50.0, 1e-5)))),
         module.config.clipping_callback(module.plan),
         Previews(module.preview, image_shape=(4, 4)),
-        Boards(every=10, histograms_every=10),
+        ReleaseLogger(every=10, histograms_every=10),
     ]
     runtime.fit(module, PoissonLoader(data.x, data.labels, sampling_rate=0.5), max_steps=steps, callbacks=callbacks)
     return module
@@ -161,7 +161,7 @@ def test_memory_is_that_of_the_process() -> None:
 @pytest.mark.parametrize("options", [{"every": 0}, {"histograms_every": 0}])
 def test_intervals_are_positive(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be at least 1, got 0"):
-        Boards(**options)
+        ReleaseLogger(**options)
 
 
 def test_only_loggers_are_taken(tmp_path: Path) -> None:
