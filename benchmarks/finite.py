@@ -24,7 +24,7 @@ from dpgen.privacy.noise import SecureSource
 from dpgen.systems.local.boxes import ProjectedKernel, QInvariantMinimax, RelativeMollifier
 from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.local.kernels import MinimaxSampler
-from dpgen.systems.local.sampler import FiniteSampler
+from dpgen.systems.local.model import FiniteSampler
 
 RESULTS = Path(__file__).parent / "results" / "finite.json"
 SIZES, EPSILONS = (10, 100, 1000), (1.0, 2.0, 5.0, 8.0)

@@ -70,14 +70,14 @@ from .systems.local.boxes import RelativeMollifier as RelativeMollifier
 from .systems.local.kernels import MechanismSampler as MechanismSampler
 from .systems.local.kernels import MinimaxSampler as MinimaxSampler
 from .systems.local.kernels import RandomizedResponse as RandomizedResponse
+from .systems.local.model import FiniteSampler as FiniteSampler
+from .systems.local.model import load_mechanism as load_mechanism
 from .systems.local.mollifiers import in_relative_mollifier as in_relative_mollifier
 from .systems.local.mollifiers import is_mollifier as is_mollifier
 from .systems.local.mollifiers import mechanism_mollifier as mechanism_mollifier
 from .systems.local.mollifiers import mollify_density as mollify_density
 from .systems.local.plan import LocalConfig as LocalConfig
 from .systems.local.plan import LocalPlan as LocalPlan
-from .systems.local.sampler import FiniteSampler as FiniteSampler
-from .systems.local.sampler import load_mechanism as load_mechanism
 from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
 from .systems.mbde.densities import Box as Box
 from .systems.mbde.densities import ClippedLaw as ClippedLaw

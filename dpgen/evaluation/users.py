@@ -16,7 +16,7 @@ from dpgen.files import write_atomically
 from dpgen.release import Draws
 from dpgen.statement import rounded_up
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.local.sampler import FiniteSampler
+from dpgen.systems.local.model import FiniteSampler
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,10 @@ from conformance import Law, LawRow, Pair, SumRow, pairs_of
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.parallel import Relation
-from dpgen.systems.local.fit import SAMPLERS
+from dpgen.systems.local.fit import PRIOR_NOTE, SAMPLERS, histogram
 from dpgen.systems.local.kernels import MechanismSampler, MinimaxSampler
+from dpgen.systems.local.model import FiniteSampler
 from dpgen.systems.local.plan import LocalPlan
-from dpgen.systems.local.private_prior import NOTE, histogram
-from dpgen.systems.local.sampler import FiniteSampler
 
 PRIOR = torch.tensor([0.08, 0.12, 0.8], dtype=torch.float64)
 EPSILON = 1.0
@@ -65,5 +64,5 @@ ROWS = [
         LawRow(name, (f"{name} sampler*",), any_users, rarest, law=drawn(mechanism), relations=("replace_one",))
         for name, mechanism in MECHANISMS.items()
     ),
-    *(SumRow(name, (NOTE,), pairs_of(users), one_hot, sums=summed) for name in SAMPLERS),
+    *(SumRow(name, (PRIOR_NOTE,), pairs_of(users), one_hot, sums=summed) for name in SAMPLERS),
 ]

@@ -22,7 +22,7 @@ from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.parallel import Relation
 from dpgen.release import PublicModel, Release
 from dpgen.runtime import Runtime
-from dpgen.systems.local.private_prior import PRIVATE_ORIGIN
+from dpgen.systems.local.fit import PRIVATE_ORIGIN
 from dpgen.systems.registry import SYSTEMS
 
 

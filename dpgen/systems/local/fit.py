@@ -1,7 +1,8 @@
-"""One fit for all finite samplers: every user's private draws, paid for, with the mechanism that made them."""
+"""Fit of all finite samplers: private draws of every user, and the prior that may be measured on the users."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,17 +14,15 @@ from torch import Tensor
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier, require_density_bounds
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
+from dpgen.systems.local.model import SUM_TOLERANCE, FiniteSampler, raised_atoms, zero_atoms
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
-from dpgen.systems.local.private_prior import ASSUMPTION, PRIVATE_ORIGIN, noise_scale, private_prior
-from dpgen.systems.local.private_prior import NOTE as PRIOR_NOTE
-from dpgen.systems.local.sampler import FiniteSampler
-from dpgen.systems.local.simplex import raised_atoms, zero_atoms
 from dpgen.systems.private_data import PrivateUsers
 
 SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
@@ -43,7 +42,21 @@ ABSENT = (
     "who takes part can be seen: loaders leave out users without events, if there are any; the guarantee hides what the events "
     "of a user of the file are, also that they are none"
 )
-"""What every statement says about users who are not drawn for: neither whether there were any nor how many."""
+"""Of every statement, on users who are not drawn for: neither whether there were any nor how many."""
+
+PRIVATE_ORIGIN = "private histogram"
+"""``prior_origin`` of data whose prior is to be measured on the users."""
+
+PRIOR_ASSUMPTION = (
+    "the prior was measured on the users' distributions by a trusted curator (Laplace histogram): "
+    "for this part the collector is trusted, for the draws it is not"
+)
+"""Of the statement where `private_prior` was used."""
+
+PRIOR_NOTE = "prior: Laplace histogram of the users' distributions"
+
+UNIT = 2**24
+"""Parts that one user's probability mass is divided into: integers, so that the noise is exact."""
 
 _LEAST = 5e-324  # divides nothing by itself
 
@@ -129,7 +142,7 @@ def _require_counts(data: PrivateUsers) -> None:
 
 def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, curator: Curator) -> tuple[Tensor | int, tuple[str, ...]]:
     if plan.prior_epsilon is not None:
-        return private_prior(p, epsilon=plan.prior_epsilon, curator=curator), (ASSUMPTION,)
+        return private_prior(p, epsilon=plan.prior_epsilon, curator=curator), (PRIOR_ASSUMPTION,)
     return (len(data.categories) if data.prior is None else data.prior), ()
 
 
@@ -156,3 +169,65 @@ def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:
     columns["draw"] = np.tile(np.arange(k), len(data.user_names))
     columns["category"] = np.array(data.categories, dtype=object)[draws.T.reshape(-1).cpu().numpy()]
     return pd.DataFrame(columns)
+
+
+def private_prior(distributions: Tensor, *, epsilon: float, curator: Curator) -> Tensor:
+    r"""The average user's distribution with Laplace noise; epsilon-private for a whole user.
+
+    .. math:: h_j = \sum_u \lfloor 2^{24} P_{uj} \rfloor + Z_j, \quad P(Z_j = z) \propto e^{-|z| \epsilon / \Delta},
+              \quad q_j \propto \max(h_j, \Delta / \epsilon)
+
+    A user adds at most :math:`2^{24}` units, so the L1 sensitivity is :math:`\Delta = 2^{24}` under add/remove-one and
+    :math:`2 \cdot 2^{24}` under replace-one (Dwork et al. 2006; noise on integers: Ghosh et al. 2009). The floor is the
+    noise scale, which is public: a smaller count cannot be told from noise, and a prior atom of zero would forbid a
+    category. Floor and normalisation are post-processing. Costs add up: a user pays this epsilon and that of the draws.
+
+    Arguments:
+        distributions: P, rows >= 0 that sum to 1, or to 0 for a user who has nothing to say, shape (u, n).
+        epsilon: in nats; below about 3.4e-5 the noise has no exact sampler.
+        curator: charges; its relation decides the sensitivity.
+
+    Returns:
+        prior (n,), float64, > 0, sums to 1.
+
+    Raises:
+        ValueError: epsilon out of range, or rows that are no distributions.
+        BudgetExceeded: the ledger refuses; nothing was measured.
+    """
+    scale = noise_scale(epsilon, relation=curator.relation)
+    noisy = curator.laplace(PRIOR_NOTE, histogram(distributions), epsilon)
+    floored = noisy.to(torch.float64).clamp_min(scale)
+    return floored / floored.sum()
+
+
+def noise_scale(epsilon: float, *, relation: str) -> float:
+    """Scale of the noise in units, and the floor of the noisy counts.
+
+    >>> noise_scale(1.0, relation="replace_one") / UNIT
+    2.0...
+    """
+    least = 2 * UNIT / 1e12
+    if not least <= epsilon < math.inf:
+        raise ValueError(f"prior_epsilon is {epsilon!r}: it must be a finite number >= {least:.2g}")
+    sensitivity = {"add_remove": UNIT, "replace_one": 2 * UNIT}[relation]
+    return sensitivity / epsilon
+
+
+def histogram(distributions: Tensor) -> BoundedSum:
+    """Column sums (n,) of the users' distributions (u, n), in whole units.
+
+    A user adds at most `UNIT` units, whatever the row; two users who share no category are `2 UNIT` apart.
+
+    Raises:
+        ValueError: rows that are no distributions.
+    """
+    values = distributions.detach().to("cpu", torch.float64)
+    if values.ndim != 2 or not values.shape[1]:
+        raise ValueError(f"distributions have shape {tuple(values.shape)}: it must be (users, categories)")
+    empty = (values == 0).all(1)
+    wrong = ~(torch.isfinite(values) & (values >= 0)).all(1) | ((values.sum(1) - 1).abs() > SUM_TOLERANCE) & ~empty
+    if bool(wrong.any()):
+        raise ValueError(f"distributions have a row ({int(wrong.nonzero()[0]) + 1}) that is not >= 0 with sum 1 within 1e-6")
+    # Shrunk by more than a row's sum may exceed 1: what one user adds is at most UNIT, exactly, after rounding down.
+    units = (values * (UNIT * (1 - 2 * SUM_TOLERANCE))).floor().to(torch.int64)
+    return BoundedSum(units.sum(0), float(UNIT), "units of probability", norm="l1")

@@ -1,11 +1,9 @@
-"""PK of the minimax kernel in two passes over each row, compiled: for CPU tensors, where torch's calls cost more than sums.
-
-Linear samplers: the minimax kernel with a public prior, randomised response, and any finite mechanism as a sampler.
-"""
+"""Linear samplers Q = PK: the minimax kernel with a public prior, randomised response, and any finite mechanism."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -18,69 +16,56 @@ from torch import Tensor
 
 from dpgen.privacy.mechanisms import Secrets
 from dpgen.privacy.selection import draw_categorical, exact_sum, resolve, running_sum, scan_error, uniform_words
+from dpgen.systems.local.model import PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, FiniteSampler, require_epsilon
 from dpgen.systems.local.mollifiers import mollifier_epsilon
-from dpgen.systems.local.sampler import LinearSampler
-from dpgen.systems.local.simplex import PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, require_epsilon
-
-# -- kernel pass -------------------------------------------------------------------------------------------------------
-
 
 Reals = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.int64]
 
+MOST_EXPLICIT = 4096
 _BLOCK = 1023  # sums are taken in blocks of 1024, so that errors grow like 1024 + n / 1024
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def mix_rows(p: Reals, order: Ranks, q: Reals, a: Reals, gain: float) -> Reals:
-    r"""Rows $q_j (\sum_{i<j} a_i P_i + a_j \sum_{i>j} P_i + a_j e^\epsilon P_j)$ of P (u, n), j by rank, in place of j = order.
+class LinearSampler(FiniteSampler):
+    r"""Q = PK with a row-stochastic kernel K whose columns vary by at most $e^\epsilon$: one item drawn from P is enough."""
 
-    Arguments:
-        order: category of each rank; q, a: prior and scales by rank; gain: e^epsilon.
-    """
-    u, n = p.shape
-    result = np.empty_like(p)
-    for row in range(u):
-        blocks, block = 0.0, 0.0
-        for k in range(n):
-            if k & _BLOCK == 0:
-                blocks, block = blocks + block, 0.0
-            result[row, order[k]] = blocks + block
-            block += a[k] * p[row, order[k]]
-        blocks, block = 0.0, 0.0
-        for done in range(n):
-            if done & _BLOCK == 0:
-                blocks, block = blocks + block, 0.0
-            k = n - 1 - done
-            held = p[row, order[k]]
-            result[row, order[k]] = q[k] * (result[row, order[k]] + a[k] * ((blocks + block) + gain * held))
-            block += held
-    return result
+    @abstractmethod
+    def _kernel(self) -> Tensor:
+        """K (n, m)."""
 
+    @abstractmethod
+    def sample_items(self, items: Tensor, *, secrets: Secrets) -> Tensor:
+        """One draw from row `items[...]` of K for each item, int64 of the same shape.
 
-# -- kernels -----------------------------------------------------------------------------------------------------------
+        Fed with a fresh draw of P it is distributed like `sample(P)`; the user's P itself is not needed.
 
+        Arguments:
+            items: private categories, any shape.
+            secrets: secret randomness, as a curator hands it to a mechanism; nothing is charged here.
 
-def _before(values: Tensor) -> Tensor:
-    """Exclusive prefix sums."""
-    result = torch.zeros_like(values)
-    result[..., 1:] = running_sum(values[..., :-1])
-    return result
+        Raises:
+            TypeError: `secrets` are no `SecureSource`, or items are not integers.
+            ValueError: an item outside [0, n).
+        """
 
+    def kernel(self) -> Tensor:
+        """K (n, m) as a matrix.
 
-def _after(values: Tensor) -> Tensor:
-    """Exclusive suffix sums."""
-    return _before(values.flip(-1)).flip(-1)
+        Raises:
+            ValueError: n > 4096; `apply` and the draws never need the matrix.
+        """
+        if self.n > MOST_EXPLICIT:
+            raise ValueError(f"kernel() has n * n entries and n is {self.n}; it must be <= {MOST_EXPLICIT} (use apply)")
+        return self._kernel()
 
-
-def _scales(q: Tensor, tail: Tensor, gap: float) -> Tensor:
-    r"""a (n,) of increasing q, the sums `tail` after each entry and E.
-
-    $a_k = R_k / (E q_k + S_k)$ with $R_{k+1} / R_k = 1 - q_k / (E q_k + S_k)$ is the recursion in terms of what rows 1
-    to k - 1 leave over: each loss is at most 1/2 and $R_k \ge S_k$, so the logarithms of R lose no digits at any epsilon.
-    """
-    whole = gap * q + (q + tail)
-    return _before(torch.log1p(-q / whole)).exp() / whole
+    def _checked_items(self, items: Tensor) -> Tensor:
+        items = torch.as_tensor(items)
+        if items.is_floating_point() or items.dtype == torch.bool:
+            raise TypeError(f"items have dtype {items.dtype}; they must be integers")
+        if items.numel() and not bool(((items >= 0) & (items < self.n)).all()):
+            bad = items[(items < 0) | (items >= self.n)].reshape(-1)[0]
+            raise ValueError(f"items hold {int(bad)}; they must be categories in [0, {self.n})")
+        return items.detach().to("cpu", torch.int64).reshape(-1)
 
 
 class MinimaxSampler(LinearSampler, kind="minimax"):
@@ -156,55 +141,6 @@ class MinimaxSampler(LinearSampler, kind="minimax"):
         return self._order[drawn].reshape(torch.as_tensor(items).shape)
 
 
-class _KernelRows:
-    """Inversion of rows of the minimax kernel in rank order: below the diagonal, on it, above it."""
-
-    def __init__(self, a: Tensor, q: Tensor, gain: float) -> None:
-        self.a, self.q, self.left = a, q, a * q
-        self.diagonal = gain * a * q
-        self.sum_left, self.sum_q = running_sum(self.left), running_sum(q)
-        self.before = torch.nn.functional.pad(self.sum_left[:-1], (1, 0))
-        self.total = self.before + self.diagonal + a * (self.sum_q[-1] - self.sum_q)
-
-    def exact_boundary(self, i: int, j: int) -> Fraction:
-        """Mass of row i up to and including rank j."""
-        left = exact_sum(self.left[: min(i, j + 1)].numpy())
-        if j < i:
-            return left
-        return left + Fraction(float(self.diagonal[i])) + Fraction(float(self.a[i])) * exact_sum(self.q[i + 1 : j + 1].numpy())
-
-    def draw(self, i: Tensor, secrets: Secrets, margin: float | None) -> Tensor:
-        """One rank for each row i (b,), exactly in proportion to the row's doubles."""
-        words, real = uniform_words(secrets, i.numel())
-        target = real * self.total[i]
-        from_diagonal = target - self.before[i]
-        from_above = from_diagonal - self.diagonal[i]
-        # gap: distance from the nearest boundary, in units of mass.
-        guess, gap = i.clone(), torch.minimum(from_diagonal.abs(), from_above.abs())
-        for part, sums, at, unit in (
-            (from_diagonal < 0, self.sum_left, lambda b: target[b], lambda b: 1.0),
-            (from_above > 0, self.sum_q, lambda b: from_above[b] / self.a[i[b]] + self.sum_q[i[b]], lambda b: self.a[i[b]]),
-        ):
-            b = part.nonzero()[:, 0]
-            guess[b], inner = _search(sums, at(b))
-            gap[b] = torch.minimum(gap[b], inner * unit(b))
-        close = 4 * scan_error(self.q.numel()) if margin is None else margin
-        for b in (gap <= close * self.total[i]).nonzero()[:, 0].tolist():
-            guess[b] = self._exact(int(i[b]), int(words[b]), int(guess[b]), secrets)
-        return guess
-
-    def _exact(self, i: int, word: int, guess: int, secrets: Secrets) -> int:
-        n, total = self.q.numel(), self.exact_boundary(i, self.q.numel() - 1)
-        return resolve(word, lambda j: self.exact_boundary(i, j), n, guess=guess, total=total, source=secrets)
-
-
-def _search(sums: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """First index whose sum exceeds each target, and the distance of the target from that interval's ends."""
-    found = torch.searchsorted(sums, target, right=True).clamp_(max=sums.numel() - 1)
-    start = torch.where(found > 0, sums[(found - 1).clamp_min(0)], -torch.inf)
-    return found, torch.minimum(sums[found] - target, target - start)
-
-
 class RandomizedResponse(MinimaxSampler, kind="randomized_response"):
     r"""k-ary randomised response (Warner 1965): the category itself with probability $e^\epsilon / (e^\epsilon + n - 1)$.
 
@@ -274,3 +210,101 @@ class MechanismSampler(LinearSampler, kind="mechanism"):
     def sample_items(self, items: Tensor, *, secrets: Secrets) -> Tensor:
         flat = self._checked_items(items)
         return draw_categorical(secrets, self.matrix[flat])[0].reshape(torch.as_tensor(items).shape)
+
+
+class _KernelRows:
+    """Inversion of rows of the minimax kernel in rank order: below the diagonal, on it, above it."""
+
+    def __init__(self, a: Tensor, q: Tensor, gain: float) -> None:
+        self.a, self.q, self.left = a, q, a * q
+        self.diagonal = gain * a * q
+        self.sum_left, self.sum_q = running_sum(self.left), running_sum(q)
+        self.before = torch.nn.functional.pad(self.sum_left[:-1], (1, 0))
+        self.total = self.before + self.diagonal + a * (self.sum_q[-1] - self.sum_q)
+
+    def exact_boundary(self, i: int, j: int) -> Fraction:
+        """Mass of row i up to and including rank j."""
+        left = exact_sum(self.left[: min(i, j + 1)].numpy())
+        if j < i:
+            return left
+        return left + Fraction(float(self.diagonal[i])) + Fraction(float(self.a[i])) * exact_sum(self.q[i + 1 : j + 1].numpy())
+
+    def draw(self, i: Tensor, secrets: Secrets, margin: float | None) -> Tensor:
+        """One rank for each row i (b,), exactly in proportion to the row's doubles."""
+        words, real = uniform_words(secrets, i.numel())
+        target = real * self.total[i]
+        from_diagonal = target - self.before[i]
+        from_above = from_diagonal - self.diagonal[i]
+        # gap: distance from the nearest boundary, in units of mass.
+        guess, gap = i.clone(), torch.minimum(from_diagonal.abs(), from_above.abs())
+        for part, sums, at, unit in (
+            (from_diagonal < 0, self.sum_left, lambda b: target[b], lambda b: 1.0),
+            (from_above > 0, self.sum_q, lambda b: from_above[b] / self.a[i[b]] + self.sum_q[i[b]], lambda b: self.a[i[b]]),
+        ):
+            b = part.nonzero()[:, 0]
+            guess[b], inner = _search(sums, at(b))
+            gap[b] = torch.minimum(gap[b], inner * unit(b))
+        close = 4 * scan_error(self.q.numel()) if margin is None else margin
+        for b in (gap <= close * self.total[i]).nonzero()[:, 0].tolist():
+            guess[b] = self._exact(int(i[b]), int(words[b]), int(guess[b]), secrets)
+        return guess
+
+    def _exact(self, i: int, word: int, guess: int, secrets: Secrets) -> int:
+        n, total = self.q.numel(), self.exact_boundary(i, self.q.numel() - 1)
+        return resolve(word, lambda j: self.exact_boundary(i, j), n, guess=guess, total=total, source=secrets)
+
+
+def _search(sums: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """First index whose sum exceeds each target, and the distance of the target from that interval's ends."""
+    found = torch.searchsorted(sums, target, right=True).clamp_(max=sums.numel() - 1)
+    start = torch.where(found > 0, sums[(found - 1).clamp_min(0)], -torch.inf)
+    return found, torch.minimum(sums[found] - target, target - start)
+
+
+def _before(values: Tensor) -> Tensor:
+    """Exclusive prefix sums."""
+    result = torch.zeros_like(values)
+    result[..., 1:] = running_sum(values[..., :-1])
+    return result
+
+
+def _after(values: Tensor) -> Tensor:
+    """Exclusive suffix sums."""
+    return _before(values.flip(-1)).flip(-1)
+
+
+def _scales(q: Tensor, tail: Tensor, gap: float) -> Tensor:
+    r"""a (n,) of increasing q, the sums `tail` after each entry and E.
+
+    $a_k = R_k / (E q_k + S_k)$ with $R_{k+1} / R_k = 1 - q_k / (E q_k + S_k)$ is the recursion in terms of what rows 1
+    to k - 1 leave over: each loss is at most 1/2 and $R_k \ge S_k$, so the logarithms of R lose no digits at any epsilon.
+    """
+    whole = gap * q + (q + tail)
+    return _before(torch.log1p(-q / whole)).exp() / whole
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def mix_rows(p: Reals, order: Ranks, q: Reals, a: Reals, gain: float) -> Reals:
+    r"""Rows $q_j (\sum_{i<j} a_i P_i + a_j \sum_{i>j} P_i + a_j e^\epsilon P_j)$ of P (u, n), j by rank, in place of j = order.
+
+    Arguments:
+        order: category of each rank; q, a: prior and scales by rank; gain: e^epsilon.
+    """
+    u, n = p.shape
+    result = np.empty_like(p)
+    for row in range(u):
+        blocks, block = 0.0, 0.0
+        for k in range(n):
+            if k & _BLOCK == 0:
+                blocks, block = blocks + block, 0.0
+            result[row, order[k]] = blocks + block
+            block += a[k] * p[row, order[k]]
+        blocks, block = 0.0, 0.0
+        for done in range(n):
+            if done & _BLOCK == 0:
+                blocks, block = blocks + block, 0.0
+            k = n - 1 - done
+            held = p[row, order[k]]
+            result[row, order[k]] = q[k] * (result[row, order[k]] + a[k] * ((blocks + block) + gain * held))
+            block += held
+    return result

@@ -1,4 +1,4 @@
-r"""The vocabulary of mollifiers: sets of distributions that are all within $e^\epsilon$ of each other."""
+r"""Mollifiers: sets of distributions that are all within $e^\epsilon$ of each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.systems.local.simplex import distributions, require_epsilon
+from dpgen.systems.local.model import distributions, require_epsilon
 
 _EXCESS = 1e-12
 

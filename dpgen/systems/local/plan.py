@@ -1,4 +1,4 @@
-"""What private draws of local users may cost, and which public choices a finite sampler has."""
+"""Privacy budgets of local users' draws, and public choices of finite samplers."""
 
 from __future__ import annotations
 

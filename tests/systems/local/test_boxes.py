@@ -12,11 +12,16 @@ from torch import Tensor
 
 from dpgen.divergences import DIVERGENCES, f_divergence
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
+from dpgen.systems.local.boxes import (
+    BoxSampler,
+    ParkSampler,
+    ProjectedKernel,
+    QInvariantMinimax,
+    RelativeMollifier,
+    project_to_box,
+)
 from dpgen.systems.local.kernels import MinimaxSampler
 from dpgen.systems.local.mollifiers import in_relative_mollifier
-from dpgen.systems.local.sampler import BoxSampler
-from dpgen.systems.local.simplex import project_to_box
 
 BOXES = {
     "mollifier": RelativeMollifier,

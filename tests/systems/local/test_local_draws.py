@@ -12,9 +12,8 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.local.fit import ABSENT, MOST_DRAWS, SAMPLERS, fit
+from dpgen.systems.local.fit import ABSENT, MOST_DRAWS, PRIOR_ASSUMPTION, PRIVATE_ORIGIN, SAMPLERS, fit
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
-from dpgen.systems.local.private_prior import ASSUMPTION, PRIVATE_ORIGIN
 
 PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
 CONFIGS: dict[str, RandomizedResponseConfig] = {"randomized_response": RandomizedResponseConfig(), "park": ParkConfig()}
@@ -80,7 +79,7 @@ def test_a_prior_of_the_private_users_has_to_be_paid(tmp_path: Path) -> None:
     plan = LocalPlan(epsilon=2.5, prior_epsilon=0.5)
     draws, ledger = fitted("mollifier", tmp_path, plan, **private)
     assert ledger.epsilon() == pytest.approx(2.5, abs=1e-9)
-    assert ASSUMPTION in draws.statement.assumptions
+    assert PRIOR_ASSUMPTION in draws.statement.assumptions
     assert len(ledger.entries()) == 2
     with pytest.raises(ValueError, match="a prior measured on the private users needs prior_epsilon > 0"):
         fitted("mollifier", tmp_path, **private)

@@ -12,8 +12,8 @@ from dpgen.data.users import PRIVATE
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.local import private_prior as module
-from dpgen.systems.local.private_prior import PRIVATE_ORIGIN, UNIT, histogram, noise_scale, private_prior
+from dpgen.systems.local import fit as module
+from dpgen.systems.local.fit import PRIVATE_ORIGIN, UNIT, histogram, noise_scale, private_prior
 
 
 def ledger(epsilon: float, relation: str = "replace_one") -> Ledger:
@@ -44,7 +44,7 @@ def test_the_ledger_is_asked_before_anything_is_measured() -> None:
 @pytest.mark.parametrize("n", [1, 2, 1000, 100_003])
 def test_a_user_adds_at_most_one_unit_exactly(total: float, n: int) -> None:
     rows = torch.rand(3, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    units = module._units(rows / rows.sum(1, keepdim=True) * total)
+    units = torch.stack([module.histogram(row[None]).values for row in rows / rows.sum(1, keepdim=True) * total])
     assert units.dtype == torch.int64
     assert int(units.min()) >= 0
     assert int(units.sum(1).max()) <= UNIT

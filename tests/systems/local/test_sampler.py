@@ -16,8 +16,8 @@ from dpgen.privacy.noise import SecureSource
 from dpgen.systems.local.boxes import ParkSampler, RelativeMollifier
 from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.local.kernels import MechanismSampler, MinimaxSampler
+from dpgen.systems.local.model import FiniteSampler, load_mechanism
 from dpgen.systems.local.plan import LocalPlan
-from dpgen.systems.local.sampler import FiniteSampler, load_mechanism
 
 Q = dirichlet(6, seed=0)
 ALL = {

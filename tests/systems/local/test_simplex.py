@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
-from dpgen.systems.local.simplex import distributions, public_prior, require_epsilon, zero_atoms
+from dpgen.systems.local.model import distributions, public_prior, require_epsilon, zero_atoms
 
 NAN, INF = float("nan"), float("inf")
 

@@ -1,7 +1,9 @@
-"""The common interface of all samplers on n categories: public mechanisms that turn a private P into one private draw."""
+"""Finite samplers: public mechanisms on n categories that turn a private distribution P into one private draw."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,12 +16,15 @@ from dpgen.files import TensorFiles, damaged, read_tensor_files
 from dpgen.privacy.mechanisms import Secrets
 from dpgen.privacy.selection import draw_categorical
 from dpgen.release import PrivateSampler
-from dpgen.systems.local.simplex import PRIOR_FLOOR, distributions, project_to_box, public_prior, require_epsilon, zero_atoms
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
 
-MOST_EXPLICIT = 4096
+MAX_EPSILON = 700.0
+SUM_TOLERANCE = 1e-6  # rows may miss the sum 1 by this much
+PRIOR_FLOOR = 1e-6
+ROUNDING = 1e-14  # sums this close to 1 are left as they are
+_LEAST_ATOM = 1e-100  # far above what e^-eps could take out of the range of doubles
 
 
 class FiniteSampler(ABC):
@@ -58,7 +63,7 @@ class FiniteSampler(ABC):
         self.n = self.prior.numel()
 
     def get_params(self) -> dict[str, Any]:
-        """What the constructor needs to make the same sampler."""
+        """Arguments of the constructor that make the same sampler."""
         return {"epsilon": self.epsilon, "prior": self.prior}
 
     def apply(self, p: Tensor) -> Tensor:
@@ -176,75 +181,92 @@ def load_mechanism(directory: Path) -> FiniteSampler:
         raise damaged(directory, "mechanism", error) from error
 
 
-class LinearSampler(FiniteSampler):
-    r"""Q = PK with a row-stochastic kernel K whose columns vary by at most $e^\epsilon$: one item drawn from P is enough."""
+def require_epsilon(epsilon: float) -> float:
+    """An epsilon in (0, 700]: beyond, e^eps leaves the range of doubles.
 
-    @abstractmethod
-    def _kernel(self) -> Tensor:
-        """K (n, m)."""
-
-    @abstractmethod
-    def sample_items(self, items: Tensor, *, secrets: Secrets) -> Tensor:
-        """One draw from row `items[...]` of K for each item, int64 of the same shape.
-
-        Fed with a fresh draw of P it is distributed like `sample(P)`; the user's P itself is not needed.
-
-        Arguments:
-            items: private categories, any shape.
-            secrets: secret randomness, as a curator hands it to a mechanism; nothing is charged here.
-
-        Raises:
-            TypeError: `secrets` are no `SecureSource`, or items are not integers.
-            ValueError: an item outside [0, n).
-        """
-
-    def kernel(self) -> Tensor:
-        """K (n, m) as a matrix.
-
-        Raises:
-            ValueError: n > 4096; `apply` and the draws never need the matrix.
-        """
-        if self.n > MOST_EXPLICIT:
-            raise ValueError(f"kernel() has n * n entries and n is {self.n}; it must be <= {MOST_EXPLICIT} (use apply)")
-        return self._kernel()
-
-    def _checked_items(self, items: Tensor) -> Tensor:
-        items = torch.as_tensor(items)
-        if items.is_floating_point() or items.dtype == torch.bool:
-            raise TypeError(f"items have dtype {items.dtype}; they must be integers")
-        if items.numel() and not bool(((items >= 0) & (items < self.n)).all()):
-            bad = items[(items < 0) | (items >= self.n)].reshape(-1)[0]
-            raise ValueError(f"items hold {int(bad)}; they must be categories in [0, {self.n})")
-        return items.detach().to("cpu", torch.int64).reshape(-1)
-
-
-class BoxSampler(FiniteSampler):
-    r"""Q = the nearest distribution to P in a public box $l \le Q \le u$, $u \le e^\epsilon l$ (see `project_to_box`).
-
-    All distributions of such a box form an $\epsilon$-mollifier (Husain et al. 2020, definition 1), so a draw is
-    $\epsilon$-private however Q was found in it (their lemma 2).
+    Raises:
+        ValueError: it is not.
     """
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon <= MAX_EPSILON:
+        raise ValueError(f"epsilon is {epsilon!r}; it must be a number in (0, {MAX_EPSILON:g}] nats")
+    return float(epsilon)
 
-    lower: Tensor
-    upper: Tensor
 
-    def box(self) -> tuple[Tensor, Tensor]:
-        """The bounds (l, u), each (n,)."""
-        return self.lower.clone(), self.upper.clone()
+def distributions(p: Tensor, n: int, *, name: str = "P") -> Tensor:
+    """`p` as float64 rows that sum to 1, (n,) or (u, n); sums off by up to 1e-6 are normalised.
 
-    def _apply(self, p: Tensor) -> Tensor:
-        return project_to_box(p, self.lower.to(p.device), self.upper.to(p.device))
+    Raises:
+        ValueError: wrong shape, NaN, infinite or negative entries, or a sum off by more.
+    """
+    p = torch.as_tensor(p, dtype=torch.float64).detach()
+    if p.ndim not in (1, 2) or p.shape[-1] != n:
+        raise ValueError(f"{name} has shape {tuple(p.shape)}; it must be ({n},) or (u, {n}), one column per public category")
+    if p.numel() == 0:
+        return p.clone()
+    least, total = float(p.min()), p.sum(-1, keepdim=True)
+    if not least >= 0:
+        raise ValueError(f"{name} has an entry {least!r}; entries must be numbers >= 0")
+    worst = float((total - 1).abs().max())
+    if not worst <= SUM_TOLERANCE:
+        raise ValueError(f"{name} has a row whose sum is off 1 by {worst:.3g}; it must be within {SUM_TOLERANCE:g}")
+    return p / total
 
-    def misses(self) -> Tensor:
-        others = torch.nn.functional.pad(self.lower, (1, 1))
-        before, after = others[:-2].cumsum(0), others[2:].flip(0).cumsum(0).flip(0)
-        return torch.maximum(before + after, 1 - self.upper)
 
-    def keeps(self) -> Tensor:
-        return torch.minimum(self.upper, self.lower + (1 - self.lower.sum()).clamp_min(0))
+def public_prior(prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> Tensor:
+    r"""The public prior q (n,) that the samplers use; an int n stands for the uniform one.
 
-    def best_tv(self, p: Tensor) -> Tensor:
-        r"""Total variation to the nearest point, $\max(\sum (P-u)_+, \sum (l-P)_+)$, without finding it; one per row."""
-        p = distributions(p, self.n)
-        lower, upper = self.lower.to(p.device), self.upper.to(p.device)
-        return torch.maximum((p - upper).clamp_min(0).sum(-1), (lower - p).clamp_min(0).sum(-1))
+    An atom that is 0 (or below 1e-100) would forbid every user a category, so it is raised to floor / n and the rest is
+    scaled down by the same mass, with a warning.
+
+    Raises:
+        ValueError: n < 2, a floor outside (0, 1), or what `distributions` refuses.
+
+    >>> public_prior(4).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    if not 0 < floor < 1:
+        raise ValueError(f"floor is {floor!r}; it must lie in (0, 1)")
+    given = _given(prior)
+    n = given.numel()
+    q = distributions(given, n, name="prior")
+    empty = q < _LEAST_ATOM
+    count = int(empty.sum())
+    if not count:
+        return given if math.fabs(float(given.sum()) - 1) <= ROUNDING else q
+    message = f"{raised_atoms(count, n, floor)}; pass a smoothed prior or another floor if that is not meant"
+    # Without a place in the code: it is about the data, and a line of Python beside it explains nothing.
+    warnings.warn_explicit(message, UserWarning, filename="prior", lineno=0)
+    return torch.where(empty, floor / n, q * (1 - count * floor / n))
+
+
+def zero_atoms(prior: Tensor | int) -> int:
+    """Number of atoms of a prior that `public_prior` raises to its floor.
+
+    Raises:
+        ValueError: what `public_prior` refuses.
+
+    >>> zero_atoms(torch.tensor([0.0, 1.0]))
+    1
+    """
+    given = _given(prior)
+    return int((distributions(given, given.numel(), name="prior") < _LEAST_ATOM).sum())
+
+
+def raised_atoms(count: int, n: int, floor: float) -> str:
+    """Sentence on a prior with atoms of 0, for warnings and statements."""
+    return (
+        f"{count} of {n} atoms of the prior are 0: they are raised to {floor:g}/n = {floor / n:.3g} and the other atoms "
+        f"scaled by {1 - count * floor / n:.9g}"
+    )
+
+
+def _given(prior: Tensor | int) -> Tensor:
+    """A copy of the prior in float64, its shape checked."""
+    if isinstance(prior, bool):
+        raise ValueError(f"prior is {prior!r}; it must be a distribution (n,) or a number of categories n >= 2")
+    if isinstance(prior, int):
+        prior = torch.full((max(prior, 0),), 1.0 / max(prior, 1), dtype=torch.float64)
+    prior = torch.as_tensor(prior)
+    if prior.ndim != 1 or prior.numel() < 2:
+        raise ValueError(f"prior has shape {tuple(prior.shape)}; it must be (n,) with n >= 2 categories")
+    return prior.detach().to("cpu", torch.float64, copy=True)
