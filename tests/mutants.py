@@ -46,7 +46,7 @@ NOT_RUN = ("test_mutants.py", "test_shipped.py", "test_readme.py", "test_cli.py"
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["pytest", "lightning", "dp_accounting.pld", "numba", "scipy.stats", "sklearn.mixture"])
 FIRST = (12, 120)  # tests before the rest
-PATIENCE = 90.0  # seconds beside three times what the tests take without a fault
+PATIENCE = 40.0  # seconds beside three times what the tests take without a fault
 
 Map = dict[str, dict[str, Any]]
 

@@ -139,9 +139,11 @@ def test_changed_or_removed_under_the_writer(tmp_path):
         other.write(b"x")
     with pytest.raises(LedgerError, match="somebody else changed or removed"):
         file.append(['{"b":2}'])
-    path.unlink()
+    removed = LedgerFile(tmp_path / "removed.jsonl")
+    removed.create()
+    (tmp_path / "removed.jsonl").unlink()
     with pytest.raises(LedgerError, match="somebody else changed or removed"):
-        file.append(['{"b":2}'])
+        removed.append(['{"b":2}'])
 
 
 def test_copies_and_forks_are_refused(tmp_path, monkeypatch):
