@@ -1,10 +1,6 @@
-"""One run: its directory, what is done in it, and the summary at its end.
+"""One run: read private data, fit within the budget, release, evaluate, summarise.
 
-The end of a run in plain words.
-
-The directory of a run: created once, resumed if unfinished, never shared by two runs or two configurations.
-
-One run: read private data, fit within the budget, release, evaluate, say what it cost.
+Its directory is created once, resumed if unfinished, and never shared by two runs or two configurations.
 """
 
 import platform
@@ -212,7 +208,7 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run leaves behind."""
+    """Result of a run."""
 
     directory: Path
     release: Release

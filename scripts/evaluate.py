@@ -3,20 +3,20 @@
 import sys
 from pathlib import Path
 
-from dpgen import OneLineParser, compare, exit_code
+import dpgen
 
 
 def evaluate(arguments: list[str]) -> str:
-    parser = OneLineParser(description="One table, one figure and the guarantees side by side for several finished runs.")
+    parser = dpgen.OneLineParser(description="One table, one figure and the guarantees side by side for several finished runs.")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directories of finished runs on the same data")
     parser.add_argument("--out", type=Path, metavar="DIR", help="for comparison.csv, comparison.tex and comparison.png")
     parser.add_argument("--seed", type=int, default=0, help="of the samples and of the classifiers that judge them")
     options = parser.parse_args(arguments)
-    return compare(options.runs, seed=options.seed, out=options.out).to_text()
+    return dpgen.compare(options.runs, seed=options.seed, out=options.out).to_text()
 
 
 def main() -> int:
-    return exit_code(lambda: evaluate(sys.argv[1:]))
+    return dpgen.exit_code(lambda: evaluate(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 import sys
 from pathlib import Path
 
-from dpgen import OneLineParser, RecordModel, exit_code, guarantee, load_model
+import dpgen
 
 
 def sample(arguments: list[str]) -> str:
-    parser = OneLineParser(description="Draw synthetic records from a released model; this costs no privacy.")
+    parser = dpgen.OneLineParser(description="Draw synthetic records from a released model; this costs no privacy.")
     parser.add_argument("model", type=Path, help="directory of a run or of a released model")
     parser.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
     parser.add_argument("--out", type=Path, metavar="FILE", default=Path("synthetic.npz"), help=".npz, .csv or .parquet")
@@ -15,18 +15,18 @@ def sample(arguments: list[str]) -> str:
     parser.add_argument("--seed", type=int, help="for reproducible draws")
     options = parser.parse_args(arguments)
     nested = options.model / "model"
-    model = load_model(nested if nested.is_dir() else options.model)
-    if options.clusters is not None and not isinstance(model, RecordModel):
+    model = dpgen.load_model(nested if nested.is_dir() else options.model)
+    if options.clusters is not None and not isinstance(model, dpgen.RecordModel):
         raise ValueError(f"--clusters is for mixtures of records; {options.model} holds a {model.kind} model")
     chosen = {} if options.clusters is None else {"clusters": options.clusters}
     model.sample(options.n, seed=options.seed, **chosen).save(options.out)
     paid = model.statement
-    spent = guarantee(paid.epsilon, paid.delta, paid.relation, paid.unit)
+    spent = dpgen.guarantee(paid.epsilon, paid.delta, paid.relation, paid.unit)
     return f"{options.n} records in {options.out}; {spent}, already paid"
 
 
 def main() -> int:
-    return exit_code(lambda: sample(sys.argv[1:]))
+    return dpgen.exit_code(lambda: sample(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,4 @@
-"""What the scripts share: quiet libraries, a parser, and an ending that says in one line what is wrong.
-
-Trainings without Lightning's lines about hardware: in the scripts, and many small ones in one process.
-
-What the scripts share: a parser and an ending that say in one line what is wrong.
-"""
+"""Shared by the scripts: quiet libraries, a parser, and exit codes with one line that says what is wrong."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""What a run would do, cost and need, before any data is touched."""
+"""Dry run: steps, privacy cost, memory and time of a run, before any data is touched."""
 
 import dataclasses
 import statistics

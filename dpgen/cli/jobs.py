@@ -32,7 +32,7 @@ class Job:
     Arguments:
         model: name of the system.
         data: name of the loader.
-        plan: what may be spent.
+        plan: privacy budget.
         config: of the system.
         data_options: of the loader.
         runtime: where and how to run.
@@ -62,7 +62,7 @@ class Job:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a statement says about where the settings come from."""
+        """Lines of the statement on where the settings come from."""
         if self.base is None:
             return ()
         return (f"settings that {self.base} gives may have been tuned on public data of this kind; no budget covers tuning",)
@@ -100,7 +100,7 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
     """Read a job from command-line arguments.
 
     `--model NAME` and `--data NAME` choose a system and a loader. Every other option is `--block.key value`, or `--key
-    value` where one block alone has that key. `--config FILE` is a YAML file with the four blocks; without it
+    value`: no two blocks share a key. `--config FILE` is a YAML file with the four blocks; without it
     `config_root/<model>_<data>_<component>.yaml` or `config_root/<model>_<data>.yaml` is the base if it exists.
 
     Raises:
@@ -168,7 +168,7 @@ def read_blocks(path: Path) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Command:
-    """What a training command asks for.
+    """A training command.
 
     Arguments:
         job_arguments: of `parse_job`.
@@ -184,7 +184,7 @@ class Command:
 
 
 def parse_command(arguments: Sequence[str]) -> Command:
-    """Tell what a script does with a job from the job's own arguments.
+    """Separate the options of the script from those of the job.
 
     >>> parse_command(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
     Command(job_arguments=('--model=dpgm', '--k=3'), sweep=None, dry_run='60000x784x10', help=False)
@@ -204,7 +204,7 @@ def parse_command(arguments: Sequence[str]) -> Command:
 
 
 def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> str:
-    """What a training command accepts: in general, or the options of the model, the data or the file that it names.
+    """Help of a training command: in general, or the options of the model, the data or the file that it names.
 
     Defaults are those that hold after the file that `parse_job` starts from.
     """

@@ -1,9 +1,4 @@
-"""Options of dataclasses: from fields to flags, YAML and help, and back.
-
-Options in a table for people: name, default, choices and meaning, read from signatures and docstrings.
-
-From options as they are written, `--key value` and YAML blocks, to typed values; what is wrong is said in one line.
-"""
+"""Options of dataclasses and functions: their table for `--help`, and typed values from `--key value` and YAML blocks."""
 
 import inspect
 import json
@@ -23,7 +18,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 
 Sources = Mapping[str, Callable[..., Any]]
-"""What each block of options is made of: a class or a function, whose arguments are the options."""
+"""The owner of each block of options: a class or a function, whose arguments are the options."""
 
 
 HIDDEN = ("loggers",)
@@ -46,16 +41,15 @@ def option_table(
         changed, meanings = (defaults or {}).get(block, {}), entries(sources[block])
         for parameter in _parameters(sources[block]):
             key = parameter.name
-            shown = key if len(owners(key, sources)) == 1 else f"{block}.{key}"
             default = _text(changed.get(key, parameter.default))
             meaning = first_sentence(meanings.get(key, "")).replace("None", "null")  # as a command line writes it
             meaning = _with_choices(meaning, hints(sources[block])[key])
-            lines.append(f"  --{shown:<18} {default:<12} {meaning}".rstrip())
+            lines.append(f"  --{key:<18} {default:<12} {meaning}".rstrip())
     return lines
 
 
 def entries(source: Callable[..., Any]) -> dict[str, str]:
-    """What docstrings say about each argument, those of base classes included."""
+    """Entries of the docstring for each argument, those of base classes included."""
     found: dict[str, str] = {}
     for owner in reversed(inspect.getmro(source)) if inspect.isclass(source) else (source,):
         entry = parse(owner.__doc__ or "", style=DocstringStyle.GOOGLE)
@@ -153,7 +147,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """What a YAML file holds; `what` it is, for the errors.
+    """Content of a YAML file, which errors call `what`.
 
     Raises:
         ValueError: there is no such file, it is not YAML in UTF-8, or a mapping in it gives a key twice.
@@ -201,27 +195,35 @@ def keys(source: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(source).parameters)
 
 
-def owners(key: str, sources: Sources) -> list[str]:
-    """Blocks that have an option of this name."""
-    return [block for block, source in sources.items() if key in keys(source)]
+def blocks_of(sources: Sources) -> dict[str, str]:
+    """The block of every option, by the option's name.
+
+    Raises:
+        ValueError: two blocks have an option of the same name.
+    """
+    found: dict[str, str] = {}
+    for block, source in sources.items():
+        for key in keys(source):
+            if key in found:
+                raise ValueError(f"option {key!r} is in the blocks {found[key]} and {block}: one of the two needs another name")
+            found[key] = block
+    return found
 
 
 def full_name(key: str, sources: Sources, *, also: Iterable[str] = ()) -> str:
     """`block.key` of an option that may have been given without its block.
 
     Raises:
-        ValueError: no block has it, or several do; `also` are names that may have been meant beside those of the blocks.
+        ValueError: no block has it; `also` are names that may have been meant beside those of the blocks.
     """
     block, dot, name = key.partition(".")
     if dot:
         return f"{choose('block', block, list(sources))}.{choose(f'option of {block}', name, keys(sources[block]))}"
-    found = owners(key, sources)
-    if not found:
-        choose("option", key, sorted({name for source in sources.values() for name in keys(source)} | set(also)))
+    blocks = blocks_of(sources)
+    if key not in blocks:
+        choose("option", key, sorted({*blocks, *also}))
         raise ValueError(f"option {key!r} has no place here")
-    if len(found) > 1:
-        raise ValueError(f"option {key!r} is ambiguous: write {' or '.join(f'--{owner}.{key}' for owner in found)}")
-    return f"{found[0]}.{key}"
+    return f"{blocks[key]}.{key}"
 
 
 def full_names(given: Mapping[str, str], sources: Sources, *, also: Iterable[str] = ()) -> dict[str, str]:
@@ -294,18 +296,17 @@ def _require_json(name: str, value: Any) -> None:
 
 
 def _refusal(text: str, sources: Sources, values: Mapping[str, Any]) -> str:
-    """What jsonargparse says, in the words of this package."""
+    """An error of jsonargparse in one line: name, what is allowed and value."""
     if found := re.search(r'Parser key "(\w+)\.(\w+)', text):
         block, key = found.groups()
-        name = key if len(owners(key, sources)) == 1 else f"{block}.{key}"
-        return f"{name} must be {expected(hints(sources[block])[key])}, got {values.get(f'{block}.{key}')!r}"
+        return f"{key} must be {expected(hints(sources[block])[key])}, got {values.get(f'{block}.{key}')!r}"
     if found := re.search(r"arguments are required: (.+)", text):
         return f"{' and '.join(name.rpartition('.')[2] for name in found[1].split(', '))} must be given"
     return text
 
 
 def expected(hint: Any, *, several: bool = False) -> str:
-    """What a value of this type is, in words.
+    """Values of this type, in words.
 
     >>> expected(float | None), expected(Literal["vae", "rbm"]), expected(tuple[int, int])
     ('a number or null', 'one of vae, rbm', '2 whole numbers in brackets')

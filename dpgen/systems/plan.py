@@ -1,7 +1,4 @@
-"""What the statements of several systems rest on, in words.
-
-What a run may spend: the public numbers that reach the ledger, checked before any data are read.
-"""
+"""Base class of privacy budgets, checked before any data are read, and assumptions that several statements share."""
 
 from pathlib import Path
 from typing import ClassVar, get_args
@@ -33,7 +30,7 @@ ROUNDED_FLOATS = (
 
 
 class Plan:
-    """What the plans of all systems have; a plan is a frozen dataclass whose fields are the options of a command line.
+    """Privacy budget of a run: a frozen dataclass whose fields are options of the command line and reach the ledger.
 
     Attributes:
         epsilon: budget in nats, finite and > 0; None: the statement reports what was spent.

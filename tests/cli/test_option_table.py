@@ -57,7 +57,7 @@ class Own(Base):
     share: float = 0.25
 
 
-def load(*, share: float = 0.1, path: str = "x") -> None:
+def load(*, part: float = 0.1, path: str = "x") -> None:
     """Loads.
 
     Arguments:
@@ -72,11 +72,11 @@ def test_the_table() -> None:
         "model own:",
         "  --kind               required     a, b: what it is",
         '  --form               round        "round" or "square"',
-        "  --model.share        0.25         in (0, 1)",
+        "  --share              0.25         in (0, 1)",
         "  --size               3            of everything",
         "",
         "data x:",
-        "  --data.share         0.1",
+        "  --part               0.1",
         "  --path               x            to read",
     ]
 

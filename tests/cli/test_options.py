@@ -9,18 +9,18 @@ from typing import Any, Literal
 import pytest
 
 from dpgen.cli.options import (
+    blocks_of,
     choose,
     expected,
     full_name,
     full_names,
     hints,
-    owners,
     read_yaml,
     require_writable,
     split_options,
     typed,
 )
-from dpgen.data import LOADERS
+from dpgen.data.loaders import LOADERS, loaders
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import SYSTEMS
 
@@ -39,7 +39,7 @@ class Nothing:
     """No options."""
 
 
-def load(path: str, *, shape: tuple[int, int] | None = None, layers: int = 2) -> None:
+def load(path: str, *, shape: tuple[int, int] | None = None, depth: int = 2) -> None:
     """A function of options."""
 
 
@@ -126,9 +126,14 @@ def test_few_choices_are_listed_and_of_many_the_closest_is_named() -> None:
 
 def test_full_names() -> None:
     assert full_name("colour", SOURCES) == full_name("paint.colour", SOURCES) == "paint.colour"
-    assert owners("layers", SOURCES) == ["paint", "data"]
-    with pytest.raises(ValueError, match=r"'layers' is ambiguous: write --paint\.layers or --data\.layers"):
-        full_name("layers", SOURCES)
+    assert blocks_of(SOURCES) == {
+        "colour": "paint",
+        "layers": "paint",
+        "name": "paint",
+        **dict.fromkeys(("path", "shape", "depth"), "data"),
+    }
+    with pytest.raises(ValueError, match=r"'colour' is in the blocks paint and again: one of the two needs another name"):
+        full_name("colour", {"paint": Paint, "again": Paint})
     with pytest.raises(ValueError, match="block must be one of paint, data, rest, got 'pant'"):
         full_name("pant.colour", SOURCES)
     with pytest.raises(ValueError, match=r"option must be one of .*, got 'modle' \(did you mean 'model'"):
@@ -144,7 +149,7 @@ def test_given_values_win_over_stored_ones_and_all_are_typed() -> None:
     stored = {"paint": {"layers": 3, "name": "x"}, "data": {"path": "there", "shape": [4, 5]}}
     made, settings = typed(SOURCES, {"paint.layers": "7", "paint.name": "null"}, stored)
     assert made["paint"] == Paint(layers=7)
-    assert made["data"] == {"path": "there", "shape": (4, 5), "layers": 2}
+    assert made["data"] == {"path": "there", "shape": (4, 5), "depth": 2}
     assert made["rest"] == Nothing()
     assert settings["paint"] == {"colour": "red", "layers": 7, "name": None}
     assert typed(SOURCES, {}, settings).made == made
@@ -155,8 +160,8 @@ def test_given_values_win_over_stored_ones_and_all_are_typed() -> None:
     [
         ({"paint.colour": "green"}, {}, "^colour must be one of red, blue, got 'green'$"),
         ({"data.shape": "3"}, {}, "^shape must be 2 whole numbers in brackets or null, got '3'$"),
-        ({"paint.layers": "many"}, {}, r"^paint\.layers must be a whole number, got 'many'$"),
-        ({}, {"paint": {"layers": [3]}}, r"^paint\.layers must be a whole number, got \[3\]$"),
+        ({"paint.layers": "many"}, {}, r"^layers must be a whole number, got 'many'$"),
+        ({}, {"paint": {"layers": [3]}}, r"^layers must be a whole number, got \[3\]$"),
         ({}, {"paint": {"colour": None}}, r"^paint\.colour is null; it needs a value$"),
         ({}, {"paint": {"name": date(2020, 1, 1)}}, r"^paint\.name is '2020-01-01'; it must be made of numbers, texts"),
         ({}, {"paint": {"color": "red"}}, "option of paint must be one of colour, .*did you mean 'colour'"),
@@ -191,3 +196,9 @@ def test_every_type_that_an_option_has_is_put_in_words() -> None:
     for source in sources:
         for name, hint in hints(source).items():
             assert name == "return" or not set("<>[]") & set(expected(hint)), name
+
+
+def test_no_two_blocks_of_a_run_have_an_option_of_the_same_name() -> None:
+    for system in SYSTEMS.values():
+        for loader in loaders(system.kinds).values():
+            blocks_of({"privacy": system.plan, "model": system.config, "data": loader.options, "runtime": Runtime})
