@@ -1,9 +1,4 @@
-"""Files that are whole or absent, and tensors with a checksum.
-
-Files that are either whole or absent.
-
-Tensors and a JSON card with a checksum over both: `NAME.safetensors` and `NAME.json`; nothing is unpickled on reading.
-"""
+"""Files that are whole or absent, and tensors with a JSON card and a checksum; nothing is unpickled on reading."""
 
 import hashlib
 import json
@@ -69,14 +64,14 @@ def create_private(path: Path, data: bytes) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-# -- tensor files ------------------------------------------------------------------------------------------------------
+# -- tensors -----------------------------------------------------------------------------------------------------------
 
 
 FORMAT = 2
 
 
 class TensorFiles(NamedTuple):
-    """What goes into the two files: the card, checksum included, and the bytes of the tensors."""
+    """Contents of `NAME.json` and `NAME.safetensors`: the card, checksum included, and the bytes of the tensors."""
 
     card: dict[str, Any]
     payload: bytes

@@ -297,7 +297,7 @@ class PublicModel(Release):
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
-        """What else `rebuild` needs, as JSON."""
+        """Everything but the tensors that `rebuild` needs, as JSON."""
 
     @classmethod
     @abstractmethod

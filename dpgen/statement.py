@@ -1,4 +1,4 @@
-"""What a release guarantees, for whom, and what it does not cover."""
+"""Privacy statements of releases: guarantee, assumptions, and what is not covered."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ SATISFIED = (
     "the data satisfy their public schema (columns, types, ranges, classes, categories): what does not is refused before "
     "anything is spent, and only the holder of the data sees why"
 )
-"""What every statement rests on: it speaks of data that were not refused."""
+"""Assumption of every statement: it speaks of data that were not refused."""
 
 RELATIONS = {"add_remove": "add or remove", "replace_one": "replace"}
 """The neighbouring relations in words."""
@@ -46,11 +46,11 @@ FIXED_IN_ADVANCE = (
     "there was no budget to enforce: which mechanisms ran, how often and with what noise had been fixed before the first of "
     "them, and did not depend on what was released"
 )
-"""What a guarantee that is added up afterwards takes for granted."""
+"""Assumption of a guarantee that is added up afterwards."""
 
 
 def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
-    """What ran and how often, how often the guarantee lets it (`most`), or the divisible Gaussian that it was a part of."""
+    """Mechanisms and their counts, the most that the guarantee allows, or the divisible Gaussian that they were a part of."""
     times = Counter[tuple[str, str, str | None, str | None]]()
     for e in ledger.entries():
         times[e.note, str(e.event), e.group, e.of] += e.count
@@ -67,7 +67,7 @@ def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
-    """What a release guarantees, for whom, under which assumptions, and what it does not cover."""
+    """Guarantee of a release with its unit, assumptions and limits."""
 
     epsilon: float
     delta: float
@@ -120,7 +120,7 @@ class PrivacyStatement:
         return replace(self, not_covered=(*self.not_covered, *notes, *logs))
 
     def headline(self) -> dict[str, Any]:
-        """What a summary shows: the guarantee and the other readings of it."""
+        """Guarantee and its other readings, for a summary."""
         return {name: getattr(self, name) for name in ("epsilon", "delta", "relation", "unit")} | self.also
 
     def to_json(self) -> str:

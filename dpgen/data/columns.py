@@ -18,7 +18,7 @@ Integers = npt.NDArray[np.int64]
 OutOfRange = Literal["refuse", "clamp"]
 
 
-class KnownLaw(Protocol):
+class KnownDistribution(Protocol):
     """A distribution on [0, N) whose distribution function is known exactly."""
 
     def below(self, positions: npt.ArrayLike, N: int) -> npt.NDArray[np.float64]: ...
@@ -43,7 +43,7 @@ class Columns:
     name: str
     values: Mapping[str, Integers]
     domains: Mapping[str, DiscretizedColumn]
-    truth: Mapping[str, KnownLaw] | None = None
+    truth: Mapping[str, KnownDistribution] | None = None
     clamped: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
 

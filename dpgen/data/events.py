@@ -41,7 +41,7 @@ class EventColumns:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EventCounts:
-    """What each user did: counts (u, n) float64, names of users and categories, group of each user."""
+    """Events of each user: counts (u, n) float64, names of users and categories, group of each user."""
 
     counts: npt.NDArray[np.float64]
     users: tuple[str, ...]
@@ -186,7 +186,7 @@ PROBABILITY = "probability"
 
 
 def chosen_prior(prior: PriorName | None, *, prior_path: str | None, public_path: str | None, private_path: str) -> PriorName:
-    """The kind of prior that was asked for; without a name, the file that was given says it.
+    """Prior that the options ask for; without a name, the file that is given decides.
 
     Raises:
         ValueError: if the options contradict each other, or the public table is the private one.
@@ -310,7 +310,7 @@ def load_events(
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is public about users beside their names: the categories, and a prior or where it is to come from."""
+    """Public knowledge about users beside their names: the categories, and a prior or its origin."""
 
     prior: PriorName = "uniform"
     probabilities: dict[str, float] | None = None
@@ -319,7 +319,7 @@ class Known:
     categories: tuple[str, ...] | None = None
 
     def domain(self, events: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The categories, and what a statement has to say about them."""
+        """The categories, and notes of a statement on them."""
         if self.categories is not None:
             return self.categories, ()
         if self.probabilities is not None:

@@ -33,7 +33,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PublicScaling:
-    """Where a public reference puts its mass: x is about `location` give or take `scale`, coordinate by coordinate.
+    """Public location and scale of each coordinate, for the reference of a sampler.
 
     Arguments:
         location: shape (d,).
@@ -231,7 +231,6 @@ def split_points(
     Raises:
         ValueError: `Points` refuses.
     """
-    x = require_points(x)
     split = Split() if split is None else split
     test = split.test_rows(len(x))
     return Points(

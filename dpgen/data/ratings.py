@@ -18,7 +18,7 @@ ATTRIBUTES = ("C1", *(f"C{i}" for i in range(14, 22)))
 """The anonymous attributes of an impression, each with several values (subcategories)."""
 
 NO_DEVICE = "a99f214a"
-"""What the log writes for a device that is not known: most rows, and not one user."""
+"""Id of devices that are not known in the log: most rows, and not one user."""
 
 CHUNK = 1_000_000
 """Rows that are held at a time: the whole log has 40 million, of which about a sixth are clicks."""

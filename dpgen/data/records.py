@@ -314,9 +314,7 @@ def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
         columns.append(values.to_numpy().astype(np.uint8))
     if not columns:
         raise ValueError(f"{name} has no 0/1 columns: at least one is needed")
-    x = torch.from_numpy(np.stack(columns, axis=1))
-    require_binary(x, name=name, columns=[str(column) for column in table.columns])
-    return x
+    return torch.from_numpy(np.stack(columns, axis=1))
 
 
 def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:

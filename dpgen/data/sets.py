@@ -1,9 +1,4 @@
-"""Set-valued records, kept as rows with few ones.
-
-Records with few ones, kept on disk: rows of 0 and 1 that are made dense only when they are drawn.
-
-Set-valued records: the places a user visited, the items of a basket.
-"""
+"""Set-valued records - places visited, items of a basket - as bits, and as sparse rows on disk."""
 
 from __future__ import annotations
 
@@ -21,6 +16,7 @@ from torch import Tensor
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import name_of, read_bytes
+from dpgen.data.users import natural_order
 
 # -- sparse rows -------------------------------------------------------------------------------------------------------
 
@@ -233,10 +229,12 @@ def _universe(baskets: list[list[str]], *, top_items: int | None, items_path: st
         raise ValueError(f"top_items is {top_items}: it must be at least 1")
     counts = Counter(item for basket in baskets for item in set(basket))
     if top_items is None:
-        return sorted(counts, key=_by_id), (f"the {len(counts)} items were read from the records: epsilon does not cover it",)
-    kept = sorted(counts, key=lambda item: (-counts[item], _by_id(item)))[:top_items]
+        return sorted(counts, key=natural_order), (
+            f"the {len(counts)} items were read from the records: epsilon does not cover it",
+        )
+    kept = sorted(counts, key=lambda item: (-counts[item], natural_order(item)))[:top_items]
     note = f"the {top_items} most frequent items were chosen on the records: epsilon does not cover this choice"
-    return sorted(kept, key=_by_id), (note,)
+    return sorted(kept, key=natural_order), (note,)
 
 
 def _public_items(items_path: str) -> list[str]:
@@ -245,8 +243,3 @@ def _public_items(items_path: str) -> list[str]:
     if repeated:
         raise ValueError(f"{items_path} names item {repeated[0]!r} more than once: each item is a column of its own")
     return items
-
-
-def _by_id(item: str) -> tuple[int, int, str]:
-    # Numbers in numeric order before names in alphabetical order; isdecimal keeps out what int() cannot read.
-    return (0, int(item), item) if item.isdecimal() else (1, 0, item)

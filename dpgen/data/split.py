@@ -41,9 +41,9 @@ class Split:
     | ``held_out`` | none: the last ``held_out`` records are for evaluation, no other one | its file |
 
     Somebody who adds or removes a line shifts the positions behind it. Under a secret key that changes nothing: the
-    coins are independent and equally distributed, so whatever is computed from the parts has the law that it would have if
-    every record had kept its coin. Given that a line is in the training part, one line of the file is one training record.
-    Under a key that others know this fails, and a split whose sizes are functions of n fails with or without a key.
+    coins are independent and equally distributed, so whatever is computed from the parts has the distribution that it would
+    have if every record had kept its coin. Given that a line is in the training part, one line of the file is one training
+    record. Under a key that others know this fails, and a split whose sizes are functions of n fails with or without a key.
     Replaced lines are covered where both are in the training part: by position they have the same coin.
 
     Arguments:

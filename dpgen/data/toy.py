@@ -1,9 +1,4 @@
-"""Targets that are known exactly: what a release can be measured against without error.
-
-Targets whose density is known exactly: what a private sampler can be measured against without error.
-
-Known distributions on [0, 1) scaled to [0, N): five reference mixtures with exact CDFs, and draws of them.
-"""
+"""Synthetic data with known distributions: Gaussian mixtures on R^d, and ordered mixtures with exact CDFs on [0, N)."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +14,7 @@ from dpgen.data.columns import Columns
 from dpgen.data.points import Points, PublicScaling
 from dpgen.discretized import DiscretizedColumn
 
-# -- toy ---------------------------------------------------------------------------------------------------------------
+# -- points ------------------------------------------------------------------------------------------------------------
 
 
 Reading = Literal["variance", "std"]
@@ -240,7 +235,7 @@ def synthetic_points(name: str, target: GaussianMixture, n: int, n_test: int, se
     )
 
 
-# -- ordered mixtures --------------------------------------------------------------------------------------------------
+# -- columns -----------------------------------------------------------------------------------------------------------
 
 
 Integers = npt.NDArray[np.int64]

@@ -1,9 +1,4 @@
-"""Users that each hold a distribution over the same public categories, beside a public prior.
-
-Users that each hold a distribution over the same public categories, beside a public prior.
-
-The synthetic users of Zamanlooy et al. (2025), section 5.2, as a data set that needs no file.
-"""
+"""Users that each hold a distribution over the same public categories, beside a public prior, and synthetic ones."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -16,10 +16,10 @@ class Evaluator(NamedTuple):
 
 
 EVALUATORS: dict[type[Any], Evaluator] = {
-    Columns: Evaluator(columns.evaluate_columns, columns.NOT_COVERED),
-    Points: Evaluator(points.evaluate_points, points.NOT_COVERED),
-    Records: Evaluator(records.evaluate_records, records.NOT_COVERED),
-    Users: Evaluator(users.evaluate_users, users.NOT_COVERED),
+    Columns: Evaluator(columns.evaluate, columns.NOT_COVERED),
+    Points: Evaluator(points.evaluate, points.NOT_COVERED),
+    Records: Evaluator(records.evaluate, records.NOT_COVERED),
+    Users: Evaluator(users.evaluate, users.NOT_COVERED),
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.data.columns import Columns, KnownLaw
+from dpgen.data.columns import Columns, KnownDistribution
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
@@ -31,7 +31,7 @@ def empirical_below(values: Integers, positions: Integers) -> Reals:
     return np.searchsorted(values, positions) / len(values)
 
 
-def kolmogorov_error(released: PiecewiseCDF, values: Integers, truth: KnownLaw | None = None) -> float:
+def kolmogorov_error(released: PiecewiseCDF, values: Integers, truth: KnownDistribution | None = None) -> float:
     r"""Largest :math:`|F(p) - G(p)|` over integer positions, G the truth, or the empirical CDF of sorted values (n,).
 
     Looked for at the knots, at an even grid, and at (at most a million of) the records and the positions after them.
@@ -45,7 +45,7 @@ def kolmogorov_error(released: PiecewiseCDF, values: Integers, truth: KnownLaw |
     return float(np.abs(released.below(positions) - target).max())
 
 
-def empirical_error(values: Integers, truth: KnownLaw, N: int) -> float:
+def empirical_error(values: Integers, truth: KnownDistribution, N: int) -> float:
     """The same for the empirical CDF of sorted values against the truth: what no privacy costs."""
     ends = np.concatenate(
         [
@@ -56,7 +56,7 @@ def empirical_error(values: Integers, truth: KnownLaw, N: int) -> float:
     return float(np.abs(ends).max())
 
 
-def total_variation(released: PiecewiseCDF, truth: KnownLaw, *, cells: int = 2**16) -> float:
+def total_variation(released: PiecewiseCDF, truth: KnownDistribution, *, cells: int = 2**16) -> float:
     """Total variation distance of the masses of equal cells; finer structure is not seen."""
     edges = _even(released.size, cells)
     return float(0.5 * np.abs(np.diff(released.below(edges)) - np.diff(truth.below(edges, released.size))).sum())
@@ -73,7 +73,7 @@ def _positions(released: PiecewiseCDF, values: Integers) -> Integers:
     return np.unique(np.concatenate([released.knots, _even(released.size, _GRID), some, some + 1]))
 
 
-def evaluate_columns(release: OrderedDistribution, data: Columns, *, seed: int) -> Evaluation:
+def evaluate(release: OrderedDistribution, data: Columns, *, seed: int) -> Evaluation:
     """Kolmogorov error of every column, to the truth where it is known, else to the empirical CDF of the private records.
 
     Beside it stands the error of the empirical CDF itself ("real data"), and of the uniform distribution.
@@ -94,7 +94,7 @@ def evaluate_columns(release: OrderedDistribution, data: Columns, *, seed: int) 
     )
 
 
-def _column_scores(name: str, cdf: PiecewiseCDF, values: Integers, truth: KnownLaw | None) -> list[Score]:
+def _column_scores(name: str, cdf: PiecewiseCDF, values: Integers, truth: KnownDistribution | None) -> list[Score]:
     uniform = PiecewiseCDF(np.array([0, cdf.size]), np.array([0.0, 1.0]))
     goal = "the truth" if truth is not None else "the private records"
     real = None if truth is None else empirical_error(values, truth, cdf.size)

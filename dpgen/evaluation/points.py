@@ -125,7 +125,7 @@ def privacy_model(statement: PrivacyStatement) -> str:
     return f"central epsilon {epsilon}, {statement.unit}, {statement.relation.replace('_', '-')}"
 
 
-def evaluate_points(release: Release, points: Points, *, seed: int) -> Evaluation:
+def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
     """Scores against the exact target where there is one, else against the test points, and pictures in 1-D and 2-D.
 
     Without test points the scores are those of the private points, and say so; without any point there are none.
@@ -224,7 +224,7 @@ class _View:
 
     def picture(self, path: Path) -> None:
         assert self.rule is not None
-        shown = {"Q0": self.log_q0, "law behind the draws" if self.private else self.name: self.log_q}
+        shown = {"Q0": self.log_q0, "density behind the draws" if self.private else self.name: self.log_q}
         if self.points.target is not None:
             shown = {"target": self.rule.normalised(self.points.target.log_prob(self.nodes)), **shown}
         densities_figure(shown, self.rule, path, points=self.draws, title=UNPROTECTED if self.private else "")

@@ -21,12 +21,12 @@ from dpgen.metrics import (
     query_errors,
     train_on_synthetic_accuracy,
 )
-from dpgen.release import RecordModel, RecordSamples
+from dpgen.release import GreySamples, RecordModel, RecordSamples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# -- record figures ----------------------------------------------------------------------------------------------------
+# -- figures -----------------------------------------------------------------------------------------------------------
 
 
 def samples_figure(
@@ -108,7 +108,7 @@ def _require_samples(real: Tensor, clusters: Mapping[str, Tensor], image_shape: 
         raise ValueError(f"image_shape is {image_shape}: it must have {real.shape[1]} pixels, the features of a record")
 
 
-# -- evaluate records --------------------------------------------------------------------------------------------------
+# -- evaluation --------------------------------------------------------------------------------------------------------
 
 
 MOST_SYNTHETIC = 60_000
@@ -144,11 +144,11 @@ class _Held:
 
     @property
     def where(self) -> str:
-        """What the names of scores add."""
+        """Suffix of the names of scores."""
         return ", on the private records" if self.private else ""
 
 
-def evaluate_records(release: RecordModel, records: Records, *, seed: int) -> Evaluation:
+def evaluate(release: RecordModel, records: Records, *, seed: int) -> Evaluation:
     """Scores of a release against the test records, and the synthetic records that were scored.
 
     Train-on-synthetic accuracy stands beside the same classifier trained on the private records; counting queries, pairs
@@ -209,9 +209,8 @@ def _views(samples: RecordSamples, records: Records, held: _Held) -> dict[str, t
     """Synthetic, private and test records as a classifier sees them: bits, and grey values where all three have them."""
     name = "train on synthetic, test on real: accuracy"
     views = {name: (samples.x, records.x, held.x)}
-    grey = getattr(samples, "grey", None)
-    if grey is not None and records.grey is not None and held.grey is not None:
-        views[f"{name} on grey values"] = (grey / 255, records.grey / 255, held.grey / 255)
+    if isinstance(samples, GreySamples) and records.grey is not None and held.grey is not None:
+        views[f"{name} on grey values"] = (samples.grey / 255, records.grey / 255, held.grey / 255)
     return views
 
 
@@ -226,7 +225,7 @@ def _query_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Sco
 
 
 def _joint_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Score]:
-    """What columns do together, where there are columns and records enough to say it."""
+    """Marginals, correlations and the two-sample test, where there are columns and records enough."""
     if not len(held.x):
         return []
     generator = torch.Generator().manual_seed(seed)

@@ -1,6 +1,6 @@
 """Evaluation of local samplers: distance of each user's draws to the user's distribution, beside every other sampler."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +31,13 @@ MOST_CELLS = 2**24
 """Users times categories that are transformed at a time."""
 
 ROUNDING = 1e-15
-"""What a sum of a few doubles may be off by, relative to its largest term."""
+"""Error of a sum of a few doubles, relative to its largest term."""
 
 MOST_GROUPS = 24
 """Groups that a picture shows; the table has all of them."""
 
 
-def evaluate_users(release: Draws, users: Users, *, seed: int) -> Evaluation:
+def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
     r"""Total variation between what a user holds, P, and what the draw follows, Q(P): its distribution over the users.
 
     The release's sampler stands beside every other one with the same epsilon and prior, and beside the prior itself, which
@@ -80,10 +80,16 @@ def rivals(mechanism: FiniteSampler) -> dict[str, FiniteSampler]:
     return {mechanism.kind: mechanism} | {name: make(mechanism.epsilon, mechanism.prior) for name, make in others.items()}
 
 
-def distances_of(sampler: FiniteSampler, users: Users) -> Tensor:
-    """Total variation (u,) of each user's P and Q(P)."""
-    rows = users.counts.split(max(1, MOST_CELLS // users.n))
-    return torch.cat([f_divergence(p, sampler.apply(p), "tv") for p in map(normalised, rows)])
+def distances_of(sampler: FiniteSampler | Tensor, users: Users) -> Tensor:
+    """Total variation (u,) of each user's P and Q(P); of P and the prior itself, where nobody is asked, for a tensor (n,)."""
+    return torch.cat(
+        [f_divergence(p, sampler if isinstance(sampler, Tensor) else sampler.apply(p), "tv") for p in _parts(users)]
+    )
+
+
+def _parts(users: Users) -> Iterator[Tensor]:
+    """Distributions of the users, `MOST_CELLS` at a time."""
+    return map(normalised, users.counts.split(max(1, MOST_CELLS // users.n)))
 
 
 def sampler_table(samplers: dict[str, FiniteSampler], distances: dict[str, Tensor]) -> pd.DataFrame:
@@ -115,7 +121,7 @@ def group_table(distances: dict[str, Tensor], users: Users) -> pd.DataFrame | No
 
 
 def _scores(mechanism: FiniteSampler, distances: dict[str, Tensor], release: Draws, users: Users, seed: int) -> list[Score]:
-    own, prior = distances[mechanism.kind], prior_distances(mechanism.prior, users)
+    own, prior = distances[mechanism.kind], distances_of(mechanism.prior, users)
     measures: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "median": torch.median, "worst user": torch.max}
     scores = [
         Score(f"TV(P, Q) {name}", float(f(own)), real=0.0, chance=float(f(prior)), better="lower", baseline="prior alone")
@@ -129,12 +135,6 @@ def _scores(mechanism: FiniteSampler, distances: dict[str, Tensor], release: Dra
     return [*scores, _pooled(mechanism, release, users, seed)]
 
 
-def prior_distances(prior: Tensor, users: Users) -> Tensor:
-    """Total variation (u,) of each user's P and the prior: what is reached by asking nobody."""
-    rows = users.counts.split(max(1, MOST_CELLS // users.n))
-    return torch.cat([f_divergence(p, prior, "tv") for p in map(normalised, rows)])
-
-
 def _pooled(mechanism: FiniteSampler, release: Draws, users: Users, seed: int) -> Score:
     """All draws together against the average user; as many draws from the P themselves say what sampling alone costs."""
     counts = release.table["category"].astype(str).value_counts()
@@ -142,17 +142,13 @@ def _pooled(mechanism: FiniteSampler, release: Draws, users: Users, seed: int) -
     average = users.distributions.mean(0)
     generator = torch.Generator().manual_seed(seed)
     each = max(1, round(len(release.table) / users.u))
-    honest = torch.cat([torch.multinomial(p, each, True, generator=generator).flatten() for p in _float_rows(users)])
+    honest = torch.cat([torch.multinomial(p.float(), each, True, generator=generator).flatten() for p in _parts(users)])
     real = torch.bincount(honest, minlength=users.n).double()
     value, best, chance = (
         float(f_divergence(q / q.sum(), average, "tv")) if float(q.sum()) > 0 else 1.0 for q in (drawn, real, mechanism.prior)
     )
     name = "TV of all draws together and the average user"
     return Score(name, value, real=best, chance=chance, better="lower", baseline="prior alone")
-
-
-def _float_rows(users: Users) -> list[Tensor]:
-    return [normalised(rows).float() for rows in users.counts.split(max(1, MOST_CELLS // users.n))]
 
 
 def users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: pd.DataFrame | None) -> str:

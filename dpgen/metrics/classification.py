@@ -189,7 +189,7 @@ def _train(classifier: nn.Module, x: Tensor, y: Tensor, *, kind: Kind, epochs: i
 
 @torch.no_grad()
 def in_parts(network: nn.Module, x: Tensor) -> Tensor:
-    """What a network in evaluation mode gives for records (n, d), 2,000 at a time."""
+    """Outputs of a network in evaluation mode for records (n, d), 2,000 at a time."""
     network.eval()
     return torch.cat([network(part.float()) for part in x.split(2000)])
 

@@ -11,7 +11,7 @@ import torch
 from dpgen.data.points import Points, load_digits_pca
 from dpgen.data.toy import load_mixture_1d, load_ring
 from dpgen.evaluation import points as module
-from dpgen.evaluation.points import NOT_COVERED, evaluate_points, kernel_density, privacy_model, write_certificates
+from dpgen.evaluation.points import NOT_COVERED, evaluate, kernel_density, privacy_model, write_certificates
 from dpgen.evaluation.scores import Score
 from dpgen.privacy.events import pure_event
 from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
@@ -48,7 +48,7 @@ def draws(points: Points, law: Any, *, epsilon: float = 1.0) -> Draws:
 
 
 def scores(release: Any, points: Points) -> dict[str, Score]:
-    found = evaluate_points(release, points, seed=0).scores
+    found = evaluate(release, points, seed=0).scores
     assert all("eps" in score.name for score in found), "the privacy model stands beside every row"
     private = isinstance(release, Draws)
     assert all(score.private for score in found if private or "test points" in score.name)
@@ -111,7 +111,7 @@ def test_a_released_density_is_compared_with_the_uniform_one(tmp_path: Path) -> 
     statement = PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
     assert points.bounds is not None
     model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=points.bounds, columns=("x0",), statement=statement)
-    evaluation = evaluate_points(model, points, seed=0)
+    evaluation = evaluate(model, points, seed=0)
     width = float(points.bounds[0, 1] - points.bounds[0, 0])
     assert evaluation.scores[0].value == pytest.approx(math.log(width), abs=1e-6)
     assert evaluation.scores[0].chance == pytest.approx(math.log(width), abs=1e-6)
@@ -143,7 +143,7 @@ def test_a_model_without_a_density_is_judged_by_its_samples() -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
     assert scores(Sampled(1), points)["negative log-likelihood, nats"].value == pytest.approx(1.0923, abs=0.05)
     with pytest.raises(ValueError, match="its samples must have points x of 1 columns"):
-        evaluate_points(Sampled(2), points, seed=0)
+        evaluate(Sampled(2), points, seed=0)
 
 
 def test_the_kernel_density_is_a_mean_of_gaussians() -> None:
@@ -157,7 +157,7 @@ def test_the_kernel_density_is_a_mean_of_gaussians() -> None:
 def test_certificates_say_that_they_are_not_for_release(tmp_path: Path) -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
     law = Law(zero, 1, rows=[{"round": 1, "gamma_p": 0.5, "note": "private"}, {"round": "all", "ceiling": 0.5}])
-    evaluation = evaluate_points(draws(points, law), points, seed=0)
+    evaluation = evaluate(draws(points, law), points, seed=0)
     assert evaluation.released == {}
     assert set(evaluation.pictures) == {"density.png", "certificates.csv"}
     evaluation.pictures["certificates.csv"](tmp_path / "c.csv")
@@ -180,14 +180,14 @@ def test_privacy_models_are_told_apart() -> None:
 def test_draws_without_an_origin_are_refused() -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
     with pytest.raises(ValueError, match="release is a Draws without a density"):
-        evaluate_points(draws(points, None), points, seed=0)
+        evaluate(draws(points, None), points, seed=0)
 
 
 def test_a_released_density_needs_a_box() -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
     free = Points("free", points.x, points.test_x)
     with pytest.raises(ValueError, match="bounds is None"):
-        evaluate_points(Sampled(1), free, seed=0)
+        evaluate(Sampled(1), free, seed=0)
 
 
 def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,12 +204,12 @@ def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.Mon
         (model, synthetic, "density.png", ""),
         (model, real, "density.png", ""),
     ):
-        evaluation = evaluate_points(release, points, seed=0)
+        evaluation = evaluate(release, points, seed=0)
         assert [key for key in evaluation.pictures if key.endswith("png")] == [name]
         evaluation.pictures[name](tmp_path / name)
         names, options = shown.pop()
         assert options["title"] == title
-        assert ("law behind" in names[-1]) == bool(title)
+        assert ("density behind" in names[-1]) == bool(title)
         marked = [score.private for score in evaluation.scores]
         assert set(marked) == {release is not model or points is real}
 
@@ -219,7 +219,7 @@ def test_more_cells_than_nodes_are_judged_by_test_points(load: Any) -> None:
     """They took one node in each of 4096^2 cells, and minutes."""
     points = load(n_points=50, n_test=50)
     law = GridResponse(points.x, lattice=Lattice(points.bounds, 2 ** (24 // points.d)), epsilon=1.0)
-    evaluation = evaluate_points(draws(points, law), points, seed=0)
+    evaluation = evaluate(draws(points, law), points, seed=0)
     assert evaluation.pictures == {}
     assert all("of test points" in score.name for score in evaluation.scores)
     volume = float((points.bounds[:, 1] - points.bounds[:, 0]).log().sum())
@@ -227,7 +227,7 @@ def test_more_cells_than_nodes_are_judged_by_test_points(load: Any) -> None:
     sharp = GridResponse(points.x, lattice=law.lattice, epsilon=20.0)  # its mass is in few cells, which no public point hits
     background = -math.log(sharp.other / 2**52 * sharp.size)
     assert background > 2
-    found = evaluate_points(draws(points, sharp), points, seed=0).scores[0]
+    found = evaluate(draws(points, sharp), points, seed=0).scores[0]
     assert found.value == pytest.approx(volume + background, abs=1e-3)
 
 
@@ -238,9 +238,9 @@ def test_without_test_points_scores_are_of_the_private_ones() -> None:
     model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=synthetic.bounds, columns=("x0",), statement=statement)
     alone = Points("real", synthetic.x, synthetic.test_x[:0], bounds=synthetic.bounds)
     same = Points("real", synthetic.test_x, synthetic.x, bounds=synthetic.bounds)
-    for score, other in zip(evaluate_points(model, alone, seed=0).scores, evaluate_points(model, same, seed=0).scores):
+    for score, other in zip(evaluate(model, alone, seed=0).scores, evaluate(model, same, seed=0).scores):
         assert "of private points" in score.name
         assert score.private
         assert score.value == other.value
     nobody = Points("real", synthetic.x[:0], synthetic.test_x[:0], bounds=synthetic.bounds)
-    assert evaluate_points(model, nobody, seed=0).scores == []
+    assert evaluate(model, nobody, seed=0).scores == []

@@ -13,7 +13,7 @@ from torch import Tensor
 from dpgen.data import Records, load_digits
 from dpgen.evaluation import evaluate
 from dpgen.evaluation.scores import Score
-from dpgen.release import RecordSamples
+from dpgen.release import GreySamples, RecordSamples
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -145,7 +145,7 @@ def test_grey_values_are_scored_beside_the_bits(accuracy: list[tuple[Tensor, ...
 
     def sample(n: int, *, seed: int) -> Any:
         drawn = bits(n, seed=seed)
-        return SimpleNamespace(**vars(drawn), save=drawn.save, by_cluster=drawn.by_cluster, grey=drawn.x * 128)
+        return GreySamples(**vars(drawn), grey=drawn.x * 128)
 
     model.sample = sample
     scores = by_name(evaluate(model, shades, seed=0).scores)

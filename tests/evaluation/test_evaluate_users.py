@@ -10,7 +10,7 @@ import torch
 from dpgen.cli.jobs import parse_job
 from dpgen.data.users import PRIVATE, Users, load_synthetic_users
 from dpgen.evaluation import users as module
-from dpgen.evaluation.users import evaluate_users, rivals
+from dpgen.evaluation.users import evaluate, rivals
 from dpgen.privacy.curator import Curator
 from dpgen.release import Draws
 from dpgen.run import run
@@ -36,7 +36,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Draws:
 
 
 def test_distances_agree_with_a_plain_loop(release: Draws) -> None:
-    evaluation = evaluate_users(release, USERS, seed=0)
+    evaluation = evaluate(release, USERS, seed=0)
     kernel = MinimaxSampler(2.0, USERS.prior).kernel()  # type: ignore[arg-type]
     expected = [sum(abs(float(a) - float(b)) for a, b in zip(p, p @ kernel)) / 2 for p in USERS.distributions]
     scores = {score.name: score for score in evaluation.scores}
@@ -48,9 +48,9 @@ def test_distances_agree_with_a_plain_loop(release: Draws) -> None:
 
 
 def test_in_pieces_is_the_same(release: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = evaluate_users(release, USERS, seed=0).scores
+    whole = evaluate(release, USERS, seed=0).scores
     monkeypatch.setattr(module, "MOST_CELLS", 30)
-    assert [s.value for s in evaluate_users(release, USERS, seed=0).scores] == pytest.approx([s.value for s in whole])
+    assert [s.value for s in evaluate(release, USERS, seed=0).scores] == pytest.approx([s.value for s in whole])
 
 
 def test_every_other_sampler_stands_beside_it(release: Draws) -> None:
@@ -62,7 +62,7 @@ def test_every_other_sampler_stands_beside_it(release: Draws) -> None:
 
 
 def test_the_files(release: Draws, tmp_path: Path) -> None:
-    evaluation = evaluate_users(release, USERS, seed=0)
+    evaluation = evaluate(release, USERS, seed=0)
     assert evaluation.released == {}, "all of it looks at private distributions"
     evaluation.write(tmp_path)
     table = pd.read_csv(tmp_path / "samplers.csv")
@@ -80,20 +80,20 @@ def test_the_files(release: Draws, tmp_path: Path) -> None:
 
 def test_without_groups_there_is_no_group_file(tmp_path: Path) -> None:
     users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories)
-    assert set(evaluate_users(fitted(tmp_path, users), users, seed=0).pictures) == {"samplers.csv", "samplers.png", "USERS.md"}
+    assert set(evaluate(fitted(tmp_path, users), users, seed=0).pictures) == {"samplers.csv", "samplers.png", "USERS.md"}
 
 
 def test_many_groups_are_all_in_the_table_and_not_in_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_GROUPS", 3)
     names = tuple(str(i % 7) for i in range(USERS.u))
     users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, groups=names)
-    evaluate_users(fitted(tmp_path, users), users, seed=0).write(tmp_path)
+    evaluate(fitted(tmp_path, users), users, seed=0).write(tmp_path)
     assert pd.read_csv(tmp_path / "groups.csv")["group"].nunique() == 7
     assert (tmp_path / "groups.png").exists()
 
 
 def report(tmp_path: Path, users: Users = USERS, **plan: Any) -> str:
-    evaluate_users(fitted(tmp_path, users, **plan), users, seed=0).write(tmp_path)
+    evaluate(fitted(tmp_path, users, **plan), users, seed=0).write(tmp_path)
     return (tmp_path / "USERS.md").read_text()
 
 
@@ -139,19 +139,19 @@ def test_what_is_not_exact_is_rounded_up() -> None:
 def test_all_draws_together_are_scored(tmp_path: Path) -> None:
     counts = torch.tensor([[1.0, 0.0]], dtype=torch.float64).repeat(400, 1)
     users = Users("tiny", counts, tuple(str(i) for i in range(400)), ("a", "b"))
-    score = evaluate_users(fitted(tmp_path, users, epsilon=20.0), users, seed=0).scores[-1]
+    score = evaluate(fitted(tmp_path, users, epsilon=20.0), users, seed=0).scores[-1]
     assert score.name.startswith("TV of all draws together")
     assert (score.value, score.real, score.chance) == (0.0, 0.0, 0.5), "eps 20 tells the truth but for 1e-9"
-    noisy = evaluate_users(fitted(tmp_path, users, epsilon=0.01), users, seed=0).scores[-1]
+    noisy = evaluate(fitted(tmp_path, users, epsilon=0.01), users, seed=0).scores[-1]
     assert 0.3 < noisy.value < 0.7
 
 
 def test_releases_that_do_not_fit_are_refused(release: Draws) -> None:
     other = load_synthetic_users(n_categories=5)
     with pytest.raises(ValueError, match="release is for 12 categories, the users have 5"):
-        evaluate_users(release, other, seed=0)
+        evaluate(release, other, seed=0)
     with pytest.raises(ValueError, match="release has the origin NoneType: it must be the sampler"):
-        evaluate_users(Draws(release.table, statement=release.statement), USERS, seed=0)
+        evaluate(Draws(release.table, statement=release.statement), USERS, seed=0)
 
 
 # -- the command line ------------------------------------------------------------------------------------------------
