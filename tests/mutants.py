@@ -13,9 +13,9 @@ A fault is a snippet of a source file and what replaces it. The lists `faults/*.
 A snippet that is not found, or twice, ends the command: a change of the source takes its faults along.
 
 First the test files, but for `NOT_RUN`, run on the sources as they are, and a map is made of the functions that each test
-enters. Then every fault is planted in a copy of the tree, and the tests that enter its function run, those first that enter little else,
-until one fails. It prints who found what and ends with 1 if a fault survives or a test fails without any. It uses two processes,
-unless told otherwise, and touches nothing in the tree itself.
+enters. Then every fault is planted in a copy of the tree, and the tests that enter its function run, those first that enter
+little else, until one fails. It prints who found what and ends with 1 if a fault survives or a test fails without any. It
+uses two processes, unless told otherwise, and touches nothing in the tree itself.
 """
 
 import argparse
