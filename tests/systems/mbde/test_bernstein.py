@@ -286,9 +286,13 @@ def test_more_budget_fits_better_and_less_budget_hides() -> None:
     """Too good at a tiny epsilon would mean that the noise is missing."""
     x, test = two_humps(), two_humps(500)
     config = BernsteinConfig(degree=100, bandwidth=0.03)
-    gains = {epsilon: float(released(x, config, epsilon=epsilon).log_prob(test).mean()) for epsilon in (1e-4, 10.0)}
-    assert gains[10.0] > 0.4
-    assert gains[1e-4] < 0.2
+
+    def gain(epsilon: float) -> float:
+        return float(released(x, config, epsilon=epsilon).log_prob(test).mean())
+
+    assert gain(10.0) > 0.4
+    # One density of noise alone gains .33 at most out of 60, -.5 on average, and is above 0 in a third of the fits.
+    assert sum(gain(1e-4) for _ in range(20)) / 20 < 0.2
 
 
 def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
