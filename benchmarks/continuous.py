@@ -24,7 +24,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.runtime import Runtime
 from dpgen.systems.mbde.certificates import MollificationGap
-from dpgen.systems.mbde.densities import Box, ClippedLaw, Law, TiltedLaw, evaluated, mollified
+from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, TiltedDensity, evaluated, mollified
 from dpgen.systems.mbde.fit import train
 from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
 from dpgen.systems.mbde.references import GaussianReference
@@ -53,11 +53,11 @@ class Problem:
         self.volume = float(ticks[1] - ticks[0]) ** self.target.d
         self.seed = seed
 
-    def law(self, config: MBDEConfig, epsilon: float, draws: int = 1) -> Law:
+    def law(self, config: MBDEConfig, epsilon: float, draws: int = 1) -> Density:
         runtime = Runtime(progress_bar=False, accelerator="cpu", seed=self.seed)
         return train(self.x, self.reference, plan=DrawPlan(epsilon=epsilon, draws=draws), config=config, runtime=runtime)
 
-    def gap(self, law: Law, box: Box) -> MollificationGap:
+    def gap(self, law: Density, box: Box) -> MollificationGap:
         densities = (self.target.log_prob(self.nodes), self.reference.log_prob(self.nodes), law.log_ratio(self.nodes))
         return MollificationGap.of(*densities, volume=self.volume, box=box)
 
@@ -76,7 +76,7 @@ def quality(name: str, seeds: int) -> dict[str, Any]:
         row = {}
         for label, alpha in (("sir", None), ("sir_asymmetric", ALPHA)):
             box = Box.of(epsilon, alpha)
-            laws = [ClippedLaw(law.function, law.reference, box=box, epsilon=epsilon) for law in learned]
+            laws = [ClippedDensity(law.function, law.reference, box=box, epsilon=epsilon) for law in learned]
             gaps = [problem.gap(law, box) for problem, law in zip(problems, laws)]
             row |= {f"{label}_nll": spread([g.nll for g in gaps]), f"{label}_share": spread([g.share for g in gaps])}
             row[f"{label}_optimum"] = gaps[0].optimal
@@ -90,7 +90,7 @@ def quality(name: str, seeds: int) -> dict[str, Any]:
     return table
 
 
-def codebook_loss(problem: Problem, law: Law, codebook: int, *, books: int = 48, points: int = 200) -> float:
+def codebook_loss(problem: Problem, law: Density, codebook: int, *, books: int = 48, points: int = 200) -> float:
     """Nats per point that a finite codebook costs: its law at x is the mean weight of x in codebooks that hold x."""
     x = problem.target.sample(points, generator=torch.Generator().manual_seed(7))
     others = law.reference.sample(books * codebook, generator=torch.Generator().manual_seed(8))
@@ -123,7 +123,7 @@ def draw_time(repeats: int, epsilon: float) -> dict[str, Any]:
     problem = Problem("ring", 0)
     boosted = problem.law(MBDEConfig(sampler="rejection", steps=300), epsilon)
     plugged = problem.law(MBDEConfig(steps=300), epsilon)
-    assert isinstance(boosted, TiltedLaw)
+    assert isinstance(boosted, TiltedDensity)
 
     def curator() -> Curator:
         return Curator(Ledger(Budget(1e9, 0.0), relation="replace_one", unit="the whole data set"))
@@ -144,7 +144,7 @@ def draw_time(repeats: int, epsilon: float) -> dict[str, Any]:
     return result | {"mean_tilt": mean_tilts(boosted, curator)}
 
 
-def mean_tilts(law: TiltedLaw, curator: Callable[[], Curator]) -> dict[str, float]:
+def mean_tilts(law: TiltedDensity, curator: Callable[[], Curator]) -> dict[str, float]:
     """E[f] of exact draws and of chains by length: what a chain has not reached yet."""
     y = law.reference.evaluation_points(2**16)
     tilt = evaluated(law.function, y, law.bound)

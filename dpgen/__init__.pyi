@@ -80,8 +80,8 @@ from .systems.local.plan import LocalConfig as LocalConfig
 from .systems.local.plan import LocalPlan as LocalPlan
 from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
 from .systems.mbde.densities import Box as Box
-from .systems.mbde.densities import ClippedLaw as ClippedLaw
-from .systems.mbde.densities import TiltedLaw as TiltedLaw
+from .systems.mbde.densities import ClippedDensity as ClippedDensity
+from .systems.mbde.densities import TiltedDensity as TiltedDensity
 from .systems.mbde.model import MBDE as MBDE
 from .systems.mbde.plan import BernsteinPlan as BernsteinPlan
 from .systems.mbde.plan import DrawPlan as DrawPlan
@@ -118,7 +118,7 @@ __all__ = [
     "Box",
     "Budget",
     "BudgetExceeded",
-    "ClippedLaw",
+    "ClippedDensity",
     "Command",
     "Comparison",
     "Curator",
@@ -173,7 +173,7 @@ __all__ = [
     "SIRSampler",
     "Samples",
     "Sweep",
-    "TiltedLaw",
+    "TiltedDensity",
     "UniformReference",
     "as_reference",
     "audit",

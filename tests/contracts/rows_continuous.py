@@ -13,10 +13,8 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.mbde import samplers
 from dpgen.systems.mbde.bernstein import BernsteinConfig, lattice_sums
-from dpgen.systems.mbde.certificates import CellLaw, Lattice
-from dpgen.systems.mbde.densities import Box, ClippedLaw, TiltedLaw
-from dpgen.systems.mbde.grid_response import GridResponse
-from dpgen.systems.mbde.interval_laplace import IntervalLaplace
+from dpgen.systems.mbde.channels import CellDensity, GridResponse, IntervalLaplace, Lattice
+from dpgen.systems.mbde.densities import Box, ClippedDensity, TiltedDensity
 from dpgen.systems.mbde.plan import DrawPlan
 from dpgen.systems.mbde.references import GaussianReference
 
@@ -77,15 +75,15 @@ def sir_law(alpha: float | None) -> Any:
     """Which point of a known codebook is released."""
 
     def law(values: np.ndarray, relation: Relation) -> Law:
-        ideal = ClippedLaw(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(1.0, alpha), epsilon=1.0)
+        ideal = ClippedDensity(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(1.0, alpha), epsilon=1.0)
         weights = samplers.whole_weights(torch.from_numpy(values.clip(-50, 50))[None], ideal.box)[0]
         return Law(samplers.SIRSampler(ideal, curator=curator()).event, np.log(weights.double().numpy() / 2.0**62))
 
     return law
 
 
-def tilted(epsilon: float) -> TiltedLaw:
-    return TiltedLaw(lambda x: x.sum(1), GaussianReference.standard(1), bound=epsilon / 4, epsilon=epsilon)
+def tilted(epsilon: float) -> TiltedDensity:
+    return TiltedDensity(lambda x: x.sum(1), GaussianReference.standard(1), bound=epsilon / 4, epsilon=epsilon)
 
 
 def rejection_law(values: np.ndarray, relation: Relation) -> Law:
@@ -137,7 +135,7 @@ MBDE = [
 BOX = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
 
 
-def channel(make: type[CellLaw], cells: int) -> Any:
+def channel(make: type[CellDensity], cells: int) -> Any:
     """The law of the answered cell; every record may be another one."""
     middles = (torch.arange(cells, dtype=torch.float64)[:, None] + 0.5) / cells
 
@@ -149,8 +147,8 @@ def channel(make: type[CellLaw], cells: int) -> Any:
     return law
 
 
-def _sampler(law: CellLaw) -> Any:
-    from dpgen.systems.mbde.certificates import CellSampler
+def _sampler(law: CellDensity) -> Any:
+    from dpgen.systems.mbde.channels import CellSampler
 
     return CellSampler(law, curator=curator(), note="cells")
 

@@ -17,9 +17,8 @@ from dpgen.privacy.events import pure_event
 from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.bernstein import BernsteinModel, BernsteinPlan
-from dpgen.systems.mbde.certificates import Lattice
+from dpgen.systems.mbde.channels import GridResponse, Lattice
 from dpgen.systems.mbde.densities import Box
-from dpgen.systems.mbde.grid_response import GridResponse
 from dpgen.systems.mbde.plan import DrawPlan
 from dpgen.systems.mbde.references import GaussianReference
 

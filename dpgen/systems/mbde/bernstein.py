@@ -16,7 +16,7 @@ from dpgen.privacy.parallel import Relation
 from dpgen.release import DensityModel, PointSamples
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.mbde.certificates import require_box
+from dpgen.systems.mbde.channels import require_box
 from dpgen.systems.mbde.plan import BernsteinConfig, BernsteinPlan
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
 from dpgen.systems.private_data import PrivatePoints

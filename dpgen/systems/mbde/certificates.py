@@ -1,172 +1,23 @@
-r"""A public lattice of cells in a box, and private draws that pass a record's cell through a channel.
-
-How much a round of boosting brought, proved and estimated. COMPUTED ON PRIVATE DATA, NOT FOR RELEASE.
+r"""Estimated and proved gains of the rounds of boosting. COMPUTED ON PRIVATE DATA, NOT FOR RELEASE.
 
 The published bounds (Husain et al. 2020, Theorems 5 and 6; 2018, Theorems 6 and 7) do not hold as printed:
     - the low regime lacks a factor :math:`c^*`, the high regime needs :math:`c^* = \log 2`;
     - the lower bound on the total gain uses :math:`\Gamma(z) \ge z \log 2`, which is false for z < 1.
-Both are here as published, for comparison; the chord bound is what holds.
+Both are here as published, for comparison; the chord bound holds.
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Planned
-from dpgen.privacy.limits import require_whole
-from dpgen.privacy.mechanisms import Secrets
-from dpgen.release import Draws, PrivateDensity, PrivateSampler
-from dpgen.statement import UNPROTECTED, PrivacyStatement
-from dpgen.systems.mbde.densities import Box, Law, mollified
-from dpgen.systems.mbde.plan import GRID_CELLS, LOG2, DrawPlan
-from dpgen.systems.mbde.references import UniformReference
-from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE
-from dpgen.systems.private_data import PrivatePoints
-
-# -- cells -------------------------------------------------------------------------------------------------------------
-
-
-WORD = 2**52
-"""Channels give every cell a whole number of this many equally likely words, so their law is exact."""
-
-
-class Lattice:
-    """Equal cells, `per_axis` on each axis of a public box (d, 2).
-
-    Raises:
-        ValueError: no whole number of cells in [2, 2^24] on an axis.
-    """
-
-    def __init__(self, bounds: Tensor, per_axis: int) -> None:
-        require_whole("cells", per_axis, *GRID_CELLS)
-        self.bounds, self.per_axis, self.reference = bounds.to(torch.float64), per_axis, UniformReference(bounds)
-
-    @property
-    def d(self) -> int:
-        """Number of axes."""
-        return len(self.bounds)
-
-    def index(self, x: Tensor) -> Tensor:
-        """Cell (n, d), int64, of points (n, d); points outside belong to the nearest cell."""
-        low, high = self.bounds.unbind(1)
-        return ((x - low) / (high - low) * self.per_axis).floor().clamp(0, self.per_axis - 1).to(torch.int64)
-
-    def flat(self, index: Tensor) -> Tensor:
-        """Number (n,) of cells (n, d) in row-major order."""
-        powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
-        return (index * powers).sum(1)
-
-    def unflat(self, number: Tensor) -> Tensor:
-        """Cells (n, d) of their numbers (n,)."""
-        powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
-        return number[:, None] // powers % self.per_axis
-
-    def scatter(self, index: Tensor, secrets: Secrets) -> Tensor:
-        """A uniform point (n, d) of each cell: independent of everything private but the cell."""
-        low, high = self.bounds.unbind(1)
-        return low + (high - low) * (index + secrets.uniform(*index.shape)) / self.per_axis
-
-
-class CellLaw(PrivateDensity):
-    """The law of a draw: a record's cell, sent through a channel. PRIVATE: it shows the data, only draws may leave.
-
-    Arguments:
-        x: private points (n, d) inside the box; of none the middle of the box stands in, for how many there are is private.
-        lattice: public.
-        epsilon: of one draw.
-    """
-
-    def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
-        self.lattice, self.reference, self.epsilon = lattice, lattice.reference, epsilon
-        self._cells = lattice.index(x if len(x) else lattice.bounds.mean(1)[None])
-
-    def log_ratio(self, x: Tensor) -> Tensor:
-        """Log density (m,) at points (m, d) relative to the reference; points outside count as the nearest ones inside."""
-        return self._ratio(self.lattice.index(x)).log()
-
-    @abstractmethod
-    def _ratio(self, cells: Tensor) -> Tensor:
-        """Density (m,) in cells (m, d), relative to the reference."""
-
-    @abstractmethod
-    def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
-        """The cells (k, d) that the channel makes of these (k, d), in an amount of work that does not depend on them."""
-
-    def pick(self, k: int, secrets: Secrets) -> Tensor:
-        """Cells (k, d) of k records, each drawn uniformly; any mixture of records keeps the guarantee."""
-        return self._cells[(secrets.uniform(k) * len(self._cells)).to(torch.int64)]
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it holds the cell of every record")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(epsilon={self.epsilon:g}, {self.lattice.per_axis}^{self.lattice.d} cells)"
-
-
-class CellSampler(PrivateSampler):
-    """Draws of a `CellLaw`."""
-
-    def __init__(self, law: CellLaw, *, curator: Curator, note: str) -> None:
-        super().__init__(epsilon=law.epsilon, curator=curator, note=note)
-        self._law = law
-
-    def draw(self, secrets: Secrets, count: int) -> Tensor:
-        return self._law.lattice.scatter(self._law.send(self._law.pick(count, secrets), secrets), secrets)
-
-
-def words(count: int, secrets: Secrets) -> Tensor:
-    """Uniform whole numbers (count,), int64, in [0, WORD)."""
-    return (secrets.uniform(count) * WORD).to(torch.int64)
-
-
-def require_box(data: PrivatePoints) -> Tensor:
-    """The public bounds (d, 2) of data whose points lie inside.
-
-    Raises:
-        ValueError: there are none, or a point lies outside.
-    """
-    if data.bounds is None:
-        raise ValueError("bounds is None; this mechanism works in a public box: give bounds, such as [[0, 1], [-5, 5]]")
-    low, high = data.bounds.unbind(1)
-    if not bool(((data.x >= low) & (data.x <= high)).all()):
-        raise ValueError("x has points outside its public bounds or NaN; clamp them before, or widen the bounds")
-    return data.bounds
-
-
-def release_draws(
-    make: Callable[..., CellLaw], data: PrivatePoints, *, cells: int, plan: DrawPlan, curator: Curator, note: str
-) -> Draws:
-    """Declare and make the draws of a law, with their statement; the law stays with the release for evaluation.
-
-    Arguments:
-        make: the law of points x with `lattice` and `epsilon`.
-        cells: of the lattice, on each axis.
-        note: what the draws are called in the ledger.
-
-    Raises:
-        ValueError: points outside the public bounds, or numbers that the law cannot serve; nothing was declared.
-        BudgetExceeded: the ledger does not allow the draws.
-    """
-    law = make(data.x, lattice=Lattice(require_box(data), cells), epsilon=plan.per_draw)
-    curator.declare(Planned(pure_event(plan.per_draw), note, plan.draws))
-    points = CellSampler(law, curator=curator, note=note).sample(plan.draws)
-    table = pd.DataFrame(points.numpy(), columns=list(data.columns))
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(CHOSEN_BLIND, SECURE_NOISE))
-    return Draws(table, statement=statement, origin=law)
-
-
-# -- certificates ------------------------------------------------------------------------------------------------------
-
+from dpgen.statement import UNPROTECTED
+from dpgen.systems.mbde.densities import Box, Density, mollified
+from dpgen.systems.mbde.plan import LOG2
 
 NOTE = UNPROTECTED
 _HIGH = 1 / 3
@@ -220,7 +71,7 @@ def published_gain(epsilon: float, rounds: int, gamma_p: float, gamma_q: float) 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundCertificate:
-    """What one round is worth, from classifier values at private points and at public ones.
+    """Gain of one round, from classifier values at private points and at public ones.
 
     Attributes:
         round: from 1.
@@ -261,12 +112,12 @@ class RoundCertificate:
 
     @property
     def chord_bound(self) -> float:
-        """What the round brings at least, given these edges."""
+        """Least gain of the round, given these edges."""
         return chord_bound(self.theta, self.gamma_p, self.gamma_q)
 
     @property
     def published_drop(self) -> float:
-        """What Theorem 5 claims, as printed."""
+        """Claim of Theorem 5, as printed."""
         return published_drop(self.theta, self.gamma_p, self.gamma_q)
 
     def row(self) -> dict[str, Any]:
@@ -294,21 +145,21 @@ def total_row(rows: list[RoundCertificate], box: Box) -> dict[str, Any]:
     }
 
 
-def plug_in_row(law: Law, x: Tensor, y: Tensor) -> dict[str, Any]:
+def plug_in_row(density: Density, x: Tensor, y: Tensor) -> dict[str, Any]:
     """Estimated gain of a plug-in mollification over the reference, beside its ceiling.
 
     Arguments:
         x: points of P (n, d).
         y: points of Q0 (m, d).
     """
-    log_mean = float(torch.logsumexp(law.log_ratio(y), 0)) - math.log(len(y))
-    drop = float(law.log_ratio(x).mean()) - log_mean
-    return {"round": "all", "drop": drop, "ceiling": law.box.ceiling, "log_normaliser": log_mean, "note": NOTE}
+    log_mean = float(torch.logsumexp(density.log_ratio(y), 0)) - math.log(len(y))
+    drop = float(density.log_ratio(x).mean()) - log_mean
+    return {"round": "all", "drop": drop, "ceiling": density.box.ceiling, "log_normaliser": log_mean, "note": NOTE}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MollificationGap:
-    """How far a density is from the best one in its box: likelihoods in nats, by quadrature (1-D and 2-D)."""
+    """Distance of a density from the best one in its box: likelihoods in nats, by quadrature (1-D and 2-D)."""
 
     nll: float
     optimal: float
@@ -316,7 +167,7 @@ class MollificationGap:
 
     @classmethod
     def of(cls, log_p: Tensor, log_q0: Tensor, log_ratio: Tensor, *, volume: Tensor | float, box: Box) -> MollificationGap:
-        """From log densities and the law's `log_ratio` at quadrature nodes (m,) with volumes (m,); all are normalised here."""
+        """From log densities and `log_ratio` at quadrature nodes (m,) with volumes (m,); all are normalised here."""
         log_volume = torch.as_tensor(volume, dtype=torch.float64).log()
         p, log_start = torch.softmax(log_p + log_volume, 0), torch.log_softmax(log_q0 + log_volume, 0)
         best = log_start + mollified(log_p - log_q0, box, masses=log_start.exp()).log()

@@ -1,7 +1,4 @@
-"""The public box that every density ratio of a mollifier stays in, and the best density inside it.
-
-What a draw follows ideally: Q0 tilted by bounded classifiers, or clipped to a box. PRIVATE: only draws may leave.
-"""
+"""Densities of one draw: Q0 tilted by bounded classifiers, or clipped to a public box. PRIVATE: only draws may leave."""
 
 from __future__ import annotations
 
@@ -16,9 +13,6 @@ from torch import Tensor, nn
 from dpgen.release import PrivateDensity
 from dpgen.systems.mbde.plan import EPSILONS, require_alpha
 from dpgen.systems.mbde.references import Reference
-
-# -- box ---------------------------------------------------------------------------------------------------------------
-
 
 _SHRINK = 1e-9
 _BISECTIONS, _NEWTON_STEPS = 32, 6
@@ -142,9 +136,6 @@ def _with_mean_one(weights: Tensor, box: Box, masses: Tensor | None) -> Tensor:
     return (weights + share * (end - weights)).clamp(box.low, box.high)
 
 
-# -- laws --------------------------------------------------------------------------------------------------------------
-
-
 PrivateFunction = Callable[[Tensor], Tensor]
 """Points (n, d) in the user's units to values (n,): learned from private data, trusted in nothing."""
 
@@ -182,7 +173,7 @@ def logits_of(module: nn.Module, reference: Reference) -> PrivateFunction:
     return function
 
 
-class Law(PrivateDensity):
+class Density(PrivateDensity):
     r"""Density of one draw relative to the reference, as far as it is known: private, for evaluation on this machine.
 
     Arguments:
@@ -211,7 +202,7 @@ class Law(PrivateDensity):
         return f"{type(self).__name__}(epsilon={self.epsilon:g}, reference={self.reference!r})"
 
 
-class TiltedLaw(Law):
+class TiltedDensity(Density):
     r"""MBDE's density :math:`Q \propto Q_0 e^f` with :math:`|f| \le B`, so Q/Q0 is in :math:`[e^{-2B}, e^{2B}]`.
 
     Arguments:
@@ -243,7 +234,7 @@ class TiltedLaw(Law):
         return evaluated(self.function, x, self.bound) - self.log_normaliser()
 
 
-class ClippedLaw(Law):
+class ClippedDensity(Density):
     """The plug-in mollification clip(r / C, a, b) Q0 that SIR draws follow as the codebook grows.
 
     `function` is the log density ratio of P to Q0, learned or known; it serves every epsilon.

@@ -16,7 +16,7 @@ from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde import samplers
 from dpgen.systems.mbde.certificates import RoundCertificate, plug_in_row, total_row
-from dpgen.systems.mbde.densities import Box, ClippedLaw, Law, TiltedLaw, evaluated
+from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, TiltedDensity, evaluated
 from dpgen.systems.mbde.model import MBDE, Minibatches, write_density
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
 from dpgen.systems.mbde.references import GaussianReference, Reference, UniformReference
@@ -52,14 +52,14 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     require_tries(plan, config)
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
-    law = train(x, reference, plan=plan, config=config, runtime=runtime)
+    density = train(x, reference, plan=plan, config=config, runtime=runtime)
     if runtime.private_logs or data.target is not None:
-        log_density(law, data, runtime)
-    draws = sampler_for(law, config, curator).sample(plan.draws)
+        log_density(density, data, runtime)
+    draws = sampler_for(density, config, curator).sample(plan.draws)
     statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
     notes = (SYNTHETIC_LOGS,) if data.target is not None else ()
     statement = statement.extended(notes, private_logs=runtime.private_logs)
-    return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=law)
+    return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
 
 def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
@@ -105,8 +105,8 @@ def require_tries(plan: DrawPlan, config: MBDEConfig) -> None:
 
 def train(
     x: Tensor, reference: Reference, *, plan: DrawPlan, config: MBDEConfig, runtime: Runtime | None = None
-) -> ClippedLaw | TiltedLaw:
-    """Learn the law of one draw from private points (n, d) inside the reference's support; it must not leave this machine."""
+) -> ClippedDensity | TiltedDensity:
+    """Learn the density of one draw from private points (n, d) inside the support of the reference; it stays here."""
     runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
     scaled = config.draws_by == "scaled"
     module = MBDE(
@@ -122,12 +122,12 @@ def train(
     trainer = runtime.private_trainer(max_steps=module.total_steps)
     trainer.fit(module, loader)
     module.to(trainer.strategy.root_device).eval()  # evaluated where it was trained; what decides about draws is on the CPU
-    return law_of(module, plan.per_draw, x)
+    return density_of(module, plan.per_draw, x)
 
 
 @torch.no_grad()
-def law_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedLaw | TiltedLaw:
-    """The law that a trained module stands for, with its certificates at private points x."""
+def density_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedDensity | TiltedDensity:
+    """The density that a trained module stands for, with its certificates at private points x."""
     reference, config = module.reference, module.config
     y = reference.evaluation_points(_CERTIFIED_POINTS)
     rounds = [
@@ -140,28 +140,28 @@ def law_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedLaw | TiltedLaw:
         )
         for t, theta in enumerate(module.thetas[: module.trained])
     ]
-    law: ClippedLaw | TiltedLaw
+    density: ClippedDensity | TiltedDensity
     if config.sampler == "sir":
-        law = ClippedLaw(module.logits, reference, box=Box.of(epsilon, config.alpha), epsilon=epsilon)
-        law.rows = [plug_in_row(law, x, y)]
+        density = ClippedDensity(module.logits, reference, box=Box.of(epsilon, config.alpha), epsilon=epsilon)
+        density.rows = [plug_in_row(density, x, y)]
     else:
-        law = TiltedLaw(module.tilt, reference, bound=module.bound, epsilon=epsilon)
-        law.rows = [*(r.row() for r in rounds), total_row(rounds, law.box)]
-    return law
+        density = TiltedDensity(module.tilt, reference, bound=module.bound, epsilon=epsilon)
+        density.rows = [*(r.row() for r in rounds), total_row(rounds, density.box)]
+    return density
 
 
-def sampler_for(law: ClippedLaw | TiltedLaw, config: MBDEConfig, curator: Curator) -> PrivateSampler:
-    """The sampler of the configuration, bound to the law and the curator."""
+def sampler_for(density: ClippedDensity | TiltedDensity, config: MBDEConfig, curator: Curator) -> PrivateSampler:
+    """The sampler of the configuration, bound to the density and the curator."""
     if config.sampler == "sir":
-        return SIRSampler(law, curator=curator, codebook=config.codebook)
-    assert isinstance(law, TiltedLaw)
+        return SIRSampler(density, curator=curator, codebook=config.codebook)
+    assert isinstance(density, TiltedDensity)
     if config.sampler == "rejection":
-        return RejectionSampler(law, curator=curator, tries=config.tries)
-    return MetropolisSampler(law, curator=curator, length=config.chain_length)
+        return RejectionSampler(density, curator=curator, tries=config.tries)
+    return MetropolisSampler(density, curator=curator, length=config.chain_length)
 
 
-def log_density(law: Law, data: PrivatePoints, runtime: Runtime) -> None:
+def log_density(density: Density, data: PrivatePoints, runtime: Runtime) -> None:
     """Density picture and likelihood to TensorBoard: only where private logs were asked for or the data are synthetic."""
     logger = runtime.run_logger()
-    write_density(logger, law, data.test_x)
+    write_density(logger, density, data.test_x)
     logger.finalize("success")

@@ -1,11 +1,4 @@
-"""MBDE: weak learners, their boosting inside a mollifier, and pictures of it.
-
-The weak learner of Husain et al.: a small tanh network whose logit estimates a log density ratio.
-
-Densities in TensorBoard: only for synthetic targets, or where logs of private data were asked for.
-
-MBDE: a density boosted from the public reference by bounded classifiers (Husain et al. 2018, 2020).
-"""
+"""MBDE: a density boosted from the public reference by bounded classifiers (Husain et al. 2018, 2020)."""
 
 from __future__ import annotations
 
@@ -22,11 +15,9 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.mbde.densities import Law, bounded, require_epsilon
+from dpgen.systems.mbde.densities import Density, bounded, require_epsilon
 from dpgen.systems.mbde.plan import LOG2, MBDEConfig, step_sizes
 from dpgen.systems.mbde.references import Reference
-
-# -- classifier --------------------------------------------------------------------------------------------------------
 
 
 class Classifier(nn.Module):
@@ -68,43 +59,37 @@ class Classifier(nn.Module):
         return logits.squeeze(-1)
 
 
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
 _PIXELS = 128
 _MARGIN = 4.5  # scales of the reference around its location
 
 
-def density_picture(law: Law) -> Tensor | None:
-    """The law's density on a window around the reference, (1, 128, 128) in [0, 1], dark is dense; None above 2 dimensions.
+def density_picture(density: Density) -> Tensor | None:
+    """A density on a window around the reference, (1, 128, 128) in [0, 1], dark is dense; None above 2 dimensions.
 
     In one dimension the picture is the graph's area.
     """
-    reference = law.reference
+    reference = density.reference
     if reference.d > 2:
         return None
     ticks = torch.linspace(-_MARGIN, _MARGIN, _PIXELS, dtype=torch.float64)
     grid = torch.cartesian_prod(*[ticks] * reference.d).reshape(-1, reference.d)
     x = reference.location + reference.scale * grid
-    density = (reference.log_prob(x) + law.log_ratio(x)).exp()
-    density = density / density.max()
+    heights = (reference.log_prob(x) + density.log_ratio(x)).exp()
+    heights = heights / heights.max()
     if reference.d == 1:
-        picture = (density[None] < ticks.flip(0)[:, None] / (2 * _MARGIN) + 0.5).to(torch.float64)
+        picture = (heights[None] < ticks.flip(0)[:, None] / (2 * _MARGIN) + 0.5).to(torch.float64)
     else:
-        picture = 1 - density.reshape(_PIXELS, _PIXELS).T.flip(0)
+        picture = 1 - heights.reshape(_PIXELS, _PIXELS).T.flip(0)
     return picture[None]
 
 
-def write_density(logger: Logger, law: Law, test_x: Tensor, *, step: int = 0) -> None:
+def write_density(logger: Logger, density: Density, test_x: Tensor, *, step: int = 0) -> None:
     """Picture and mean negative log-likelihood (nats) at points of evaluation (n, d)."""
-    picture = density_picture(law)
+    picture = density_picture(density)
     if picture is not None and isinstance(logger, TensorBoardLogger):
         logger.experiment.add_image("private/density", picture, step)
-    nll = -(law.reference.log_prob(test_x) + law.log_ratio(test_x)).mean()
+    nll = -(density.reference.log_prob(test_x) + density.log_ratio(test_x)).mean()
     logger.log_metrics({"private/nll": float(nll)}, step)
-
-
-# -- mbde --------------------------------------------------------------------------------------------------------------
 
 
 PAPER_EPOCHS = 750

@@ -1,4 +1,4 @@
-"""Privacy budgets and public choices of the systems on points: MBDE, grid response, interval Laplace, Bernstein."""
+"""Privacy budgets and public choices of draws of points, by MBDE, channels and the Bernstein mechanism."""
 
 import math
 from dataclasses import dataclass
@@ -8,9 +8,6 @@ from dpgen.privacy.ledger import Budget
 from dpgen.privacy.limits import require_positive, require_whole
 from dpgen.privacy.parallel import Relation
 from dpgen.systems.plan import Plan
-
-# -- draw plan ---------------------------------------------------------------------------------------------------------
-
 
 WHOLE = "whole data set (integral privacy)"
 EPSILONS = (1e-6, 100.0)
@@ -71,9 +68,6 @@ class DrawPlan(Plan):
     def budget(self) -> Budget:
         """The pure budget of all draws, with room for the rounding of their sum."""
         return Budget(self.epsilon * (1 + _ROUNDING), 0.0)
-
-
-# -- mbde options ------------------------------------------------------------------------------------------------------
 
 
 LOG2 = math.log(2)
@@ -185,9 +179,6 @@ def step_sizes(epsilon: float, rounds: int, *, full: bool = False, draws: int = 
     ratio = epsilon / (epsilon + 4 * LOG2)
     scale = 1 / (draws * (1 - ratio**rounds if full else 1.0))
     return [scale * ratio**t for t in range(1, rounds + 1)]
-
-
-# -- baselines ---------------------------------------------------------------------------------------------------------
 
 
 GRID_CELLS = (2, 2**24)

@@ -26,7 +26,7 @@ and never widens the range of :math:`dX_n / dQ`, so :math:`dX_n / dQ_0` stays in
 one state. Two states of one chain are NOT private: whether the chain stood still shows a rejection, whose probability is 0
 for one data set and not for another. So every draw runs a chain of its own.
 
-The argument needs a start that has exactly the law which the kernel takes for Q0, wherever the chain can go, and a kernel
+The argument needs a start that has exactly the density which the kernel takes for Q0, wherever the chain can go, and a kernel
 that keeps Q exactly. So states are points of a finite public lattice, Q0 and e^f have whole numbers there, the start is
 drawn by them, and coins compare whole numbers: nothing depends on floats that would run out of digits in the tails.
 """
@@ -44,12 +44,9 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.limits import require_whole
 from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import PrivateSampler
-from dpgen.systems.mbde.densities import Box, Law, TiltedLaw, evaluated, mollified
+from dpgen.systems.mbde.densities import Box, Density, TiltedDensity, evaluated, mollified
 from dpgen.systems.mbde.plan import CODEBOOKS, MOST_TRIES
 from dpgen.systems.mbde.references import StandardReference
-
-# -- rejection ---------------------------------------------------------------------------------------------------------
-
 
 REJECTION_DRAWS = "rejection draws"
 WORD_BITS = 62
@@ -105,7 +102,7 @@ class RejectionSampler(PrivateSampler):
     proposals and evaluations a draw, never more nor less.
 
     Arguments:
-        law: tilt, reference and bound B <= epsilon / 4.
+        density: tilt, reference and bound B <= epsilon / 4.
         curator: charges epsilon for each draw.
         tries: R; None: so many that the fallback has probability of at most 1e-9.
 
@@ -115,23 +112,20 @@ class RejectionSampler(PrivateSampler):
     Source: Husain et al. 2020, Theorem 4; the constant work is an addition.
     """
 
-    def __init__(self, law: TiltedLaw, *, curator: Curator, tries: int | None = None) -> None:
-        self._tries = tries_for(law.bound) if tries is None else require_whole("tries", tries, 1, MOST_TRIES)
-        super().__init__(epsilon=law.epsilon, curator=curator, note=REJECTION_DRAWS)
-        self._law = law
+    def __init__(self, density: TiltedDensity, *, curator: Curator, tries: int | None = None) -> None:
+        self._tries = tries_for(density.bound) if tries is None else require_whole("tries", tries, 1, MOST_TRIES)
+        super().__init__(epsilon=density.epsilon, curator=curator, note=REJECTION_DRAWS)
+        self._density = density
 
     def draw(self, secrets: Secrets, count: int) -> Tensor:
         at_once = max(1, _VALUES_AT_ONCE // (self._tries + 1))
         return torch.cat([self._part(min(at_once, count - done), secrets) for done in range(0, count, at_once)])
 
     def _part(self, k: int, secrets: Secrets) -> Tensor:
-        points = self._law.reference.draw(k * (self._tries + 1), secrets)
-        tilt = evaluated(self._law.function, points, self._law.bound).reshape(k, self._tries + 1)
-        index = first_accepted(acceptance_words(tilt, self._law.bound), secrets)
+        points = self._density.reference.draw(k * (self._tries + 1), secrets)
+        tilt = evaluated(self._density.function, points, self._density.bound).reshape(k, self._tries + 1)
+        index = first_accepted(acceptance_words(tilt, self._density.bound), secrets)
         return points.reshape(k, self._tries + 1, -1)[torch.arange(k), index]
-
-
-# -- sir ---------------------------------------------------------------------------------------------------------------
 
 
 SIR_DRAWS = "SIR draws"
@@ -139,7 +133,7 @@ TOTAL_BITS = 62
 
 
 def whole_weights(log_ratio: Tensor, box: Box) -> Tensor:
-    r"""Weights (k, m) in whole numbers that sum to exactly 2^62, each within [a, b] 2^62 / m: the law of a SIR draw.
+    r"""Weights (k, m) in whole numbers that sum to exactly 2^62, each within [a, b] 2^62 / m: the density of a SIR draw.
 
     Formal guarantees, for any finite input:
         - rows sum to 2^62, so a draw needs no normaliser and no rounding;
@@ -182,31 +176,31 @@ class SIRSampler(PrivateSampler):
     the reference and the box are public. Work, network evaluations and memory depend on k and the codebook's size only.
 
     Arguments:
-        law: private function, reference and box; of a `TiltedLaw` the tilt is the log density ratio.
+        density: private function, reference and box; of a `TiltedDensity` the tilt is the log density ratio.
         curator: charges epsilon for each draw.
-        codebook: points of Q0 for each draw; the law of a draw comes near the ideal one as 1 / codebook.
+        codebook: points of Q0 for each draw; the density of a draw comes near the ideal one as 1 / codebook.
 
     Raises:
         ValueError: codebook out of range, or a box wider than epsilon.
 
     >>> from dpgen.privacy.curator import Curator
     >>> from dpgen.privacy.ledger import Budget, Ledger
-    >>> from dpgen.systems.mbde.densities import ClippedLaw
+    >>> from dpgen.systems.mbde.densities import ClippedDensity
     >>> from dpgen.systems.mbde.references import GaussianReference
     >>> curator = Curator(Ledger(Budget(2.0, 0.0), relation="replace_one", unit="the whole data set"))
-    >>> law = ClippedLaw(lambda x: x.sum(1), GaussianReference.standard(2), box=Box.of(1.0), epsilon=1.0)
-    >>> SIRSampler(law, curator=curator).sample(2).shape, curator.ledger.epsilon()
+    >>> density = ClippedDensity(lambda x: x.sum(1), GaussianReference.standard(2), box=Box.of(1.0), epsilon=1.0)
+    >>> SIRSampler(density, curator=curator).sample(2).shape, curator.ledger.epsilon()
     (torch.Size([2, 2]), 2.0)
     """
 
-    def __init__(self, law: Law, *, curator: Curator, codebook: int = 1024) -> None:
+    def __init__(self, density: Density, *, curator: Curator, codebook: int = 1024) -> None:
         require_whole("codebook", codebook, *CODEBOOKS)
-        if law.box.epsilon > law.epsilon * (1 + 1e-12):
+        if density.box.epsilon > density.epsilon * (1 + 1e-12):
             raise ValueError(
-                f"box is {law.box}: its log-ratio {law.box.epsilon:.6g} is above epsilon {law.epsilon:g} of a draw"
+                f"box is {density.box}: its log-ratio {density.box.epsilon:.6g} is above epsilon {density.epsilon:g} of a draw"
             )
-        super().__init__(epsilon=law.epsilon, curator=curator, note=SIR_DRAWS)
-        self._law, self._codebook = law, codebook
+        super().__init__(epsilon=density.epsilon, curator=curator, note=SIR_DRAWS)
+        self._density, self._codebook = density, codebook
 
     def draw(self, secrets: Secrets, count: int) -> Tensor:
         at_once = max(1, _VALUES_AT_ONCE // self._codebook)
@@ -214,13 +208,10 @@ class SIRSampler(PrivateSampler):
         return torch.cat([self._part(size, secrets) for size in sizes])
 
     def _part(self, k: int, secrets: Secrets) -> Tensor:
-        points = self._law.reference.draw(k * self._codebook, secrets)
-        values = evaluated(self._law.function, points).reshape(k, self._codebook)
-        index = chosen(whole_weights(values, self._law.box), secrets)
+        points = self._density.reference.draw(k * self._codebook, secrets)
+        values = evaluated(self._density.function, points).reshape(k, self._codebook)
+        index = chosen(whole_weights(values, self._density.box), secrets)
         return points.reshape(k, self._codebook, -1)[torch.arange(k), index]
-
-
-# -- metropolis --------------------------------------------------------------------------------------------------------
 
 
 METROPOLIS_STATES = "single states of Metropolis chains"
@@ -327,7 +318,7 @@ class MetropolisSampler(PrivateSampler):
     not count the accepted steps. Chains need secret randomness throughout: the reference must be standard.
 
     Arguments:
-        law: tilt, reference and bound.
+        density: tilt, reference and bound.
         curator: charges epsilon for each draw.
         length: steps of each chain, public.
         step_size: standard deviation of a step in units of the reference's scale.
@@ -338,31 +329,36 @@ class MetropolisSampler(PrivateSampler):
     Source: Husain et al. 2018, section 5 (random walk Metropolis-Hastings; length and step are not given there).
     """
 
-    def __init__(self, law: TiltedLaw, *, curator: Curator, length: int = 1000, step_size: float = 0.7) -> None:
-        if not isinstance(law.reference, StandardReference):
+    def __init__(self, density: TiltedDensity, *, curator: Curator, length: int = 1000, step_size: float = 0.7) -> None:
+        if not isinstance(density.reference, StandardReference):
             raise ValueError(
-                f"the reference is a {type(law.reference).__name__}; the Metropolis sampler needs one with a density and a "
+                f"the reference is a {type(density.reference).__name__}; the Metropolis sampler needs one with a density and a "
                 "secure sampler, Gaussian or uniform: use sampler='sir' or 'rejection'"
             )
         require_whole("length", length)
         if not STEP_SIZES[0] <= step_size <= STEP_SIZES[1]:
             raise ValueError(f"step_size is {step_size!r}; it must be in [{STEP_SIZES[0]:g}, {STEP_SIZES[1]:g}]")
-        super().__init__(epsilon=law.epsilon, curator=curator, note=METROPOLIS_STATES)
-        self._law, self._lattice, self._length, self._step_size = law, ChainLattice(law.reference), length, step_size
+        super().__init__(epsilon=density.epsilon, curator=curator, note=METROPOLIS_STATES)
+        self._density, self._lattice, self._length, self._step_size = (
+            density,
+            ChainLattice(density.reference),
+            length,
+            step_size,
+        )
 
     def draw(self, secrets: Secrets, count: int) -> Tensor:
         sizes = [min(_CHAINS_AT_ONCE, count - done) for done in range(0, count, _CHAINS_AT_ONCE)]
         return torch.cat([self._part(size, secrets) for size in sizes])
 
     def _part(self, k: int, secrets: Secrets) -> Tensor:
-        lattice, law, shape = self._lattice, self._law, (k, self._law.reference.d)
+        lattice, density, shape = self._lattice, self._density, (k, self._density.reference.d)
 
         def points(index: Tensor) -> Tensor:
             return lattice.reference.units(index * lattice.spacing)
 
         def weights(index: Tensor) -> Tensor:
-            tilt = evaluated(law.function, points(index), law.bound)
-            return torch.cat([lattice.weights(index), acceptance_words(tilt, law.bound)[:, None]], 1)
+            tilt = evaluated(density.function, points(index), density.bound)
+            return torch.cat([lattice.weights(index), acceptance_words(tilt, density.bound)[:, None]], 1)
 
         def step() -> Tensor:
             length, sign = torch.special.ndtri(secrets.uniform(*shape)).abs(), 1 - 2 * (secrets.uniform(*shape) < 0.5).long()

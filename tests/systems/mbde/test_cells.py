@@ -12,8 +12,7 @@ from lattice_laws import data
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde.certificates import WORD, CellSampler, Lattice, release_draws, require_box, words
-from dpgen.systems.mbde.grid_response import GridResponse
+from dpgen.systems.mbde.channels import WORD, CellSampler, GridResponse, Lattice, release_draws, require_box, words
 from dpgen.systems.mbde.plan import DrawPlan
 
 BOX = torch.tensor([[0.0, 1.0], [-2.0, 2.0]], dtype=torch.float64)

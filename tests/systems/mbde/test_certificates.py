@@ -17,7 +17,7 @@ from dpgen.systems.mbde.certificates import (
     published_gain,
     total_row,
 )
-from dpgen.systems.mbde.densities import Box, ClippedLaw
+from dpgen.systems.mbde.densities import Box, ClippedDensity
 from dpgen.systems.mbde.plan import LOG2, step_sizes
 from dpgen.systems.mbde.references import GaussianReference
 
@@ -105,7 +105,7 @@ def test_estimates_of_a_round() -> None:
 
 def test_a_plug_in_mollification_gains_what_the_gaussians_say() -> None:
     """log(P / Q0) of two Gaussians one apart is x - 1/2, inside the box nearly everywhere: the gain is KL(P, Q0) = 1/2."""
-    law = ClippedLaw(lambda x: x[:, 0] - 0.5, GaussianReference.standard(1), box=Box.of(20.0), epsilon=20.0)
+    law = ClippedDensity(lambda x: x[:, 0] - 0.5, GaussianReference.standard(1), box=Box.of(20.0), epsilon=20.0)
     generator = torch.Generator().manual_seed(0)
     y = torch.randn(200_000, 1, generator=generator, dtype=torch.float64)
     row = plug_in_row(law, y + 1, y)

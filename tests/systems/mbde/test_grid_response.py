@@ -9,9 +9,8 @@ from lattice_laws import CountingSource, data, extremes, worst_loss
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde import grid_response
-from dpgen.systems.mbde.certificates import WORD, Lattice
-from dpgen.systems.mbde.grid_response import GridResponse, GridResponseConfig, fit
+from dpgen.systems.mbde import channels
+from dpgen.systems.mbde.channels import WORD, GridResponse, GridResponseConfig, Lattice, fit_grid_response
 from dpgen.systems.mbde.plan import DrawPlan
 
 
@@ -35,7 +34,7 @@ def channel(law: GridResponse, total: int) -> torch.Tensor:
 @pytest.mark.parametrize(("d", "cells"), [(1, 2), (1, 7), (2, 3)])
 def test_every_word_is_enumerated(epsilon: float, d: int, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     total = 2**12
-    monkeypatch.setattr(grid_response, "WORD", total)
+    monkeypatch.setattr(channels, "WORD", total)
     law = GridResponse(extremes(d)[3], lattice=Lattice(unit(d), cells), epsilon=epsilon)
     counts = channel(law, total)
     assert counts.sum(1).tolist() == [total] * law.size
@@ -47,7 +46,7 @@ def test_every_word_is_enumerated(epsilon: float, d: int, cells: int, monkeypatc
 
 def test_a_twin_that_forgets_how_many_cells_there_are_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeping the cell with probability e^eps / (e^eps + 1), as for two cells."""
-    monkeypatch.setattr(grid_response, "WORD", 2**12)
+    monkeypatch.setattr(channels, "WORD", 2**12)
     law = GridResponse(extremes(1)[3], lattice=Lattice(unit(1), 7), epsilon=1.0)
     law.own = math.floor(2**12 * math.e / (math.e + 1)) // 6 * 6 + 2**12 % 6
     law.other = (2**12 - law.own) // 6
@@ -97,7 +96,7 @@ def test_the_work_of_a_draw_does_not_depend_on_the_data() -> None:
 def test_fit_makes_the_planned_draws() -> None:
     plan = DrawPlan(epsilon=2.0, draws=4)
     ledger = plan.open_ledger()
-    release = fit(
+    release = fit_grid_response(
         data(extremes(2)[3], unit(2)), plan=plan, config=GridResponseConfig(), curator=Curator(ledger), runtime=Runtime()
     )
     assert (len(release.table), release.origin.epsilon) == (4, 0.5)

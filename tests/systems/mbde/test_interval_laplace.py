@@ -9,9 +9,16 @@ from lattice_laws import CountingSource, data, extremes, worst_loss
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde import interval_laplace
-from dpgen.systems.mbde.certificates import WORD, Lattice
-from dpgen.systems.mbde.interval_laplace import IntervalLaplace, IntervalLaplaceConfig, channel_loss, fit, laplace_channel
+from dpgen.systems.mbde import channels
+from dpgen.systems.mbde.channels import (
+    WORD,
+    IntervalLaplace,
+    IntervalLaplaceConfig,
+    Lattice,
+    channel_loss,
+    fit_interval_laplace,
+    laplace_channel,
+)
 from dpgen.systems.mbde.plan import DrawPlan
 
 
@@ -75,7 +82,7 @@ def test_any_data_set_may_replace_any_other(epsilon: float, d: int, cells: int) 
 
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_table_is_the_mean_over_records(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interval_laplace, "_CHUNK", 50)
+    monkeypatch.setattr(channels, "_CHUNK", 50)
     law = IntervalLaplace(extremes(d)[3], lattice=Lattice(unit(d), 6), epsilon=1.0)
     x = nodes(d, 6)
     fast = law.log_ratio(x)
@@ -124,7 +131,7 @@ def test_fit_makes_the_planned_draws() -> None:
     plan = DrawPlan(epsilon=2.0, draws=4)
     ledger = plan.open_ledger()
     box = torch.tensor([[-1.0, 3.0]], dtype=torch.float64)
-    release = fit(
+    release = fit_interval_laplace(
         data(extremes(1)[3], box), plan=plan, config=IntervalLaplaceConfig(cells=16), curator=Curator(ledger), runtime=Runtime()
     )
     assert len(release.table) == 4

@@ -9,13 +9,13 @@ import torch
 from test_rejection import law as tilted
 from torch import nn
 
-from dpgen.systems.mbde.densities import Box, ClippedLaw, TiltedLaw, bounded, evaluated, logits_of
+from dpgen.systems.mbde.densities import Box, ClippedDensity, TiltedDensity, bounded, evaluated, logits_of
 from dpgen.systems.mbde.references import GaussianReference
 
 GRID = torch.linspace(-8, 8, 4001, dtype=torch.float64)[:, None]
 
 
-def mass(law: ClippedLaw | TiltedLaw) -> float:
+def mass(law: ClippedDensity | TiltedDensity) -> float:
     return float((law.reference.log_prob(GRID) + law.log_ratio(GRID)).exp().sum() * (GRID[1] - GRID[0]))
 
 
@@ -39,7 +39,7 @@ def test_networks_see_public_units() -> None:
 def test_ratios_are_normalised_and_in_the_box(epsilon: float) -> None:
     reference = GaussianReference.standard(1)
     boosted = tilted(lambda x: 9 * x[:, 0].tanh(), epsilon=epsilon, reference=reference)
-    plugged = ClippedLaw(lambda x: 3 * x[:, 0], reference, box=Box.of(epsilon), epsilon=epsilon)
+    plugged = ClippedDensity(lambda x: 3 * x[:, 0], reference, box=Box.of(epsilon), epsilon=epsilon)
     for law in (boosted, plugged):
         assert mass(law) == pytest.approx(1, abs=2e-3)
         ratio = law.log_ratio(GRID)
@@ -49,7 +49,7 @@ def test_ratios_are_normalised_and_in_the_box(epsilon: float) -> None:
 
 def test_a_bound_above_the_budget_is_refused() -> None:
     with pytest.raises(ValueError, match=r"bound is 0.3; it must be in \(0, epsilon / 4 = 0.25\]"):
-        TiltedLaw(lambda x: x[:, 0], GaussianReference.standard(1), bound=0.3, epsilon=1.0)
+        TiltedDensity(lambda x: x[:, 0], GaussianReference.standard(1), bound=0.3, epsilon=1.0)
 
 
 def test_a_law_stays_here() -> None:

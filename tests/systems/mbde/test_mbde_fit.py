@@ -17,7 +17,7 @@ from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.mbde.certificates import NOTE, MollificationGap
-from dpgen.systems.mbde.densities import ClippedLaw, TiltedLaw
+from dpgen.systems.mbde.densities import ClippedDensity, TiltedDensity
 from dpgen.systems.mbde.fit import fit, reference_for, require_points, sampler_for, train
 from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
 from dpgen.systems.mbde.references import GaussianReference, UniformReference
@@ -59,7 +59,7 @@ def test_both_ways_of_sharing_a_budget(draws_by: Any) -> None:
         plan=DrawPlan(epsilon=3.0, draws=6),
         config=MBDEConfig(sampler="rejection", draws_by=draws_by, **SMALL),
     )
-    assert isinstance(law, TiltedLaw)
+    assert isinstance(law, TiltedDensity)
     assert law.epsilon == 0.5
     # split: epsilon / draws minus its own shortfall; scaled: minus the larger shortfall of the whole epsilon, over draws
     spent = 0.5 if draws_by == "split" else 3.0
@@ -69,7 +69,7 @@ def test_both_ways_of_sharing_a_budget(draws_by: Any) -> None:
 def test_one_classifier_serves_every_epsilon() -> None:
     def learned(epsilon: float) -> torch.Tensor:
         law = train(ring().x, GaussianReference.standard(2), plan=DrawPlan(epsilon=epsilon), config=MBDEConfig(**SMALL))
-        assert isinstance(law, ClippedLaw)
+        assert isinstance(law, ClippedDensity)
         with torch.no_grad():
             return law.function(ring().test_x)
 

@@ -11,7 +11,7 @@ from fixed_source import FixedKeySource
 from test_sir import Scripted, curator, three_points
 from torch import Tensor
 
-from dpgen.systems.mbde.densities import TiltedLaw, evaluated
+from dpgen.systems.mbde.densities import TiltedDensity, evaluated
 from dpgen.systems.mbde.plan import LOG2, step_sizes
 from dpgen.systems.mbde.references import GaussianReference, ModelReference
 from dpgen.systems.mbde.samplers import RejectionSampler, acceptance_words, first_accepted, tries_for
@@ -128,9 +128,9 @@ def test_few_tries_make_the_fallback_negligible(epsilon: float, tries: int) -> N
     assert (1 - math.exp(-2 * bound)) ** tries_for(bound) <= 1.001e-9
 
 
-def law(function: object = None, *, epsilon: float = 2.0, reference: object = None) -> TiltedLaw:
+def law(function: object = None, *, epsilon: float = 2.0, reference: object = None) -> TiltedDensity:
     q0 = reference or GaussianReference.standard(2)
-    return TiltedLaw(function or (lambda x: x[:, 0]), q0, bound=epsilon / 4, epsilon=epsilon)  # type: ignore[arg-type]
+    return TiltedDensity(function or (lambda x: x[:, 0]), q0, bound=epsilon / 4, epsilon=epsilon)  # type: ignore[arg-type]
 
 
 def test_draws_follow_the_boosted_density() -> None:

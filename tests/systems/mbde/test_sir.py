@@ -12,7 +12,7 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde.densities import Box, ClippedLaw, Law, evaluated, mollified
+from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, evaluated, mollified
 from dpgen.systems.mbde.references import GaussianReference, ModelReference
 from dpgen.systems.mbde.samplers import SIRSampler, chosen, whole_weights
 
@@ -96,9 +96,9 @@ def three_points(n: int, generator: torch.Generator) -> Tensor:
     return torch.randint(3, (n, 1), generator=generator).double()
 
 
-def law(function: object = None, *, epsilon: float = 2.0, reference: object = None) -> Law:
+def law(function: object = None, *, epsilon: float = 2.0, reference: object = None) -> Density:
     q0 = reference or GaussianReference.standard(2)
-    return ClippedLaw(function or (lambda x: x.sum(1)), q0, box=Box.of(epsilon), epsilon=epsilon)  # type: ignore[arg-type]
+    return ClippedDensity(function or (lambda x: x.sum(1)), q0, box=Box.of(epsilon), epsilon=epsilon)  # type: ignore[arg-type]
 
 
 def test_draws_follow_the_law() -> None:
@@ -158,6 +158,6 @@ def test_bad_codebook(codebook: int) -> None:
 
 
 def test_a_box_wider_than_epsilon_is_refused() -> None:
-    wide = ClippedLaw(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(2.0), epsilon=1.0)
+    wide = ClippedDensity(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(2.0), epsilon=1.0)
     with pytest.raises(ValueError, match="above epsilon 1 of a draw"):
         SIRSampler(wide, curator=curator())
