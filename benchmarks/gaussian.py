@@ -18,11 +18,12 @@ import torch
 from measuring import add_data_root, machine, store
 from torch import Tensor
 
-from dpgen import SYSTEMS, Budget, DPGMConfig, DPGMPlan, Runtime, data, metrics
+from dpgen import SYSTEMS, Budget, Runtime, data, metrics
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
 from dpgen.privacy.noise import SecureSource
+from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
 
 FASHION = {"warp": 0.2, "radius": 0.85}
 IMAGES: dict[str, tuple[str, float, dict[str, Any]]] = {
@@ -38,11 +39,11 @@ SETS = {"retail": "retail/retail.dat.gz", "gowalla": "gowalla/user_locations.dat
 def fit(records: Any, epsilon: float, config: dict[str, Any], seed: int) -> tuple[Any, float]:
     """The released model and the CPU seconds of the fit."""
     start = time.process_time()
-    plan = DPGMPlan(epsilon=epsilon)
+    plan = GaussianPlan(epsilon=epsilon)
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(run_dir=Path(directory), seed=seed, accelerator="cpu")
-        made = DPGMConfig(component="gaussian", **config)
-        model = SYSTEMS["dpgm"].fit(records, plan=plan, config=made, curator=Curator(plan.open_ledger()), runtime=runtime)
+        made = GaussianConfig(**config)
+        model = SYSTEMS["gaussian"].fit(records, plan=plan, config=made, curator=Curator(plan.open_ledger()), runtime=runtime)
     return model, time.process_time() - start
 
 

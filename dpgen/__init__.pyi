@@ -54,13 +54,15 @@ from .runtime import Runtime as Runtime
 from .statement import PrivacyStatement as PrivacyStatement
 from .statement import guarantee as guarantee
 from .statement import rounded_up as rounded_up
-from .systems.dpgm.costs import GENERAL_MOMENTS as GENERAL_MOMENTS
-from .systems.dpgm.costs import EpochCost as EpochCost
-from .systems.dpgm.costs import epoch_costs as epoch_costs
 from .systems.dpgm.fit import DPGM as DPGM
 from .systems.dpgm.model import MixtureModel as MixtureModel
+from .systems.dpgm.plan import GENERAL_MOMENTS as GENERAL_MOMENTS
 from .systems.dpgm.plan import DPGMConfig as DPGMConfig
 from .systems.dpgm.plan import DPGMPlan as DPGMPlan
+from .systems.dpgm.plan import EpochCost as EpochCost
+from .systems.dpgm.plan import epoch_costs as epoch_costs
+from .systems.gaussian.plan import GaussianConfig as GaussianConfig
+from .systems.gaussian.plan import GaussianPlan as GaussianPlan
 from .systems.kmeans.fit import DPKMeans as DPKMeans
 from .systems.kmeans.plan import KMeansPlan as KMeansPlan
 from .systems.local.boxes import ParkSampler as ParkSampler
@@ -133,6 +135,8 @@ __all__ = [
     "Evaluation",
     "Finding",
     "FiniteSampler",
+    "GaussianConfig",
+    "GaussianPlan",
     "GaussianReference",
     "Job",
     "KMeansPlan",

@@ -112,7 +112,7 @@ def _paper_plan(schedule: Any, *, rate: float, sigma_kmeans: float, sigma_sgd: f
         sigma_count=math.sqrt(2) * sigma_kmeans,  # the paper's noise has std sqrt(2) sigma_K
         sigma_sum=math.sqrt(2) * sigma_kmeans,
     )
-    return config.calibrate(plan), config
+    return plan.calibrated(config), config
 
 
 def figure2(out: Path, *, rows: int, cases: int = 6) -> str:

@@ -74,7 +74,7 @@ def planned(options: dict[str, Any]) -> tuple[dpgen.DPGMPlan, dpgen.DPGMConfig]:
     ).resolved(n_classes=(options["k"] or 10) if options["clusters"] == "labels" else 0)
     plan = dpgen.DPGMPlan(**{name: options[name] for name in PLAN if name in options})
     if options["start_multiplier"] is not None:
-        plan = plan.started(options["start_multiplier"])
+        plan = plan.warm_started(options["start_multiplier"])
     if plan.sampling_rate * MOST_STEPS < 1:
         raise ValueError(f"sampling_rate is {plan.sampling_rate:g}; it must be at least {1 / MOST_STEPS:g}")
     if "epochs" in options:
@@ -85,7 +85,7 @@ def planned(options: dict[str, Any]) -> tuple[dpgen.DPGMPlan, dpgen.DPGMConfig]:
         plan = dataclasses.replace(plan, steps=max(1, round(options["epochs"] * plan.steps_per_epoch)))
     if plan.steps > MOST_STEPS:
         raise ValueError(f"steps is {plan.steps}; it must be at most {MOST_STEPS:,}")
-    return config.calibrate(plan), config
+    return plan.calibrated(config), config
 
 
 def headline(plan: dpgen.DPGMPlan, config: dpgen.DPGMConfig, end: dpgen.EpochCost) -> str:

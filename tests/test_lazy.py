@@ -27,7 +27,7 @@ def test_importing_and_planning_load_no_torch() -> None:
         "import sys, dpgen\n"
         "assert not {'torch', 'lightning', 'numpy', 'sklearn'} & set(sys.modules)\n"
         "config = dpgen.DPGMConfig(clusters='kmeans', clipping='dpnorm').resolved(n_classes=0)\n"
-        "dpgen.epoch_costs(config.calibrate(dpgen.DPGMPlan(sampling_rate=1.0, steps=2)), config)\n"
+        "dpgen.epoch_costs(dpgen.DPGMPlan(sampling_rate=1.0, steps=2).calibrated(config), config)\n"
         "assert not {'torch', 'lightning', 'sklearn'} & set(sys.modules)\n"
     )
 

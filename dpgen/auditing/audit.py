@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -23,8 +23,9 @@ from dpgen.cli.jobs import DEFAULT_MODEL
 from dpgen.cli.options import Sources, choose, full_names, keys, option_table, require_writable, split_options, typed
 from dpgen.files import write_atomically
 from dpgen.privacy.noise import PublicRandomness
+from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dpgan.plan import DPGANConfig
-from dpgen.systems.dpgm.plan import DPGMPlan
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
 """Of private training with many canaries, unless other numbers are given: enough for the broken twins to show."""
@@ -42,11 +43,12 @@ NOISY = {"delta": "0.2"}
 """Of Gaussian releases: at a small delta two worst cases are told apart too rarely for the few fits of an audit."""
 
 COMPONENT = NOISY | {"epsilon": "1", "trainings": "500"}
-"""Of the Gaussian component, whose fits take a tenth of a second."""
+"""Of Gaussian fits, which take a tenth of a second."""
 
 QUICK: dict[str, dict[str, str]] = {
     "dpgm": TRAINED,
     "dpgan": TRAINED,
+    "gaussian": COMPONENT,
     "marginals": NOISY,
     "kmeans": NOISY | {"trainings": "400"},
     "merr": NOISY,
@@ -121,7 +123,7 @@ class AuditJob:
     @property
     def trained(self) -> bool:
         """Whether the claim is that of the DP-SGD engine, which can be looked into."""
-        return isinstance(self.plan, DPGMPlan) and getattr(self.config, "component", "") != "gaussian"
+        return isinstance(self.plan, DPSGDPlan) and getattr(self.config, "component", "") != "gaussian"
 
 
 def parse_audit(arguments: Sequence[str]) -> AuditJob:
@@ -217,9 +219,12 @@ def audit(job: AuditJob) -> Finding:
 def audit_engine(job: AuditJob) -> Finding:
     """White box: guess canaries from the sums that the real engine releases."""
     options, start = job.options, time.monotonic()
-    config = job.config.critic_config() if isinstance(job.config, DPGANConfig) else job.config
+    plan, config = job.plan, job.config
+    if isinstance(config, DPGANConfig):  # one critic for all records
+        plan = DPGMPlan(**{field.name: getattr(plan, field.name) for field in fields(DPSGDPlan)})
+        config = DPGMConfig(clusters="none", **asdict(config.critic_training))
     task = EngineAudit(
-        plan=job.plan,
+        plan=plan,
         config=config,
         canaries=options.canaries or _CANARIES,
         share=options.share,

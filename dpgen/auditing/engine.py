@@ -17,9 +17,8 @@ from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step, multiply_rows_
 from dpgen.privacy.sampling import Batch, PoissonDraw, PoissonLoader, PoissonMask
-from dpgen.systems.dpgm.costs import general_moments
 from dpgen.systems.dpgm.fit import DPGM
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments
 
 STEEPNESS = 1e6
 """Gradients are so large that every clipping policy cuts them to its bound."""

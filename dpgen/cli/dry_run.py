@@ -14,8 +14,8 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonMask
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.dp_sgd.engine import PrivateSums
+from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dp_sgd.warm_start import released_start, with_prior
-from dpgen.systems.dpgm.plan import DPGMPlan
 from dpgen.systems.plan import Plan
 
 SHAPES = {"digits": (1445, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist": (60_000, 784, 10)}
@@ -91,7 +91,7 @@ def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
     if module is None:
         return None
     plan = _with_start(job)
-    assert isinstance(plan, DPGMPlan)
+    assert isinstance(plan, DPSGDPlan)
     return module(d=d, plan=plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
 
 
@@ -100,7 +100,7 @@ def _with_start(job: Job) -> Plan:
     path = getattr(job.config, "warm_start", None)
     if path is None:
         return job.plan
-    assert isinstance(job.plan, DPGMPlan)
+    assert isinstance(job.plan, DPSGDPlan)
     return with_prior(job.plan, job.config, released_start(path))
 
 
@@ -110,7 +110,7 @@ def _needs(module: PrivateSums, size: tuple[int, int, int], job: Job) -> list[st
     drawn = max(1, round(q * n / job.runtime.processes))
     parameters = module.bank.theta.numel()
     copies = 4 + (module.config.optimizer == "adam") * 2  # parameters, sums, the ranks' and noise buffers, Adam's moments
-    activations = min(drawn, module.config.micro_batch) * (d + labels + 8 * module.config.hidden)
+    activations = min(drawn, module.config.micro_batch) * (d + labels + 8 * job.config.hidden)
     memory = 4 * (copies * parameters + 3 * activations)
     seconds = _seconds_per_step(module, drawn, d, labels)
     return [

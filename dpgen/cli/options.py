@@ -95,7 +95,7 @@ def _with_choices(meaning: str, hint: Any) -> str:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-_MOST_LISTED = 15  # choices in an error that can guess what was meant
+_MOST_LISTED = 20  # choices in an error that can guess what was meant
 _KINDS = {
     float: ("a number", "numbers"),
     int: ("a whole number", "whole numbers"),

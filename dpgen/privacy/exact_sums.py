@@ -31,6 +31,8 @@ al. 2022.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -132,6 +134,14 @@ def clipped(u: Tensor, grid: float = GRAM_GRID) -> Tensor:
 def whole(values: Tensor, grid: float) -> Tensor:
     """Exact multiples of 1 / grid as whole numbers on the CPU, int64."""
     return (values * grid).to("cpu", torch.int64)
+
+
+def size_sums(groups: Iterable[Tensor], k: int) -> BoundedSum:
+    """Sizes (k,) of disjoint groups, from group numbers (b,): a replaced record lowers one size and raises another."""
+    sizes = torch.zeros(k, dtype=torch.int64)
+    for group in groups:
+        sizes += torch.bincount(group, minlength=k).cpu()
+    return BoundedSum(sizes, 1.0, replaced=math.sqrt(2.0))
 
 
 def group_sums(rows: Tensor, group: Tensor, k: int, *, most: float) -> Tensor:

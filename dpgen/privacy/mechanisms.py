@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpgen.privacy.noise import SecureSource
+    from dpgen.privacy.parallel import Relation
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -164,6 +165,17 @@ class GaussianMechanism:
             raise ValueError("values hold NaN or infinite entries; they must all be finite")
         copy = values.detach().clone(memory_format=torch.contiguous_format)
         return source.add_normal_(copy, noise_std=self.noise_std)
+
+
+def count_event(noise_count: float, relation: Relation) -> DpEvent:
+    """Sizes of disjoint groups with noise of this std, in a ledger of this relation, which doubles Gaussians under replace_one.
+
+    A replaced record lowers one size and raises another: sqrt 2 in L2.
+
+    >>> count_event(5.0, "add_remove"), count_event(5.0, "replace_one")
+    (GaussianDpEvent(noise_multiplier=5.0), GaussianDpEvent(noise_multiplier=7.07106...))
+    """
+    return gaussian_event(noise_count if relation == "add_remove" else noise_count * (2.0 * 1.0 / math.sqrt(2.0)))
 
 
 def walk(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:

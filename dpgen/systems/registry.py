@@ -77,11 +77,18 @@ SYSTEMS: dict[str, System] = {
     ),
     "dpgan": System(
         kinds=("records", "points"),
-        plan_path="dpgen.systems.dpgm.plan:DPGANPlan",
+        plan_path="dpgen.systems.dpgan.plan:DPGANPlan",
         config_path="dpgen.systems.dpgan.plan:DPGANConfig",
         fit_path="dpgen.systems.dpgan.fit:fit",
         module_path="dpgen.systems.dpgan.fit:module",
         model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dpgan.model:PointGANModel"),
+    ),
+    "gaussian": System(
+        kinds=("records",),
+        plan_path="dpgen.systems.gaussian.plan:GaussianPlan",
+        config_path="dpgen.systems.gaussian.plan:GaussianConfig",
+        fit_path="dpgen.systems.gaussian.fit:fit",
+        model_paths=("dpgen.systems.gaussian.model:GaussianMixtureModel", "dpgen.systems.marginals.model:ProductMixture"),
     ),
     "marginals": System(
         kinds=("records",),

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from dpgen.auditing.engine import ATTACKS, EngineAudit, Observed, Seen, attack_scores, train_watched
 from dpgen.auditing.lower_bounds import one_run_lower_bound
-from dpgen.systems.dpgm.costs import general_moments
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments
 
 SURE = {"delta": 1e-10, "confidence": 1 - 1e-6}
 """Of audits that must not raise an alarm: delta is so small that the theorem's correction leaves that confidence."""
@@ -112,7 +111,7 @@ def test_the_published_accounting_of_one_cluster_a_step_is_flagged_and_the_ledge
     audit = question(plan, {"schedule": "published"}, canaries=600, seed=16)
     seen, included = answered(audit)
     found = one_run_lower_bound(seen.scores, included, audit.plan.delta).epsilon
-    assert general_moments(audit.resolved.calibrate(audit.plan), audit.resolved) < found
+    assert general_moments(audit.plan.calibrated(audit.resolved), audit.resolved) < found
     assert seen.claimed > math.log(300 / -math.log(0.95)), "as many canaries could never refute the ledger"
 
 
@@ -120,7 +119,7 @@ def test_the_published_claim_is_the_papers() -> None:
     plan = {"sampling_rate": 0.1, "steps": 5}
     audit = question(plan, {"schedule": "published", "k": 2}, canaries=1, share=0.1, accounting="published")
     claimed = train_watched(audit, torch.tensor([True])).claimed
-    assert claimed == general_moments(audit.resolved.calibrate(audit.plan), audit.resolved)
+    assert claimed == general_moments(audit.plan.calibrated(audit.resolved), audit.resolved)
     assert claimed != train_watched(replace(audit, accounting="ledger"), torch.tensor([True])).claimed
 
 

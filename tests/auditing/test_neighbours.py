@@ -138,7 +138,7 @@ RELEASING = {
     "merr": ["--trainings=400"],
     "kmeans": ["--trainings=300"],
     "bernstein": ["--trainings=400"],
-    "dpgm": ["--component=gaussian", "--trainings=300"],
+    "gaussian": ["--trainings=300"],
 }
 
 

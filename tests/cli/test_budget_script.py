@@ -67,7 +67,7 @@ def test_a_warm_start_takes_its_part_of_the_budget(budget: ModuleType) -> None:
     common = ["--sampling_rate", "0.2", "--epsilon", "2", "--steps", "20"]
     cold, _ = budget.planned(vars(budget.parser().parse_args(common)))
     warm, config = budget.planned(vars(budget.parser().parse_args([*common, "--start_multiplier", "4"])))
-    assert warm == config.calibrate(DPGMPlan(sampling_rate=0.2, epsilon=2.0, steps=20).started(4.0))
+    assert warm == DPGMPlan(sampling_rate=0.2, epsilon=2.0, steps=20).warm_started(4.0).calibrated(config)
     assert warm.sigma_sgd > cold.sigma_sgd
 
 

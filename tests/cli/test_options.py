@@ -114,13 +114,13 @@ def test_outputs_that_could_not_be_written_are_refused(tmp_path: Path) -> None:
 
 
 def test_few_choices_are_listed_and_of_many_the_closest_is_named() -> None:
-    few, many = ["red", "green"], [f"colour_{i}" for i in range(16)]
+    few, many = ["red", "green"], [f"colour_{i}" for i in range(21)]
     assert choose("colour", "red", few) == "red"
     with pytest.raises(ValueError, match=r"^colour must be one of red, green, got 'rod' \(did you mean 'red'\?\)$"):
         choose("colour", "rod", few)
     with pytest.raises(ValueError, match=r"^unknown colour 'color_12': did you mean 'colour_12'\? see --help$"):
         choose("colour", "color_12", many)
-    with pytest.raises(ValueError, match=r"^colour must be one of colour_0, .*colour_15, got 'x'$"):
+    with pytest.raises(ValueError, match=r"^colour must be one of colour_0, .*colour_20, got 'x'$"):
         choose("colour", "x", many)
 
 

@@ -215,7 +215,7 @@ _LOCAL: tuple[Relation, ...] = ("replace_one",)
 
 def of_a_release(directory: Path) -> Path:
     """A released mixture to start from."""
-    smoke = Smoke("dpgm", {"epsilon": 1.0}, {"component": "gaussian"})
+    smoke = Smoke("gaussian", {"epsilon": 1.0}, {})
     release, _ = smoke.fit("add_remove", directory / "first", FixedKeySource())
     assert isinstance(release, PublicModel)
     release.save(directory / "model")
@@ -230,7 +230,7 @@ SMOKE = [
     Smoke("dpgm", _SGD, _NETS | {"warm_start": of_a_release, "warm_start_steps": 2}, None, ("add_remove",)),
     Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm", "chains": 4}),
     *(
-        Smoke("dpgm", {"epsilon": 2.0}, {"component": "gaussian", **options}, data)
+        Smoke("gaussian", {"epsilon": 2.0}, options, data)
         for options, data in (
             ({}, tiny.records),
             ({"clusters": "kmeans", "k": 2}, tiny.records),

@@ -153,7 +153,7 @@ def test_train_reports_an_exhausted_or_damaged_ledger_in_one_line(
     run_dir = tmp_path / "run"
     job = tiny.job(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6")
     with open_run(job) as (_, _, curator):
-        event = job.plan.partition_event(kmeans=False)
+        event = job.plan.partition_event(job.config)
         curator.ledger.charge(event, curator.ledger.allowance(event), note="spent by runs that were killed")
     arguments = tiny.arguments(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6")
     result = Result(ROOT / "scripts" / "train.py", arguments, monkeypatch, capsys)

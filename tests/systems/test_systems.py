@@ -49,6 +49,7 @@ DATA: dict[str, Callable[[], Any]] = {
 ROWS = {
     "dpgm": Row({"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}, {"hidden": 3, "latent": 1}),
     "dpgan": Row({"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}, {"hidden": 3, "latent": 1, "fakes": 8}),
+    "gaussian": Row({"epsilon": 2.0}),
     "marginals": Row({"epsilon": 2.0}),
     "mwem": Row({"epsilon": 2.0, "rounds": 3}, {"queries": 20}),
     "mbde": Row({"draws": 3}, {"steps": 2, "codebook": 16}),

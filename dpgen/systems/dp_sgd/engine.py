@@ -33,9 +33,9 @@ from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.invariance import Shapes, fitting_shapes
-from dpgen.systems.dp_sgd.partition import KMeansPartition, Partition
+from dpgen.systems.dp_sgd.partition import Partition
+from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.warm_start import Start
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
 
 # -- private sums ------------------------------------------------------------------------------------------------------
@@ -81,8 +81,8 @@ class PrivateSums(L.LightningModule):
     """Every rank draws from its own shard of the records, so that one step is one mechanism for all ranks."""
 
     bank: ModelBank
-    config: DPGMConfig
-    plan: DPGMPlan
+    config: DPSGDConfig
+    plan: DPSGDPlan[Any]
     categories: int
     partition: Partition
     partitioned: bool = False
@@ -116,7 +116,7 @@ class PrivateSums(L.LightningModule):
     def parts(self) -> dict[str, float]:
         """What a step releases of its draw, and the noise multiplier of each: `Curator.draw` charges them as one event."""
         if self.plan.sigma_sgd is None:
-            raise ValueError("the plan's noise is not set: call calibrated() first")
+            raise ValueError(NOT_CALIBRATED)
         adaptive = self._policy.noise_multiplier
         return ({} if adaptive is None else {"norms": adaptive}) | {"gradients": self.plan.sigma_sgd}
 
@@ -317,8 +317,8 @@ class DPSGD(PrivateSums):
         bank: ModelBank,
         partition: Partition,
         *,
-        plan: DPGMPlan,
-        config: DPGMConfig,
+        plan: DPSGDPlan[Any],
+        config: DPSGDConfig,
         n_classes: int,
         categories: int,
         public: PublicRandomness,
@@ -385,9 +385,8 @@ class DPSGD(PrivateSums):
 
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """Everything that training releases, with its greatest count, as a ledger of this relation declares it."""
-        adaptive = self.config.adaptive
-        steps = self.plan.affordable_steps(kmeans=isinstance(self.partition, KMeansPartition), adaptive=adaptive)
-        return (*self.partition.planned(relation), Planned(self.plan.step_event(adaptive=adaptive), STEPS, steps))
+        step, steps = self.plan.step_event(self.config), self.plan.affordable_steps(self.config)
+        return (*self.partition.planned(relation), Planned(step, STEPS, steps))
 
     def declare(self, curator: Curator, *before: Planned) -> None:
         """Declare the whole run, `before` included, before private records are touched."""

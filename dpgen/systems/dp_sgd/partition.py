@@ -1,4 +1,4 @@
-"""Which cluster each record belongs to: one for all, one per label, or DP kernel k-means."""
+"""Partition of the records into the clusters whose models are trained: by label, or all in one."""
 
 from typing import Any, Protocol
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 from dpgen.privacy.accountants import Relation
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import size_sums
 from dpgen.privacy.ledger import Planned
-from dpgen.systems.kmeans.fit import DPKMeans, size_sums
-from dpgen.systems.kmeans.plan import count_event
+from dpgen.privacy.mechanisms import count_event
 
 SIZES = "cluster sizes"
 """What the ledger calls the sizes of clusters that labels make."""
@@ -75,28 +75,3 @@ class LabelPartition:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.counts = state["counts"]
-
-
-class KMeansPartition:
-    """DP kernel k-means on the records without their labels; see `DPKMeans`."""
-
-    def __init__(self, kmeans: DPKMeans, *, public_x: Tensor | None = None) -> None:
-        self.k, self.kmeans, self.public_x = kmeans.k, kmeans, public_x
-        self.counts = torch.zeros(kmeans.k)
-
-    def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        return self.kmeans.planned(relation)
-
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
-        self.kmeans.fit(x, curator=curator, public_x=self.public_x)
-        self.counts = self.kmeans.counts_
-
-    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
-        return self.kmeans.assign(x)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"counts": self.counts, "kmeans": self.kmeans.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.counts = state["counts"]
-        self.kmeans.load_state_dict(state["kmeans"])

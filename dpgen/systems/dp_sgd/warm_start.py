@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,10 @@ from dpgen.privacy.mechanisms import Secrets, gaussian_event
 from dpgen.release import RecordModel, RecordSamples
 from dpgen.runtime import Runtime
 from dpgen.statement import guarantee, rounded_up
-from dpgen.systems.dpgm.plan import DPGMPlan, StartedPlan
+from dpgen.systems.dp_sgd.plan import DPSGDPlan, WarmStartedPlan
 from dpgen.systems.registry import load_model
+
+P = TypeVar("P", bound=DPSGDPlan[Any])
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
 """What the ledger calls the cost of the release."""
@@ -58,7 +60,7 @@ class StartOptions(Protocol):
     def warm_start_steps(self) -> int: ...
 
 
-def with_prior(plan: DPGMPlan, config: StartOptions, start: RecordModel) -> DPGMPlan:
+def with_prior(plan: P, config: StartOptions, start: RecordModel) -> P:
     """The plan with what `start` cost in it, unless it was fitted to public records: both fits are of the same people.
 
     Raises:
@@ -72,7 +74,7 @@ def with_prior(plan: DPGMPlan, config: StartOptions, start: RecordModel) -> DPGM
             f"warm_start is a {start.kind} model, whose cost is not that of one Gaussian and cannot be composed tightly; "
             "start from a Gaussian component, or set warm_start_origin=public if it was fitted to public records"
         )
-    return plan.started(multiplier)
+    return cast(P, plan.warm_started(multiplier))
 
 
 class Prior:
@@ -121,8 +123,8 @@ class Start(NamedTuple):
 
 
 def begin(
-    plan: DPGMPlan, config: StartOptions, curator: Curator, runtime: Runtime, *, d: int, n_classes: int
-) -> tuple[Start | None, DPGMPlan]:
+    plan: P, config: StartOptions, curator: Curator, runtime: Runtime, *, d: int, n_classes: int
+) -> tuple[Start | None, P]:
     """The start of a run, if it has one, and the plan with its cost; resumed, it must be the same.
 
     Arguments:
@@ -140,7 +142,7 @@ def begin(
     start_samples(start, d=d, labels=n_classes, generator=torch.Generator(), n=_LOOKED_AT)  # refused before it is charged
     if runtime.first:
         _require_same(runtime.directory / FINGERPRINT, start, resumed=bool(curator.ledger.entries()))
-    prior = Prior(start, plan.start_multiplier) if isinstance(plan, StartedPlan) else None
+    prior = Prior(start, plan.start_multiplier) if isinstance(plan, WarmStartedPlan) else None
     if prior is not None:
         prior.require_same(curator.ledger)
     if config.warm_start_origin == "public" and start.statement.mechanisms:

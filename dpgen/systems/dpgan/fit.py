@@ -23,10 +23,10 @@ from dpgen.release import RecordModel, RecordSamples
 from dpgen.runtime import Runtime
 from dpgen.systems.dp_sgd.engine import DPSGD, train
 from dpgen.systems.dp_sgd.partition import LabelPartition
+from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dp_sgd.warm_start import begin, not_covered, start_samples
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
-from dpgen.systems.dpgm.plan import DPGMPlan
 from dpgen.systems.private_data import PrivatePoints, PrivateRecords
 
 # -- gan warm start ----------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class DPGAN(DPSGD):
         self,
         *,
         d: int,
-        plan: DPGMPlan,
+        plan: DPSGDPlan[Any],
         config: DPGANConfig | None = None,
         n_classes: int = 0,
         image_shape: tuple[int, int] | None = None,
@@ -168,8 +168,8 @@ class DPGAN(DPSGD):
         private_logs: bool = False,
     ) -> None:
         self.gan = gan = config or DPGANConfig()
-        training = gan.critic_config().resolved(n_classes=n_classes)
-        plan = training.calibrate(plan)
+        training = gan.critic_training
+        plan = plan.calibrated(training)
         assert plan.sigma_count is not None
         super().__init__(
             gan.critic(d, n_classes, image_shape),
@@ -326,7 +326,7 @@ def module(config: DPGANConfig) -> type[DPGAN]:
 
 
 def fit(
-    data: PrivateRecords | PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, curator: Curator, runtime: Runtime
+    data: PrivateRecords | PrivatePoints, *, plan: DPSGDPlan[Any], config: DPGANConfig, curator: Curator, runtime: Runtime
 ) -> GANModel | PointGANModel:
     """Train DPGAN on private records or points, or resume it, and release the generator with its statement.
 
@@ -353,7 +353,7 @@ def fit(
 
 
 def _fit_points(
-    data: PrivatePoints, *, plan: DPGMPlan, config: DPGANConfig, curator: Curator, runtime: Runtime
+    data: PrivatePoints, *, plan: DPSGDPlan[Any], config: DPGANConfig, curator: Curator, runtime: Runtime
 ) -> PointGANModel:
     if config.warm_start is not None:
         raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records has one")

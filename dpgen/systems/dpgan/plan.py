@@ -1,14 +1,21 @@
-"""The public choices of a DPGAN run."""
+"""Privacy plan and configuration of DPGAN."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpgen.privacy.limits import require_whole
-from dpgen.systems.dpgm.plan import DPGMConfig
+from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 
 if TYPE_CHECKING:
     from dpgen.nets.gan import ConvCriticBank, CriticBank
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGANPlan(DPSGDPlan[DPSGDConfig]):
+    """The plan of one critic with a fixed way of clipping: no norm histograms are paid for."""
+
+    sigma_norm: float = field(default=DPSGDPlan.sigma_norm, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,15 +114,10 @@ class DPGANConfig:
         """The weight bound that applies."""
         return 1.0 if self.weight_clip is None and self.loss == "wgan" else self.weight_clip
 
-    def critic_config(self) -> DPGMConfig:
-        """How DP-SGD treats the critic: one model for all records."""
-        return DPGMConfig(
-            clusters="none",
-            clipping=self.clipping,
-            clip_bound=self.clip_bound,
-            micro_batch=self.micro_batch,
-            lr=self.lr,
-        )
+    @property
+    def critic_training(self) -> DPSGDConfig:
+        """Optimizer and clipping of the critic."""
+        return DPSGDConfig(clipping=self.clipping, clip_bound=self.clip_bound, micro_batch=self.micro_batch, lr=self.lr)
 
     def critic(self, d: int, categories: int, image_shape: tuple[int, int] | None) -> "CriticBank | ConvCriticBank":
         """An untrained critic of d columns and a one-hot label."""

@@ -1,11 +1,5 @@
-"""DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017).
+"""DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017)."""
 
-DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017).
-
-The components of a DPGM mixture by name: networks trained together by DP-SGD, and Gaussians in closed form.
-"""
-
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,22 +14,43 @@ from dpgen.privacy.sampling import OneClusterSchedule, PoissonLoader
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.systems.dp_sgd.engine import DPSGD, train
-from dpgen.systems.dp_sgd.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dp_sgd.warm_start import begin, not_covered, pretrain
-from dpgen.systems.dpgm.costs import GENERAL_MOMENTS, general_moments
 from dpgen.systems.dpgm.model import MixtureModel
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.gaussian.fit import fit as fit_gaussian
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.private_data import PrivateRecords
-
-# -- dpgm --------------------------------------------------------------------------------------------------------------
-
 
 RATES_FOLLOW_SIZES = (
     "the published schedule took its rates from released sizes and no budget was enforced: this epsilon adds up what ran, "
     "which is a guarantee for rates fixed in advance only; with an epsilon the privacy filter gives one"
 )
+
+
+class KMeansPartition:
+    """DP kernel k-means on the records without their labels; see `DPKMeans`."""
+
+    def __init__(self, kmeans: DPKMeans, *, public_x: Tensor | None = None) -> None:
+        self.k, self.kmeans, self.public_x = kmeans.k, kmeans, public_x
+        self.counts = torch.zeros(kmeans.k)
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        return self.kmeans.planned(relation)
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        self.kmeans.fit(x, curator=curator, public_x=self.public_x)
+        self.counts = self.kmeans.counts_
+
+    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        return self.kmeans.assign(x)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts, "kmeans": self.kmeans.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts = state["counts"]
+        self.kmeans.load_state_dict(state["kmeans"])
 
 
 class DPGM(DPSGD):
@@ -62,6 +77,9 @@ class DPGM(DPSGD):
     cluster of share p_c runs about p_c T steps at rate q / p_c (its paper books it as rate q).
     """
 
+    plan: DPGMPlan
+    config: DPGMConfig
+
     def __init__(
         self,
         *,
@@ -75,7 +93,7 @@ class DPGM(DPSGD):
         bank: ModelBank | None = None,
     ) -> None:
         config = (config or DPGMConfig()).resolved(n_classes=n_classes)
-        plan, public = config.calibrate(plan), PublicRandomness(seed)
+        plan, public = plan.calibrated(config), PublicRandomness(seed)
         categories = n_classes if config.clusters != "labels" else 0
         super().__init__(
             bank if bank is not None else config.bank(d + categories, categories),
@@ -195,15 +213,8 @@ def fit_networks(
     return model
 
 
-# -- components --------------------------------------------------------------------------------------------------------
-
-
-FITS: dict[str, Callable[..., RecordModel]] = {"vae": fit_networks, "rbm": fit_networks, "gaussian": fit_gaussian}
-"""How each component of `DPGMConfig.component` is fitted."""
-
-
 def module(config: DPGMConfig) -> type[DPGM] | None:
-    """What is trained by DP-SGD: nothing, where the component has a closed form."""
+    """The module that DP-SGD trains; None where the component has a closed form."""
     return None if config.component == "gaussian" else DPGM
 
 
@@ -213,4 +224,7 @@ def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Cu
     Raises:
         ValueError: what the component's own fit refuses.
     """
-    return FITS[config.component](data, plan=plan, config=config, curator=curator, runtime=runtime)
+    if config.component != "gaussian":
+        return fit_networks(data, plan=plan, config=config, curator=curator, runtime=runtime)
+    plan.require_use(config)
+    return fit_gaussian(data, plan=plan.for_gaussians(), config=config.for_gaussians(), curator=curator, runtime=runtime)

@@ -8,7 +8,7 @@ The Gaussian component from records to release: location, axes, moments, clean-u
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,16 +24,13 @@ from dpgen.systems.gaussian.calibration import SHARES, fit_tilt, release_margina
 from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream, Warp, calibrated_thresholds
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
 from dpgen.systems.gaussian.moments import Components, release_components
-from dpgen.systems.gaussian.plan import GaussianOptions, Sizes, default_shares, sizes
+from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan, Sizes, default_shares, sizes
 from dpgen.systems.gaussian.spending import Spending, require_shares
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
 from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, checked
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
 from dpgen.systems.private_data import PrivateRecords
-
-if TYPE_CHECKING:
-    from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 # -- gaussian task -----------------------------------------------------------------------------------------------------
 
@@ -101,6 +98,8 @@ class Task:
             ValueError: records out of range; they are checked here, before anything is declared or paid for.
         """
         labels = records.labels if clusters == "labels" else None
+        if clusters == "labels" and labels is None:
+            raise ValueError(f"clusters='labels' needs labels, and the records of n_classes={records.n_classes} have none")
         for _ in checked([(records.x, labels)], records.x.shape[1], records.n_classes if labels is not None else 0):
             pass
         grey = records.grey if options.grey else None
@@ -220,7 +219,6 @@ class Task:
         Raises:
             ValueError: naming the option, its value and what is allowed.
         """
-        self.options.require_gaussian()
         if self.form != "latent":
             if self.public_n is not None:
                 raise ValueError(f"public_n is {self.public_n}; only form='latent' uses it, and the form is {self.form!r}")
@@ -258,15 +256,13 @@ ASSUMPTIONS = (
 _QUANTILE = 0.8
 
 
-def fit(data: PrivateRecords, *, plan: "DPGMPlan", config: "DPGMConfig", curator: Curator, runtime: Runtime) -> RecordModel:
+def fit(data: PrivateRecords, *, plan: GaussianPlan, config: GaussianConfig, curator: Curator, runtime: Runtime) -> RecordModel:
     """Fit the Gaussian component to records and release it; no training, one to eight passes over the data.
 
     Raises:
-        ValueError: options that contradict the data, records out of range, a plan with numbers of training, or a ledger of
-            another relation than the plan's.
+        ValueError: options that contradict the data, records out of range, or a ledger of another relation than the plan's.
         BudgetExceeded: the ledger does not allow what the plan asks.
     """
-    plan.require_use(config)
     assert plan.budget is not None
     resolved = config.resolved(n_classes=data.n_classes)
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"

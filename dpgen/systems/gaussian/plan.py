@@ -1,9 +1,7 @@
-r"""Public choices of the Gaussian component, as fields of the DPGM configuration, and the public rule behind them.
+r"""Privacy plan and configuration of a Gaussian fit, and the public rule that chooses sizes and shares.
 
-The public rule that chooses sizes and shares from epsilon and the number of records, never from the records.
-
-With :math:`\mu` the Gaussian-DP parameter of the budget, n a public or noisy number of records and k classes, the signal
-of a moment matrix against its noise grows with :math:`\mu n`:
+The rule knows epsilon and a number of records, never the records. With :math:`\mu` the Gaussian-DP parameter of the budget,
+n a public or noisy number of records and k classes, the signal of a moment matrix against its noise grows with :math:`\mu n`:
 
 | choice | rule | MNIST, eps 1 | MNIST, eps 10 |
 |---|---|---|---|
@@ -19,8 +17,11 @@ are public.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
+
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.plan import Plan
 
 Covariance = Literal["full", "tied"]
 
@@ -61,8 +62,64 @@ Form = Literal["auto", "latent", "sizes", "independent"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class GaussianPlan(Plan):
+    """Privacy budget of a Gaussian fit.
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: of the (epsilon, delta) guarantee, in (0, 1).
+        relation: neighbouring relation of the budget, "add_remove" or "replace_one".
+        public_n: number of records, if it is declared public (form "latent"); None: a noisy number is used.
+    """
+
+    epsilon: float = 3.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    public_n: int | None = None
+    gaussian: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.public_n is not None and self.public_n < 1:
+            raise ValueError(f"public_n must be at least 1, got {self.public_n}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """Clusters of a mixture.
+
+    Arguments:
+        clusters: "labels", "kmeans" (private k-means), "none" (one model), or "auto": labels if there are any, else k-means.
+            Labels that are no clusters are columns of the record (networks) or left out (Gaussians, whose samples have none).
+        k: number of clusters; None: the number of labels with clusters="labels", 1 with "none"; with "kmeans" 10 networks, or
+            Gaussians by the public rule.
+    """
+
+    clusters: Literal["auto", "labels", "kmeans", "none"] = "auto"
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+
+    def resolved(self, *, n_classes: int) -> Self:
+        """The configuration with `k` and `clusters` decided for records of `n_classes` labels.
+
+        Raises:
+            ValueError: labels are asked for and there are none, or k contradicts the clusters.
+        """
+        clusters = self.clusters if self.clusters != "auto" else "labels" if n_classes else "kmeans"
+        if clusters == "labels" and not n_classes:
+            raise ValueError("clusters='labels' needs labelled records; use 'kmeans' or 'none'")
+        forced = {"labels": n_classes, "none": 1}.get(clusters)
+        if forced is not None and self.k not in (None, forced):
+            raise ValueError(f"k must be {forced} with clusters={clusters!r}, got {self.k}")
+        return replace(self, k=forced or self.k or 10, clusters=clusters)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GaussianOptions:
-    """What a Gaussian fit looks like; None means the public rule of `fit_rule`. Nothing here is learnt from records.
+    """Form, sizes and post-processing of a Gaussian fit; None means the public rule. Nothing here is learnt from records.
 
     Arguments:
         form: "latent" (Gaussians on principal axes), "sizes" (independent items given the size of the set),
@@ -83,6 +140,9 @@ class GaussianOptions:
             features), or "auto": thresholds for images, pairs for tables of at most 128 features.
         grey: use grey values of images where the data have them.
         shares: share of mu^2 of each release, by name; None: the rule.
+
+    Raises:
+        ValueError: a number out of its range.
     """
 
     form: Form = "auto"
@@ -100,12 +160,7 @@ class GaussianOptions:
     grey: bool = True
     shares: Mapping[str, float] | None = None
 
-    def require_gaussian(self) -> None:
-        """Refuse numbers out of range.
-
-        Raises:
-            ValueError: naming the option, its value and what is allowed.
-        """
+    def __post_init__(self) -> None:
         for name in ("axes", "subclusters"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -120,3 +175,12 @@ class GaussianOptions:
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianConfig(GaussianOptions, ClusterOptions):
+    """Clusters and form of a Gaussian mixture; public choices, none of them private."""
+
+    def __post_init__(self) -> None:
+        ClusterOptions.__post_init__(self)
+        GaussianOptions.__post_init__(self)

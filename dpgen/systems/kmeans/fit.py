@@ -17,18 +17,17 @@ import torch
 from torch import Tensor
 
 from dpgen.callbacks.clipping import DPNorm
-from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, row_squares
+from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, row_squares, size_sums
 from dpgen.privacy.limits import require_positive, require_whole
+from dpgen.privacy.mechanisms import count_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.kmeans.plan import (
-    COUNT_REPLACED,
     COUNTS,
     NORMS,
     ROUND,
     SUM_STEP,
     KMeansPlan,
-    count_event,
     round_replaced,
     round_sensitivity,
 )
@@ -155,14 +154,6 @@ def round_sums(chunks: Iterable[Tensor], centres: Centres, weight: float) -> Bou
     return BoundedSum(sums, round_sensitivity(weight), replaced=round_replaced(weight), step=SUM_STEP)
 
 
-def size_sums(clusters: Iterable[Tensor], k: int) -> BoundedSum:
-    """Sizes (k,) of clusters: a record counts once, and a replaced one lowers one size and raises another."""
-    sizes = torch.zeros(k, dtype=torch.int64)
-    for cluster in clusters:
-        sizes += torch.bincount(cluster, minlength=k).cpu()
-    return BoundedSum(sizes, 1.0, replaced=COUNT_REPLACED)
-
-
 def norm_sums(rows: Iterable[Tensor], edges: Tensor) -> BoundedSum:
     """Histogram (1, w) of the norms of rows (b, d), with upper edges (w - 1,) and the last bin for longer ones.
 
@@ -173,7 +164,7 @@ def norm_sums(rows: Iterable[Tensor], edges: Tensor) -> BoundedSum:
         norms = row_squares(z).sqrt().cpu()
         cells = torch.bucketize(norms[norms > 0], edges.to("cpu", torch.float64))
         histogram[0] += torch.bincount(cells, minlength=len(edges) + 1)
-    return BoundedSum(histogram, 1.0, replaced=COUNT_REPLACED)
+    return BoundedSum(histogram, 1.0, replaced=math.sqrt(2.0))
 
 
 def update_centres(centres: Tensor, counts: Tensor, sums: Tensor, *, sum_std: float, floor: float, shrink: bool) -> Tensor:

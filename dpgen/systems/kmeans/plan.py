@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event
+from dpgen.privacy.mechanisms import count_event, effective_multiplier, gaussian_event
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -39,23 +39,6 @@ def round_replaced(weight: float) -> float:
     (w, z) and (w, z').
     """
     return max(2.0, math.sqrt(2.0) * round_sensitivity(weight))
-
-
-COUNT_REPLACED = math.sqrt(2.0)
-"""L2 change of sizes of clusters (or bins) by a replaced record: one falls and one rises."""
-
-
-def count_event(noise_count: float, relation: Relation) -> DpEvent:
-    """Sizes of clusters (or bins) with this noise, in a ledger of this relation, which doubles Gaussians under replace_one.
-
-    >>> count_event(5.0, "add_remove"), count_event(5.0, "replace_one")
-    (GaussianDpEvent(noise_multiplier=5.0), GaussianDpEvent(noise_multiplier=7.07106...))
-    """
-    return gaussian_event(_count_multiplier(noise_count, relation))
-
-
-def _count_multiplier(noise_count: float, relation: Relation) -> float:
-    return noise_count if relation == "add_remove" else noise_count * (2.0 * 1.0 / COUNT_REPLACED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +122,8 @@ class KMeansPlan:
 
     def multiplier(self, relation: Relation) -> float:
         """The one Gaussian, as a ledger of this relation reads it, that equals the whole plan."""
-        of_round, of_counts = self._parts(relation)
-        return effective_multiplier(*[of_round] * self.rounds, of_counts)
+        counts: float = self.count_event(relation).noise_multiplier
+        return effective_multiplier(*[self._round_multiplier(relation)] * self.rounds, counts)
 
     @property
     def noise_multiplier(self) -> float:
@@ -154,11 +137,11 @@ class KMeansPlan:
 
     def round_event(self, relation: Relation) -> DpEvent:
         """One joint release of counts and sums, in a ledger of this relation."""
-        return gaussian_event(self._parts(relation)[0])
+        return gaussian_event(self._round_multiplier(relation))
 
     def count_event(self, relation: Relation) -> DpEvent:
         """The counts of the final clusters, in a ledger of this relation."""
-        return gaussian_event(self._parts(relation)[1])
+        return count_event(self.noise_count, relation)
 
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """The plan as a ledger of this relation declares it."""
@@ -172,10 +155,8 @@ class KMeansPlan:
 
         return ComposedDpEvent([SelfComposedDpEvent(self.round_event(relation), self.rounds), self.count_event(relation)])
 
-    def _parts(self, relation: Relation) -> tuple[float, float]:
-        """Multipliers of a round and of the last counts: under replace_one times 2 sensitivity / replaced."""
-        counts = _count_multiplier(self.noise_count, relation)
+    def _round_multiplier(self, relation: Relation) -> float:
+        """That of a round in a ledger of this relation: under replace_one times 2 sensitivity / replaced."""
         if relation == "add_remove":
-            return self.round_multiplier, counts
-        doubled = 2.0 * round_sensitivity(self.weight) / round_replaced(self.weight)
-        return self.round_multiplier * doubled, counts
+            return self.round_multiplier
+        return self.round_multiplier * (2.0 * round_sensitivity(self.weight) / round_replaced(self.weight))

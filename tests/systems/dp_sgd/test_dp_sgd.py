@@ -6,14 +6,14 @@ import tiny
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.dp_sgd.engine import ASSUMPTIONS, DPSGD
 from dpgen.systems.dpgan.fit import DPGAN
-from dpgen.systems.dpgan.plan import DPGANConfig
+from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
-PLAN = DPGMPlan(epsilon=2.0, steps=3, sampling_rate=0.5)
+NUMBERS = {"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}
 MODULES = {
-    "dpgm": lambda: DPGM(d=tiny.D, plan=PLAN, config=DPGMConfig(clusters="none", hidden=2, latent=1)),
-    "dpgan": lambda: DPGAN(d=tiny.D, plan=PLAN, config=DPGANConfig(hidden=2, latent=1)),
+    "dpgm": lambda: DPGM(d=tiny.D, plan=DPGMPlan(**NUMBERS), config=DPGMConfig(clusters="none", hidden=2, latent=1)),
+    "dpgan": lambda: DPGAN(d=tiny.D, plan=DPGANPlan(**NUMBERS), config=DPGANConfig(hidden=2, latent=1)),
 }
 
 

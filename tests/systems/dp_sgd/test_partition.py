@@ -12,7 +12,8 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.systems.dp_sgd.partition import KMeansPartition, LabelPartition, Partition
+from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
+from dpgen.systems.dpgm.fit import KMeansPartition
 from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
 
 N, D, K = 60, 8, 3

@@ -21,8 +21,7 @@ from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
 from dpgen.runtime import Runtime
 from dpgen.systems.dpgan.fit import DPGAN, fit
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
-from dpgen.systems.dpgan.plan import DPGANConfig
-from dpgen.systems.dpgm.plan import DPGMPlan
+from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.registry import load_model
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -30,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("quiet")
 SMALL = {"hidden": 3, "latent": 2, "fakes": 8, "critic_steps": 2}
 
 
-def plan(**options: Any) -> DPGMPlan:
-    return DPGMPlan(**{"sampling_rate": 0.5, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0} | options)
+def plan(**options: Any) -> DPGANPlan:
+    return DPGANPlan(**{"sampling_rate": 0.5, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0} | options)
 
 
 def module(made: type[DPGAN] = DPGAN, *, config: dict[str, Any] | None = None, n_classes: int = 0, **options: Any) -> DPGAN:

@@ -8,8 +8,7 @@ from dpgen.systems.dpgan.plan import DPGANConfig
 
 def test_the_critic_is_one_model_for_all_records():
     config = DPGANConfig(clipping="fixed", clip_bound=2.0, micro_batch=7, lr=0.3)
-    critic = config.critic_config().resolved(n_classes=3)
-    assert (critic.k, critic.clusters, critic.schedule) == (1, "none", "joint")
+    critic = config.critic_training
     assert (critic.clipping, critic.clip_bound, critic.micro_batch, critic.lr) == ("fixed", 2.0, 7, 0.3)
 
 

@@ -13,8 +13,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
 from dpgen.systems.dp_sgd.warm_start import NOTE
 from dpgen.systems.dpgan.fit import DPGAN, fit, pretrain_gan
-from dpgen.systems.dpgan.plan import DPGANConfig
-from dpgen.systems.dpgm.plan import DPGMPlan
+from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.marginals.model import ProductMixture
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -30,7 +29,7 @@ def release(**changes: Any) -> ProductMixture:
 @pytest.mark.parametrize("loss", ["nonsaturating", "wgan"])
 def test_both_networks_learn_what_the_release_knows(loss: Any) -> None:
     config = DPGANConfig(hidden=16, latent=2, loss=loss)
-    gan = DPGAN(d=tiny.D, plan=DPGMPlan(steps=3), config=config, n_classes=2)
+    gan = DPGAN(d=tiny.D, plan=DPGANPlan(steps=3), config=config, n_classes=2)
     before = gan.bank.theta.clone()
     pretrain_gan(gan, release(), steps=300, generator=torch.Generator().manual_seed(0))
     means = gan.preview(100).mean((1, 2))
@@ -42,7 +41,7 @@ def test_both_networks_learn_what_the_release_knows(loss: Any) -> None:
 
 def fitted(directory: Path, *, epsilon: float = 6.0, **options: Any) -> tuple[Any, Ledger]:
     release().save(directory / "release")
-    plan = DPGMPlan(epsilon=epsilon, steps=3, sampling_rate=0.5)
+    plan = DPGANPlan(epsilon=epsilon, steps=3, sampling_rate=0.5)
     start = {"warm_start": directory / "release", "warm_start_steps": 2} | options
     config = DPGANConfig(hidden=3, latent=2, fakes=8, **start)  # type: ignore[arg-type]
     ledger = plan.open_ledger()
@@ -65,9 +64,9 @@ def test_public_starts_are_named_in_the_statement(tmp_path: Path) -> None:
 
 
 def test_starts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    gan = DPGAN(d=tiny.D + 1, plan=DPGMPlan(steps=3), config=DPGANConfig(hidden=3, latent=2))
+    gan = DPGAN(d=tiny.D + 1, plan=DPGANPlan(steps=3), config=DPGANConfig(hidden=3, latent=2))
     with pytest.raises(ValueError, match=f"has records of {tiny.D} features, these have {tiny.D + 1}"):
         pretrain_gan(gan, release(), steps=1, generator=torch.Generator())
-    plan, config, points = DPGMPlan(steps=3), DPGANConfig(warm_start=tmp_path), load_ring(n_points=60, n_test=40)
+    plan, config, points = DPGANPlan(steps=3), DPGANConfig(warm_start=tmp_path), load_ring(n_points=60, n_test=40)
     with pytest.raises(ValueError, match="only DPGAN on binary records has one"):
         fit(points, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=Runtime(run_dir=tmp_path))

@@ -1,6 +1,7 @@
 """DPGM as a Lightning module: what a step releases, what is refused, and that resuming never under-reports."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ class Audit:
 
 @pytest.mark.parametrize("level", [0.0, 0.5])
 def test_a_step_passes_the_audit_that_less_noise_fails(level: float) -> None:
-    claimed = delta(plan(sampling_rate=1.0).step_event(adaptive=False), level)
+    claimed = delta(plan(sampling_rate=1.0).step_event(DPGMConfig()), level)
     honest, twin = Audit(DPGM, 1.0, steps=300), Audit(DPGM, 0.8, steps=300)
     assert abs(float(honest.first.mean() - honest.second.mean()) - 1.0) < 0.05, "the audit sees the record"
     assert delta_lower_bound(honest.first, honest.second, level) <= claimed
@@ -155,7 +156,7 @@ def test_a_step_passes_the_audit_that_less_noise_fails(level: float) -> None:
 
 
 def test_the_audit_rejects_a_twin_that_skips_empty_clusters() -> None:
-    claimed = delta(plan(sampling_rate=1.0).step_event(adaptive=False), 1.0)
+    claimed = delta(plan(sampling_rate=1.0).step_event(DPGMConfig()), 1.0)
     honest, twin = Audit(DPGM, 1.0, steps=10), Audit(Skipping, 1.0, steps=10)
     assert not honest.silent.any()
     assert delta_lower_bound(twin.silent, torch.zeros(10 * LONE), 1.0) > claimed
@@ -208,7 +209,7 @@ def test_every_configuration_trains_and_charges_what_it_ran(component: Any, clus
     assert steps == 6 == module.global_step
     assert bool(torch.isfinite(module.bank.theta).all())
     if schedule == "joint":
-        whole = module.plan.event(kmeans=clusters == "kmeans", adaptive=False)
+        whole = module.plan.event(module.config)
         assert ledger.epsilon() == pytest.approx(epsilon(whole, 1e-5), rel=0.01)
 
 
@@ -216,14 +217,13 @@ def test_every_configuration_trains_and_charges_what_it_ran(component: Any, clus
 @pytest.mark.parametrize("clipping", ["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"])
 def test_every_clipping_policy_trains_at_its_price(clipping: Any) -> None:
     module, ledger = fitted(config=DPGMConfig(clipping=clipping, **TINY))
-    adaptive = clipping not in ("auto", "fixed")
-    assert ledger.epsilon() == pytest.approx(epsilon(module.plan.event(kmeans=False, adaptive=adaptive), 1e-5), rel=0.01)
+    assert ledger.epsilon() == pytest.approx(epsilon(module.plan.event(module.config), 1e-5), rel=0.01)
 
 
 def test_the_published_schedule_costs_what_one_cluster_sees() -> None:
     """One cluster per step at rate q / share: dearer than the joint schedule's rate q, cheaper than all steps at q / share."""
     published, ledger = fitted(config=DPGMConfig(schedule="published", **TINY), steps=40, sampling_rate=0.02)
-    joint = epsilon(published.plan.event(kmeans=False, adaptive=False), 1e-5)
+    joint = epsilon(published.plan.event(replace(published.config, schedule="joint")), 1e-5)
     steps = [e for e in ledger.entries() if e.group is not None]
     assert sum(e.count for e in steps) == 40
     assert len({e.group for e in steps}) == K
@@ -235,7 +235,7 @@ def test_training_stops_before_the_budget_is_exceeded() -> None:
     module, ledger = fitted(Ledger(budget), epsilon=8.0, sigma_sgd=1.0, steps=500)
     assert 0 < module.global_step < 500
     assert ledger.epsilon() <= 8.0
-    assert ledger.allowance(module.plan.step_event(adaptive=False)) == 0
+    assert ledger.allowance(module.plan.step_event(module.config)) == 0
 
 
 def test_labels_appended_to_kmeans_records_come_back_as_labels() -> None:

@@ -14,22 +14,23 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.filters import Filter
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.systems.dpgm.plan import DPGANPlan, DPGMConfig, DPGMPlan, MixtureOptions, NetworkOptions, StartedPlan
-from dpgen.systems.gaussian.plan import GaussianOptions
+from dpgen.systems.dp_sgd.plan import DPSGDConfig, WarmStartedPlan
+from dpgen.systems.dpgan.plan import DPGANPlan
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, NetworkOptions
+from dpgen.systems.gaussian.plan import ClusterOptions, GaussianOptions
 
-CALIBRATED = [
-    {"features": None, "adaptive": False},
-    {"features": 200, "adaptive": True},
-    {"features": 200, "adaptive": False, "parts": 10},
-]
+ONE = DPGMConfig(clusters="none").resolved(n_classes=0)
+KMEANS = DPGMConfig(clusters="kmeans").resolved(n_classes=0)
+ADAPTIVE = replace(ONE, clipping="dpnorm")
+CALIBRATED = [ONE, replace(KMEANS, clipping="dpnorm"), replace(KMEANS, schedule="published")]
 
 
-@pytest.mark.parametrize("how", CALIBRATED, ids=str)
+@pytest.mark.parametrize("config", CALIBRATED, ids=["one", "adaptive", "published"])
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_calibration_meets_the_budget_closely(how: dict[str, Any], relation: Any) -> None:
-    plan = DPGMPlan(epsilon=2.0, steps=100, relation=relation).calibrated(**how)
-    event = plan.event(kmeans=how["features"] is not None, adaptive=how["adaptive"], parts=how.get("parts", 1))
-    if "parts" not in how:
+def test_calibration_meets_the_budget_closely(config: DPGMConfig, relation: Any) -> None:
+    plan = DPGMPlan(epsilon=2.0, steps=100, relation=relation).calibrated(config)
+    event = plan.event(config)
+    if config.schedule == "joint":
         assert 1.98 < epsilon(event, 1e-5, relation=relation) <= 2.0
     else:  # rates come from noisy counts: the filter counts, which is above the exact value
         assert 1.98 < Filter.best(2.0, 1e-5).epsilon_of(event, relation) <= 2.0
@@ -38,25 +39,25 @@ def test_calibration_meets_the_budget_closely(how: dict[str, Any], relation: Any
 
 def test_clustering_alone_uses_its_share() -> None:
     plan = DPGMPlan(epsilon=2.0, steps=50, partition_share=0.25)
-    sizes = plan.calibrated(features=None, adaptive=False)
-    assert epsilon(sizes.partition_event(kmeans=False), 1e-5) == pytest.approx(0.5, rel=0.01)
-    rounds = plan.calibrated(features=200, adaptive=False)
-    assert epsilon(rounds.partition_event(kmeans=True), 1e-5) == pytest.approx(0.5, rel=0.01)
+    sizes = plan.calibrated(ONE)
+    assert epsilon(sizes.partition_event(ONE), 1e-5) == pytest.approx(0.5, rel=0.01)
+    rounds = plan.calibrated(KMEANS)
+    assert epsilon(rounds.partition_event(KMEANS), 1e-5) == pytest.approx(0.5, rel=0.01)
 
 
 def test_given_sigmas_stay_and_mean_report_only() -> None:
     plan = DPGMPlan(sigma_sgd=1.5, sigma_count=7.0, sigma_sum=2.0)
     assert plan.budget is None
-    assert plan.calibrated(features=200, adaptive=True) == plan
+    assert plan.calibrated(replace(KMEANS, clipping="dpnorm")) == plan
     assert DPGMPlan().budget == Budget(3.0, 1e-5), "three without any wish"
-    mixed = DPGMPlan(epsilon=2.0, sigma_count=50.0, steps=50).calibrated(features=None, adaptive=False)
+    mixed = DPGMPlan(epsilon=2.0, sigma_count=50.0, steps=50).calibrated(ONE)
     assert mixed.sigma_count == 50.0
     assert mixed.sigma_sgd is not None
 
 
 def test_adaptive_clipping_is_paid_with_more_noise_on_the_sums() -> None:
     plan = DPGMPlan(epsilon=2.0, steps=50, sigma_norm=4.0)
-    plain, adaptive = (plan.calibrated(features=None, adaptive=a).sigma_sgd for a in (False, True))
+    plain, adaptive = (plan.calibrated(config).sigma_sgd for config in (ONE, ADAPTIVE))
     assert plain is not None
     assert adaptive is not None
     assert 1 / plain**2 == pytest.approx(1 / adaptive**2 + 1 / 16, rel=0.01)
@@ -64,8 +65,8 @@ def test_adaptive_clipping_is_paid_with_more_noise_on_the_sums() -> None:
 
 def test_a_step_at_another_rate() -> None:
     plan = DPGMPlan(sigma_sgd=1.0)
-    assert plan.step_event(adaptive=False, rate=1.0) == gaussian_event(1.0)
-    assert plan.step_event(adaptive=False).sampling_probability == 0.05
+    assert plan.step_event(ONE, rate=1.0) == gaussian_event(1.0)
+    assert plan.step_event(ONE).sampling_probability == 0.05
 
 
 @pytest.mark.parametrize(
@@ -83,8 +84,8 @@ def test_a_step_at_another_rate() -> None:
         ({"sampling_rate": 0.0}, r"sampling_rate must be in \(0, 1\], got 0.0"),
         ({"sampling_rate": 1.01}, r"sampling_rate must be in \(0, 1\], got 1.01"),
         ({"sampling_rate": math.nan}, r"sampling_rate must be in \(0, 1\], got nan"),
-        ({"steps": 0}, "steps and kmeans_rounds must be at least 1, got 0"),
-        ({"kmeans_rounds": 0}, "at least 1, got 1000 and 0"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"kmeans_rounds": 0}, "kmeans_rounds must be at least 1, got 0"),
         ({"partition_share": 1.0}, r"partition_share must be in \(0, 1\), got 1.0"),
         ({"relation": "both"}, "relation is 'both'; choose one of add_remove, replace_one"),
         ({"public_n": 0}, "public_n must be at least 1, got 0"),
@@ -97,30 +98,28 @@ def test_bad_plans_are_refused(options: dict[str, Any], match: str) -> None:
 
 def test_a_start_is_paid_from_the_budget_and_no_option() -> None:
     plan = DPGMPlan(epsilon=2.0, steps=50)
-    started = plan.started(4.0)
-    how: dict[str, Any] = {"features": None, "adaptive": False}
-    cold, warm = plan.calibrated(**how), started.calibrated(**how)
+    cold, warm = plan.calibrated(ONE), plan.warm_started(4.0).calibrated(ONE)
     assert cold.sigma_sgd is not None
     assert warm.sigma_sgd is not None
     assert warm.sigma_sgd > cold.sigma_sgd
-    assert isinstance(warm, StartedPlan)
+    assert isinstance(warm, WarmStartedPlan)
     assert warm.start_multiplier == 4.0, "a calibrated plan still covers it"
-    event = warm.event(kmeans=False, adaptive=False)
+    event = warm.event(ONE)
     assert 1.98 < epsilon(event, 1e-5) <= 2.0
     assert event.events[0] == gaussian_event(4.0)
-    assert event.events[1:] == replace(warm, start_multiplier=9.0).event(kmeans=False, adaptive=False).events[1:]
+    assert event.events[1:] == replace(warm, start_multiplier=9.0).event(ONE).events[1:]
     assert "start_multiplier" not in signature(DPGMPlan).parameters
     with pytest.raises(ValueError, match="start_multiplier must be positive and finite, got 0"):
-        plan.started(0.0)
+        plan.warm_started(0.0)
 
 
 def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
     options = set(signature(DPGANPlan).parameters)
     assert set(signature(DPGMPlan).parameters) - options == {"sigma_norm", "kmeans_rounds", "sigma_sum", "public_n"}
     plan, usual = DPGANPlan(epsilon=2.0, steps=50), DPGMPlan(epsilon=2.0, steps=50)
-    how: dict[str, Any] = {"features": None, "adaptive": False}
-    assert plan.calibrated(**how).sigma_sgd == usual.calibrated(**how).sigma_sgd
-    assert plan.started(4.0) == usual.started(4.0)
+    assert plan.calibrated(DPSGDConfig()).sigma_sgd == usual.calibrated(ONE).sigma_sgd
+    warm, usual_warm = plan.warm_started(4.0).calibrated(DPSGDConfig()), usual.warm_started(4.0).calibrated(ONE)
+    assert warm.sigma_sgd == usual_warm.sigma_sgd
 
 
 UNREACHABLE = [
@@ -134,17 +133,17 @@ UNREACHABLE = [
 @pytest.mark.parametrize(("plan", "match"), UNREACHABLE, ids=["share", "sizes", "both given", "sgd given"])
 def test_an_unreachable_budget_says_what_is_reachable_and_what_to_change(plan: DPGMPlan, match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        plan.calibrated(features=None, adaptive=False)
+        plan.calibrated(ONE)
 
 
 def test_uncalibrated_plans_have_no_events() -> None:
     plan = DPGMPlan()
     with pytest.raises(ValueError, match="call calibrated"):
-        plan.step_event(adaptive=False)
+        plan.step_event(ONE)
     with pytest.raises(ValueError, match="call calibrated"):
-        plan.partition_event(kmeans=False)
+        plan.partition_event(ONE)
     with pytest.raises(ValueError, match="call calibrated"):
-        plan.partition_event(kmeans=True)
+        plan.partition_event(KMEANS)
 
 
 # -- configuration ---------------------------------------------------------------------------------------------------
@@ -224,15 +223,14 @@ def test_numbers_that_the_component_ignores_are_refused(component: Any, options:
     DPGMPlan(epsilon=1.0, delta=1e-6, relation="replace_one").require_use(config)
     if component == "vae":
         with pytest.raises(ValueError, match=match):
-            config.calibrate(DPGMPlan(**options))
+            DPGMPlan(**options).calibrated(config)
 
 
-def test_every_option_has_one_owner_and_the_component_comes_first() -> None:
-    owners = (MixtureOptions, NetworkOptions, GaussianOptions)
+def test_every_option_has_one_owner() -> None:
+    owners = (ClusterOptions, NetworkOptions, GaussianOptions)
     names = [field.name for owner in owners for field in fields(owner)]
     assert len(names) == len(set(names))
-    assert names == list(signature(DPGMConfig).parameters)
-    assert names[0] == "component"
+    assert [*names, "component"] == list(signature(DPGMConfig).parameters)
 
 
 @pytest.mark.parametrize("component", ["vae", "rbm"])

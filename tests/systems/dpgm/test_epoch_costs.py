@@ -11,9 +11,8 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_parts
 from dpgen.privacy.moments import general_moments_epsilon
 from dpgen.privacy.sampling import PoissonLoader
-from dpgen.systems.dpgm.costs import epoch_cost, epoch_costs, general_moments
 from dpgen.systems.dpgm.fit import DPGM
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, epoch_cost, epoch_costs, general_moments
 
 LABELS = DPGMConfig(clusters="labels").resolved(n_classes=4)
 KMEANS = DPGMConfig(clusters="kmeans", clipping="dpnorm", k=4).resolved(n_classes=0)
@@ -38,14 +37,14 @@ def test_rows_are_whole_epochs_and_the_end() -> None:
 def test_readings_are_ordered_and_the_tight_one_is_the_event(config: DPGMConfig) -> None:
     plan = DPGMPlan(**GIVEN)
     cost = epoch_cost(plan, config)
-    event = plan.event(kmeans=config.kmeans, adaptive=config.adaptive, parts=config.parts)
+    event = plan.event(config)
     assert cost.tight == epsilon(event, 1e-5)
     assert cost.tight < cost.rdp
     assert cost.tight < cost.replace_one
 
 
 def test_a_plan_by_hand() -> None:
-    parts = gaussian_parts(DPGMPlan(**GIVEN, sigma_norm=2.0, kmeans_rounds=5).event(kmeans=True, adaptive=True))
+    parts = gaussian_parts(DPGMPlan(**GIVEN, sigma_norm=2.0, kmeans_rounds=5).event(KMEANS))
     assert parts == {
         (0.01, effective_multiplier(1.0, 2.0)): 530,
         (1.0, effective_multiplier(200.0, 40.0)): 5,
@@ -58,9 +57,9 @@ def test_turns_cost_what_the_ledger_charges(relation: Any) -> None:
     """530 steps in 4 equal clusters, charged one by one as training does it, each to its cluster's group."""
     plan = DPGMPlan(**GIVEN, relation=relation)
     ledger = Ledger(None, delta=1e-5, relation=relation)
-    ledger.charge(plan.partition_event(kmeans=False), note="cluster sizes")
+    ledger.charge(plan.partition_event(TURNS), note="cluster sizes")
     for cluster in range(4):
-        ledger.charge(plan.step_event(adaptive=False, rate=0.04), 133, note="training steps", group=f"cluster {cluster}")
+        ledger.charge(plan.step_event(TURNS, rate=0.04), 133, note="training steps", group=f"cluster {cluster}")
     cost = epoch_cost(plan, TURNS)
     assert {"add_remove": cost.tight, "replace_one": cost.replace_one}[relation] == pytest.approx(ledger.epsilon(), rel=1e-9)
 
@@ -90,7 +89,7 @@ def test_the_plan_that_is_priced_is_the_plan_that_is_trained(config: DPGMConfig)
     plan = DPGMPlan(epsilon=2.0, sampling_rate=0.1, steps=40)
     n_classes = 4 if config.clusters == "labels" else 0
     module = DPGM(d=6, plan=plan, config=config, n_classes=n_classes)
-    planned = config.calibrate(plan)
+    planned = plan.calibrated(config)
     assert module.plan == planned
     cost = epoch_cost(planned, config)
     # the published schedule has to fit the filter, which asks for more noise than exact accounting of equal clusters

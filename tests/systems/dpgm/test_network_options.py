@@ -18,10 +18,9 @@ from dpgen.systems.dpgm.plan import NetworkOptions
 )
 def test_numbers_out_of_range_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        NetworkOptions(**options).require_networks()
+        NetworkOptions(**options)
 
 
 def test_only_measured_bounds_are_released() -> None:
-    NetworkOptions().require_networks()
     ways: list[Any] = ["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"]
     assert [NetworkOptions(clipping=way).adaptive for way in ways] == [False, False, True, True, True]

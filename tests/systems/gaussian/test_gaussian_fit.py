@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixed_source import FixedKeySource
 from torch import Tensor
 
 from dpgen.data import load_digits
@@ -18,10 +19,11 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
+from dpgen.systems.dpgm.fit import fit as fit_dpgm
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.gaussian.fit import Task, _coordinates, _no_signal, fit, fit_task
 from dpgen.systems.gaussian.model import GaussianMixtureModel
-from dpgen.systems.gaussian.plan import GaussianOptions
+from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan
 from dpgen.systems.gaussian.subspace import Location, Subspace
 from dpgen.systems.gaussian.sums import RecordStream, gram_sums
 from dpgen.systems.marginals.model import ProductMixture
@@ -41,9 +43,9 @@ def two_classes(n: int = 4000, d: int = 12) -> Records:
 
 def fitted(records: Any, *, epsilon: float = 5.0, ledger: Ledger | None = None, **options: Any) -> RecordModel:
     spend = {name: options.pop(name) for name in ("relation", "public_n") if name in options}
-    plan = DPGMPlan(epsilon=epsilon, **spend)
+    plan = GaussianPlan(epsilon=epsilon, **spend)
     runtime = Runtime(run_dir=Path("."), accelerator="cpu")
-    config = DPGMConfig(component="gaussian", **options)
+    config = GaussianConfig(**options)
     return fit(records, plan=plan, config=config, curator=Curator(ledger or plan.open_ledger()), runtime=runtime)
 
 
@@ -288,23 +290,39 @@ def test_records_out_of_range_are_refused_before_anything_is_declared() -> None:
 
 
 def test_streams_are_refused_before_they_are_paid_for() -> None:
-    task = Task(values=[], bits=[], d=300, options=GaussianOptions(radius=-1.0))
+    task = Task(values=[], bits=[], d=300, options=GaussianOptions(axes=301))
     ledger = Ledger(Budget(1.0, 1e-5))
-    with pytest.raises(ValueError, match="radius must be positive and finite, got -1"):
+    with pytest.raises(ValueError, match="axes must be at most 300, the features of a record, got 301"):
         fit_task(replace(task, n_classes=2), budget=Budget(1.0, 1e-5), curator=Curator(ledger))
     assert not ledger.entries()
 
 
+def as_a_component(source: SecureSource, spend: dict[str, Any], options: dict[str, Any]) -> tuple[RecordModel, Ledger]:
+    plan = DPGMPlan(**spend)
+    ledger, runtime = plan.open_ledger(), Runtime(run_dir=Path("."), accelerator="cpu")
+    curator, config = Curator(ledger, source=source), DPGMConfig(component="gaussian", **options)
+    return fit_dpgm(two_classes(600), plan=plan, config=config, curator=curator, runtime=runtime), ledger
+
+
+@pytest.mark.parametrize("spend", [{}, {"epsilon": 5.0, "relation": "replace_one"}, {"delta": 1e-6, "public_n": 500}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"clusters": "kmeans", "k": 3}, {"clusters": "none", "cut": 0.9}], ids=str)
+def test_the_component_of_dpgm_is_this_system(spend: dict[str, Any], options: dict[str, Any]) -> None:
+    """Under the same keys both release the same bits, for the same charges."""
+    plan = GaussianPlan(**spend)
+    ledger, runtime = plan.open_ledger(), Runtime(run_dir=Path("."), accelerator="cpu")
+    curator = Curator(ledger, source=FixedKeySource(3))
+    own = fit(two_classes(600), plan=plan, config=GaussianConfig(**options), curator=curator, runtime=runtime)
+    component, other = as_a_component(FixedKeySource(3), spend, options)
+    assert own.tensors().keys() == component.tensors().keys()
+    assert all(torch.equal(value, component.tensors()[name]) for name, value in own.tensors().items())
+    assert own.description() == component.description()
+    assert own.statement == component.statement
+    assert ledger.entries() == other.entries()
+
+
 def test_noise_of_training_is_refused() -> None:
-    plan = DPGMPlan(sigma_sgd=1.0)
     with pytest.raises(ValueError, match=r"sigma_sgd is 1\.0, which only component 'vae' or 'rbm' uses"):
-        fit(
-            two_classes(100),
-            plan=plan,
-            config=DPGMConfig(component="gaussian"),
-            curator=Curator(plan.open_ledger()),
-            runtime=Runtime(run_dir=Path(".")),
-        )
+        as_a_component(SecureSource(), {"sigma_sgd": 1.0}, {})
 
 
 def test_a_ledger_with_too_little_left_is_obeyed() -> None:

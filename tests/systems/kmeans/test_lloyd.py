@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.exact_sums import BoundedSum, size_sums
 from dpgen.systems.kmeans import fit
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.kmeans.fit import (
@@ -21,7 +21,6 @@ from dpgen.systems.kmeans.fit import (
     norm_sums,
     require_records,
     round_sums,
-    size_sums,
     split_largest,
     update_centres,
 )

@@ -1,0 +1,280 @@
+"""Privacy plan and configuration of a training by DP-SGD."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from math import ceil
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
+
+from dpgen.privacy.ledger import Budget
+from dpgen.privacy.mechanisms import count_event, effective_multiplier, gaussian_event, subsampled_gaussian_event
+from dpgen.privacy.parallel import Relation
+from dpgen.systems.plan import Plan
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from dpgen.callbacks import Clipping
+    from dpgen.privacy.filters import Filter
+
+DEFAULT_EPSILON = 3.0
+NOT_CALIBRATED = "the plan's noise is not set: call calibrated() first"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGDConfig:
+    """Optimizer and clipping of DP-SGD; none of these choices is private.
+
+    Arguments:
+        optimizer: "adam" or "sgd".
+        lr: learning rate of the first step.
+        lr_decay: "linear" (to zero at the last step, which averages the noise away) or "none".
+        clipping: "auto", "fixed", "dpnorm", "dpnorm_published" or "quantile".
+        clip_bound: bound of "fixed", first bound of "quantile", C_max of DPNorm.
+        micro_batch: most records whose activations are in memory at once; one Poisson draw is split, never several joined.
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: float = 0.1
+    lr_decay: Literal["linear", "none"] = "linear"
+    clipping: Literal["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"] = "auto"
+    clip_bound: float = 10.0
+    micro_batch: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.micro_batch < 1:
+            raise ValueError(f"micro_batch must be at least 1, got {self.micro_batch}")
+        if not 0 < self.lr < float("inf"):
+            raise ValueError(f"lr must be positive and finite, got {self.lr}")
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether steps release a norm histogram."""
+        return self.clipping not in ("auto", "fixed")
+
+    def clipping_callback(self, plan: "DPSGDPlan[Any]") -> "Clipping":
+        """The clipping policy as a Lightning callback."""
+        from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm, QuantileClipping
+
+        sigma, bound = plan.sigma_norm, self.clip_bound
+        match self.clipping:
+            case "auto":
+                return AutomaticClipping()
+            case "fixed":
+                return BoundedClipping(bound=bound)
+            case "quantile":
+                return QuantileClipping(noise_multiplier=sigma, bound=bound)
+            case "dpnorm_published":
+                return DPNorm(noise_multiplier=sigma, c_max=bound, bins=100, spacing="linear", window=1)
+            case _:
+                return DPNorm(noise_multiplier=sigma, c_max=bound)
+
+
+C = TypeVar("C", bound=DPSGDConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGDPlan(Plan, Generic[C]):
+    r"""Public, data-independent numbers of a training by DP-SGD; noise multipliers are std / add-remove sensitivity.
+
+    Give `epsilon` and the noise follows (`calibrated`); or give the sigmas and the ledger reports epsilon. A step of
+    training releases (norm histogram, clipped sums) of one Poisson(q) draw, which one subsampled Gaussian with
+    :math:`1/\sigma_{eff}^2 = 1/\sigma_C^2 + 1/\sigma_S^2` dominates. Before the first step the sizes of the clusters are
+    released.
+
+    Arguments:
+        epsilon: budget in nats; None with `sigma_sgd` means: report what is spent. 3 when neither is given.
+        delta: of the (epsilon, delta) guarantee, in (0, 1).
+        relation: neighbouring relation of the budget, "add_remove" or "replace_one".
+        sampling_rate: Poisson rate q in (0, 1].
+        steps: training steps T.
+        sigma_sgd: sigma_S, noise on clipped sums; None: calibrated.
+        sigma_norm: sigma_C, noise on norm histograms; used by adaptive clipping only.
+        sigma_count: noise on cluster sizes; None: from `partition_share`.
+        partition_share: share of epsilon that clustering alone would use, in (0, 1).
+
+    Source: Abadi et al. 2016, Algorithm 1.
+    """
+
+    epsilon: float | None = None
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    sampling_rate: float = 0.05
+    steps: int = 1000
+    sigma_sgd: float | None = None
+    sigma_norm: float = 10.0
+    sigma_count: float | None = None
+    partition_share: float = 0.1
+    gaussian: ClassVar[bool] = True
+    reports: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.epsilon is None and self.sigma_sgd is None:
+            object.__setattr__(self, "epsilon", DEFAULT_EPSILON)
+        super().__post_init__()
+        self._require_positive("sigma_sgd", "sigma_norm", "sigma_count")
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(f"sampling_rate must be in (0, 1], got {self.sampling_rate}")
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1, got {self.steps}")
+        if not 0 < self.partition_share < 1:
+            raise ValueError(f"partition_share must be in (0, 1), got {self.partition_share}")
+
+    def _require_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} must be positive and finite, got {value}")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """`ceil(1 / sampling_rate)`."""
+        return ceil(1 / self.sampling_rate - 1e-9)
+
+    @property
+    def earlier(self) -> "tuple[DpEvent, ...]":
+        """Releases made before the run that its budget covers."""
+        return ()
+
+    def warm_started(self, noise_multiplier: float) -> "WarmStartedPlan[C]":
+        """The plan of a run that begins at a released model, which cost one Gaussian of this noise multiplier."""
+        values = {field.name: getattr(self, field.name) for field in fields(DPSGDPlan)}
+        return WarmStartedPlan(**values, start_multiplier=noise_multiplier)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def partition_event(self, config: C) -> "DpEvent":
+        """The release of the clusters: noisy sizes.
+
+        Raises:
+            ValueError: the plan is not calibrated.
+        """
+        if self.sigma_count is None:
+            raise ValueError(NOT_CALIBRATED)
+        return count_event(self.sigma_count, self.relation)
+
+    def step_event(self, config: C, *, rate: float | None = None) -> "DpEvent":
+        """One training step at Poisson rate `rate` (default: sampling_rate).
+
+        Raises:
+            ValueError: the plan is not calibrated.
+        """
+        if self.sigma_sgd is None:
+            raise ValueError(NOT_CALIBRATED)
+        sigma = effective_multiplier(self.sigma_sgd, self.sigma_norm) if config.adaptive else self.sigma_sgd
+        return subsampled_gaussian_event(self.sampling_rate if rate is None else rate, sigma)
+
+    def event(self, config: C) -> "DpEvent":
+        """The whole run of a calibrated plan."""
+        return self._run(config, self.step_event(config), self.steps)
+
+    def _run(self, config: C, step: "DpEvent", steps: int) -> "DpEvent":
+        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
+        return ComposedDpEvent([*self.earlier, self.partition_event(config), SelfComposedDpEvent(step, steps)])
+
+    def affordable_steps(self, config: C) -> int:
+        """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more.
+
+        A function of public numbers, known before training begins.
+        """
+        if self.budget is None:
+            return self.steps
+
+        def fits(steps: int) -> bool:
+            assert self.budget is not None
+            return replace(self, steps=steps).least_epsilon(config) <= self.budget.epsilon
+
+        if fits(self.steps):
+            return self.steps
+        low, high = 1, self.steps  # one step fits, or the plan would have been refused
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def least_epsilon(self, config: C) -> float:
+        """Epsilon of the whole run at the plan's delta and relation."""
+        from dpgen.privacy.accountants import epsilon
+
+        limits = self.filter(config)
+        if limits is not None:
+            return limits.epsilon_of(self.event(config), self.relation)
+        return epsilon(self.event(config), self.delta, relation=self.relation)
+
+    # -- calibration ---------------------------------------------------------------------------------------------------
+
+    def calibrated(self, config: C) -> Self:
+        """The plan with every sigma set: those not given are the smallest that keep the whole run within the budget.
+
+        Raises:
+            ValueError: the budget is too small for the sigmas that were given (says the smallest epsilon reachable), or a
+                number that the configuration ignores.
+        """
+        from dpgen.privacy.accountants import calibrate_noise
+
+        self.require_use(config)
+        plan = self._with_partition_noise(config)
+        if plan.sigma_sgd is not None:
+            plan._require_first_step(config)
+        if plan.sigma_sgd is not None or plan.budget is None:
+            return plan
+        sigma = calibrate_noise(
+            lambda s: replace(plan, sigma_sgd=s).event(config),
+            plan.budget,
+            relation=self.relation,
+            limits=plan.filter(config),
+        )
+        return replace(plan, sigma_sgd=sigma)
+
+    def filter(self, config: C) -> "Filter | None":
+        """The privacy filter of a run whose steps are chosen along the way; None where all are declared at the start."""
+        return None
+
+    def _require_first_step(self, config: C) -> None:
+        """Given sigmas may end training early, but not before it began."""
+        if self.budget is None:
+            return
+        least = replace(self, steps=1).least_epsilon(config)
+        if least > self.budget.epsilon:
+            raise ValueError(
+                f"epsilon is {self.epsilon:g}; finding the clusters and one step already cost {least:.4g} at delta "
+                f"{self.delta:g}: raise epsilon, sigma_sgd, sigma_count or sigma_sum, or leave the sigmas to be calibrated"
+            )
+
+    def _with_partition_noise(self, config: C) -> Self:
+        if self.sigma_count is not None:
+            return self
+        return replace(self, sigma_count=self._partition_noise(lambda sigma: count_event(sigma, self.relation)))
+
+    def _partition_noise(self, event: "Callable[[float], DpEvent]") -> float:
+        """The least noise with which `event` alone costs `partition_share` of epsilon."""
+        from dpgen.privacy.accountants import calibrate_noise
+
+        target = self.epsilon if self.epsilon is not None else DEFAULT_EPSILON
+        try:
+            return calibrate_noise(event, Budget(self.partition_share * target, self.delta), relation=self.relation)
+        except ValueError as error:
+            name = f"partition_share {self.partition_share:g} of epsilon {target:g}"
+            raise ValueError(f"{name} cannot be met: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStartedPlan(DPSGDPlan[C]):
+    """A plan whose budget also covers the release that the networks begin from; a warm start makes it, no option does.
+
+    Arguments:
+        start_multiplier: noise multiplier of the one Gaussian that the release of the same records cost.
+    """
+
+    start_multiplier: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_positive("start_multiplier")
+
+    @property
+    def earlier(self) -> "tuple[DpEvent, ...]":
+        return (gaussian_event(self.start_multiplier),)
