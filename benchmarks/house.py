@@ -7,7 +7,7 @@
 - Modules reached: from the module of a system's `fit`, imports inside functions included, those for type checkers not.
 - Files entered: those with a function that one tiny fit calls, seen by a profiler hook in a process of its own.
 - Cycles: groups of modules that import each other, directly or through others, imports inside functions included.
-- CPU seconds: user and system time of a process, median of five.
+- CPU seconds: user and system time of a process, median of `--repeats` (5).
 
 Writes benchmarks/results/house.json and prints the table that docs/architecture.md shows. `--quick` leaves the processes out,
 `--picture` draws the imports between packages.
@@ -215,7 +215,7 @@ def entered_elsewhere(name: str) -> list[str]:
     return files
 
 
-def cpu_seconds(arguments: list[str], repeats: int = 5) -> float:
+def cpu_seconds(arguments: list[str], repeats: int) -> float:
     """User and system seconds of a Python process, median."""
     seconds = []
     for _ in range(repeats):
@@ -305,20 +305,21 @@ def table(figures: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def measure(*, quick: bool) -> dict[str, Any]:
+def measure(*, quick: bool, repeats: int) -> dict[str, Any]:
     """All figures by name."""
     figures = sizes() | {"import cycles": len(cycles()), "cycles": cycles()}
     figures |= {f"modules reached: {name}": len(reached(fit_module(name))) for name in FITS}
     if not quick:
         files = {name: entered_elsewhere(name) for name in FITS}
         figures |= {f"files entered: {name}": len(found) for name, found in files.items()} | {"which files": files}
-        figures |= {f"CPU seconds: {name}": cpu_seconds(arguments) for name, arguments in COMMANDS.items()}
+        figures |= {f"CPU seconds: {name}": cpu_seconds(arguments, repeats) for name, arguments in COMMANDS.items()}
     return figures
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="what is read from the sources only; nothing is written")
+    parser.add_argument("--repeats", type=int, default=5, help="processes of which CPU seconds are the median")
     parser.add_argument("--picture", type=Path, metavar="PNG", help="draw the imports between packages")
     parser.add_argument("--fit", choices=FITS, help="print the files that one fit enters, and end")
     options = parser.parse_args()
@@ -328,7 +329,7 @@ def main() -> int:
     if options.picture:
         picture(options.picture)
         return 0
-    figures = measure(quick=options.quick)
+    figures = measure(quick=options.quick, repeats=options.repeats)
     if not options.quick:
         RESULTS.write_text(json.dumps({"python": sys.version.split()[0], **figures}, indent=2) + "\n")
     print(table(figures))
