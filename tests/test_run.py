@@ -140,7 +140,7 @@ def test_a_refused_run_spends_nothing_and_binds_nobody(tmp_path: Path, argument:
         (np.where(np.eye(17) > 0, np.inf, 0), "inf"),
         (np.full((9, 17), 2), "only 0 and 1 are supported"),
         (np.full((9, 17), -1), "only 0 and 1 are supported"),
-        (np.zeros(17), "must hold one array of numbers of shape"),
+        (np.zeros(17), "must hold one array of numbers or dates of shape"),
     ],
     ids=["empty", "nan", "inf", "two", "minus one", "one row"],
 )
