@@ -463,7 +463,7 @@ class TestPlans:
         assert ledger.chosen_later
         assert ledger.epsilon() == 2.0
         assert ledger.epsilon(1e-6) > 2.0
-        with pytest.raises(UnsupportedEvent, match="made under add_remove and chosen along the way"):
+        with pytest.raises(UnsupportedEvent, match="made under add_remove and chosen adaptively"):
             ledger.epsilon(relation="replace_one")
         room = ledger.allowance(SGD)
         total = dpa.ComposedDpEvent([times(SUM, 2), times(SGD, 20 + room)])
