@@ -143,3 +143,14 @@ def test_a_fit_counts_no_more_ones_than_it_says():
     curator = Curator(plan.open_ledger())
     model = fit(ones, plan=plan, config=config, curator=curator, runtime=Runtime(accelerator="cpu", progress_bar=False))
     assert float(model.sample(2000, seed=0).x.double().sum(1).mean()) < 1.3
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, -1.0])
+def test_values_other_than_bits_are_refused_before_anything_is_spent(value):
+    x = tiny.records().x.float()
+    x[7, 3] = value
+    records = SimpleNamespace(x=x, labels=None, n_classes=0, public_x=None, image_shape=None, columns=None)
+    plan, ledger = MarginalsPlan(epsilon=1.0), Ledger(Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match="records must be 0 or 1"):
+        fit(records, plan=plan, config=MarginalsConfig(), curator=Curator(ledger), runtime=Runtime())
+    assert ledger.entries() == []
