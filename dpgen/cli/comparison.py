@@ -21,7 +21,7 @@ from dpgen.statement import PrivacyStatement, rounded_up
 from dpgen.systems.registry import load_model
 
 GUARANTEE = ("relation", "unit", "delta")
-"""What two statements must share for their scores to be ranked."""
+"""Fields of a statement that two runs must share for their scores to be ranked."""
 
 
 @dataclass(frozen=True)

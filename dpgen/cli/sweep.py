@@ -119,7 +119,7 @@ def _values(text: str) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True)
 class Result:
-    """How one run ended: its exit code (0 also when it had been finished before) and what it wrote."""
+    """End of one run: its exit code (0 also when it had been finished before) and what it wrote."""
 
     name: str
     code: int
@@ -187,7 +187,7 @@ def _cell(column: str, value: Any) -> Any:
 
 
 def _together(results: list[Result]) -> str:
-    """What all releases cost somebody who sees all of them.
+    """Guarantee of all releases together, against somebody who sees all of them.
 
     The sweep fixed all of its runs before the first of them began, so their declared plans are one plan: exact accounting
     holds for their union, groups not told apart. A run that chose something along the way counts with its whole budget

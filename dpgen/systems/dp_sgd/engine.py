@@ -114,7 +114,7 @@ class PrivateSums(L.LightningModule):
         self.bank.fuse()
 
     def parts(self) -> dict[str, float]:
-        """What a step releases of its draw, and the noise multiplier of each: `Curator.draw` charges them as one event."""
+        """Releases of one step by name, with the noise multiplier of each: `Curator.draw` charges them as one event."""
         if self.plan.sigma_sgd is None:
             raise ValueError(NOT_CALIBRATED)
         adaptive = self._policy.noise_multiplier
@@ -162,7 +162,7 @@ class PrivateSums(L.LightningModule):
         return torch.where(torch.isfinite(piece.norms), weights, 0.0)
 
     def averaging(self) -> Tensor:
-        """What turns noisy sums into gradients, (k,): clip bounds over expected sizes, never over drawn ones."""
+        """Factors (k,) from noisy sums to gradients: clip bounds over expected sizes, never over drawn ones."""
         bounds, sizes = self._policy.scale(), to_device(self._expected_sizes(), self.bank.theta.device)
         return (1.0 if bounds is None else bounds.to(sizes.device)) / sizes
 
@@ -262,7 +262,7 @@ class PrivateSums(L.LightningModule):
 
 
 STEPS = "training steps"
-"""What the ledger calls them."""
+"""Note of training steps in the ledger."""
 
 SAME_BITS = (
     "a record's gradient has the same bits beside any other records: products of the shapes that training uses were tried on "

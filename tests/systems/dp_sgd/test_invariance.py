@@ -178,6 +178,13 @@ class nothing:
     def __exit__(self, *_: object) -> None: ...
 
 
+def test_transposed_products_serve_where_row_products_treat_rows_by_place() -> None:
+    made = Fickle(lambda rows, place: (place == rows - 1) & (rows > 1) & (not made.transposed))
+    with torch.no_grad():
+        made.initialize(torch.Generator().manual_seed(0))
+    assert fitting_shapes(made, D, expected=20.0, micro_batch=512) == Shapes(16, 128, transposed=True)
+
+
 def test_a_device_that_is_not_deterministic_is_refused() -> None:
     calls = iter(range(10**9))
     made = Fickle(lambda rows, place: place + next(calls) % 3 >= 2)
