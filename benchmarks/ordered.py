@@ -24,6 +24,7 @@ from dpgen.evaluation.columns import kolmogorov_error, total_variation
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered.fit import ordered_estimator
 from dpgen.systems.ordered.model import PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.plan import OrderedConfig
 
@@ -33,7 +34,7 @@ RESULTS = Path(__file__).parent / "results" / "ordered.json"
 
 def released(x: np.ndarray, config: OrderedConfig | None = None, domain: int = N) -> MonotoneCounts:
     """One private fit of sorted x."""
-    estimator = (config or OrderedConfig()).estimator(1.0, 1 / len(x), None)
+    estimator = ordered_estimator(config or OrderedConfig(), 1.0, 1 / len(x), None)
     curator = Curator(Ledger(None, delta=1 / len(x), relation="replace_one"))
     return estimator.fit_counts(x, N=domain, curator=curator)
 

@@ -94,6 +94,7 @@ from .systems.mbde.references import as_reference as as_reference
 from .systems.mbde.samplers import MetropolisSampler as MetropolisSampler
 from .systems.mbde.samplers import RejectionSampler as RejectionSampler
 from .systems.mbde.samplers import SIRSampler as SIRSampler
+from .systems.ordered.fit import ordered_estimator as ordered_estimator
 from .systems.ordered.merr import MERR as MERR
 from .systems.ordered.model import OrderedDistribution as OrderedDistribution
 from .systems.ordered.partition import PartitionCDF as PartitionCDF
@@ -198,6 +199,7 @@ __all__ = [
     "mechanism_mollifier",
     "metrics",
     "mollify_density",
+    "ordered_estimator",
     "parse_audit",
     "parse_command",
     "parse_job",

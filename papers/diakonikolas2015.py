@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 from tqdm.auto import tqdm
 
-from dpgen import Curator, Ledger, OrderedConfig, OrderedDistribution, PrivacyStatement
+from dpgen import Curator, Ledger, OrderedConfig, OrderedDistribution, PrivacyStatement, ordered_estimator
 from dpgen.data import load_cms, load_higgs
 from dpgen.data.toy import OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import empirical_error, kolmogorov_error
@@ -116,7 +116,7 @@ def _warm_up(steps: tuple[int, ...]) -> None:
     x = np.sort(targets(None)[0].first(100, np.random.default_rng(0)))
     for _, config in methods(steps):
         curator = Curator(Ledger(None, delta=0.01, relation="replace_one"))
-        config.estimator(EPSILON, 0.01, None).fit_counts(x, N=N, curator=curator)
+        ordered_estimator(config, EPSILON, 0.01, None).fit_counts(x, N=N, curator=curator)
 
 
 def _measure(target: Target, n: int, steps: tuple[int, ...], rng: np.random.Generator) -> Iterator[dict[str, Any]]:
@@ -127,7 +127,7 @@ def _measure(target: Target, n: int, steps: tuple[int, ...], rng: np.random.Gene
     row = {"data": target.name, "n": n, "sort_seconds": sorting}
     yield row | {"method": "empirical (not private)", "error": target.empirical(x), "seconds": sorting}
     for label, config in methods(steps):
-        estimator = config.estimator(EPSILON, delta, None)
+        estimator = ordered_estimator(config, EPSILON, delta, None)
         curator = Curator(Ledger(None, delta=delta, relation="replace_one"))
         start = time.perf_counter()
         counts = estimator.fit_counts(x, N=target.domain, curator=curator)
@@ -216,7 +216,7 @@ def figure1(target: Target, path: Path, *, n: int, rng: np.random.Generator) -> 
     for steps, axis in enumerate(figure.subplots(1, 4, sharey=True)):
         knots, values = np.array([0, N]), np.array([0.0, 1.0])
         if steps:
-            estimator = OrderedConfig(method="points", steps=steps).estimator(EPSILON, 1 / n, None)
+            estimator = ordered_estimator(OrderedConfig(method="points", steps=steps), EPSILON, 1 / n, None)
             curator = Curator(Ledger(None, delta=1 / n, relation="replace_one"))
             released = _released(estimator.fit_counts(x, N=N, curator=curator), curator)
             knots, values = released.knots, released.values

@@ -15,8 +15,8 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
-from dpgen.privacy.distributed import place
 from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.noise import place
 
 
 class Clipping(Callback, ABC):

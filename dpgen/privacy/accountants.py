@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import moments, pld
-from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_parts
-from dpgen.privacy.parallel import Relation as Relation
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, gaussian_parts
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

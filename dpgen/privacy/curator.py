@@ -29,12 +29,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_, to_device
+from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.limits import require_positive, require_whole
 from dpgen.privacy.mechanisms import Mechanism, effective_multiplier, gaussian_event, subsampled_gaussian_event
-from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.noise import SecureSource, require_secure, to_device
 from dpgen.privacy.prefix_sums import noisy_prefix_sums
 from dpgen.privacy.sampling import PoissonMask
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.privacy.ledger import Budget, Ledger, Planned
-    from dpgen.privacy.parallel import Relation
+    from dpgen.privacy.mechanisms import Relation
 
 T = TypeVar("T")
 Reals = npt.NDArray[np.float64]

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpgen.privacy.ledger import BudgetExceeded, Ledger, Planned
-from dpgen.privacy.noise import SecureSource, grid_step, multiply_rows_, require_secure
+from dpgen.privacy.noise import SecureSource, grid_step, multiply_rows_, require_secure, to_device
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -313,16 +313,6 @@ class NoiseAhead:
         """Stop the threads and drop what is ready."""
         self._ready.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Values of the CPU on the device, without waiting for it."""
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
-
-
-def place(values: Tensor, device: torch.device) -> Tensor:
-    """Values where `device` is, moved only if they are elsewhere."""
-    return values if values.device.type == device.type else to_device(values.cpu(), device)
 
 
 @torch.no_grad()

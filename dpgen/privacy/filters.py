@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.parallel import Relation
+    from dpgen.privacy.mechanisms import Relation
 
 _BITS = 256
 _INFINITE = 1 << 4 * _BITS

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 from dpgen.privacy.filters import Cost, Filter, FilterTotals
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
 from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.parallel import LedgerItem, Loads, Relation, rdp_bound, worst
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent
+from dpgen.privacy.parallel import LedgerItem, Loads, rdp_bound, worst
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -495,8 +496,6 @@ class Ledger:
             return self._guarantees[key]
 
     def _of_filter(self, delta: float | None, relation: Relation | None) -> float:
-        from dpgen.privacy.mechanisms import UnsupportedEvent
-
         limits, total = cast(Filter, self.filter), self._totals().heaviest()
         pure = limits.pure_epsilon(total)  # bounds the loss itself, at any time
         if relation in (None, self.relation):

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from dpgen.privacy.limits import require_positive, require_whole
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpgen.privacy.noise import SecureSource
-    from dpgen.privacy.parallel import Relation
 
+Relation = Literal["add_remove", "replace_one"]
+"""Neighbouring relation: data sets differ in one unit more or less, or in the value of one."""
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -153,8 +154,7 @@ class GaussianMechanism:
         """
         import torch
 
-        from dpgen.privacy.distributed import to_device
-        from dpgen.privacy.noise import require_secure
+        from dpgen.privacy.noise import require_secure, to_device
 
         source = require_secure(source)
         if values.dtype == torch.int64:

@@ -216,6 +216,16 @@ class SecureSource:
         raise TypeError(_REFUSAL)
 
 
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Values of the CPU on the device, without waiting for it."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
+def place(values: Tensor, device: torch.device) -> Tensor:
+    """Values where `device` is, moved only if they are elsewhere."""
+    return values if values.device.type == device.type else to_device(values.cpu(), device)
+
+
 def multiply_rows_(values: Tensor, factor: Tensor | None) -> Tensor:
     """Row i of values (k, ...) times entry i of factor (k,), in place; None changes nothing."""
     return values if factor is None else values.mul_(factor.to(values).reshape(-1, *[1] * (values.dim() - 1)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpgen.privacy.ledger_file import encode_event
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from dpgen.privacy.accountants import Accountant
     from dpgen.privacy.filters import Cost
-
-Relation = Literal["add_remove", "replace_one"]
+    from dpgen.privacy.mechanisms import Relation
 
 _SURPLUS = 1e-9  # by which the parts of a divisible Gaussian may exceed it, for rounding; it is paid for
 _BITS = 256

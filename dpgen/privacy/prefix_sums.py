@@ -30,7 +30,7 @@ from dpgen.privacy.limits import require_positive
 from dpgen.privacy.noise import SecureSource, grid_step, require_secure
 
 if TYPE_CHECKING:
-    from dpgen.privacy.parallel import Relation
+    from dpgen.privacy.mechanisms import Relation
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from dpgen.privacy.distributed import Ranks, to_device
-from dpgen.privacy.noise import SecureSource, require_secure
+from dpgen.privacy.distributed import Ranks
+from dpgen.privacy.noise import SecureSource, require_secure, to_device
 
 
 class PoissonMask:

@@ -5,7 +5,7 @@ from typing import ClassVar, get_args
 
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.limits import require_positive
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 
 # -- assumptions -------------------------------------------------------------------------------------------------------
 

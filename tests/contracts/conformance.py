@@ -54,8 +54,7 @@ from torch import Tensor
 from dpgen.privacy.accountants import delta
 from dpgen.privacy.events import Parts
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.mechanisms import gaussian_parts
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation, gaussian_parts
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 SLACK = 1e-9

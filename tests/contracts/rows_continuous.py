@@ -10,7 +10,7 @@ from conformance import Law, LawRow, Neighbours, Pair, SumRow, pairs_of
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.mbde import samplers
 from dpgen.systems.mbde.bernstein import BernsteinConfig, lattice_sums
 from dpgen.systems.mbde.channels import CellDensity, GridResponse, IntervalLaplace, Lattice

@@ -8,7 +8,7 @@ from conformance import Law, LawRow, Pair, SumRow, pairs_of
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.local.fit import PRIOR_NOTE, SAMPLERS, histogram
 from dpgen.systems.local.kernels import MechanismSampler, MinimaxSampler
 from dpgen.systems.local.model import FiniteSampler

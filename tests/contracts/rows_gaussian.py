@@ -9,7 +9,7 @@ from conformance import Neighbours, Pair, SumRow, pairs_of
 from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.gaussian.calibration import item_sums, marginal_sums, pair_sums, size_bins, size_histogram
 from dpgen.systems.gaussian.spending import BORDER, NOTES
 from dpgen.systems.gaussian.subspace import Centres, Location, centre_sums, centred_moments, location_sums, radius_histogram

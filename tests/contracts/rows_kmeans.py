@@ -6,7 +6,7 @@ from conformance import Pair, SumRow, pairs_of
 from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum, size_sums
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.dp_sgd.partition import SIZES, LabelPartition
 from dpgen.systems.kmeans.features import RandomFourierFeatures
 from dpgen.systems.kmeans.fit import Centres, FeatureSpace, identity, norm_sums, round_sums

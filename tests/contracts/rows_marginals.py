@@ -8,8 +8,8 @@ import torch
 from conformance import Law, LawRow, Pair, SumRow, pairs_of
 
 from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.privacy.parallel import Relation
 from dpgen.systems.marginals.mwem import COUNT, MEASUREMENT, SELECTION, TOTAL, Cells, Items, MWEMConfig, record_count
 from dpgen.systems.marginals.noisy_marginals import NOTE, Layout, truncated
 

@@ -14,7 +14,7 @@ from dpgen.privacy.clipping import SENSITIVITY, automatic_coefficients, clipped_
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.systems.dp_sgd.engine import STEPS
 

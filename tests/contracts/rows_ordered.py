@@ -10,7 +10,7 @@ import torch
 from conformance import RELATIONS, Law, LawRow, Pair, Row, SumRow, pairs_of
 
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.prefix_sums import prefix_sensitivity, square_root_factor
 from dpgen.systems.ordered import counts
 from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, PrivateQuantiles

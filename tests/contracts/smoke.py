@@ -18,8 +18,8 @@ from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.events import ApproximateDpEvent
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.parallel import Relation
 from dpgen.release import PublicModel, Release
 from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import PRIVATE_ORIGIN

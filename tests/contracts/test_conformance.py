@@ -16,8 +16,7 @@ from dpgen.cli.command import quiet_training
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation, gaussian_event
 
 CASES = [pytest.param(row, relation, id=f"{row}-{relation}") for row in all_rows() for relation in row.relations]
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from fixed_source import FixedKeySource
 
-from dpgen.privacy.distributed import Ranks, release_sum_, to_device
-from dpgen.privacy.noise import grid_step
+from dpgen.privacy.distributed import Ranks, release_sum_
+from dpgen.privacy.noise import grid_step, to_device
 
 Results = dict[int, dict[str, Any]]
 SIZE = 90_003

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from fixed_source import FixedKeySource
 
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step
-from dpgen.privacy.parallel import Relation
 from dpgen.privacy.prefix_sums import noisy_prefix_sums, prefix_sensitivity, square_root_factor, toeplitz_product
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.plan import Plan
 
 

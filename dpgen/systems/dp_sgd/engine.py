@@ -24,10 +24,9 @@ from dpgen.nets import ModelBank, RecordGradients
 from dpgen.privacy.accountants import Relation
 from dpgen.privacy.clipping import ROUNDED, SENSITIVITY, SHORT, clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator, Draw
-from dpgen.privacy.distributed import to_device
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime

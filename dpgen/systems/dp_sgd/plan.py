@@ -6,8 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from dpgen.privacy.ledger import Budget
-from dpgen.privacy.mechanisms import count_event, effective_multiplier, gaussian_event, subsampled_gaussian_event
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation, count_event, effective_multiplier, gaussian_event, subsampled_gaussian_event
 from dpgen.systems.plan import Plan
 
 if TYPE_CHECKING:

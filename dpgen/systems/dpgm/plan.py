@@ -6,8 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation, gaussian_event
 from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, WarmStartedPlan
 from dpgen.systems.gaussian.plan import ClusterOptions, GaussianConfig, GaussianOptions, GaussianPlan
 from dpgen.systems.kmeans.plan import KMeansPlan

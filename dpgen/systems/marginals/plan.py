@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.plan import Plan
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.release import DensityModel, PointSamples
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement

@@ -6,7 +6,7 @@ from typing import Literal
 
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.plan import Plan
 
 WHOLE = "whole data set (integral privacy)"

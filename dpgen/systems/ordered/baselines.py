@@ -13,8 +13,7 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.limits import require_whole
-from dpgen.privacy.mechanisms import Secrets
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation, Secrets
 from dpgen.privacy.selection import exponential_mechanism
 from dpgen.systems.ordered.counts import (
     NO_RECORDS,

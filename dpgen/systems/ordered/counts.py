@@ -19,8 +19,7 @@ from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation, gaussian_event
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

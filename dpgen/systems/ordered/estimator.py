@@ -8,7 +8,7 @@ import numpy as np
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.counts import Integers, MonotoneCounts, size_sentence
 from dpgen.systems.ordered.model import OrderedDistribution

@@ -6,12 +6,15 @@ from typing import Any
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
 from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, records_moved, size_sentence
 from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, sorted_values
+from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF, piecewise_polynomial
+from dpgen.systems.ordered.partition import PartitionCDF
 from dpgen.systems.ordered.plan import CLAMP_SHARE, OrderedConfig, OrderedPlan
 from dpgen.systems.private_data import PrivateColumns
 
@@ -42,13 +45,42 @@ class _Column:
             raise ValueError(f"column {self.name!r}: {error}") from error
 
 
+def ordered_estimator(config: OrderedConfig, epsilon: float, delta: float, size: int | None) -> OrderedEstimator:
+    """The estimator of one column with this share of the budget; `size` is a public number of records.
+
+    Raises:
+        ValueError: the method needs delta > 0, or an option is out of its range.
+    """
+    match config.method:
+        case "partition":
+            return PartitionCDF(epsilon=epsilon, delta=delta, size=size)
+        case "laplace":
+            return LaplaceHistogram(epsilon=epsilon, delta=delta, size=size)
+        case "fixed":
+            return FixedPartitionHistogram(epsilon=epsilon, delta=delta, size=size, cells=config.cells)
+        case "tree":
+            return DyadicTree(epsilon=epsilon, delta=delta, size=size, depth=config.depth)
+        case "quantiles":
+            return PrivateQuantiles(epsilon=epsilon, delta=delta, size=size, levels=config.levels)
+        case selection:
+            return MERR(
+                epsilon=epsilon,
+                delta=delta,
+                size=size,
+                selection=selection,
+                steps=config.steps,
+                composition=config.composition,
+                published_noise=config.published_noise,
+            )
+
+
 def _columns(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> list[_Column]:
     """Estimator and budget of each column; only public facts decide: names, domains, whether values may have been clamped."""
     size, found = plan.public_n if records_moved(plan.relation) == 1 else None, []
     kept, clamped = (1.0, None) if data.clamped is None else (1 - CLAMP_SHARE, CLAMP_SHARE)
     for name, (epsilon, delta) in zip(data.values, plan.shares(len(data.values))):
         try:
-            estimator = config.estimator(kept * epsilon, delta, size)
+            estimator = ordered_estimator(config, kept * epsilon, delta, size)
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from error
         share = None if clamped is None else clamped * epsilon

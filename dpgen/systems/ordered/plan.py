@@ -1,20 +1,13 @@
-"""What public choices of the ordered family may be: numbers that plans, configurations and estimators check alike.
-
-The public choices of a release of ordered columns: what it may spend, and by which estimator.
-"""
+"""Public choices of a release of ordered columns: what it may spend, by which estimator, and the limits of both."""
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.limits import require_whole as whole
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.plan import Plan
-
-if TYPE_CHECKING:
-    from dpgen.systems.ordered.estimator import OrderedEstimator
-    from dpgen.systems.ordered.merr import MERR
 
 # -- public limits -----------------------------------------------------------------------------------------------------
 
@@ -173,35 +166,3 @@ class OrderedConfig:
             raise ValueError(f"degree is {self.degree!r}; it must be none, 0, 1 or 2")
         if self.pieces is not None and (self.pieces < 1 or self.degree is None):
             raise ValueError(f"pieces is {self.pieces!r}; it must be at least 1, with a degree")
-
-    def estimator(self, epsilon: float, delta: float, size: int | None) -> "OrderedEstimator | MERR":
-        """The estimator of one column with this share of the budget.
-
-        Raises:
-            ValueError: the method needs delta > 0, or an option is out of its range.
-        """
-        from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
-        from dpgen.systems.ordered.merr import MERR
-        from dpgen.systems.ordered.partition import PartitionCDF
-
-        match self.method:
-            case "partition":
-                return PartitionCDF(epsilon=epsilon, delta=delta, size=size)
-            case "laplace":
-                return LaplaceHistogram(epsilon=epsilon, delta=delta, size=size)
-            case "fixed":
-                return FixedPartitionHistogram(epsilon=epsilon, delta=delta, size=size, cells=self.cells)
-            case "tree":
-                return DyadicTree(epsilon=epsilon, delta=delta, size=size, depth=self.depth)
-            case "quantiles":
-                return PrivateQuantiles(epsilon=epsilon, delta=delta, size=size, levels=self.levels)
-            case selection:
-                return MERR(
-                    epsilon=epsilon,
-                    delta=delta,
-                    size=size,
-                    selection=selection,
-                    steps=self.steps,
-                    composition=self.composition,
-                    published_noise=self.published_noise,
-                )

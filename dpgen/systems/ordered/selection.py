@@ -20,8 +20,7 @@ import numba
 import numpy as np
 
 from dpgen.privacy.events import approximate_event
-from dpgen.privacy.mechanisms import Secrets
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation, Secrets
 from dpgen.privacy.selection import exponential_event, exponential_mechanism, laplace_exceeds
 from dpgen.systems.ordered.counts import SCORE, Integers, MonotoneCounts, Reals, records_moved
 

@@ -39,7 +39,7 @@ from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism, exponential_event
 from dpgen.systems.ordered.counts import NO_RECORDS, SCORE, Integers, asked_counts, curator_multiplier
 from dpgen.systems.ordered.selection import ChoosingConstants, scores_moved

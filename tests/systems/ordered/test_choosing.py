@@ -10,7 +10,7 @@ from fixed_source import FixedKeySource
 from small_domains import chi_square, dyadic, hockey_stick, interval_cells, models, neighbours
 
 from dpgen.privacy.events import ApproximateDpEvent
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.ordered import selection as module
 from dpgen.systems.ordered.counts import MonotoneCounts
 from dpgen.systems.ordered.selection import ChoosingConstants, ChoosingSelection, interval_score, levels, scores_moved

@@ -7,8 +7,8 @@ import pytest
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.baselines import DyadicTree, consistent_leaves
 
 

@@ -6,8 +6,8 @@ from fixed_source import FixedKeySource
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
 from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, sorted_values
 from dpgen.systems.ordered.partition import PartitionCDF

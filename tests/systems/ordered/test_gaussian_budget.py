@@ -8,7 +8,7 @@ from dp_accounting import ComposedDpEvent
 from dpgen.privacy.accountants import delta as delta_of
 from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.parallel import Relation
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.ordered.counts import gaussian_beside, relation_gaussian
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.baselines import LaplaceHistogram
 from dpgen.systems.ordered.counts import NO_RECORDS, cell_counts
 

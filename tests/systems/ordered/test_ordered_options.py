@@ -4,6 +4,7 @@ from typing import get_args
 
 import pytest
 
+from dpgen.systems.ordered.fit import ordered_estimator
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.partition import PartitionCDF
 from dpgen.systems.ordered.plan import DEFAULT_DELTA, Method, OrderedConfig, OrderedPlan
@@ -72,7 +73,7 @@ def test_bad_configurations(options: dict, said: str) -> None:
 
 @pytest.mark.parametrize("method", get_args(Method))
 def test_every_method_has_an_estimator_with_its_share(method: Method) -> None:
-    estimator = OrderedConfig(method=method, steps=3).estimator(0.5, 1e-7, 100)
+    estimator = ordered_estimator(OrderedConfig(method=method, steps=3), 0.5, 1e-7, 100)
     assert (estimator.epsilon, estimator.delta, estimator.size) == (0.5, 1e-7, 100)
     if method in ("points", "exponential", "choosing"):
         assert isinstance(estimator, MERR)

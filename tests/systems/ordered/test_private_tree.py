@@ -10,8 +10,8 @@ import pytest
 from fixed_source import FixedKeySource
 
 from dpgen.privacy.events import ApproximateDpEvent
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.parallel import Relation
 from dpgen.systems.ordered.partition import PrivateTree, TreeNoise, TreeRule
 
 CASES = [(3.0, 1), (3.0, 2), (6.0, 1), (1.0, 1), (0.5, 2)]
