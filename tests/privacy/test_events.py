@@ -182,6 +182,14 @@ def test_what_cannot_be_composed_is_named():
         epsilon(pure_event(1.0), 1e-5, accountant="prv")
 
 
+@pytest.mark.parametrize("beside", [0.0, 0.25])
+def test_what_a_guarantee_takes_of_delta_the_gaussians_cannot_spend(beside):
+    """A mechanism that fails with probability d leaves exactly (delta - d) / (1 - d) to what runs beside it."""
+    failing, left = 9e-6, 1e-6 / (1 - 9e-6)
+    spent = epsilon(both(gaussian_event(3.0), approximate_event(beside, failing)), 1e-5)
+    assert epsilon(gaussian_event(3.0), left) <= spent <= 1.0001 * (beside + epsilon(gaussian_event(3.0), 1e-6))
+
+
 def test_a_twin_that_forgets_the_sum_is_rejected():
     """Charging one event for several draws understates what randomised responses show."""
     draws, each = 4, 0.5

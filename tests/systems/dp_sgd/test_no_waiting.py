@@ -100,8 +100,7 @@ def test_the_check_catches_a_step_that_waits() -> None:
         run(module, (4, 0, 7))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_step_does_not_wait_for_a_real_device(name: str) -> None:
     module = built(**CONFIGS[name]).to("cuda")

@@ -179,7 +179,7 @@ def test_an_epsilon_that_rejection_cannot_serve_is_refused_before_training(monke
         run(ring(), MBDEConfig(sampler="rejection", steps_full=True, **SMALL), DrawPlan(epsilon=80.0))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("sampler", ["sir", "rejection", "metropolis"])
 def test_a_gpu_trains_and_evaluates_the_classifier(sampler: Any) -> None:
     plan = DrawPlan(epsilon=2.0, draws=2)
