@@ -6,7 +6,6 @@ from .auditing import AuditJob as AuditJob
 from .auditing import AuditOptions as AuditOptions
 from .auditing import Finding as Finding
 from .auditing import audit as audit
-from .auditing import audit_usage as audit_usage
 from .auditing import parse_audit as parse_audit
 from .callbacks import AutomaticClipping as AutomaticClipping
 from .callbacks import BoundedClipping as BoundedClipping
@@ -21,13 +20,8 @@ from .cli.command import quiet_training as quiet_training
 from .cli.comparison import Comparison as Comparison
 from .cli.comparison import compare as compare
 from .cli.dry_run import dry_run as dry_run
-from .cli.jobs import Command as Command
 from .cli.jobs import Job as Job
-from .cli.jobs import parse_command as parse_command
 from .cli.jobs import parse_job as parse_job
-from .cli.jobs import usage as usage
-from .cli.sweep import Sweep as Sweep
-from .cli.sweep import run_sweep as run_sweep
 from .discretized import DiscretizedColumn as DiscretizedColumn
 from .divergences import f_divergence as f_divergence
 from .evaluation import Evaluation as Evaluation
@@ -122,7 +116,6 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "ClippedDensity",
-    "Command",
     "Comparison",
     "Curator",
     "DPGMConfig",
@@ -177,12 +170,10 @@ __all__ = [
     "Runtime",
     "SIRSampler",
     "Samples",
-    "Sweep",
     "TiltedDensity",
     "UniformReference",
     "as_reference",
     "audit",
-    "audit_usage",
     "compare",
     "data",
     "dry_run",
@@ -201,11 +192,8 @@ __all__ = [
     "mollify_density",
     "ordered_estimator",
     "parse_audit",
-    "parse_command",
     "parse_job",
     "quiet_training",
     "rounded_up",
     "run",
-    "run_sweep",
-    "usage",
 ]

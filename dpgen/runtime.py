@@ -272,7 +272,8 @@ class Runtime:
             again = stop.received == signal.SIGUSR1 and requeue()
             raise Preempted(
                 f"stopped by a signal after step {trainer.global_step} of {max_steps}; "
-                + ("the job has been requeued" if again else "the same command with the same run_dir continues")
+                + ("the job has been requeued" if again else "the same command with the same run_dir continues"),
+                by_hand=stop.received == signal.SIGINT,
             )
 
 

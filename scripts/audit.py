@@ -1,22 +1,8 @@
-"""Try a system's claim: `python scripts/audit.py --model dpgm [--key value ...] [--out finding.json]`."""
+"""The command `dpgen audit`, from a checkout: `python scripts/audit.py --model dpgm`."""
 
 import sys
 
-from dpgen import audit, audit_usage, exit_code, parse_audit, parse_command
-
-
-def try_claim(arguments: list[str]) -> str | int:
-    command = parse_command(arguments)
-    if command.help:
-        return audit_usage(command.job_arguments)
-    finding = audit(parse_audit(arguments))
-    print(finding.to_text())
-    return int(finding.violated)
-
-
-def main() -> int:
-    return exit_code(lambda: try_claim(sys.argv[1:]))
-
+from dpgen.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["audit", *sys.argv[1:]]))

@@ -182,7 +182,7 @@ def audit_usage(arguments: Sequence[str] = ()) -> str:
     """
     given = split_options(arguments)
     if "model" not in given:
-        lines = ["usage: audit.py [--model NAME] [--key value ...]", "", f"  --model {', '.join(audited())}"]
+        lines = ["usage: dpgen audit [--model NAME] [--key value ...]", "", f"  --model {', '.join(audited())}"]
         lines += option_table({"audit": "audit"}, {"audit": AuditOptions})
         return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean", "", EXIT_CODES])
     model = choose("model", given["model"], list(audited()))
@@ -190,7 +190,7 @@ def audit_usage(arguments: Sequence[str] = ()) -> str:
     defaults = {block: {key: value for key, value in quick.items() if key in keys(source)} for block, source in sources.items()}
     titles = {"privacy": f"privacy of {model}", "model": f"model {model}", "audit": "audit"}
     return "\n".join(
-        [f"usage: audit.py --model {model} [--key value ...]", *option_table(titles, sources, defaults), "", EXIT_CODES]
+        [f"usage: dpgen audit --model {model} [--key value ...]", *option_table(titles, sources, defaults), "", EXIT_CODES]
     )
 
 

@@ -67,20 +67,29 @@ class Checkpoint(Callback):
 
 
 class Preempted(RuntimeError):
-    """Training stopped because a signal asked it to; the checkpoint and the ledger are on disk. Resume to go on."""
+    """Training stopped because a signal asked it to; the checkpoint and the ledger are on disk. Resume to go on.
+
+    Arguments:
+        message: where it stopped, and how it goes on.
+        by_hand: whether the signal was Ctrl-C.
+    """
+
+    def __init__(self, message: str, *, by_hand: bool = False) -> None:
+        super().__init__(message)
+        self.by_hand = by_hand
 
 
 class Preemption(Callback):
     """Ends training after the step during which one of `signals` came, on all ranks together.
 
     The handlers only note the signal. The checkpoint is written by the callback that writes it at the end of training,
-    and the ledger holds every step that was charged, so nothing is replayed.
+    and the ledger holds every step that was charged, so nothing is replayed. A second Ctrl-C does not wait.
 
     Arguments:
-        signals: what a scheduler sends before it ends a job.
+        signals: what a scheduler sends before it ends a job, and what a terminal sends.
     """
 
-    def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGUSR1)) -> None:
+    def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)) -> None:
         self.signals = tuple(signals)
         self.received: signal.Signals | None = None
         self.stopped = False
@@ -88,6 +97,8 @@ class Preemption(Callback):
         self._before: dict[signal.Signals, Any] = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received == number == signal.SIGINT:
+            raise KeyboardInterrupt
         self.received = signal.Signals(number)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -1,4 +1,4 @@
-"""Shared by the scripts: quiet libraries, a parser, and exit codes with one line that says what is wrong."""
+"""Shared by the commands: quiet libraries, a parser, and exit codes with one line that says what is wrong."""
 
 import argparse
 import logging
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from dpgen.privacy.ledger import BudgetExceeded, LedgerError
 
@@ -47,33 +47,73 @@ def quiet_training() -> Iterator[None]:
 
 
 REFUSED = 2
+RELEASED_ONLY = 3  # the release stands, its evaluation failed
 TRY_AGAIN = 75  # of the many exit codes, the one that says so
+INTERRUPTED = 130
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
+    """A parser of one command that says in one line what is wrong, with the nearest name."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **({"allow_abbrev": False} | options))
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2."""
+        if message.startswith("unrecognized arguments: --"):
+            message = self._unknown(message.split()[2].partition("=")[0].removeprefix("--"))
         self.exit(REFUSED, f"error: {message}\n")
 
+    def _unknown(self, name: str) -> str:
+        from dpgen.cli.options import choose
 
-def exit_code(work: Callable[[], str | int]) -> int:
-    """Do the work of a script, without Lightning's hints, and say how it ended.
+        known = [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
+        try:
+            return f"option {choose('option', name, known)!r} has no place here"
+        except ValueError as error:
+            return str(error)
+
+
+def whole_numbers(text: str) -> list[int]:
+    """A list of whole numbers as a command line writes it.
+
+    >>> whole_numbers("1,2"), whole_numbers("[3]")
+    ([1, 2], [3])
+    """
+    return [int(part) for part in text.removeprefix("[").removesuffix("]").split(",")]
+
+
+class Ended(NamedTuple):
+    """End of a command: a text for stdout, its exit code, and one line for stderr where something is wrong."""
+
+    text: str
+    code: int = 0
+    problem: str = ""
+
+
+def exit_code(work: Callable[[], str | int | Ended]) -> int:
+    """Do the work of a command, without Lightning's hints, and say how it ended.
 
     | the work | code | shown |
     |---|---|---|
     | returns a text | 0 | the text |
     | returns a number | that | |
+    | returns an `Ended` | its code | its text, and its problem on stderr |
     | raises ValueError, OSError, LedgerError or BudgetExceeded | 2 | the error in one line, on stderr |
-    | raises Preempted | 75 | the same |
+    | raises Preempted | 75, or 130 after Ctrl-C | the same |
+    | raises KeyboardInterrupt | 130 | the same |
+    | raises SystemExit | its code | what the parser has said |
     | raises RemoteFailure, on another process than the first | 0 | nothing: the first one says why |
     """
     try:
-        with quiet_training():
+        with quiet_training(), _warnings_in_one_line():
             ended = work()
     except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
-        return _say(error, REFUSED)
+        return _say(f"error: {error}", REFUSED)
+    except KeyboardInterrupt as error:
+        return _say(str(error) or "interrupted", INTERRUPTED)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     except RuntimeError as error:
         from dpgen.callbacks.checkpoint import Preempted  # here, because planning a budget needs no torch
         from dpgen.privacy.distributed import RemoteFailure
@@ -81,14 +121,30 @@ def exit_code(work: Callable[[], str | int]) -> int:
         if isinstance(error, RemoteFailure):
             return 0
         if isinstance(error, Preempted):
-            return _say(error, TRY_AGAIN)
+            return _say(str(error), INTERRUPTED if error.by_hand else TRY_AGAIN)
         raise
-    if isinstance(ended, str):
-        sys.stdout.write(ended + "\n")
-        return 0
-    return ended
+    if isinstance(ended, int):
+        return ended
+    text, code, problem = Ended(ended) if isinstance(ended, str) else ended
+    sys.stdout.write(text + "\n")
+    return _say(problem, code) if problem else code
 
 
-def _say(error: Exception, code: int) -> int:
-    sys.stderr.write(f"{'error: ' * (code == REFUSED)}{' '.join(str(error).split())}\n")
+def _say(text: str, code: int) -> int:
+    sys.stderr.write(" ".join(text.split()) + "\n")
     return code
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Warnings of dpgen in one line each, without the place in the code; those of libraries are for developers."""
+    package = str(Path(__file__).parents[1])
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
+        if filename.startswith(package) and issubclass(category, UserWarning):
+            _say(f"warning: {message}", 0)
+
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.showwarning = show
+        yield

@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import yaml
 
 from dpgen.cli.options import Sources, choose, full_names, option_table, read_yaml, split_options, typed
 from dpgen.cli.sweep import Sweep, parse_sweep
@@ -14,8 +18,12 @@ from dpgen.systems.registry import System, systems
 
 BLOCKS = ("privacy", "model", "data", "runtime")
 DEFAULT_MODEL = "dpgm"
+CONFIGS = Path(str(files("dpgen") / "configs"))
+"""The configurations that are shipped: in a checkout the folder `configs`."""
+
 SCRIPT_OPTIONS = {
-    "config": ("FILE.yaml", "settings by block, under everything that is given; without it configs/<model>_<data>.yaml"),
+    "config": ("FILE", "settings by block, under all options: a YAML file, or a name of those shipped (<model>_<data>)"),
+    "print_config": ("", "only print the settings of the run, as --config reads them"),
     "dry_run": ("[NxD[xLABELS]]", "only say what would run, cost and need, for so many records, columns and labels"),
     "sweep": ("VALUES", 'run every combination of "epsilon=1,3;seed=0,1", or of the lists in a YAML file'),
     "sweep_jobs": ("N", "so many of them at a time (1)"),
@@ -118,7 +126,7 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
 
 def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
     given = split_options(arguments)
-    base = Path(given.pop("config")) if "config" in given else None
+    base = _config_file(given.pop("config")) if "config" in given else None
     blocks = read_blocks(base) if base is not None else {}
     model = _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL)
     system = systems()[choose("model", model, list(systems()))]
@@ -138,6 +146,17 @@ def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
 def _first(*values: Any) -> Any:
     """The first that is not None: an empty name is a wrong one, not a missing one."""
     return next(value for value in values if value is not None)
+
+
+def _config_file(name: str) -> Path:
+    """A file of settings, or the one of this name that is shipped."""
+    path, shipped = Path(name), CONFIGS / f"{name.removesuffix('.yaml')}.yaml"
+    if path.is_file() or path.parent.name or not CONFIGS.is_dir():
+        return path
+    if shipped.is_file():
+        return shipped
+    close = get_close_matches(shipped.stem, [found.stem for found in CONFIGS.glob("*.yaml")], n=1)
+    raise ValueError(f"config file {name!r} does not exist{f' (did you mean {close[0]}?)' if close else ''}")
 
 
 def _usual(root: Path, stem: str, given: dict[str, str]) -> Path:
@@ -166,6 +185,11 @@ def read_blocks(path: Path) -> dict[str, dict[str, Any]]:
     return blocks
 
 
+def written(job: Job) -> str:
+    """The settings of a job in YAML, as `--config` reads them."""
+    return yaml.safe_dump(job.settings, sort_keys=False).rstrip()
+
+
 @dataclass(frozen=True)
 class Command:
     """A training command.
@@ -174,12 +198,14 @@ class Command:
         job_arguments: of `parse_job`.
         sweep: the runs to make, instead of one.
         dry_run: the size after `--dry_run`, which may be empty; None without that option.
+        print_config: whether to print the settings, instead.
         help: whether to say what is accepted, instead.
     """
 
     job_arguments: tuple[str, ...]
     sweep: Sweep | None = None
     dry_run: str | None = None
+    print_config: bool = False
     help: bool = False
 
 
@@ -187,7 +213,7 @@ def parse_command(arguments: Sequence[str]) -> Command:
     """Separate the options of the script from those of the job.
 
     >>> parse_command(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
-    Command(job_arguments=('--model=dpgm', '--k=3'), sweep=None, dry_run='60000x784x10', help=False)
+    Command(job_arguments=('--model=dpgm', '--k=3'), sweep=None, dry_run='60000x784x10', print_config=False, help=False)
 
     Raises:
         ValueError: in one line, what is wrong with the script's own options.
@@ -197,10 +223,17 @@ def parse_command(arguments: Sequence[str]) -> Command:
     rest = tuple(f"--{key}={value}" for key, value in given.items())
     if "help" in own or "-h" in arguments:
         return Command(rest, help=True)
-    size = own.pop("dry_run", None)
-    if size is not None and own:
-        raise ValueError(f"dry_run and {next(iter(own))} are both given: a dry run is of one run")
-    return Command(rest, parse_sweep(own, rest), "" if size == "true" else size)
+    instead = [name for name in ("dry_run", "print_config") if name in own]
+    if instead and len(own) > 1:
+        raise ValueError(
+            f"{instead[0]} and {next(n for n in own if n != instead[0])} are both given: {instead[0]} is of one run"
+        )
+    if own.get("print_config", "true") != "true":
+        raise ValueError(f"print_config is {own['print_config']!r}; it takes no value")
+    if instead:
+        size = own.get("dry_run")
+        return Command(rest, dry_run="" if size == "true" else size, print_config="print_config" in own)
+    return Command(rest, parse_sweep(own, rest))
 
 
 def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> str:
@@ -212,7 +245,7 @@ def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> 
         return _overview()
     names, sources, stored, _, base = _request(arguments, config_root)
     chosen = " ".join(f"--{block} {name}" for block, name in names.items())
-    lines = [f"usage: train.py {chosen} [--key value ...]"]
+    lines = [f"usage: dpgen train {chosen} [--key value ...]"]
     if base is not None:
         lines += ["", f"defaults as in {base}"]
     titles = {"privacy": f"privacy of {names['model']}", "model": f"model {names['model']}", "data": f"data {names['data']}"}
@@ -220,10 +253,12 @@ def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> 
 
 
 def _overview() -> str:
-    lines = ["usage: train.py [--model NAME] [--data NAME] [--config FILE.yaml] [--key value ...]"]
+    lines = ["usage: dpgen train [--model NAME] [--data NAME] [--config FILE] [--key value ...]"]
     for kind, named in LOADERS.items():
         fitting = [name for name, system in systems().items() if kind in system.kinds]
         lines += ["", f"on {kind}:", f"  --model  {', '.join(fitting)}", f"  --data   {', '.join(named)}"]
-    lines += ["", "of the script:"]
+    lines += ["", "of the command:"]
     lines += [f"  {f'--{name} {value}':<28} {meaning}" for name, (value, meaning) in SCRIPT_OPTIONS.items()]
-    return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean"])
+    return "\n".join(
+        [*lines, "", "add --model NAME for its options, their defaults and what they mean; lists are written 1,2,3"]
+    )

@@ -132,6 +132,22 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
     return given
 
 
+def list_items(text: str) -> list[str]:
+    """The items of a list as a command line writes it, separated by commas; those in brackets are items of their items.
+
+    >>> list_items("1,2"), list_items("[a,b],[c]")
+    (['1', '2'], ['[a,b]', '[c]'])
+    """
+    items, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items]
+
+
 class _Loader(yaml.SafeLoader):
     """Refuses a key that a mapping gives twice."""
 
@@ -271,7 +287,10 @@ def typed(sources: Sources, given: Mapping[str, str], stored: Mapping[str, Mappi
                 raise ValueError(f"{block}.{key} is null; it needs a value")
             _require_json(f"{block}.{key}", value)
         kept[block] = {key: value for key, value in inside.items() if f"{block}.{key}" not in given}
-    texts = [json.dumps({block: inside for block, inside in kept.items() if inside}), *(f"--{k}={v}" for k, v in given.items())]
+    spelt = {
+        name: _listed(text, hints(sources[name.partition(".")[0]])[name.partition(".")[2]]) for name, text in given.items()
+    }
+    texts = [json.dumps({block: inside for block, inside in kept.items() if inside}), *(f"--{k}={v}" for k, v in spelt.items())]
     try:
         parsed = parser.parse_args(["--config", *texts])
         ready = parser.instantiate(parsed)
@@ -286,6 +305,21 @@ def typed(sources: Sources, given: Mapping[str, str], stored: Mapping[str, Mappi
             made[block] = vars(ready[block]) if block in ready else {}
     settings = {b: json.loads(json.dumps(parsed[b].as_dict() if b in parsed else {}, default=str)) for b in sources}
     return Typed(made, settings)
+
+
+def _listed(text: str, hint: Any) -> str:
+    """A text as jsonargparse reads it: `1,2,3` is a list where the option takes one; brackets may stand around it.
+
+    >>> _listed("8,8", tuple[int, int] | None), _listed("[8, 8]", tuple[int, int]), _listed("[0,1],[0,1]", list[list[float]])
+    ('[8,8]', '[8, 8]', '[[0,1],[0,1]]')
+    >>> _listed("a,b", list[str] | str), _listed("a", list[str] | str), _listed("null", list[str] | None), _listed("a,b", str)
+    ('[a,b]', 'a', 'null', 'a,b')
+    """
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if not any(get_origin(kind) in (list, tuple) for kind in kinds):
+        return text
+    single = len(list_items(text)) == 1 and (text[:1] in ("[", "{") or any(kind in (str, float, int) for kind in kinds))
+    return text if single or text == "null" else f"[{text}]"
 
 
 def _require_json(name: str, value: Any) -> None:
@@ -309,7 +343,7 @@ def expected(hint: Any, *, several: bool = False) -> str:
     """Values of this type, in words.
 
     >>> expected(float | None), expected(Literal["vae", "rbm"]), expected(tuple[int, int])
-    ('a number or null', 'one of vae, rbm', '2 whole numbers in brackets')
+    ('a number or null', 'one of vae, rbm', '2 whole numbers as in a,b')
     """
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
@@ -317,9 +351,9 @@ def expected(hint: Any, *, several: bool = False) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, inside))}"
     if origin is tuple and Ellipsis not in inside:
-        return f"{len(inside)} {expected(inside[0], several=True)} in brackets"
+        return f"{len(inside)} {expected(inside[0], several=True)} as in {','.join('abcdefgh'[: len(inside)])}"
     if origin in (tuple, list):
-        return f"{'lists of ' * several}{expected(inside[0], several=True)}{'' if several else ' in brackets'}"
+        return f"{'lists of ' * several}{expected(inside[0], several=True)}{'' if several else ' as in a,b'}"
     if inside:
         return f"a mapping of names to {expected(inside[-1], several=True)}"
     return _KINDS[hint][several] if hint in _KINDS else str(hint)

@@ -11,7 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dpgen.cli.options import read_yaml, split_options
+from dpgen.cli.command import Ended
+from dpgen.cli.options import list_items, read_yaml, split_options
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.statement import UNPROTECTED, guarantee, rounded_up
 
@@ -105,7 +106,7 @@ def _values(text: str) -> dict[str, list[Any]]:
         pairs = list(values.items()) if isinstance(values, dict) else []
     else:
         parts = [part.partition("=") for part in text.split(";")]
-        pairs = [(key.strip(), [v.strip() for v in listed.split(",") if v.strip()]) for key, _, listed in parts]
+        pairs = [(key.strip(), [item for item in list_items(listed) if item]) for key, _, listed in parts]
     if not pairs or not all(key and isinstance(listed, list) and listed for key, listed in pairs):
         raise ValueError(f"sweep must give every option a list of values, as in 'epsilon=1,3;seed=0,1', got {text!r}")
     named: dict[str, list[Any]] = {}
@@ -139,8 +140,11 @@ class Result:
         return row
 
 
-def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple[int, str]:
-    """Run all of them; the number that failed, and a table with what they cost together.
+TRAIN = (sys.executable, "-m", "dpgen", "train")
+
+
+def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
+    """Run all of them by `command`; a table with what they cost together, and exit code 1 if one of them failed.
 
     Every run spends its own budget on the same records: whoever sees all releases sees the sum.
     """
@@ -158,21 +162,21 @@ def run_sweep(sweep: Sweep, script: Path, *, progress_bar: bool = True) -> tuple
             return Result(name, 0, directory)
         directory.mkdir(parents=True, exist_ok=True)
         silent = [] if {"progress_bar", "runtime.progress_bar"} & set(split_options(arguments)) else ["--progress_bar=false"]
-        command = [sys.executable, str(script), *arguments, *silent]
+        whole = [*command, *arguments, *silent]
         with open(directory / "output.log", "a") as log:
-            log.write(shlex.join(command) + "\n")
+            log.write(shlex.join(whole) + "\n")
             log.flush()
-            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+            code = subprocess.run(whole, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
         return Result(name, code, directory)
 
     with ThreadPoolExecutor(sweep.jobs) as pool:
-        results = list(tqdm(pool.map(start, runs), total=len(runs), desc="sweep", disable=not progress_bar))
+        results = list(tqdm(pool.map(start, runs), total=len(runs), desc="sweep", disable=None))
     rows = [result.row() for result in results]
     write_atomically(sweep.directory / "sweep.json", json.dumps(rows, indent=2))
     marked = f"\nscores: {UNPROTECTED}" if any("status" in row for row in rows) else ""
     text = f"{_table(rows)}\n{marked}\n{_together(results)}\nlogs and models are in {sweep.directory}"
     write_atomically(sweep.directory / "SWEEP.md", text + "\n")
-    return sum(result.code != 0 for result in results), text
+    return Ended(text, int(any(result.code for result in results)))
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

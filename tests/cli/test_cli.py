@@ -6,7 +6,7 @@ import pytest
 import tiny
 import yaml
 
-from dpgen.cli.jobs import Command, parse_command, parse_job, usage
+from dpgen.cli.jobs import Command, parse_command, parse_job, usage, written
 from dpgen.data import LOADERS
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.local.plan import RandomizedResponseConfig
@@ -121,7 +121,7 @@ WRONG = [
     ("--epsilon=inf", "epsilon.*inf"),
     ("--epsilon", "epsilon must be a number or null, got 'true'"),
     ("--epsilon=abc", "epsilon must be a number or null, got 'abc'"),
-    ("--loggers=x", "loggers must be values in brackets, got 'x'"),
+    ("--loggers=x", "loggers must be Lightning loggers, got 'x'"),
     ("--delta=1", r"delta is 1\.0; it must lie in \[0, 1\)"),
     ("--devices=0", "devices must be at least 1, got 0"),
     ("--run_dir=", r"run_dir is '\.'; it must name a directory"),
@@ -223,7 +223,7 @@ def test_usage_in_general_names_every_system_and_loader_and_no_option_of_a_run()
 def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path: Path) -> None:
     path = write(tmp_path / "dpgm_digits.yaml", "privacy: {steps: 77}")
     text = usage(["--model=dpgm", "--whatever=3"], config_root=tmp_path)
-    assert text.startswith(f"usage: train.py --model dpgm --data digits [--key value ...]\n\ndefaults as in {path}\n")
+    assert text.startswith(f"usage: dpgen train --model dpgm --data digits [--key value ...]\n\ndefaults as in {path}\n")
     assert "--steps              77           training steps T\n" in text
     assert "--loggers" not in text
     lines = text.splitlines()
@@ -249,8 +249,31 @@ def test_a_command_tells_the_scripts_options_from_the_jobs() -> None:
 
 @pytest.mark.parametrize("other", ["--sweep=k=1", "--sweep_jobs=2"])
 def test_a_dry_run_of_a_sweep_is_refused(other: str) -> None:
-    with pytest.raises(ValueError, match=r"dry_run and sweep.* are both given: a dry run is of one run"):
+    with pytest.raises(ValueError, match=r"dry_run and sweep.* are both given: dry_run is of one run"):
         parse_command(["--dry_run", other])
+
+
+def test_the_settings_are_printed_as_a_file_that_is_read_back(tmp_path: Path) -> None:
+    command = parse_command(["--model=gaussian", "--print_config"])
+    assert command == Command(("--model=gaussian",), print_config=True)
+    job = parse_job(command.job_arguments)
+    assert parse_job(["--config", str(write(tmp_path / "c.yaml", written(job)))]).settings == job.settings
+    with pytest.raises(ValueError, match="print_config is '3'; it takes no value"):
+        parse_command(["--print_config=3"])
+
+
+def test_the_configurations_that_are_shipped_have_names() -> None:
+    job = parse_job(["--config=dpgm_mnist_paper", "--steps=3"])
+    assert (job.data, job.base) == ("mnist", parse_job(["--config=dpgm_mnist_paper.yaml"]).base)
+    assert job.base is not None
+    assert job.base.name == "dpgm_mnist_paper.yaml"
+    with pytest.raises(ValueError, match=r"config file 'dpgm_mnits' does not exist \(did you mean dpgm_mnist\?\)"):
+        parse_job(["--config=dpgm_mnits"])
+
+
+@pytest.mark.parametrize("text", ["4,4", "[4,4]", "[4, 4]"])
+def test_a_list_is_written_with_commas(text: str, tmp_path: Path) -> None:
+    assert tiny.job(tmp_path, f"--image_shape={text}").data_options["image_shape"] == (4, 4)
 
 
 def test_a_null_where_a_value_is_needed_is_refused(tmp_path: Path) -> None:

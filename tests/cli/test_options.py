@@ -159,7 +159,7 @@ def test_given_values_win_over_stored_ones_and_all_are_typed() -> None:
     ("given", "stored", "match"),
     [
         ({"paint.colour": "green"}, {}, "^colour must be one of red, blue, got 'green'$"),
-        ({"data.shape": "3"}, {}, "^shape must be 2 whole numbers in brackets or null, got '3'$"),
+        ({"data.shape": "3"}, {}, "^shape must be 2 whole numbers as in a,b or null, got '3'$"),
         ({"paint.layers": "many"}, {}, r"^layers must be a whole number, got 'many'$"),
         ({}, {"paint": {"layers": [3]}}, r"^layers must be a whole number, got \[3\]$"),
         ({}, {"paint": {"colour": None}}, r"^paint\.colour is null; it needs a value$"),
@@ -177,10 +177,10 @@ def test_what_is_wrong_is_said_in_words(given: dict[str, str], stored: Any, matc
     ("hint", "words"),
     [
         (float | Literal["auto"] | None, "a number or one of auto or null"),
-        (list[str] | str, "texts in brackets or a text"),
-        (list[list[float]] | str, "lists of numbers in brackets or a text"),
-        (list[str | float], "texts or numbers in brackets"),
-        (tuple[int, ...], "whole numbers in brackets"),
+        (list[str] | str, "texts as in a,b or a text"),
+        (list[list[float]] | str, "lists of numbers as in a,b or a text"),
+        (list[str | float], "texts or numbers as in a,b"),
+        (tuple[int, ...], "whole numbers as in a,b"),
         (Mapping[str, float] | None, "a mapping of names to numbers or null"),
         (Path | None, "a path or null"),
         (bool, "true or false"),

@@ -1,6 +1,7 @@
 """Sweeps: every combination in a directory of its own, finished ones left alone, and what they cost together."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,6 @@ from dpgen.cli.jobs import parse_command, parse_job
 from dpgen.cli.sweep import Sweep, parse_sweep, run_sweep
 from dpgen.run import run
 from dpgen.statement import UNPROTECTED
-
-TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
 
 
 def test_without_the_option_there_is_no_sweep() -> None:
@@ -35,6 +34,12 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
     job = parse_job(runs["epsilon=3,seed=2"])
     assert (job.plan.epsilon, job.runtime.seed, job.plan.steps) == (3.0, 2, 3)
     assert job.runtime.run_dir == tmp_path / "epsilon=3,seed=2"
+
+
+def test_a_list_in_brackets_is_one_value() -> None:
+    sweep = parse_sweep({"sweep": "columns=[a,b],[c];seed=0"}, [])
+    assert sweep is not None
+    assert sweep.values == {"columns": ["[a,b]", "[c]"], "seed": ["0"]}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +104,8 @@ def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> No
     sweep = Sweep({"epsilon": [1, 2]}, (*fixed, "--steps=0"), tmp_path / "sweep")
     for _, arguments in replace(sweep, fixed=(*fixed, "--steps=3")).runs():
         run(parse_job(arguments))
-    failed, text = run_sweep(sweep, TRAIN, progress_bar=False)
-    assert failed == 0, "with steps=0 a run that started would have failed"
+    text, code, _ = run_sweep(sweep)
+    assert code == 0, "with steps=0 a run that started would have failed"
     rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
     assert [row["run"] for row in rows] == ["epsilon=1", "epsilon=2"]
     assert [row["exit"] for row in rows] == [0, 0]
@@ -115,8 +120,9 @@ def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> No
 def test_a_run_that_fails_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import sys\nsys.exit('no' if '--seed=1' in sys.argv else 0)\n")
-    failed, text = run_sweep(Sweep({"seed": [0, 1, 2]}, (), tmp_path / "sweep", jobs=2), script, progress_bar=False)
-    assert failed == 1
+    sweep = Sweep({"seed": [0, 1, 2]}, (), tmp_path / "sweep", jobs=2)
+    text, code, _ = run_sweep(sweep, (sys.executable, str(script)))
+    assert code == 1
     assert "| seed=1 | 1 |" in text
     assert "nothing was spent" in text
     assert "no" in (tmp_path / "sweep" / "seed=1" / "output.log").read_text().splitlines()[-1]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpgen import parse_command, parse_job
+from dpgen.cli.jobs import parse_command, parse_job
+from dpgen.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text()
@@ -22,10 +23,10 @@ def blocks(language: str) -> list[str]:
 
 
 def commands() -> list[list[str]]:
-    """Of the tables in the README, and of the blocks in its pages."""
-    rows = re.findall(r"`python (scripts/[^`]+)`", TEXT)
-    rows += [row for page in PAGES[1:] for row in re.findall(r"^python (scripts/.+)$", page, re.MULTILINE)]
-    return [shlex.split(row) for row in rows]
+    """Of the tables in the README, and of the blocks in its pages: the name of each command with its arguments."""
+    rows = re.findall(r"`(?:python scripts/|dpgen )([a-z][^`]*)`", TEXT)
+    rows += [row for page in PAGES[1:] for row in re.findall(r"^(?:python scripts/|dpgen )(.+)$", page, re.MULTILINE)]
+    return [[name.removesuffix(".py"), *rest] for name, *rest in map(shlex.split, rows)]
 
 
 @pytest.mark.usefixtures("quiet")
@@ -48,7 +49,7 @@ def test_the_first_two_commands_are_one_line_each_and_the_second_is_what_ci_runs
 
 
 def test_every_training_command_is_understood() -> None:
-    training = [command[1:] for command in commands() if command[0] == "scripts/train.py" and "--help" not in command]
+    training = [command[1:] for command in commands() if command[0] == "train" and "--help" not in command]
     assert len(training) > 20
     seen = set()
     for arguments in training:
@@ -57,8 +58,12 @@ def test_every_training_command_is_understood() -> None:
     assert seen >= {"dpgm", "merr", "mbde", "minimax"}
 
 
-def test_every_script_that_is_mentioned_is_there_and_the_other_way_round() -> None:
-    assert {command[0] for command in commands()} == {f"scripts/{path.name}" for path in ROOT.glob("scripts/*.py")}
+def test_every_command_is_mentioned_and_no_other() -> None:
+    assert {command[0] for command in commands()} | {"completion"} == {*COMMANDS, "reproduce"}
+
+
+def test_every_script_is_a_command_but_that_of_the_papers() -> None:
+    assert {path.stem for path in ROOT.glob("scripts/*.py")} - {"reproduce"} <= set(COMMANDS)
 
 
 def test_every_benchmark_is_mentioned() -> None:

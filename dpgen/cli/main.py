@@ -1,0 +1,54 @@
+"""The command `dpgen`: a table of commands, each a module with `main(arguments)`, imported when it is called."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpgen.cli.command import Ended
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("dpgen.cli.train", "fit a system to private data, release it, evaluate the release"),
+    "sample": ("dpgen.cli.sample", "draw records from a released model"),
+    "evaluate": ("dpgen.cli.evaluate", "evaluate a run again, or compare several"),
+    "budget": ("dpgen.cli.budget", "what a training would spend, or the noise that a budget asks for"),
+    "audit": ("dpgen.cli.audit", "look for a leak of a system"),
+    "completion": ("dpgen.cli.completion", "completion of commands and options for bash, zsh or fish"),
+}
+"""Module of every command, whose `main` takes the arguments and returns a text, an exit code or an `Ended`; its meaning."""
+
+
+def usage() -> str:
+    """What `dpgen --help` prints."""
+    lines = ["usage: dpgen COMMAND [--key value ...]", ""]
+    lines += [f"  {name:<12} {meaning}" for name, (_, meaning) in COMMANDS.items()]
+    return "\n".join([*lines, "", "dpgen COMMAND --help says more; dpgen --version"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code.
+
+    Arguments:
+        arguments: the command and its own arguments; None: those of the process.
+    """
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in ("--help", "-h"):
+        sys.stdout.write(usage() + "\n")
+        return 0
+    from dpgen.cli.command import exit_code
+
+    return exit_code(lambda: _run(name, rest))
+
+
+def _run(name: str, arguments: list[str]) -> "str | int | Ended":
+    if name == "--version":
+        from dpgen import __version__
+
+        return __version__
+    if name not in COMMANDS:
+        from dpgen.cli.options import choose
+
+        choose("command", name, list(COMMANDS))
+    ended: str | int | Ended = import_module(COMMANDS[name][0]).main(arguments)
+    return ended

@@ -1,0 +1,29 @@
+"""`dpgen sample RUN_OR_MODEL_DIR`: records from a released model."""
+
+from pathlib import Path
+
+from dpgen.cli.command import OneLineParser, whole_numbers
+
+
+def main(arguments: list[str]) -> str:
+    """Draw records, write them, say what they cost."""
+    parser = OneLineParser("dpgen sample", description="Draw synthetic records from a released model; this costs no privacy.")
+    parser.add_argument("model", type=Path, help="directory of a run or of a released model")
+    parser.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
+    parser.add_argument("--out", type=Path, metavar="FILE", default=Path("synthetic.npz"), help=".npz, .csv or .parquet")
+    parser.add_argument("--clusters", type=whole_numbers, metavar="C,C", help="draw from these clusters only")
+    parser.add_argument("--seed", type=int, help="for reproducible draws")
+    options = parser.parse_args(arguments)
+
+    from dpgen.release import RecordModel
+    from dpgen.statement import guarantee
+    from dpgen.systems.registry import load_model
+
+    model = load_model(options.model)
+    if options.clusters is not None and not isinstance(model, RecordModel):
+        raise ValueError(f"clusters is {options.clusters}; {options.model} holds a {model.kind} model, which has none")
+    chosen = {} if options.clusters is None else {"clusters": options.clusters}
+    model.sample(options.n, seed=options.seed, **chosen).save(options.out)
+    paid = model.statement
+    spent = guarantee(paid.epsilon, paid.delta, paid.relation, paid.unit)
+    return f"{options.n} records in {options.out}; {spent}, already paid"

@@ -1,0 +1,91 @@
+"""The command `dpgen`: its table, how fast it answers, and what a shell completes."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpgen.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_refuses_in_one_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([command, "--help"]) == 0
+    assert "usage: dpgen" in capsys.readouterr().out
+    assert main([command, "--epsilonn=1"]) == 2
+    out, errors = capsys.readouterr()
+    assert (out, errors.count("\n"), errors[:7]) == ("", 1, "error: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_command_or_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, nearest in (
+        (["trian"], "'train'"),
+        (["train", "--model", "gausian"], "'gaussian'"),
+        (["sample", "run", "--nn"], "'n'"),
+    ):
+        assert main(arguments) == 2
+        assert f"did you mean {nearest}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["train", "--model=gausian"], ["trian"], ["budget", "--help"], ["--version"]]
+)
+def test_it_answers_within_a_second_of_cpu(arguments: list[str]) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "dpgen", *arguments], capture_output=True, check=False, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+
+
+def test_help_imports_no_command() -> None:
+    code = (
+        "import sys\nfrom dpgen.cli.main import main\nmain([])\nassert not {'yaml', 'jsonargparse', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+
+
+def completed(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What bash completes after these words, the last of which is being typed."""
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "completion.bash"
+    script.write_text(capsys.readouterr().out)
+    typed = f'COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _dpgen; printf "%s\n" "${{COMPREPLY[@]}}"'
+    ended = subprocess.run(["bash", "-c", f"source {script}; {typed}"], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stderr == ""
+    return ended.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("dpgen tr", ["train"]),
+        ("dpgen train --model gau", ["gaussian"]),
+        ("dpgen train --sampling_r", ["--sampling_rate"]),
+        ("dpgen train --config dpgm_mnist_p", ["dpgm_mnist_paper"]),
+        ("dpgen sample run --clu", ["--clusters"]),
+    ],
+)
+def test_bash_completes(words: str, found: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert completed(words, tmp_path, capsys) == found
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_the_same_names(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in (*COMMANDS, "sampling_rate", "gaussian"))
