@@ -3,7 +3,10 @@
 import pytest
 import tiny
 
-from dpgen.privacy.ledger import Ledger
+from dpgen.callbacks import PrivacyAccountant
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.sampling import PoissonLoader
 from dpgen.systems.dp_sgd.engine import ASSUMPTIONS, DPSGD
 from dpgen.systems.dpgan.fit import DPGAN
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
@@ -35,3 +38,11 @@ def test_a_training_step_needs_the_consent_of_the_ledger(name: str) -> None:
 
 def test_what_a_statement_rests_on_is_said() -> None:
     assert MODULES["dpgm"]().assumptions == ASSUMPTIONS
+
+
+@pytest.mark.usefixtures("quiet")
+def test_draws_are_shared_among_the_ranks_that_pay_for_them() -> None:
+    module, accountant = MODULES["dpgm"](), PrivacyAccountant(Curator(Ledger(Budget(2.0, 1e-5))))
+    loader = PoissonLoader(tiny.records().x, sampling_rate=0.5)
+    tiny.trainer(accountant, steps=1).fit(module, loader)
+    assert loader.poisson.ranks is accountant.ranks

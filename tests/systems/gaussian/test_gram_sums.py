@@ -275,3 +275,12 @@ def test_clipped_rows_of_many_features_are_not_longer_than_one(d: int) -> None:
     exact = [math.fsum(value**2 for value in row.tolist()) for row in clipped(u)]
     assert max(exact) <= 1.0
     assert min(exact) > 0.98
+
+
+def test_more_records_than_int64_holds_are_refused(stream: RecordStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpgen.systems.gaussian.sums.MOST_RECORDS", len(stream.x))
+    assert int(gram_sums(stream, by_label, k=5, m=3, border=1.0).values[:, 0, 0].sum()) == len(stream.x) * 2**36
+    monkeypatch.setattr("dpgen.systems.gaussian.sums.MOST_RECORDS", len(stream.x) - 1)
+    for sums in (gram_sums, vector_sums):
+        with pytest.raises(ValueError, match="more than 49 records, whose sums would not fit int64"):
+            sums(stream, by_label, k=5, m=3, border=1.0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.gaussian.spending import Spending
-from dpgen.systems.gaussian.subspace import Location, release_location, release_radius, release_subspace
+from dpgen.systems.gaussian.subspace import Location, radius_histogram, release_location, release_radius, release_subspace
 from dpgen.systems.gaussian.sums import RecordStream
 
 SHARES = {"mean": 0.3, "subspace": 0.4, "radius": 0.3}
@@ -88,3 +88,20 @@ def test_coordinates_do_not_depend_on_the_batch() -> None:
         assert torch.equal(torch.cat([found.project(part) for part in x.split(size)]), whole)
     weights = found.axes / found.scales
     assert torch.allclose(whole, (x.double() - found.mean) @ weights, atol=1e-4 * float(weights.norm(dim=0).max()))
+
+
+def test_coordinates_see_records_on_a_grid_only() -> None:
+    """So that float64 holds every sum of products, in whatever order a library adds them."""
+    x = torch.rand(50, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    location = Location(50.0, x.mean(0), 1.0)
+    found = release_subspace(RecordStream(x, None), location, axes=40, power=0.5, radius=1.0, clip=5.0, **how(1e-3))
+    grid = 2.0**21  # 43 bits are left beside sums over 300 columns: half of them for records
+    assert torch.equal(found.project(x), found.project((x * grid).round() / grid))
+
+
+def test_records_on_the_edges_of_bins_are_counted_exactly() -> None:
+    """|x| of (c, ..., c) is sqrt(d) c, and the edges are at c = i / 64."""
+    for d in (3, 10, 784):
+        edges = (torch.arange(64) / 64.0)[:, None].expand(64, d)
+        sums = radius_histogram(RecordStream(edges, None), Location(64.0, torch.zeros(d).double(), 1.0))
+        assert sums.values.tolist() == [1] * 64
