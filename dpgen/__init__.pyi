@@ -42,6 +42,7 @@ from .release import PublicModel as PublicModel
 from .release import RecordModel as RecordModel
 from .release import RecordSamples as RecordSamples
 from .release import Samples as Samples
+from .report import report as report
 from .run import Outcome as Outcome
 from .run import run as run
 from .runtime import Runtime as Runtime
@@ -194,6 +195,7 @@ __all__ = [
     "parse_audit",
     "parse_job",
     "quiet_training",
+    "report",
     "rounded_up",
     "run",
 ]

@@ -1,14 +1,17 @@
-"""Figures as files: drawn without a display or global state, written whole or not at all."""
+"""Figures as files or inline: drawn without a display or global state, written whole or not at all."""
 
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpgen.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -28,23 +31,66 @@ def save_figure(figure: "Figure", path: Path | str) -> Path:
     Raises:
         ValueError: an unknown suffix; the message lists the known ones.
     """
-    from matplotlib.axis import Axis
-    from matplotlib.text import Text
-    from matplotlib.ticker import LogFormatter
-
     suffix = Path(path).suffix.lstrip(".").lower()
     choices = figure.canvas.get_supported_filetypes()
     if suffix not in choices:
         raise ValueError(f"path is {str(path)!r}: its suffix must be one of {', '.join(sorted(choices))}")
-    ours = [axis for axis in figure.findobj(Axis) if isinstance(axis.get_major_formatter(), LogFormatter)]
-    powers = {label for axis in ours for label in axis.get_ticklabels(which="both")}
-    for text in figure.findobj(Text):
-        text.set_parse_math(text in powers)  # a column may be called "$_$"
+    _literal_names(figure)
     content = BytesIO()
     figure.savefig(content, format=suffix, dpi=150)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_atomically(Path(path), content.getvalue())
     return Path(path)
+
+
+def _literal_names(figure: "Figure") -> None:
+    """Show text as it is: a column may be called "$_$"; the powers of logarithmic axes stay formulas."""
+    from matplotlib.axis import Axis
+    from matplotlib.text import Text
+    from matplotlib.ticker import LogFormatter
+
+    ours = [axis for axis in figure.findobj(Axis) if isinstance(axis.get_major_formatter(), LogFormatter)]
+    powers = {label for axis in ours for label in axis.get_ticklabels(which="both")}
+    for text in figure.findobj(Text):
+        text.set_parse_math(text in powers)
+
+
+def inline_svg(figure: "Figure", name: str) -> str:
+    """The figure as an `<svg>` element for a page: it scales with its column, asks for nothing outside, and has text as text.
+
+    Arguments:
+        figure: what to draw.
+        name: of the element on its page, a word; the identifiers inside begin with it.
+
+    >>> svg = inline_svg(new_figure(2.0, 1.0), "empty")
+    >>> svg.startswith("<svg"), "width=" in svg[: svg.index(">")], 'id="empty-figure_1"' in svg
+    (True, False, True)
+    """
+    from matplotlib import rc_context
+
+    _literal_names(figure)
+    content = BytesIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's browser has fonts of its own
+        figure.savefig(content, format="svg", dpi=100, metadata={"Date": None})
+    text = content.getvalue().decode()
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    head, rest = text.split(">", 1)
+    return re.sub(r' (?:width|height)="[^"]*"', "", head) + ">" + rest
+
+
+def tiles(rows: Sequence["Tensor"], image_shape: tuple[int, int], per_row: int) -> Any:
+    """One sheet of grey values in [0, 1]: a row of at most `per_row` images (n, height * width) for each of the rows."""
+    import torch
+
+    height, width = image_shape
+    sheet = torch.full((len(rows) * (height + 1), per_row * (width + 1)), 0.25)
+    for row, part in enumerate(rows):
+        for column, image in enumerate(part[:per_row]):
+            top, left = row * (height + 1), column * (width + 1)
+            sheet[top : top + height, left : left + width] = image.float().cpu().reshape(height, width)
+    return sheet.numpy()
 
 
 def epsilon_figure(epochs: Sequence[float], epsilons: Mapping[str, Sequence[float]], path: Path | str, *, delta: float) -> Path:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -156,6 +157,10 @@ class Release(ABC):
     @abstractmethod
     def write(self, directory: Path) -> list[str]:
         """Write the released files into `directory`; returns their names."""
+
+    def report(self, path: Path | str) -> Path:
+        """Write a page about this release for people: `dpgen.report`; returns its path."""
+        return resolve_name("dpgen.report:report")(self, path)  # by name: the report knows releases, not the other way round
 
 
 class Draws(Release):
@@ -333,6 +338,8 @@ class RecordModel(PublicModel):
     """Noisy number of records of each component (k,)."""
     noise_multiplier: float = 0.0
     """Of the one Gaussian mechanism that the whole fit is, under add/remove; 0: it is none."""
+    image_shape: tuple[int, int] | None = None
+    """(height, width), if records are images."""
 
     @abstractmethod
     def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:

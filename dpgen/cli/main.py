@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("dpgen.cli.train", "fit a system to private data, release it, evaluate the release"),
     "sample": ("dpgen.cli.sample", "draw records from a released model"),
     "evaluate": ("dpgen.cli.evaluate", "evaluate a run again, or compare several"),
+    "report": ("dpgen.cli.report", "one page about a run or a released model, for people"),
     "budget": ("dpgen.cli.budget", "what a training would spend, or the noise that a budget asks for"),
     "audit": ("dpgen.cli.audit", "look for a leak of a system"),
     "completion": ("dpgen.cli.completion", "completion of commands and options for bash, zsh or fish"),

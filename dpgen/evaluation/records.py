@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from dpgen.data import Records
 from dpgen.evaluation.scores import Evaluation, Score
-from dpgen.figures import new_figure, save_figure
+from dpgen.figures import new_figure, save_figure, tiles
 from dpgen.metrics import (
     chance_level,
     classifier_two_sample_test,
@@ -69,21 +69,11 @@ def _images_figure(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tu
     real_rows = [real[row * per_row : (row + 1) * per_row] for row in range(rows)]
     titles = ("real", "synthetic")
     for axes, parts, title in zip((left, right), (real_rows, list(clusters.values())), titles):
-        axes.imshow(_tiles(parts, image_shape, per_row), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(tiles(parts, image_shape, per_row), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
         axes.set(title=title, xticks=[], yticks=[])
     right.set_yticks([(row + 0.5) * (height + 1) - 0.5 for row in range(rows)], labels=list(clusters), fontsize=7)
     right.tick_params(length=0)
     return figure
-
-
-def _tiles(parts: Sequence[Tensor], image_shape: tuple[int, int], per_row: int) -> Any:
-    height, width = image_shape
-    sheet = torch.full((len(parts) * (height + 1), per_row * (width + 1)), 0.25)
-    for row, part in enumerate(parts):
-        for column, image in enumerate(part[:per_row]):
-            top, left = row * (height + 1), column * (width + 1)
-            sheet[top : top + height, left : left + width] = image.float().cpu().reshape(height, width)
-    return sheet.numpy()
 
 
 def _marginals_figure(real: Tensor, clusters: Mapping[str, Tensor]) -> "Figure":

@@ -30,7 +30,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    sources = {str(path.relative_to(ROOT)) for end in ("py", "pyi", "typed") for path in (ROOT / "dpgen").rglob(f"*.{end}")}
+    ends = (".py", ".pyi", ".typed", ".jinja")
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "dpgen").rglob("*") if path.suffix in ends}
     assert sources <= names
     configs = {f"dpgen/configs/{path.name}" for path in (ROOT / "configs").glob("*.yaml")}
     assert configs <= names
@@ -63,6 +64,9 @@ def test_a_run_from_the_wheel_alone(dpgen: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "one" / "model" / "model.json").is_file()
     assert str(dpgen.parents[1]) in done.stdout.splitlines()[1], "the settings of the wheel"
+    shown = command("report", "one")
+    assert shown.returncode == 0, shown.stderr
+    assert (tmp_path / "one" / "report.html").is_file()
     wrong = command("train", "--model", "gausian")
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
     assert "did you mean 'gaussian'?" in wrong.stderr

@@ -67,6 +67,7 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
     ) -> None:
         self.generator, self.counts, self.statement = generator.eval(), counts, statement
         self.columns = tuple(columns) if columns is not None else None
+        self.image_shape = generator.image_shape
 
     @property
     def size(self) -> int:

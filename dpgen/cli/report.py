@@ -1,0 +1,20 @@
+"""`dpgen report RUN_OR_MODEL_DIR`: one page about a run or a released model."""
+
+from pathlib import Path
+
+from dpgen.cli.command import OneLineParser
+
+
+def main(arguments: list[str]) -> str:
+    """Write the report, say where it is and who may see it."""
+    parser = OneLineParser("dpgen report", description="One HTML page about a run or a released model; needs no private data.")
+    parser.add_argument("run", type=Path, help="directory of a run or of a released model")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default report.html in the directory)")
+    parser.add_argument("--public", action="store_true", help="leave out what was computed on private records without noise")
+    options = parser.parse_args(arguments)
+
+    from dpgen.report import report
+    from dpgen.statement import UNPROTECTED
+
+    path = report(options.run, options.out, public=options.public)
+    return f"{path}: for publication" if options.public else f"{path}: what is red on it was {UNPROTECTED}"

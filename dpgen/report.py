@@ -1,0 +1,308 @@
+"""The report of a run or a release: one page for a person, that stands alone and asks for nothing outside."""
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from dpgen.figures import inline_svg
+from dpgen.files import write_atomically
+from dpgen.pictures import pictures
+from dpgen.privacy.ledger import Ledger
+from dpgen.release import Draws, PublicModel, Release
+from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, rounded_up
+from dpgen.systems.registry import load_model
+
+REPORT = "report.html"
+"""Name of a report beside what it reports on."""
+
+RELEASED = ("model", "draws.csv", "samples.npz", "samples.csv", "quantiles.csv", "privacy.json", "PRIVACY.md")
+"""Names in a run directory that may be shared; a report treats everything else as not for publication."""
+
+_TEMPLATE = "report.html.jinja"
+_MOST_ROWS = 24
+_FALSE_ALARMS = (0.1, 0.01, 0.001)
+
+
+# -- odds --------------------------------------------------------------------------------------------------------------
+
+
+def detected(false_alarms: float, epsilon: float, delta: float) -> float:
+    r"""Greatest share of the cases in which a test notices a record, if it suspects wrongly in a share f of the others.
+
+    .. math:: \min(1,\; e^\epsilon f + \delta,\; 1 - e^{-\epsilon} (1 - \delta - f))
+
+    Source: Wasserman and Zhou 2010, Theorem 2.4; Kairouz, Oh, Viswanath 2015, equation 2.
+
+    >>> round(detected(0.01, 1.0, 0.0), 4), detected(0.01, 0.0, 0.0)
+    (0.0272, 0.01)
+    """
+    grown = math.inf if epsilon > 700 else math.exp(epsilon) * false_alarms + delta
+    return max(false_alarms, min(1.0, grown, 1.0 - math.exp(-epsilon) * (1.0 - delta - false_alarms)))
+
+
+def guessed(epsilon: float, delta: float) -> float:
+    r"""Greatest probability of a right guess between two equally likely neighbours.
+
+    .. math:: (e^\epsilon + \delta) / (e^\epsilon + 1)
+
+    >>> guessed(0.0, 0.0), round(guessed(1.0, 1e-5), 4)
+    (0.5, 0.7311)
+    """
+    return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
+
+
+def question(statement: PrivacyStatement) -> str:
+    """What the guarantee keeps from being known, as an indirect question.
+
+    >>> statement = PrivacyStatement(epsilon=1.0, delta=0.0, relation="add_remove", unit="one record", accountant="")
+    >>> question(statement)
+    'whether one record is among the data'
+    """
+    if statement.relation == "add_remove":
+        return f"whether {statement.unit} is among the data"
+    return f"what {statement.unit} is, one of any two possibilities"
+
+
+# -- content -----------------------------------------------------------------------------------------------------------
+
+
+class Spending(NamedTuple):
+    """What a ledger says beside the statement: its budget, if it enforces one, and the guarantee of all that it holds."""
+
+    budget: float | None
+    spent: float
+
+    @property
+    def left(self) -> float:
+        """Epsilon that the budget still has."""
+        return max(0.0, (self.budget or 0.0) - self.spent)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A picture or a table of the page; `private`: computed on private records without noise."""
+
+    title: str
+    caption: str
+    body: str = ""
+    """An `<svg>` element, or the address of a picture that the page holds itself."""
+    table: Sequence[Sequence[str]] = ()
+    """Rows, header first."""
+    private: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the run: its name, its size in words, and whether it may be shared."""
+
+    name: str
+    size: str
+    private: bool
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything on the page, private parts included."""
+
+    title: str
+    release: Release
+    spending: Spending | None = None
+    scores: Sequence[dict[str, Any]] = ()
+    panels: Sequence[Panel] = ()
+    entries: Sequence[Entry] = ()
+    facts: Sequence[tuple[str, str]] = ()
+
+    def for_publication(self) -> "Content":
+        """Without whatever was computed on private records without noise, and without what only concerns the holder."""
+        return replace(
+            self,
+            spending=None,
+            scores=[score for score in self.scores if not score["status"]],
+            panels=[panel for panel in self.panels if not panel.private],
+            entries=[entry for entry in self.entries if not entry.private],
+        )
+
+    @property
+    def private(self) -> bool:
+        """Whether any part is not for publication."""
+        marked = [bool(score["status"]) for score in self.scores]
+        return any([*marked, *(panel.private for panel in self.panels), *(entry.private for entry in self.entries)])
+
+
+def _of_directory(directory: Path) -> Content:
+    """What a run, or a released model, has left in its directory."""
+    if (directory / "model").is_dir() or (directory / "model.json").is_file():
+        release: Release = load_model(directory)
+    elif (directory / "draws.csv").is_file() and (directory / "privacy.json").is_file():
+        statement = PrivacyStatement.from_dict(_json(directory / "privacy.json"))
+        release = Draws(pd.read_csv(directory / "draws.csv"), statement=statement)
+    else:
+        raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")
+    names = _names(directory)
+    return replace(
+        _of_release(release, " on ".join(names) if names else directory.resolve().name),
+        spending=_spending(directory / "ledger.jsonl"),
+        scores=_json(directory / "metrics.json") if (directory / "metrics.json").is_file() else (),
+        panels=[*_own_panels(release), *_private_panels(directory)],
+        entries=list(_entries(directory)),
+    )
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def _names(directory: Path) -> list[str]:
+    """The model and the data of a run, by its settings."""
+    import yaml
+
+    if not (directory / "config.yaml").is_file():
+        return []
+    settings = yaml.safe_load((directory / "config.yaml").read_text())
+    return [str(settings[block]["name"]) for block in ("model", "data")]
+
+
+def _of_release(release: Release, title: str) -> Content:
+    return Content(title, release, panels=_own_panels(release), facts=list(_facts(release)))
+
+
+def _facts(release: Release) -> Iterator[tuple[str, str]]:
+    if isinstance(release, PublicModel):
+        yield "released", f"a model of kind {release.kind}, from which anyone may draw any number of records for free"
+        yield "SHA-256 of model, description and statement", release.sha256
+    elif isinstance(release, Draws):
+        yield "released", f"{len(release.table):,} private draws; what drew them stays with the holder; more draws cost more"
+
+
+def _spending(path: Path) -> Spending | None:
+    if not path.is_file():
+        return None
+    with Ledger.open(path) as ledger:
+        return Spending(ledger.budget.epsilon if ledger.budget else None, ledger.epsilon())
+
+
+def _own_panels(release: Release) -> list[Panel]:
+    shown = [
+        Panel(picture.title, picture.caption, body=inline_svg(picture.figure, f"picture{number}"))
+        for number, picture in enumerate(pictures(release))
+    ]
+    if isinstance(release, Draws):
+        shown.append(Panel("Draws", f"The first of {len(release.table):,} rows.", table=_rows(release.table)))
+    return shown
+
+
+def _private_panels(directory: Path) -> Iterator[Panel]:
+    """Pictures and tables that the evaluation left: all that is not released was computed on private records."""
+    for path in sorted(directory.glob("*.png")):
+        address = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        yield Panel(path.name, "Picture of the evaluation.", body=address, private=True)
+    for path in sorted(directory.glob("*.csv")):
+        if path.name not in RELEASED:
+            yield Panel(path.name, "Table of the evaluation.", table=_rows(pd.read_csv(path)), private=True)
+
+
+def _rows(table: pd.DataFrame) -> list[list[str]]:
+    def cell(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return [[str(name) for name in table.columns], *([cell(v) for v in row] for row in table[:_MOST_ROWS].to_numpy().tolist())]
+
+
+def _entries(directory: Path) -> Iterator[Entry]:
+    for path in sorted(directory.iterdir()):
+        if path.name != REPORT and not path.name.startswith("."):
+            size = sum(part.stat().st_size for part in (path.rglob("*") if path.is_dir() else [path]) if part.is_file())
+            known = path.name in RELEASED or path.suffix == ".safetensors" or path.name == "model.json"
+            yield Entry(path.name + "/" * path.is_dir(), _size(size), private=not known)
+
+
+def _size(count: int) -> str:
+    """Bytes in words.
+
+    >>> _size(999), _size(123_456)
+    ('999 B', '123 kB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count} {unit}"
+        count //= 1000
+    return f"{count} GB"
+
+
+# -- page --------------------------------------------------------------------------------------------------------------
+
+
+def report(source: Path | str | Release, out: Path | str | None = None, *, public: bool = False) -> Path:
+    """Write the report of a run, of a released model or of a release in memory: one HTML file; returns its path.
+
+    It needs no private data: pictures of the release are drawn from its own samples, and what compares it with real data is
+    what the evaluation wrote. Those parts are marked as not for publication.
+
+    Arguments:
+        source: directory of a run or of a released model, or a release.
+        out: file to write; None: `report.html` in the directory.
+        public: leave out what was computed on private records without noise, and what only concerns their holder.
+
+    Raises:
+        ValueError: a directory without a release, or no `out` for a release in memory.
+    """
+    if isinstance(source, Release):
+        if out is None:
+            raise ValueError("out is None; a release in memory needs a file to write the report to")
+        content, target = _of_release(source, type(source).__name__), Path(out)
+    else:
+        content, target = _of_directory(Path(source)), Path(out) if out is not None else Path(source) / REPORT
+    write_atomically(target, page(content.for_publication() if public else content, public=public))
+    return target
+
+
+def page(content: Content, *, public: bool) -> str:
+    """The HTML of a report."""
+    from jinja2 import Environment, StrictUndefined
+
+    statement = content.release.statement
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"up": rounded_up, "percent": _percent, "score": _score}
+    template = environment.from_string(files("dpgen").joinpath(_TEMPLATE).read_text(encoding="utf-8"))
+    return template.render(
+        content=content,
+        statement=statement,
+        relation=RELATIONS.get(statement.relation, statement.relation),
+        question=question(statement),
+        guessed=guessed(statement.epsilon, statement.delta),
+        tests=list(_tests(statement)),
+        mechanisms=[[m["note"], m["event"], m["count"], m.get("most", m["count"])] for m in statement.mechanisms],
+        mark=UNPROTECTED,
+        public=public,
+        version=version("dpgen"),
+    )
+
+
+def _tests(statement: PrivacyStatement) -> Iterator[list[str]]:
+    for share in _FALSE_ALARMS:
+        most = detected(share, statement.epsilon, statement.delta)
+        yield [f"{100 * share:g} % of the cases", _percent(most), rounded_up(most / share)]
+
+
+def _percent(share: float) -> str:
+    """A share in percent, four digits, never less than it is.
+
+    >>> _percent(0.73105858), _percent(0.001), _percent(1.0)
+    ('73.11 %', '0.1 %', '100 %')
+    """
+    return f"{rounded_up(100 * share)} %"
+
+
+def _score(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

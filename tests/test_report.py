@@ -1,0 +1,297 @@
+"""The report: what epsilon means, what is shown and marked, what a public report leaves out, and that the page stands alone."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+from scipy.stats import norm
+
+from dpgen import report as exported
+from dpgen.cli.command import quiet_training
+from dpgen.cli.jobs import parse_job
+from dpgen.discretized import DiscretizedColumn
+from dpgen.nets.gan import Generator
+from dpgen.pictures import pictures
+from dpgen.release import Draws, Release
+from dpgen.report import RELEASED, REPORT, detected, guessed, report
+from dpgen.run import Outcome, run
+from dpgen.statement import UNPROTECTED
+from dpgen.systems.dpgan.model import PointGANModel
+from dpgen.systems.marginals.model import ProductMixture
+from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
+
+# -- what epsilon means ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.3, 0.1), (1.0, 1.0), (3.0, 0.5), (3.0, 4.0)])
+def test_no_test_of_a_gaussian_mechanism_detects_more(mu: float, epsilon: float) -> None:
+    """Its best tests are known: power Phi(Phi^-1(f) + mu) at false alarms f (Dong, Roth, Su 2022)."""
+    delta = float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+    alarms = np.linspace(1e-6, 1 - 1e-6, 2001)
+    power = norm.cdf(norm.ppf(alarms) + mu)
+    bound = np.array([detected(float(f), epsilon, delta) for f in alarms])
+    assert (power <= bound + 1e-12).all()
+    assert (bound - power).min() < 1e-3, "and one test reaches it"
+    assert (power > np.array([detected(float(f), epsilon, 0.0) for f in alarms])).any(), "a twin without delta is caught"
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0])
+def test_randomised_response_reaches_the_bounds(epsilon: float) -> None:
+    keep = math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert guessed(epsilon, 0.0) == pytest.approx(keep)
+    assert detected(1 - keep, epsilon, 0.0) == pytest.approx(keep)
+
+
+def test_guessing_is_the_best_of_all_tests() -> None:
+    alarms = np.linspace(0, 1, 10_001)
+    best = max(0.5 * (detected(float(f), 1.2, 0.01) + 1 - float(f)) for f in alarms)
+    assert guessed(1.2, 0.01) == pytest.approx(best, abs=1e-4)
+
+
+def test_without_a_bound_anything_may_be_known() -> None:
+    assert [detected(0.01, e, 0.0) for e in (800.0, math.inf)] == [1.0, 1.0]
+    assert guessed(math.inf, 0.0) == 1.0
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, what is inside of elements of class "marked", and all text."""
+
+    VOID = ("meta", "link", "img", "br", "col")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_text()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text, self.marked = "", ""
+        self._open: list[tuple[str, bool]] = []
+        self.feed(self.source)
+        assert self._open == [], "every element is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.tags.append((tag, known))
+        if tag not in self.VOID:
+            self._open.append((tag, "marked" in (known.get("class") or "").split() or self._inside))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1][0] == "style":
+            return
+        self.text += data
+        if self._inside:
+            self.marked += data
+
+    @property
+    def _inside(self) -> bool:
+        return bool(self._open) and self._open[-1][1]
+
+    def values(self, name: str) -> list[str]:
+        return [attributes[name] or "" for _, attributes in self.tags if name in attributes]
+
+
+def require_alone(page: Page) -> None:
+    """Nothing on the page is fetched or run, and no identifier stands twice."""
+    assert not {"script", "iframe", "object", "form", "base"} & {tag for tag, _ in page.tags}
+    assert [name for _, attributes in page.tags for name in attributes if name.startswith("on")] == []
+    addresses = [value for name in ("src", "href", "xlink:href", "action", "data") for value in page.values(name)]
+    assert [value for value in addresses if not value.startswith(("data:", "#"))] == []
+    assert [style for style in page.values("style") if "url(" in style and "url(#" not in style] == []
+    assert "@import" not in page.source
+    assert "default-src 'none'" in page.source
+    names = page.values("id")
+    assert len(names) == len(set(names))
+    assert {value[1:] for value in addresses if value.startswith("#")} <= set(names)
+
+
+def require_public(page: Page) -> None:
+    """Nothing on the page is marked, so nothing on it may be of the kind that is marked elsewhere."""
+    assert page.marked == ""
+    assert [tag for tag, attributes in page.tags if attributes.get("class") == "mark"] == []
+    assert "Parts in red" not in page.text
+    assert "Nothing on this page was computed on private records" in page.text
+
+
+def small(name: str, directory: Path) -> list[str]:
+    return {
+        "columns": ["--model=merr", "--data=mixture", "--n_records=500", "--epsilon=1"],
+        "points": ["--model=mbde", "--data=ring", "--n_points=60", "--n_test=40", "--steps=2", "--training=fast", "--draws=2"],
+        "users": ["--model=minimax", "--data=synthetic_users", "--n_users=12", "--n_categories=5"],
+    }[name] + ["--progress_bar=false", f"--run_dir={directory / name}"]
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory, finished: Outcome) -> dict[str, Path]:
+    """A finished run of every kind of data."""
+    root = tmp_path_factory.mktemp("reports")
+    with quiet_training():
+        runs = {name: run(parse_job(small(name, root))).directory for name in ("columns", "points", "users")}
+    records = root / "records"
+    shutil.copytree(finished.directory, records)
+    return runs | {"records": records}
+
+
+KINDS = ["records", "columns", "points", "users"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_holders_report_marks_all_that_looks_at_private_records(kind: str, directories: dict[str, Path]) -> None:
+    directory = directories[kind]
+    assert report(directory) == directory / REPORT
+    page = Page(directory / REPORT)
+    require_alone(page)
+    shown = json.loads((directory / "metrics.json").read_text())
+    assert shown
+    for score in shown:
+        assert score["name"] in page.text
+        assert (score["name"] in page.marked) == (score["status"] is not None)
+    looking = [path.name for path in directory.iterdir() if path.suffix in (".png", ".csv") and path.name not in RELEASED]
+    assert looking
+    assert all(name in page.marked for name in looking)
+    assert UNPROTECTED in page.marked
+    with pytest.raises(AssertionError, match="not for publication"):
+        require_public(page)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_public_report_is_made_from_what_may_be_shared_alone(kind: str, directories: dict[str, Path], tmp_path: Path) -> None:
+    directory, shared = directories[kind], tmp_path / "shared"
+    shared.mkdir()
+    for name in ("config.yaml", *RELEASED):  # the names of model and data come from the settings
+        if (directory / name).is_dir():
+            shutil.copytree(directory / name, shared / name)
+        elif (directory / name).exists():
+            shutil.copy(directory / name, shared / name)
+    scores = json.loads((directory / "metrics.json").read_text())
+    (shared / "metrics.json").write_text(json.dumps([score for score in scores if not score["status"]]))
+    page = Page(report(directory, tmp_path / "public.html", public=True))
+    require_alone(page)
+    require_public(page)
+    assert page.source == report(shared, tmp_path / "again.html", public=True).read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_file_that_a_summary_calls_released_is_known(kind: str, directories: dict[str, Path], finished: Outcome) -> None:
+    names = {path.name for path in directories[kind].iterdir()}
+    assert names & set(RELEASED)
+    private = {"config.yaml", "versions.yaml", "ledger.jsonl", "split.key", "metrics.json", "METRICS.md", "last.ckpt"}
+    assert not private & set(RELEASED)
+    released = next(line for line in finished.summary.splitlines() if line.startswith("released")).split(None, 1)[1]
+    assert {name.rstrip("/") for name in released.split(", ")} <= set(RELEASED)
+
+
+def test_what_was_spent_and_what_is_left_comes_from_the_ledger(directories: dict[str, Path], tmp_path: Path) -> None:
+    full = Page(report(directories["records"], tmp_path / "full.html"))
+    public = Page(report(directories["records"], tmp_path / "public.html", public=True))
+    assert "of epsilon 3, left" in full.text
+    assert "left" not in public.text
+    statement = json.loads((directories["records"] / "privacy.json").read_text())
+    for page in (full, public):
+        assert all(text in page.text for text in (*statement["assumptions"], *statement["not_covered"]))
+        assert all(mechanism["note"] in page.text for mechanism in statement["mechanisms"])
+
+
+# -- releases ----------------------------------------------------------------------------------------------------------
+
+NASTY = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b", "$_$", "\u00fc\U0001f600", "x" * 300)
+
+
+def product(columns: tuple[str, ...]) -> ProductMixture:
+
+    means = torch.linspace(0.0, 1.0, len(columns))[None]
+    return ProductMixture(means, torch.tensor([50.0]), statement=tiny.statement(), columns=columns)
+
+
+def ordered() -> OrderedDistribution:
+    domains = {
+        "price": DiscretizedColumn(low="0", high="1000000000", resolution="1e-9"),
+        "day": DiscretizedColumn(kind="date", low="2020-01-01", high="2020-12-31", resolution="86400"),
+        "size": DiscretizedColumn(kind="category", categories=("small", "large")),
+    }
+    cdfs = {name: PiecewiseCDF(np.array([0, domain.size]), np.array([0.0, 1.0])) for name, domain in domains.items()}
+    return OrderedDistribution(cdfs, domains, statement=tiny.statement())
+
+
+def points(d: int) -> PointGANModel:
+
+    names = tuple(f"axis {i}" for i in range(d))
+    box = {"location": torch.zeros(d), "scale": torch.ones(d), "bounds": None}
+    return PointGANModel(Generator(d, latent=2, hidden=3), columns=names, statement=tiny.statement(), **box)
+
+
+def drawn(table: pd.DataFrame) -> Draws:
+    return Draws(table, statement=tiny.statement())
+
+
+RELEASES: dict[str, tuple[Callable[[], Release], list[str]]] = {
+    "images": (tiny.mixture, ["Synthetic images", "Average images", "Labels"]),
+    "columns of bits": (lambda: product(NASTY), ["Marginals", "Pairwise associations"]),
+    "one column": (lambda: product(("a",)), ["Marginals"]),
+    "ordered": (ordered, ["Distribution of price", "Distribution of day", "Distribution of size"]),
+    "points on a line": (lambda: points(1), ["Distribution of axis 0"]),
+    "points on a plane": (lambda: points(2), ["Distribution of axis 0", "Distribution of axis 1", "axis 0 and axis 1"]),
+    "draws of users": (lambda: drawn(pd.DataFrame({"user": ["u", "v"], "category": NASTY[:2]})), ["Draws: category"]),
+    "draws of points": (lambda: drawn(pd.DataFrame({"x": [0.5, math.nan]})), ["Distribution of x"]),
+    "no draw": (lambda: drawn(pd.DataFrame({"x": []})), []),
+}
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_kind_of_release_is_shown_from_itself(name: str, tmp_path: Path) -> None:
+    make, titles = RELEASES[name]
+    release = make()
+    assert [picture.title for picture in pictures(release)] == titles
+    page = Page(release.report(tmp_path / "r.html"))
+    require_alone(page)
+    require_public(page)
+    assert all(title in page.text for title in titles)
+
+
+def test_names_of_columns_are_text(tmp_path: Path) -> None:
+    page = Page(product(NASTY).report(tmp_path / "r.html"))
+    assert not [tag for tag, _ in page.tags if tag in ("script", "img")]
+    for name in ("<script>alert(1)</script>", "a&b", "$_$", "\u00fc\U0001f600"):
+        assert page.text.count(name) >= 3, "a bar, a row and a column"
+    assert "x" * 29 not in page.text
+
+
+def test_a_report_says_the_same_twice(tmp_path: Path) -> None:
+    first, second = (product(("a", "b")).report(tmp_path / name).read_text() for name in ("1.html", "2.html"))
+    assert first == second
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_release_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"run is '.*absent'; it must be the directory of a finished run"):
+        report(tmp_path / "absent")
+    with pytest.raises(ValueError, match="out is None; a release in memory needs a file"):
+        exported(tiny.mixture())
+    with pytest.raises(ValueError, match="release is str; it must be a PublicModel or Draws"):
+        pictures("model")  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match=r"the directory .* does not exist"):
+        report(tiny.mixture(), tmp_path / "absent" / "r.html")
+
+
+def test_damaged_scores_are_named(tmp_path: Path) -> None:
+    tiny.mixture().write(tmp_path)
+    (tmp_path / "metrics.json").write_text("[{")
+    with pytest.raises(ValueError, match=r"metrics\.json is damaged"):
+        report(tmp_path)
+    assert not (tmp_path / REPORT).exists()
