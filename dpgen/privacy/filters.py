@@ -30,6 +30,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from dpgen.privacy.limits import require_positive
+
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
@@ -52,6 +54,27 @@ def _float_up(units: int) -> float:
         return math.inf
     value = float(Fraction(units, 1 << _BITS))
     return value if _units(value) >= units else math.nextafter(value, math.inf)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Privacy budget of a run: `epsilon` in nats, finite and > 0, at `delta` in [0, 1); at 0 only pure events fit.
+
+    >>> Budget(2.0, 1e-5)
+    Budget(epsilon=2.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
+            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
+
+
+class BudgetExceeded(RuntimeError):
+    """A charge or a plan that would spend more than the budget; nothing was recorded and the mechanism must not run."""
 
 
 class Cost(NamedTuple):

@@ -8,16 +8,16 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dpgen.privacy.filters import Cost, Filter, FilterTotals
+from dpgen.privacy.filters import Budget, BudgetExceeded, Cost, Filter, FilterTotals
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
-from dpgen.privacy.limits import require_positive, require_whole
+from dpgen.privacy.limits import require_whole
 from dpgen.privacy.mechanisms import Relation, UnsupportedEvent
-from dpgen.privacy.parallel import LedgerItem, Loads, rdp_bound, worst
+from dpgen.privacy.parallel import LedgerEntry, LedgerItem, Loads, Planned, rdp_bound, worst
+from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -27,58 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "BudgetExceeded", "Ledger", "LedgerEntry", "LedgerError", "Planned"]
 
 _FORMAT = 2
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Privacy budget of a run: `epsilon` in nats, finite and > 0, at `delta` in [0, 1); at 0 only pure events fit.
-
-    >>> Budget(2.0, 1e-5)
-    Budget(epsilon=2.0, delta=1e-05)
-    """
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        require_positive("epsilon", self.epsilon)
-        if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
-            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
-
-
-class BudgetExceeded(RuntimeError):
-    """A charge or a plan that would spend more than the budget; nothing was recorded and the mechanism must not run."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One line of a plan: a mechanism that may run up to `count` times.
-
-    Arguments:
-        event: what one run costs.
-        note: what it is called.
-        count: greatest number of runs, >= 1.
-        group: disjoint group of records that it touches, None for all.
-        divisible: a plain Gaussian of multiplier s that is spent in parts chosen adaptively (`charge(..., of=note)`),
-            whose multipliers obey `sum 1/s_i^2 <= count/s^2`.
-    """
-
-    event: DpEvent
-    note: str
-    count: int = 1
-    group: str | None = None
-    divisible: bool = False
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """`count` consecutive charges of one event under one note; `of` is the divisible Gaussian that it was a part of."""
-
-    note: str
-    event: DpEvent
-    count: int
-    group: str | None
-    of: str | None = None
 
 
 class Ledger:
@@ -122,6 +70,7 @@ class Ledger:
         order: Renyi order > 1 of the filter; None: the best one for a single Gaussian.
         durable: wait at every charge until it is on the disk (a millisecond or more). Without, the death of the process
             loses nothing, but a power cut may lose the charges since the last `sync` (checkpoints sync; so do plans).
+        payer: the run in a shared budget, which pays there for every plan and for what goes beyond it, see `shared_budget.py`.
 
     Raises:
         ValueError: budget and delta both or neither given, an unknown relation, or an order where there is no filter.
@@ -145,6 +94,7 @@ class Ledger:
         path: Path | None = None,
         order: float | None = None,
         durable: bool = False,
+        payer: Payer | None = None,
     ) -> None:
         if (budget is None) == (delta is None):
             raise ValueError("give either budget, or budget=None together with delta (report only)")
@@ -157,6 +107,7 @@ class Ledger:
         self.relation: Relation = relation
         self.unit = unit
         self.durable = durable
+        self.payer = payer
         self.filter = Filter.best(budget.epsilon, budget.delta, order=order) if budget else None
         self._lock = threading.RLock()
         self._declared: list[LedgerItem] = []
@@ -182,6 +133,7 @@ class Ledger:
             "relation": self.relation,
             "unit": self.unit,
             "filter": {"order": self.filter.order, "reserved": self.filter.reserved} if self.filter else None,
+            **({"shared": self.payer.reference} if self.payer else {}),
         }
 
     @classmethod
@@ -206,6 +158,7 @@ class Ledger:
             ledger = cls(budget, delta=delta, relation=header["relation"], unit=header["unit"], durable=durable)
             if budget is not None:
                 ledger.filter = Filter(budget.epsilon, budget.delta, **header["filter"])
+            ledger.payer = Payer.of(header["shared"], Path(path).parent) if "shared" in header else None
             for line in lines:
                 ledger._replay(line)
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -298,6 +251,8 @@ class Ledger:
                 return
             if self.budget is not None:
                 self._require_fit(lines)
+            if self.payer is not None:
+                self.payer.pay(list(lines.items()), self.budget)
             fresh = [m for m in lines if m.number is None]
             numbers = {id(m): len(self._declared) + i for i, m in enumerate(fresh)}
             counts = {numbers[id(m)] if m.number is None else m.number: n for m, n in lines.items()}
@@ -319,6 +274,8 @@ class Ledger:
         counts = {m.number: n for m, n in lines.items() if m.number is not None}
         if len(counts) < len(lines) or counts not in self._unfinished:
             return False
+        if self.payer is not None:
+            self.payer.require_paid(list(lines.items()))
         self._unfinished.remove(counts)
         return True
 
@@ -402,8 +359,11 @@ class Ledger:
             mechanism = self._find(event, note, group, whole=None if of is None else self._whole(of, group))
             if mechanism.whole is not None:
                 self._require_part(mechanism.whole, mechanism, count)
-            elif self.budget is not None and (later := mechanism.beyond(count)):
-                self._require_filter({group: self._cost(mechanism).times(later)}, f"{count} x {note!r}")
+            elif later := mechanism.beyond(count):
+                if self.budget is not None:
+                    self._require_filter({group: self._cost(mechanism).times(later)}, f"{count} x {note!r}")
+                if self.payer is not None:
+                    self.payer.pay([(mechanism, later)], self.budget)
             self._record(mechanism, count)
             self._book(mechanism, count)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -30,10 +31,14 @@ class LedgerFile:
     """Chained lines, on disk or (`path` None) in memory only.
 
     Forked children, pickles and copies are refused: two writers would break the chain.
+
+    Arguments:
+        path: the file.
+        wait: seconds to wait for another process that has it locked.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
+    def __init__(self, path: Path | None, *, wait: float = 0.0) -> None:
+        self.path, self.wait = path, wait
         self._heads = bytearray()
         self._head = ""
         self._size = 0
@@ -124,12 +129,17 @@ class LedgerFile:
             raise LedgerError(f"{self.path}: the ledger is empty; nothing was ever charged, remove it and start again")
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._fd)
-            self._fd, self._closed = -1, True
-            raise LedgerError(f"{self.path}: another process is writing this ledger; wait for it or stop it") from None
+        until = time.monotonic() + self.wait
+        while True:
+            try:
+                return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() >= until:
+                    break
+                time.sleep(0.01)
+        os.close(self._fd)
+        self._fd, self._closed = -1, True
+        raise LedgerError(f"{self.path}: another process is writing this ledger; wait for it or stop it")
 
     def _advance(self, chain: str, size: int) -> None:
         self._head = chain

@@ -24,6 +24,37 @@ _SURPLUS = 1e-9  # by which the parts of a divisible Gaussian may exceed it, for
 _BITS = 256
 
 
+@dataclass(frozen=True)
+class Planned:
+    """One line of a plan: a mechanism that may run up to `count` times.
+
+    Arguments:
+        event: what one run costs.
+        note: what it is called.
+        count: greatest number of runs, >= 1.
+        group: disjoint group of records that it touches, None for all.
+        divisible: a plain Gaussian of multiplier s that is spent in parts chosen adaptively (`charge(..., of=note)`),
+            whose multipliers obey `sum 1/s_i^2 <= count/s^2`.
+    """
+
+    event: DpEvent
+    note: str
+    count: int = 1
+    group: str | None = None
+    divisible: bool = False
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """`count` consecutive charges of one event under one note; `of` is the divisible Gaussian that it was a part of."""
+
+    note: str
+    event: DpEvent
+    count: int
+    group: str | None
+    of: str | None = None
+
+
 @dataclass(eq=False)
 class LedgerItem:
     """One (event, note, group) of a ledger.

@@ -1,0 +1,386 @@
+r"""One budget for a data set: a file that many runs, people and processes pay from, with one total for all of them.
+
+A run declares its whole plan to its own ledger, which states the run's own guarantee by exact accounting. With a shared budget
+the plan is paid for first: one line of the file says who pays for which events, with their greatest counts, and is on the
+disk before anything of the run may happen. What a run is granted beyond its plan is paid in the same way.
+
+Formal guarantees:
+
+| case | what holds |
+|---|---|
+| all runs together, each chosen in the light of all releases before it | (epsilon, delta) of the file: a Renyi filter |
+| runs at the same time | the same; what they pay is added up before either begins |
+| a run that is killed | has paid for its plan; resumed in its directory it pays no second time |
+| a first run that the filter has no room for, whose own budget is within the file's | is granted, and nothing beside it |
+| a run of another relation, unit or delta, or one that does not fit | refused before anything is spent |
+| a copy of a run's directory | refused: it has paid nothing |
+
+Why the filter: the runs are a sequence of mechanisms, each of which, and when to stop, may depend on all that was released
+before. What one record is touched by costs a run at most the heaviest of its disjoint groups, taken for each run by itself,
+since the groups of two runs are not disjoint. Sums of Renyi losses at ONE order, fixed in the file's header, that stay below a
+bound in every course bound the whole (Feldman and Zrnic 2021, Theorem 3.1). Runs that overlap interleave the steps of
+interactive mechanisms; Renyi privacy composes concurrently too (Lyu 2022, Theorem 4), with losses that are chosen along the
+way (Haney et al. 2023).
+
+Why one run may be granted without the filter: whether the first payment fits it is known before anything is released. If it
+does not, it is granted only where that run's own ledger enforces a budget within the file's, and nothing of another run is
+ever granted again: then the guarantee of that run covers all that can happen.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpgen.privacy.filters import Budget, BudgetExceeded, Cost, Filter, FilterTotals
+from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event
+from dpgen.privacy.limits import require_whole
+from dpgen.privacy.parallel import LedgerItem, Loads
+
+if TYPE_CHECKING:
+    from dpgen.privacy.mechanisms import Relation
+
+_FORMAT = 1
+_PATIENCE = 60.0  # seconds that a payment waits for the others, which take milliseconds each
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What a run pays for, in one line of the file.
+
+    Arguments:
+        run: identity of the run, drawn at random when it began.
+        model: what it runs.
+        user: who started it.
+        directory: where its own ledger is; empty in memory.
+        time: when it was paid, ISO 8601.
+        budget: that its own ledger enforces, if any.
+        loads: events with their greatest counts.
+        cost: of the record that they touch most, as the filter counts it.
+    """
+
+    run: str
+    model: str
+    user: str
+    directory: str
+    time: str
+    budget: Budget | None
+    loads: Loads
+    cost: Cost
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The payment as the file writes it."""
+        names = ("run", "model", "user", "directory", "time")
+        own = {"epsilon": self.budget and self.budget.epsilon, "delta": self.budget and self.budget.delta}
+        return {name: getattr(self, name) for name in names} | own | {"plan": _written(self.loads)}
+
+
+def _written(loads: Loads) -> list[Any]:
+    return sorted(
+        ([m.note, m.group, json.loads(m.code), count, m.divisible] for m, count in loads), key=lambda line: json.dumps(line)
+    )
+
+
+def _read(plan: list[Any]) -> Loads:
+    return [
+        (LedgerItem.of(decode_event(event), note, group, divisible=divisible), require_whole("count", count))
+        for note, group, event, count, divisible in plan
+    ]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the header of a shared budget fixes: the total, the filter that enforces it, and what neighbours are."""
+
+    budget: Budget
+    limits: Filter
+    relation: Relation
+    unit: str
+
+    @classmethod
+    def of(cls, header: dict[str, Any]) -> Terms:
+        budget = Budget(header["epsilon"], header["delta"])
+        limits = Filter(budget.epsilon, budget.delta, **header["filter"])
+        return cls(budget, limits, header["relation"], header["unit"])
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The first line of the file."""
+        return {
+            "dpgen_shared_budget": _FORMAT,
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "relation": self.relation,
+            "unit": self.unit,
+            "filter": {"order": self.limits.order, "reserved": self.limits.reserved},
+        }
+
+    def cost(self, loads: Loads) -> Cost:
+        """Cost of a plan for the record that it touches most."""
+        costs = ((m.group, self.limits.cost((m.priced or m).event, self.relation).times(n)) for m, n in loads)
+        return FilterTotals(self.limits, self.relation, costs).heaviest()
+
+    def covers(self, budget: Budget | None) -> bool:
+        """Whether a run whose own ledger enforces `budget` is, by itself, within the total."""
+        return budget is not None and budget.epsilon <= self.budget.epsilon and budget.delta <= self.budget.delta
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Payments from a shared budget, in the order of the file, and what they add up to."""
+
+    terms: Terms
+    payments: tuple[Payment, ...] = ()
+
+    @property
+    def total(self) -> Cost:
+        """Cost of all payments."""
+        return reduce(Cost.plus, (payment.cost for payment in self.payments), Cost())
+
+    @property
+    def runs(self) -> int:
+        """Number of runs that have paid."""
+        return len({payment.run for payment in self.payments})
+
+    @property
+    def epsilon(self) -> float:
+        """What has been paid for so far, as if it had been fixed in advance: for a display; the guarantee is the budget's."""
+        spent = self.terms.limits.total_epsilon(self.total)
+        only = self.payments[0].budget if self.runs == 1 else None
+        return min(spent, only.epsilon) if only is not None and self.terms.covers(only) else spent
+
+    def upto(self, count: int) -> Spending:
+        """The first `count` payments."""
+        return Spending(self.terms, self.payments[:count])
+
+    def plus(self, payment: Payment) -> Spending:
+        """With one more payment, whether or not it fits."""
+        return Spending(self.terms, (*self.payments, payment))
+
+    def fits(self, payment: Payment) -> bool:
+        """Whether one more payment is covered by the budget: by the filter, or as of the only run that is ever granted."""
+        if self.terms.limits.fits(self.total.plus(payment.cost)):
+            return True
+        first = self.plus(payment).payments[0]
+        known_before = self.terms.covers(first.budget) and not self.terms.limits.fits(first.cost)
+        return known_before and all(earlier.run == payment.run for earlier in self.payments)
+
+    def room(self, payment: Payment) -> int:
+        """Number of such payments, each of a run of its own, that the filter has room for.
+
+        Raises:
+            ValueError: it costs nothing.
+        """
+        if payment.cost == Cost():
+            raise ValueError("the plan costs nothing; there is no limit to state")
+        return FilterTotals(self.terms.limits, self.terms.relation, [(None, self.total)]).room(payment.cost, None)
+
+
+class SharedBudget:
+    """The file of one budget for all runs on a data set; locked only while a payment is read or written.
+
+    Arguments:
+        path: the file; `SharedBudget.create` makes one.
+
+    Raises:
+        LedgerError: missing, damaged, or no shared budget.
+
+    >>> from tempfile import mkdtemp
+    >>> from dpgen.privacy.mechanisms import gaussian_event
+    >>> from dpgen.privacy.ledger import Ledger, Planned
+    >>> shared = SharedBudget.create(Path(mkdtemp()) / "census.budget", Budget(3.0, 1e-5))
+    >>> ledger = Ledger(Budget(1.0, 1e-5), payer=shared.payer("histogram"))
+    >>> ledger.declare([Planned(gaussian_event(4.0), "counts")])
+    >>> round(ledger.epsilon(), 2), shared.spending().runs
+    (0.93, 1)
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path).absolute()
+        self.terms = self.spending().terms
+
+    @classmethod
+    def create(cls, path: Path, budget: Budget, *, relation: Relation = "add_remove", unit: str = "one record") -> SharedBudget:
+        """A new file, whose header fixes the budget, relation, unit and the filter's order, the best one for a Gaussian.
+
+        Raises:
+            LedgerError: `path` holds something, or cannot be made.
+            ValueError: an unknown relation.
+        """
+        if relation not in ("add_remove", "replace_one"):
+            raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
+        terms = Terms(budget, Filter.best(budget.epsilon, budget.delta), relation, unit)
+        file = LedgerFile(Path(path), wait=_PATIENCE)
+        file.create()
+        try:
+            file.append([_json(terms.header)])
+        finally:
+            file.close()
+        return cls(path)
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[LedgerFile, Spending]]:
+        """The locked file and what it says."""
+        file = LedgerFile(self.path, wait=_PATIENCE)
+        try:
+            yield file, _spending(file)
+        finally:
+            file.close()
+
+    def spending(self) -> Spending:
+        """All payments so far."""
+        with self.opened() as (_, spending):
+            return spending
+
+    def payer(self, model: str, *, directory: Path | None = None) -> Payer:
+        """A new run of `model`, whose own ledger is in `directory`, that pays from this budget."""
+        where = "" if directory is None else str(directory.absolute())
+        return Payer(self.path, secrets.token_hex(8), model, _user(), where)
+
+    def require_same(self, *, relation: str, unit: str, delta: float) -> None:
+        """Refuse a run that differs from what the header fixes; a pure run (delta 0) pays from any budget.
+
+        Raises:
+            ValueError: in one line.
+        """
+        for name, own, wanted in (("relation", relation, self.terms.relation), ("unit", unit, self.terms.unit)):
+            if own != wanted:
+                raise ValueError(f"{name} is {own!r}; it must be {wanted!r}, that of the shared budget {self.path}")
+        if delta not in (0, self.terms.budget.delta):
+            allowed = f"{self.terms.budget.delta:g}, that of the shared budget {self.path}"
+            raise ValueError(f"delta is {delta:g}; it must be {allowed}, or 0 where the guarantee is pure")
+
+
+def _spending(file: LedgerFile) -> Spending:
+    lines = file.read()
+    header = next(lines)
+    if header.get("dpgen_shared_budget") != _FORMAT:
+        raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
+    try:
+        terms = Terms.of(header)
+        return Spending(terms, tuple(_payment(line, terms) for line in lines))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise LedgerError(f"{file.path}: line {file.lines} cannot be understood: {error!r}") from None
+
+
+def _payment(line: dict[str, Any], terms: Terms) -> Payment:
+    loads = _read(line["plan"])
+    budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
+    who = (line["run"], line["model"], line["user"], line["directory"], line["time"])
+    return Payment(*who, budget, loads, terms.cost(loads))
+
+
+@dataclass(frozen=True)
+class Payer:
+    """One run that pays from a shared budget.
+
+    Arguments:
+        path: file of the budget.
+        run: identity of the run, as in its payments.
+        model: what it runs.
+        user: who started it.
+        directory: where its own ledger is; empty in memory.
+    """
+
+    path: Path
+    run: str
+    model: str
+    user: str
+    directory: str
+
+    @classmethod
+    def of(cls, reference: dict[str, str], directory: Path) -> Payer:
+        """The run that the header of an own ledger, which is now in `directory`, refers to."""
+        own = {name: reference[name] for name in ("run", "model", "user")}
+        return cls(Path(reference["file"]), **own, directory=str(directory.absolute()))
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What the header of the own ledger says of it."""
+        return {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
+
+    def quote(self, loads: Loads, budget: Budget | None, terms: Terms) -> Payment:
+        """The payment for a plan, not made."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return Payment(self.run, self.model, self.user, self.directory, now, budget, loads, terms.cost(loads))
+
+    def pay(self, loads: Loads, budget: Budget | None) -> None:
+        """Pay for a plan, or for what goes beyond it; on the disk before it returns.
+
+        Arguments:
+            loads: events with their greatest counts.
+            budget: that the own ledger enforces; None: it only reports.
+
+        Raises:
+            BudgetExceeded: the shared budget has no room for it; nothing was recorded.
+            LedgerError: the file is damaged or could not be written.
+        """
+        with SharedBudget(self.path).opened() as (file, spending):
+            payment = self.quote(loads, budget, spending.terms)
+            if not spending.fits(payment):
+                raise BudgetExceeded(_refusal(self.path, spending, payment))
+            file.append([_json(payment.line)])
+            file.sync()
+
+    def require_paid(self, loads: Loads) -> None:
+        """Refuse to go on with a plan that this run, in this directory, has not paid for.
+
+        Raises:
+            LedgerError: naming what is missing.
+        """
+        written = _written(loads)
+        paid = [p for p in SharedBudget(self.path).spending().payments if p.run == self.run and p.line["plan"] == written]
+        if not paid:
+            raise LedgerError(f"{self.path}: holds no payment for this plan of the run {self.run}")
+        if all(payment.directory != self.directory for payment in paid):
+            raise LedgerError(
+                f"{self.path}: the run {self.run} has paid in {paid[0].directory}, not in {self.directory}, a copy that has "
+                "paid nothing: go on there, or begin a new run"
+            )
+
+    def statement(self) -> dict[str, Any]:
+        """What a statement says of the budget: its terms, what has been paid from it, and by how many runs."""
+        spending = SharedBudget(self.path).spending()
+        return {"file": self.path.name, "run": self.run} | account(spending)
+
+
+def account(spending: Spending) -> dict[str, Any]:
+    """The total of a shared budget, the order of its filter, and what has been paid from it, for a statement."""
+    return {
+        "epsilon": spending.terms.budget.epsilon,
+        "delta": spending.terms.budget.delta,
+        "order": spending.terms.limits.order,
+        "spent": spending.epsilon,
+        "runs": spending.runs,
+        "payments": len(spending.payments),
+    }
+
+
+def _refusal(path: Path, spending: Spending, payment: Payment) -> str:
+    terms, more = spending.terms, spending.plus(payment)
+    return (
+        f"the shared budget {path} is epsilon {terms.budget.epsilon:.6g} at delta {terms.budget.delta:g} ({terms.relation}, "
+        f"{terms.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan would bring it to {more.epsilon:.6g} "
+        f"({'sum of epsilons' if terms.limits.order is None else f'filter of Renyi order {terms.limits.order:.4g}'})"
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without an entry for this user
+        return str(os.getuid())
+
+
+def _json(line: dict[str, Any]) -> str:
+    return json.dumps(line, separators=(",", ":"), allow_nan=False)

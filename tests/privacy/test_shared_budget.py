@@ -1,0 +1,300 @@
+"""One budget for a data set: every run pays before it begins, all of them together stay within the total."""
+
+import json
+import multiprocessing
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dpgen.privacy.events import approximate_event, pure_event
+from dpgen.privacy.filters import Filter, FilterTotals
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
+from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
+from dpgen.privacy.shared_budget import SharedBudget
+
+TOTAL, OWN = Budget(3.0, 1e-5), Budget(1.5, 1e-5)
+PLAN = [Planned(gaussian_event(8.0), "counts", 2), Planned(subsampled_gaussian_event(0.1, 2.0), "steps", 10)]
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> SharedBudget:
+    return SharedBudget.create(tmp_path / "data.budget", TOTAL)
+
+
+def begin(shared: SharedBudget, directory: Path | None = None, budget: Budget | None = OWN) -> Ledger:
+    """The own ledger of a new run, in its directory."""
+    if directory is not None:
+        directory.mkdir()
+    path = directory and directory / "ledger.jsonl"
+    delta = shared.terms.budget.delta if budget is None else None
+    return Ledger(budget, delta=delta, path=path, payer=shared.payer("test", directory=directory))
+
+
+def run(shared: SharedBudget, *plan: Planned, budget: Budget | None = OWN) -> Ledger:
+    ledger = begin(shared, budget=budget)
+    ledger.declare(plan)
+    return ledger
+
+
+def test_a_plan_is_paid_before_it_runs_and_costs_what_the_filter_says(shared: SharedBudget) -> None:
+    limits = Filter.best(TOTAL.epsilon, TOTAL.delta)
+    cost = limits.cost(gaussian_event(8.0), "add_remove").times(2)
+    cost = cost.plus(limits.cost(subsampled_gaussian_event(0.1, 2.0), "add_remove").times(10))
+    for runs in (1, 2, 3):
+        ledger = begin(shared, budget=None)
+        ledger.declare(PLAN)
+        spending = shared.spending()
+        assert spending.total == cost.times(runs)
+        assert spending.epsilon == limits.total_epsilon(cost.times(runs))
+        assert (spending.runs, len(spending.payments)) == (runs, runs)
+        ledger.charge(gaussian_event(8.0), 2, note="counts")
+    assert shared.spending().runs == 3, "what a plan holds is paid for once"
+    assert ledger.epsilon() < limits.total_epsilon(cost), "a run's own guarantee is exact"
+
+
+def test_the_payment_names_who_and_what(shared: SharedBudget, tmp_path: Path) -> None:
+    begin(shared, tmp_path / "run").declare(PLAN)
+    (payment,) = shared.spending().payments
+    assert (payment.model, payment.directory, payment.budget) == ("test", str(tmp_path / "run"), OWN)
+    assert payment.user
+    assert payment.time.startswith("20")
+
+
+def test_what_does_not_fit_is_refused_and_leaves_no_trace(shared: SharedBudget) -> None:
+    run(shared, Planned(gaussian_event(2.0), "first"), budget=None)
+    before = shared.path.read_bytes()
+    ledger = begin(shared, budget=Budget(3.0, 1e-5))
+    with pytest.raises(
+        BudgetExceeded, match=r"epsilon 3 at delta 1e-05 .*: spent 2\.27\d* \(runs: 1\), this plan would bring it"
+    ):
+        ledger.declare([Planned(gaussian_event(2.0), "second")])
+    assert shared.path.read_bytes() == before
+    assert ledger.promised() == []
+    assert ledger.epsilon() == 0
+    ledger.declare([Planned(gaussian_event(20.0), "small")])
+
+
+def test_the_groups_of_two_runs_are_not_disjoint(shared: SharedBudget) -> None:
+    """A record in group a of one run may be in group b of another: both count, though within a run only one does."""
+    parts = [Planned(gaussian_event(8.0), "sums", group=group) for group in ("a", "b")]
+    run(shared, *parts, budget=None)
+    single = shared.spending().total
+    assert single == shared.terms.limits.cost(gaussian_event(8.0), "add_remove"), "one of the two groups"
+    run(shared, parts[1], budget=None)
+    total = shared.spending().total
+    assert total == single.times(2)
+    wrong = FilterTotals(shared.terms.limits, "add_remove", [("a", single), ("b", single), ("b", single)]).heaviest()
+    assert run(shared, parts[0], budget=None).payer
+    assert shared.spending().total == single.times(3) != wrong, "groups told apart over runs would undercount"
+
+
+def test_what_goes_beyond_a_plan_is_paid_before_it_is_granted(shared: SharedBudget) -> None:
+    ledger = run(shared, Planned(gaussian_event(8.0), "counts"))
+    ledger.charge(gaussian_event(8.0), note="counts")
+    assert len(shared.spending().payments) == 1
+    ledger.charge(gaussian_event(30.0), 2, note="more")
+    one, two = shared.spending().payments
+    assert two.run == one.run
+    assert two.cost == shared.terms.limits.cost(gaussian_event(30.0), "add_remove").times(2)
+
+
+@pytest.mark.parametrize("budget", [None, Budget(3.0, 1e-5)], ids=["reports", "enforces"])
+def test_beyond_the_total_nothing_is_granted_later(shared: SharedBudget, budget: Budget | None) -> None:
+    ledger = run(shared, Planned(gaussian_event(8.0), "counts"), budget=budget)
+    other = run(shared, Planned(gaussian_event(2.2), "most of the rest"), budget=None)
+    for one in (ledger, other):
+        with pytest.raises(BudgetExceeded, match="the shared budget"):
+            one.charge(gaussian_event(2.0), note="more")
+    assert not ledger.entries()
+
+
+def test_divisible_gaussians_are_paid_as_a_whole(shared: SharedBudget) -> None:
+    whole = Planned(gaussian_event(2.5), "whole", divisible=True)
+    ledger = run(shared, whole, budget=Budget(3.0, 1e-5))
+    paid = shared.spending().total
+    assert paid.renyi > shared.terms.limits.cost(gaussian_event(2.5), "add_remove").renyi, "with room for rounding"
+    ledger.charge(gaussian_event(2.5 * 2**0.5), 2, note="halves", of="whole")
+    assert shared.spending().total == paid
+
+
+# -- one run alone -----------------------------------------------------------------------------------------------------
+
+ALONE = [Planned(gaussian_event(1.43), "all of it")]  # epsilon 2.92, by the filter above 3
+
+
+def test_a_first_run_may_use_the_whole_total_and_is_then_the_only_one(shared: SharedBudget) -> None:
+    ledger = begin(shared, budget=TOTAL)
+    ledger.declare(ALONE)
+    spending = shared.spending()
+    assert ledger.epsilon() <= 3.0 == spending.epsilon
+    assert not spending.terms.limits.fits(spending.total)
+    with pytest.raises(BudgetExceeded, match="the shared budget"):
+        run(shared, Planned(gaussian_event(500.0), "almost nothing"), budget=TOTAL)
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(gaussian_event(2.0), note="its own ledger has the last word")
+
+
+def test_who_is_not_first_or_enforces_nothing_needs_the_filter(shared: SharedBudget) -> None:
+    for budget in (None, Budget(3.1, 1e-5), Budget(3.0, 1e-4)):
+        with pytest.raises(BudgetExceeded, match="the shared budget"):
+            begin(shared, budget=budget).declare(ALONE)
+    first = run(shared, Planned(gaussian_event(500.0), "almost nothing"), budget=TOTAL)
+    with pytest.raises(BudgetExceeded, match="the shared budget"):
+        begin(shared, budget=TOTAL).declare(ALONE)
+    with pytest.raises(BudgetExceeded):
+        first.declare(ALONE)
+
+
+def test_what_a_first_run_pays_later_is_no_reason_to_leave_the_filter(tmp_path: Path) -> None:
+    """Its first payment fitted, so others might have come: what comes after releases cannot choose another proof."""
+    shared = SharedBudget.create(tmp_path / "b", Budget(1.0, 1e-5))
+    payer = shared.payer("test")
+    items = Ledger(None, delta=1e-5)
+    small, large = (items._find(gaussian_event(s), "x", None) for s in (50.0, 3.9))
+    payer.pay([(small, 1)], Budget(1.0, 1e-5))
+    with pytest.raises(BudgetExceeded, match="the shared budget"):
+        payer.pay([(large, 1)], Budget(1.0, 1e-5))
+
+
+def test_pure_runs_pay_from_any_budget_and_add_up_where_delta_is_0(tmp_path: Path, shared: SharedBudget) -> None:
+    pure = SharedBudget.create(tmp_path / "pure", Budget(1.0, 0.0))
+    for _ in range(2):
+        run(pure, Planned(pure_event(0.5), "draw"), budget=Budget(0.5, 0.0))
+    assert pure.spending().epsilon == 1.0
+    with pytest.raises(BudgetExceeded, match="sum of epsilons"):
+        run(pure, Planned(pure_event(1e-6), "draw"), budget=Budget(0.5, 0.0))
+    run(shared, Planned(pure_event(0.5), "draw"), budget=Budget(0.5, 0.0))
+    run(shared, Planned(approximate_event(0.5, 1e-7), "tested"))
+    assert shared.spending().total.delta > 0
+
+
+# -- the life of a run -------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_pays_no_second_time(shared: SharedBudget, tmp_path: Path) -> None:
+    with begin(shared, tmp_path / "run") as ledger:
+        ledger.declare(PLAN)
+        ledger.charge(gaussian_event(8.0), note="counts")
+    with Ledger.open(tmp_path / "run" / "ledger.jsonl") as again:
+        again.declare(PLAN)
+        again.charge(gaussian_event(8.0), note="counts")
+        assert len(shared.spending().payments) == 1
+        again.charge(gaussian_event(30.0), note="more")
+    assert [p.run for p in shared.spending().payments] == [ledger.payer.run] * 2 if ledger.payer else False
+
+
+def test_a_run_that_was_killed_has_paid(shared: SharedBudget, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = begin(shared)
+
+    def full(*_: object, **__: object) -> None:
+        raise LedgerError("disk full")
+
+    monkeypatch.setattr(ledger, "_append", full)
+    with pytest.raises(LedgerError, match="disk full"):
+        ledger.declare(PLAN)
+    assert shared.spending().runs == 1
+
+
+def test_a_copy_of_a_run_has_paid_nothing(shared: SharedBudget, tmp_path: Path) -> None:
+    with begin(shared, tmp_path / "run") as ledger:
+        ledger.declare(PLAN)
+        ledger.charge(gaussian_event(8.0), note="counts")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with (
+        Ledger.open(tmp_path / "copy" / "ledger.jsonl") as copy,
+        pytest.raises(LedgerError, match="a copy that has paid nothing"),
+    ):
+        copy.declare(PLAN)
+
+
+def test_a_payment_that_is_gone_ends_the_run(shared: SharedBudget, tmp_path: Path) -> None:
+    with begin(shared, tmp_path / "run") as ledger:
+        ledger.declare(PLAN)
+        ledger.charge(gaussian_event(8.0), note="counts")
+    shared.path.unlink()
+    path = tmp_path / "run" / "ledger.jsonl"
+    with Ledger.open(path) as again, pytest.raises(LedgerError, match="cannot open the ledger"):
+        again.declare(PLAN)
+    SharedBudget.create(shared.path, TOTAL)
+    with Ledger.open(path) as again, pytest.raises(LedgerError, match="holds no payment for this plan"):
+        again.declare(PLAN)
+
+
+def pay(path: Path, times: int) -> int:
+    """Runs that one process was granted."""
+    granted = 0
+    for _ in range(times):
+        try:
+            run(SharedBudget(path), Planned(gaussian_event(5.0), "counts"), budget=None)
+            granted += 1
+        except BudgetExceeded:
+            pass
+    return granted
+
+
+def test_threads_and_processes_wait_for_each_other(shared: SharedBudget) -> None:
+    ledger = begin(shared, budget=None)
+    assert ledger.payer is not None
+    item = ledger._find(gaussian_event(5.0), "counts", None)
+    room = shared.spending().room(ledger.payer.quote([(item, 1)], None, shared.terms))
+    with ThreadPoolExecutor(2) as pool, multiprocessing.get_context("forkserver").Pool(1) as process:
+        elsewhere = process.apply_async(pay, (shared.path, room))
+        granted = sum(pool.map(pay, [shared.path] * 2, [room // 2] * 2)) + elsewhere.get(60)
+    assert granted == room == shared.spending().runs
+    assert shared.spending().epsilon <= 3.0
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("differs", "match"),
+    [
+        ({"relation": "replace_one"}, "relation is 'replace_one'; it must be 'add_remove', that of the shared budget"),
+        ({"unit": "one user"}, "unit is 'one user'; it must be 'one record'"),
+        ({"delta": 1e-6}, "delta is 1e-06; it must be 1e-05, that of the shared budget .*, or 0"),
+    ],
+)
+def test_a_run_that_differs_is_refused(shared: SharedBudget, differs: dict, match: str) -> None:
+    same = {"relation": "add_remove", "unit": "one record", "delta": 1e-5}
+    shared.require_same(**same)
+    shared.require_same(**(same | {"delta": 0.0}))
+    with pytest.raises(ValueError, match=match):
+        shared.require_same(**(same | differs))
+
+
+def test_damage_is_named(shared: SharedBudget, tmp_path: Path) -> None:
+    run(shared, *PLAN)
+    run(shared, *PLAN)
+    whole = shared.path.read_bytes().splitlines(keepends=True)
+    for lines, match in (
+        ([whole[0], whole[1].replace(b'"counts"', b'"nothing"'), whole[2]], "line 2 does not match its checksum"),
+        ([whole[0], whole[2]], "line 2 does not match its checksum"),
+        ([whole[0].replace(b"3.0", b"9.0"), *whole[1:]], "line 1 does not match its checksum"),
+        ([], "the ledger is empty"),
+    ):
+        shared.path.write_bytes(b"".join(lines))
+        with pytest.raises(LedgerError, match=match):
+            SharedBudget(shared.path)
+    with Ledger(TOTAL, path=tmp_path / "own.jsonl"):
+        pass
+    with pytest.raises(LedgerError, match="is no shared budget"):
+        SharedBudget(tmp_path / "own.jsonl")
+    with pytest.raises(LedgerError, match="a ledger is already there"):
+        SharedBudget.create(tmp_path / "own.jsonl", TOTAL)
+    with pytest.raises(ValueError, match="relation is 'both'; choose one of"):
+        SharedBudget.create(tmp_path / "new", TOTAL, relation="both")  # type: ignore[arg-type]
+
+
+def test_the_statement_says_what_all_have_spent(shared: SharedBudget) -> None:
+    first, second = run(shared, *PLAN), run(shared, *PLAN)
+    assert first.payer is not None
+    assert second.payer is not None
+    said = second.payer.statement()
+    assert json.loads(json.dumps(said)) == said
+    assert (said["epsilon"], said["delta"], said["runs"], said["payments"]) == (3.0, 1e-5, 2, 2)
+    assert said["spent"] == shared.spending().epsilon > first.epsilon()
+    assert said["run"] == second.payer.run != first.payer.run
+    assert shared.spending().upto(1).runs == 1
