@@ -60,15 +60,15 @@ def pictures(release: Release) -> list[Picture]:
     ['Draws: category']
     """
     if isinstance(release, Draws):
-        return list(_of_draws(release.to_pandas()))
+        return list(_of_draws(release.table))
     if not isinstance(release, PublicModel):
         raise ValueError(f"release is {type(release).__name__}; it must be a PublicModel or Draws")
     if isinstance(release, OrderedDistribution):
         return list(_of_columns(release))
-    samples = release.samples(SAMPLES, random_state=_SEED)
+    samples = release.sample(SAMPLES, seed=_SEED)
     if isinstance(samples, RecordSamples):
         return list(_of_records(samples, release.image_shape if isinstance(release, RecordModel) else None))
-    return list(_of_points(samples.to_pandas(), _drawn(len(samples), "row")))
+    return list(_of_points(samples.table, _drawn(len(samples), "row")))
 
 
 def _drawn(n: int, what: str) -> str:
@@ -148,9 +148,9 @@ def _associations(x: Reals, names: Sequence[str], source: str) -> Picture:
     figure = new_figure(_WIDTH, _WIDTH)
     axes = figure.add_subplot()
     image = axes.imshow(phi, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
-    labels, size = [names[i] for i in shown], 7 if len(shown) <= 16 else 5
-    axes.set_xticks(range(len(shown)), labels=labels, rotation=90, fontsize=size)
-    axes.set_yticks(range(len(shown)), labels=labels, fontsize=size)
+    labels = [names[i] for i in shown]
+    axes.set_xticks(range(len(shown)), labels=labels, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(shown)), labels=labels, fontsize=7)
     figure.colorbar(image, ax=axes, shrink=0.6, label="phi coefficient")
     rest = "" if len(shown) == len(names) else f" The {len(shown)} columns of {len(names)} that vary most."
     return Picture("Pairwise associations", f"Correlation (phi coefficient) of every two columns; {source}.{rest}", figure)

@@ -18,7 +18,7 @@ from dpgen.pictures import pictures
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel, Release
 from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, rounded_up
-from dpgen.systems.registry import load
+from dpgen.systems.registry import load_model
 
 REPORT = "report.html"
 """Name of a report beside what it reports on."""
@@ -28,6 +28,7 @@ RELEASED = ("model", "draws.csv", "samples.npz", "samples.csv", "quantiles.csv",
 
 _TEMPLATE = "report.html.jinja"
 _MOST_ROWS = 24
+_READINGS = {"replace_one": "if a record is replaced", "rdp": "by Renyi accounting alone"}
 _FALSE_ALARMS = (0.1, 0.01, 0.001)
 
 
@@ -140,7 +141,7 @@ class Content:
 def _of_directory(directory: Path) -> Content:
     """What a run, or a released model, has left in its directory."""
     if (directory / "model").is_dir() or (directory / "model.json").is_file():
-        release: Release = load(directory)
+        release: Release = load_model(directory)
     elif (directory / "draws.csv").is_file() and (directory / "privacy.json").is_file():
         statement = PrivacyStatement.from_dict(_json(directory / "privacy.json"))
         release = Draws(pd.read_csv(directory / "draws.csv"), statement=statement)
@@ -182,8 +183,7 @@ def _facts(release: Release) -> Iterator[tuple[str, str]]:
         yield "released", f"a model of kind {release.kind}, from which anyone may draw any number of records for free"
         yield "SHA-256 of model, description and statement", release.sha256
     elif isinstance(release, Draws):
-        paid = f"{len(release.to_pandas()):,} private draws"
-        yield "released", f"{paid}; what drew them stays with the holder; more draws cost more"
+        yield "released", f"{len(release.table):,} private draws; what drew them stays with the holder; more draws cost more"
 
 
 def _spending(path: Path) -> Spending | None:
@@ -199,7 +199,7 @@ def _own_panels(release: Release) -> list[Panel]:
         for number, picture in enumerate(pictures(release))
     ]
     if isinstance(release, Draws):
-        shown.append(Panel("Draws", f"The first of {len(release.to_pandas()):,} rows.", table=_rows(release.to_pandas())))
+        shown.append(Panel("Draws", f"The first of {len(release.table):,} rows.", table=_rows(release.table)))
     return shown
 
 
@@ -284,6 +284,7 @@ def page(content: Content, *, public: bool) -> str:
         guessed=guessed(statement.epsilon, statement.delta),
         tests=list(_tests(statement)),
         mechanisms=[[m["note"], m["event"], m["count"], m.get("most", m["count"])] for m in statement.mechanisms],
+        readings=_READINGS,
         mark=UNPROTECTED,
         public=public,
         version=version("dpgen"),

@@ -1,0 +1,126 @@
+"""The pages of documentation: the site builds without a warning, examples run, and figures are those of the benchmarks."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+class Fetched(HTMLParser):
+    """Addresses that a page asks for by itself."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        asks = tag in ("script", "img", "iframe", "source") or (tag == "link" and known.get("rel") != "canonical")
+        self.addresses += [known[name] or "" for name in ("src", "href") if asks and name in known]
+
+
+def test_the_site_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
+    assert (built.returncode, built.stderr) == (0, "")
+    pages = sorted((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > len(PAGES)
+    outside = {address for page in pages for address in Fetched(page.read_text()).addresses if "//" in address}
+    assert outside == set()
+    reference = (tmp_path / "site" / "reference" / "privacy" / "index.html").read_text()
+    assert 'id="dpgen.privacy.ledger.Ledger.declare"' in reference
+    assert "blockquote" not in reference, "doctests are code, not quotations"
+    assert ".. math::" not in reference
+
+
+# -- figures ---------------------------------------------------------------------------------------------------------
+
+NAMES = {
+    "marginals": "marginals",
+    "DPGM, RBM": "dpgm --component rbm",
+    "DPGM, VAE": "dpgm",
+    "DPGM, Gaussian": "gaussian",
+    "DPGAN": "dpgan",
+    "DPGM (gaussian)": "gaussian",
+    "DPGM (vae)": "dpgm",
+    "DPGM (vae, cold)": "dpgm",
+    "MWEM": "mwem",
+    "DP marginals": "marginals",
+    "DP marginals, 30 items": "marginals",
+}
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def results(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def images(data: str, epsilon: int, measure: str) -> list[tuple[float, str]]:
+    start = f"{data}, eps {epsilon}, "
+    return [
+        (mean(run[measure]), NAMES[k.removeprefix(start)])
+        for k, run in results("comparison")["runs"].items()
+        if k.startswith(start)
+    ]
+
+
+def sets(data: str, measure: str) -> list[tuple[float, str]]:
+    errors = results("queries")["data"][data]["errors"][measure]
+    return [(by_epsilon["1"], NAMES[name]) for name, by_epsilon in errors.items() if name in NAMES]
+
+
+def users(case: str, epsilon: int) -> list[tuple[float, str]]:
+    return [(value, name) for name, value in results("finite")["utility"][f"100 | {epsilon} | {case}"].items()]
+
+
+def row(question: str, found: list[tuple[float, str]], *, highest: bool = False) -> str:
+    """The line of a table: the best system and the best other one."""
+    ranked = sorted(found, reverse=highest)
+    second = next(entry for entry in ranked if entry[1] != ranked[0][1])
+    shown = [f"`{name}` {f'{value:.3f}'.removeprefix('0')}" for value, name in (ranked[0], second)]
+    return f"| {question} | {shown[0]} | {shown[1]} |"
+
+
+TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+SETS = {"retail": "retail baskets", "gowalla": "Gowalla check-ins", "call detail": "call detail"}
+CASES = {"near the prior": "near the public prior", "random": "anything", "one category": "one category each"}
+
+
+def test_what_wins_where_is_what_was_measured() -> None:
+    expected = []
+    for data, title in TITLES.items():
+        for epsilon in (1, 10):
+            expected.append(row(f"{title}, eps {epsilon}: accuracy", images(data, epsilon, "accuracy, bits"), highest=True))
+        for epsilon in (1, 10):
+            expected.append(row(f"{title}, eps {epsilon}: conjunctions", images(data, epsilon, "all_2")))
+    for data, title in SETS.items():
+        expected.append(row(f"{title}, eps 1: unions", sets(data, "any_60%")))
+        expected.append(row(f"{title}, eps 1: conjunctions", sets(data, "all_2")))
+    for case, title in CASES.items():
+        expected += [row(f"{title}, eps {epsilon}", users(case, epsilon)) for epsilon in (2, 5)]
+    page = (DOCS / "choose.md").read_text()
+    assert [
+        line for line in page.splitlines() if line.startswith("|") and re.search(r"` \.\d{3} \|$|` \d\.\d{3} \|$", line)
+    ] == expected
+    ratios = {n: [entry["ratio"] for entry in results("ordered")["errors"] if entry["n"] == n] for n in (1000, 1_000_000)}
+    assert all(f"{min(found):.2f} to {max(found):.2f}" in page for found in ratios.values())
+
+
+def test_a_wrong_figure_is_noticed() -> None:
+    found = [(0.2, "a"), (0.1, "b"), (0.15, "b")]
+    assert row("q", found) == "| q | `b` .100 | `a` .200 |"
+    assert row("q", found, highest=True) == "| q | `a` .200 | `b` .150 |"
