@@ -69,7 +69,7 @@ def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int) ->
             records, plan=job.plan, config=job.config, curator=Curator(job.plan.open_ledger()), runtime=runtime
         )
     seconds = time.perf_counter() - start
-    samples = model.sample(60_000, seed=seed)
+    samples = model.samples(60_000, random_state=seed)
 
     def accuracy(x: Any, test_x: Any) -> float:
         shape = records.image_shape

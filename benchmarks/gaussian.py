@@ -51,7 +51,7 @@ def images(records: Any, epsilon: float, config: dict[str, Any], seed: int) -> d
     """One run on images with grey values."""
     model, seconds = fit(records, epsilon, config, seed)
     start = time.process_time()
-    samples = model.sample(60_000, seed=seed)
+    samples = model.samples(60_000, random_state=seed)
     seconds += time.process_time() - start
 
     def accuracy(x: Tensor, test_x: Tensor) -> float:
@@ -72,7 +72,7 @@ def images(records: Any, epsilon: float, config: dict[str, Any], seed: int) -> d
 def conjunctions(records: Any, seed: int) -> dict[str, float]:
     """Errors of 1-, 2- and 3-pixel conjunctions against the private records, from unwarped samples."""
     model, _ = fit(records, 1.2, {"warp": 0.0}, seed)
-    x = model.sample(60_000, seed=seed).x
+    x = model.samples(60_000, random_state=seed).x
     errors, test = metrics.query_errors(records.x, x, seed=seed), metrics.query_errors(records.test_x, x, seed=seed)
     chosen = ("all_1", "all_2", "all_3")
     return {name: errors[name] for name in chosen} | {f"{name} against the test set": test[name] for name in chosen}
@@ -90,7 +90,7 @@ def sets(records: Any, seed: int) -> dict[str, float]:
     """Errors of subset queries by length class, beside independent marginals of the same budget at two clips."""
     model, seconds = fit(records, 1.0, {}, seed)
     table = {"fit, CPU seconds": seconds}
-    sources = {"": model.sample(records.n, seed=seed).x}
+    sources = {"": model.samples(records.n, random_state=seed).x}
     sources |= {f", marginals clipped at {c}": clipped_marginals(records.x, 1.0, c) for c in (20, 60)}
     for label, x in sources.items():
         table |= {name + label: error for name, error in metrics.query_errors(records.x, x, seed=0).items()}

@@ -61,7 +61,7 @@ def one_run(records: Any, config: dict[str, Any], plan: dict[str, Any], seed: in
             records, plan=made, config=DPGMConfig(**config), curator=Curator(made.open_ledger()), runtime=runtime
         )
     seconds = time.perf_counter() - start
-    samples = model.sample(records.n, seed=seed)
+    samples = model.samples(records.n, random_state=seed)
     accuracy = metrics.train_on_synthetic_accuracy(
         samples.x, samples.labels, records.test_x, records.test_labels, image_shape=records.image_shape, seed=seed
     )

@@ -2,6 +2,24 @@
 
 from . import data as data
 from . import metrics as metrics
+from .api import BernsteinSynthesizer as BernsteinSynthesizer
+from .api import DPGANSynthesizer as DPGANSynthesizer
+from .api import DPGMSynthesizer as DPGMSynthesizer
+from .api import GaussianSynthesizer as GaussianSynthesizer
+from .api import GridResponseSynthesizer as GridResponseSynthesizer
+from .api import IntervalLaplaceSynthesizer as IntervalLaplaceSynthesizer
+from .api import MarginalsSynthesizer as MarginalsSynthesizer
+from .api import MBDESynthesizer as MBDESynthesizer
+from .api import MERRSynthesizer as MERRSynthesizer
+from .api import MinimaxSynthesizer as MinimaxSynthesizer
+from .api import MollifierSynthesizer as MollifierSynthesizer
+from .api import MWEMSynthesizer as MWEMSynthesizer
+from .api import ParkSynthesizer as ParkSynthesizer
+from .api import ProjectedKernelSynthesizer as ProjectedKernelSynthesizer
+from .api import QInvariantSynthesizer as QInvariantSynthesizer
+from .api import RandomizedResponseSynthesizer as RandomizedResponseSynthesizer
+from .api import Synthesizer as Synthesizer
+from .api import fit as fit
 from .auditing import AuditJob as AuditJob
 from .auditing import AuditOptions as AuditOptions
 from .auditing import Finding as Finding
@@ -96,7 +114,7 @@ from .systems.ordered.partition import PartitionCDF as PartitionCDF
 from .systems.ordered.plan import OrderedConfig as OrderedConfig
 from .systems.ordered.plan import OrderedPlan as OrderedPlan
 from .systems.registry import SYSTEMS as SYSTEMS
-from .systems.registry import load_model as load_model
+from .systems.registry import load as load
 
 __version__: str
 
@@ -111,6 +129,7 @@ __all__ = [
     "AutomaticClipping",
     "BernsteinModel",
     "BernsteinPlan",
+    "BernsteinSynthesizer",
     "BoundedClipping",
     "BoundedSum",
     "Box",
@@ -119,8 +138,10 @@ __all__ = [
     "ClippedDensity",
     "Comparison",
     "Curator",
+    "DPGANSynthesizer",
     "DPGMConfig",
     "DPGMPlan",
+    "DPGMSynthesizer",
     "DPKMeans",
     "DPNorm",
     "DiscretizedColumn",
@@ -133,6 +154,9 @@ __all__ = [
     "GaussianConfig",
     "GaussianPlan",
     "GaussianReference",
+    "GaussianSynthesizer",
+    "GridResponseSynthesizer",
+    "IntervalLaplaceSynthesizer",
     "Job",
     "KMeansPlan",
     "Ledger",
@@ -140,16 +164,23 @@ __all__ = [
     "LocalConfig",
     "LocalPlan",
     "MBDEConfig",
+    "MBDESynthesizer",
+    "MERRSynthesizer",
+    "MWEMSynthesizer",
+    "MarginalsSynthesizer",
     "MechanismSampler",
     "MetropolisSampler",
     "MinimaxSampler",
+    "MinimaxSynthesizer",
     "MixtureModel",
+    "MollifierSynthesizer",
     "OneLineParser",
     "OrderedConfig",
     "OrderedDistribution",
     "OrderedPlan",
     "Outcome",
     "ParkSampler",
+    "ParkSynthesizer",
     "PartitionCDF",
     "Planned",
     "PoissonLoader",
@@ -159,10 +190,13 @@ __all__ = [
     "PrivacyStatement",
     "PrivateSampler",
     "ProjectedKernel",
+    "ProjectedKernelSynthesizer",
     "PublicModel",
     "QInvariantMinimax",
+    "QInvariantSynthesizer",
     "QuantileClipping",
     "RandomizedResponse",
+    "RandomizedResponseSynthesizer",
     "RecordModel",
     "RecordSamples",
     "RejectionSampler",
@@ -171,6 +205,7 @@ __all__ = [
     "Runtime",
     "SIRSampler",
     "Samples",
+    "Synthesizer",
     "TiltedDensity",
     "UniformReference",
     "as_reference",
@@ -183,11 +218,12 @@ __all__ = [
     "evaluate",
     "exit_code",
     "f_divergence",
+    "fit",
     "guarantee",
     "in_relative_mollifier",
     "is_mollifier",
+    "load",
     "load_mechanism",
-    "load_model",
     "mechanism_mollifier",
     "metrics",
     "mollify_density",

@@ -60,15 +60,15 @@ def pictures(release: Release) -> list[Picture]:
     ['Draws: category']
     """
     if isinstance(release, Draws):
-        return list(_of_draws(release.table))
+        return list(_of_draws(release.to_pandas()))
     if not isinstance(release, PublicModel):
         raise ValueError(f"release is {type(release).__name__}; it must be a PublicModel or Draws")
     if isinstance(release, OrderedDistribution):
         return list(_of_columns(release))
-    samples = release.sample(SAMPLES, seed=_SEED)
+    samples = release.samples(SAMPLES, random_state=_SEED)
     if isinstance(samples, RecordSamples):
         return list(_of_records(samples, release.image_shape if isinstance(release, RecordModel) else None))
-    return list(_of_points(samples.table, _drawn(len(samples), "row")))
+    return list(_of_points(samples.to_pandas(), _drawn(len(samples), "row")))
 
 
 def _drawn(n: int, what: str) -> str:

@@ -15,10 +15,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.containers import Form
 from dpgen.files import TensorFiles, damaged, read_tensor_files, write_atomically
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.limits import require_whole
-from dpgen.statement import PrivacyStatement
+from dpgen.statement import PrivacyStatement, guarantee
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -35,24 +36,28 @@ Arrays = dict[str, npt.NDArray[Any]]
 class Samples(ABC):
     """Synthetic data that can be written to a file."""
 
-    @property
     @abstractmethod
-    def table(self) -> pd.DataFrame:
+    def to_pandas(self) -> pd.DataFrame:
         """One row for each of them."""
+
+    def in_form(self, form: Form) -> Any:
+        """The samples in the container that private data came in, with its names and types."""
+        return form.restore(self.to_pandas())
 
     @abstractmethod
     def arrays(self) -> Arrays:
         """The same as named arrays; numbers keep their types."""
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.to_pandas())
 
-    def save(self, path: Path) -> None:
-        """Write `arrays` as .npz, or `table` as .csv or .parquet, by the name's ending.
+    def save(self, path: Path | str) -> None:
+        """Write `arrays` as .npz, or `to_pandas` as .csv or .parquet, by the name's ending.
 
         Raises:
             ValueError: another ending.
         """
+        path = Path(path)
         writers = {".npz": self._npz, ".csv": self._csv, ".parquet": self._parquet}
         if path.suffix not in writers:
             raise ValueError(f"path must end in one of {', '.join(writers)}, got {path.name!r}")
@@ -64,10 +69,10 @@ class Samples(ABC):
         return buffer.getvalue()
 
     def _csv(self) -> bytes:
-        return self.table.to_csv(index=False).encode()
+        return self.to_pandas().to_csv(index=False).encode()
 
     def _parquet(self) -> bytes:
-        return self.table.to_parquet(index=False)
+        return self.to_pandas().to_parquet(index=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,18 +91,28 @@ class RecordSamples(Samples):
         """The records of each cluster that has any."""
         return {f"cluster {c}": self.x[self.cluster == c] for c in self.cluster.unique().tolist()}
 
-    @property
-    def table(self) -> pd.DataFrame:
-        columns = self.columns or tuple(f"x{i}" for i in range(self.x.shape[1]))
+    def to_pandas(self) -> pd.DataFrame:
+        """One row for each record: its bits, its cluster and, where there are labels, its label."""
+        columns = self._names()
         table = pd.DataFrame(self.x.numpy(), columns=list(columns))
         extra = {"cluster": self.cluster} | ({"label": self.labels} if self.labels is not None else {})
         for name, value in extra.items():
             table[f"{name}_" if name in columns else name] = value.numpy()  # a data column keeps its name
         return table
 
+    def in_form(self, form: Form) -> Any:
+        table = pd.DataFrame(self.x.numpy(), columns=list(self._names()))
+        if form.label is not None and self.labels is not None:
+            table[form.label] = np.array(form.categories[form.label], dtype=object)[self.labels.numpy()]
+        return form.restore(table)
+
+    def _names(self) -> tuple[str, ...]:
+        return self.columns or tuple(f"x{i}" for i in range(self.x.shape[1]))
+
     def arrays(self) -> Arrays:
         labels = {} if self.labels is None else {"labels": self.labels.numpy()}
-        return {"x": self.x.numpy(), "cluster": self.cluster.numpy()} | labels
+        names = {} if self.columns is None else {"columns": np.array(self.columns)}
+        return {"x": self.x.numpy(), "cluster": self.cluster.numpy()} | labels | names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,12 +132,11 @@ class PointSamples(Samples):
     x: Tensor
     columns: tuple[str, ...]
 
-    @property
-    def table(self) -> pd.DataFrame:
+    def to_pandas(self) -> pd.DataFrame:
         return pd.DataFrame(self.x.numpy(), columns=list(self.columns))
 
     def arrays(self) -> Arrays:
-        return {"x": self.x.numpy()}
+        return {"x": self.x.numpy(), "columns": np.array(self.columns)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +145,7 @@ class ColumnSamples(Samples):
 
     values: pd.DataFrame
 
-    @property
-    def table(self) -> pd.DataFrame:
+    def to_pandas(self) -> pd.DataFrame:
         return self.values
 
     def arrays(self) -> Arrays:
@@ -147,12 +160,39 @@ MOST_SAMPLES = 2**31
 """Samples that are drawn at once at most."""
 
 Rounding = Literal["bernoulli", "threshold"]
+RandomState = int | np.random.Generator | np.random.RandomState | None
+"""Public randomness of samples, by scikit-learn's rule: fresh, of a seed, or drawn from a generator."""
 
 
 class Release(ABC):
-    """Result of a fit: all of it has been paid for, and the statement says what it cost."""
+    """Result of a fit: all of it has been paid for, and the statement says what it cost.
+
+    Attributes:
+        statement: guarantee, assumptions, and what is not covered.
+        form: container, names and types of the data it was fitted to, in which samples come back; None: of no container.
+    """
 
     statement: PrivacyStatement
+    form: Form | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """Guarantee of the statement, in nats."""
+        return self.statement.epsilon
+
+    @property
+    def delta(self) -> float:
+        """Delta of the guarantee."""
+        return self.statement.delta
+
+    def __repr__(self) -> str:
+        width = "" if self.form is None else f"{len(self.form.names)} columns, "
+        paid = self.statement
+        return f"{type(self).__name__}({width}{guarantee(paid.epsilon, paid.delta, paid.relation, paid.unit)})"
+
+    @abstractmethod
+    def sample(self, n: int, random_state: RandomState = None) -> Any:
+        """n synthetic rows as the data came: the same container, names, order and types."""
 
     @abstractmethod
     def write(self, directory: Path) -> list[str]:
@@ -173,16 +213,36 @@ class Draws(Release):
     """
 
     def __init__(self, table: pd.DataFrame, *, statement: PrivacyStatement, origin: Any = None) -> None:
-        self.table, self.statement, self.origin = table, statement, origin
+        self._table, self.statement, self.origin = table, statement, origin
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("Draws cannot be pickled or copied: their origin may hold private data; use write() or .table")
+        raise TypeError("Draws cannot be pickled or copied: their origin may hold private data; use write() or to_pandas()")
 
     def __repr__(self) -> str:
-        return f"Draws({len(self.table)} rows, columns {list(self.table.columns)})"
+        return f"Draws({len(self._table)} rows, columns {list(self._table.columns)})"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All draws, one a row."""
+        return self._table
+
+    def sample(self, n: int | None = None, random_state: RandomState = None) -> Any:
+        """The draws that were paid for, or the first n of them, in the form of the data; nothing is drawn.
+
+        Arguments:
+            n: rows; None: all of them.
+            random_state: what models have; draws are secret and made once, so it changes nothing.
+
+        Raises:
+            ValueError: more rows than were drawn.
+        """
+        paid = len(self._table)
+        if n is not None and not 0 <= n <= paid:
+            raise ValueError(f"n is {n}; it must be in [0, {paid}], the draws that were paid for: more of them cost more")
+        table = self._table.iloc[:n].reset_index(drop=True)
+        return table if self.form is None else self.form.restore(table)
 
     def write(self, directory: Path) -> list[str]:
-        write_atomically(directory / "draws.csv", self.table.to_csv(index=False).encode())
+        write_atomically(directory / "draws.csv", self._table.to_csv(index=False).encode())
         return ["draws.csv"]
 
 
@@ -283,14 +343,20 @@ class PublicModel(Release):
             cls.kind = kind
             PublicModel._kinds[kind] = cls
 
-    @abstractmethod
-    def sample(self, n: int, *, seed: int | None = None) -> Samples:
-        """n synthetic records, free of further privacy cost.
+    def sample(self, n: int, random_state: RandomState = None, **options: Any) -> Any:
+        """n synthetic records as the data came, free of further privacy cost; `samples` where they came in no container.
 
         Arguments:
             n: number of records, at least 0.
-            seed: for reproducible draws; None takes one from the operating system.
+            random_state: None, a seed, or a generator of NumPy.
+            options: of `samples`.
         """
+        samples = self.samples(n, random_state=random_state, **options)
+        return samples if self.form is None else samples.in_form(self.form)
+
+    @abstractmethod
+    def samples(self, n: int, *, random_state: RandomState = None) -> Samples:
+        """n synthetic records with all that the model knows of them, free of further privacy cost."""
 
     def write(self, directory: Path) -> list[str]:
         self.save(directory / "model")
@@ -309,9 +375,9 @@ class PublicModel(Release):
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "PublicModel":
         """The inverse of `tensors` and `description`."""
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: Path | str) -> None:
         """Write the model and its statement; `model.json` comes last and holds the checksum of all of it."""
-        self._files().write(directory, "model")
+        self._files().write(Path(directory), "model")
 
     @property
     def sha256(self) -> str:
@@ -319,7 +385,8 @@ class PublicModel(Release):
         return str(self._files().card["sha256"])
 
     def _files(self) -> TensorFiles:
-        content = {"description": self.description(), "statement": asdict(self.statement)}
+        form = {} if self.form is None else {"form": self.form.to_dict()}
+        content = {"description": self.description(), "statement": asdict(self.statement), **form}
         return TensorFiles.of(self.kind, content, self.tensors())
 
 
@@ -342,7 +409,7 @@ class RecordModel(PublicModel):
     """(height, width), if records are images."""
 
     @abstractmethod
-    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
+    def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         """n synthetic records, free of further privacy cost; `clusters`: draw from these components only."""
 
     @property
@@ -374,22 +441,36 @@ def read_model(directory: Path) -> PublicModel:
     card, tensors = read_tensor_files(directory, "model", kinds=sorted(PublicModel._kinds))
     try:
         statement = PrivacyStatement.from_dict(card["statement"])
-        return PublicModel._kinds[card["kind"]].rebuild(card["description"], tensors, statement)
+        model = PublicModel._kinds[card["kind"]].rebuild(card["description"], tensors, statement)
+        model.form = Form.from_dict(card["form"]) if "form" in card else None
+        return model
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise damaged(directory, "model", error) from error
 
 
-def sampling_generator(n: int, seed: int | None) -> torch.Generator:
-    """Public randomness for n samples: of a seed, or of one that the operating system gives.
+def sampling_seed(n: int, random_state: RandomState) -> int:
+    """Seed of public randomness for n samples; without a `random_state`, one that the operating system gives.
 
     Raises:
-        ValueError: n below 0 or above 2^31.
+        ValueError: n outside [0, 2^31], or no random state.
     """
-    if n < 0:
-        raise ValueError(f"n must be at least 0, got {n}")
-    if n > MOST_SAMPLES:
-        raise ValueError(f"n must be at most {MOST_SAMPLES}, got {n}")
-    return torch.Generator().manual_seed(secrets.randbits(31) if seed is None else seed)
+    require_whole("n", n, 0, MOST_SAMPLES)
+    if random_state is None:
+        return secrets.randbits(31)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or not 0 <= random_state < 2**63:
+        raise ValueError(
+            f"random_state is {random_state!r}; it must be None, an integer in [0, 2^63) or NumPy's Generator or RandomState"
+        )
+    return int(random_state)
+
+
+def sampling_generator(n: int, random_state: RandomState) -> torch.Generator:
+    """Public randomness of PyTorch for n samples; arguments and errors as in `sampling_seed`."""
+    return torch.Generator().manual_seed(sampling_seed(n, random_state))
 
 
 def round_bits(mean: Tensor, rounding: Rounding, generator: torch.Generator) -> Tensor:

@@ -18,7 +18,7 @@ from dpgen.pictures import pictures
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel, Release
 from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, rounded_up
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 REPORT = "report.html"
 """Name of a report beside what it reports on."""
@@ -141,7 +141,7 @@ class Content:
 def _of_directory(directory: Path) -> Content:
     """What a run, or a released model, has left in its directory."""
     if (directory / "model").is_dir() or (directory / "model.json").is_file():
-        release: Release = load_model(directory)
+        release: Release = load(directory)
     elif (directory / "draws.csv").is_file() and (directory / "privacy.json").is_file():
         statement = PrivacyStatement.from_dict(_json(directory / "privacy.json"))
         release = Draws(pd.read_csv(directory / "draws.csv"), statement=statement)
@@ -183,7 +183,8 @@ def _facts(release: Release) -> Iterator[tuple[str, str]]:
         yield "released", f"a model of kind {release.kind}, from which anyone may draw any number of records for free"
         yield "SHA-256 of model, description and statement", release.sha256
     elif isinstance(release, Draws):
-        yield "released", f"{len(release.table):,} private draws; what drew them stays with the holder; more draws cost more"
+        paid = f"{len(release.to_pandas()):,} private draws"
+        yield "released", f"{paid}; what drew them stays with the holder; more draws cost more"
 
 
 def _spending(path: Path) -> Spending | None:
@@ -199,7 +200,7 @@ def _own_panels(release: Release) -> list[Panel]:
         for number, picture in enumerate(pictures(release))
     ]
     if isinstance(release, Draws):
-        shown.append(Panel("Draws", f"The first of {len(release.table):,} rows.", table=_rows(release.table)))
+        shown.append(Panel("Draws", f"The first of {len(release.to_pandas()):,} rows.", table=_rows(release.to_pandas())))
     return shown
 
 

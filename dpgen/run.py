@@ -227,10 +227,8 @@ def run(job: Job) -> Outcome:
     with open_run(job) as (directory, runtime, curator):
         data = job.load(directory)
         evaluate, not_covered = evaluator(data)
-        release = job.system.fit(data, plan=job.plan, config=job.config, curator=curator, runtime=runtime)
-        if not runtime.first:
-            raise SystemExit(0)  # this process has done its share of the training; the first one releases
-        release.statement = release.statement.extended([*data.notes, not_covered, *job.notes, *runtime.not_covered])
+        release = job.fit(data, curator, runtime)
+        release.statement = release.statement.extended([not_covered, *runtime.not_covered])
         released = release.write(directory)
         write_atomically(directory / "PRIVACY.md", release.statement.to_markdown())
         evaluation = Evaluation([])

@@ -170,7 +170,7 @@ def figure3(out: Path, images: Records, *, steps: int, seed: int) -> str:
         clusters = config.get("k", 1)
         drawn = [_samples(model, 80 // clusters, cluster, seed) for cluster in range(clusters)]
         shown.append(torch.cat(drawn))
-        errors = query_errors(records.test_x, model.sample(len(records.test_x), seed=seed).x, seed=seed)
+        errors = query_errors(records.test_x, model.samples(len(records.test_x), random_state=seed).x, seed=seed)
         rows.append({"model": name, "data": images.name, "epsilon": model.statement.epsilon} | _conjunctions(errors))
     table = pd.DataFrame(rows)
     write_table(table, out / "figure3.csv")
@@ -184,7 +184,7 @@ def _samples(model: Any, n: int, cluster: int, seed: int) -> Tensor:
     """Mean values where a model has them, as the paper shows; bits otherwise."""
     if hasattr(model, "means"):
         return torch.as_tensor(model.means(cluster, n, torch.Generator().manual_seed(seed + cluster)))
-    drawn = model.sample(4000, seed=seed)  # by weight, so that a component that vanished leaves its row empty
+    drawn = model.samples(4000, random_state=seed)  # by weight, so that a component that vanished leaves its row empty
     found = drawn.x[drawn.cluster == cluster][:n].float()
     return torch.cat([found, found.new_zeros(n - len(found), found.shape[1])])
 
@@ -420,7 +420,7 @@ def _jobs(
 def _drawn(fit: "Fit", records: Records, epsilon: float, effort: Effort, seed: int) -> Tensor:
     with TemporaryDirectory() as directory, quiet_training():
         model = fit(records, epsilon, effort, quiet_runtime(Path(directory), seed))
-    return model.sample(records.n, seed=seed).x
+    return model.samples(records.n, random_state=seed).x
 
 
 # -- methods ---------------------------------------------------------------------------------------------------------

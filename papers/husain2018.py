@@ -388,7 +388,7 @@ def gan_samples(points: Points, method: str, epsilon: float, *, steps: int, n: i
     plan = {"epsilon": epsilon, "delta": DELTA, "sampling_rate": _RATE, "steps": steps}
     with TemporaryDirectory() as directory:
         model = fit_system("dpgan", points, quiet_runtime(Path(directory), seed), plan=plan, config=GANS[method])
-    x: Tensor = model.sample(n, seed=seed).x
+    x: Tensor = model.samples(n, random_state=seed).x
     return x
 
 

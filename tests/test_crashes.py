@@ -18,7 +18,7 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import run
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 STEPS, EVERY = 30, 5
 NUMBERS = (f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2")
@@ -100,7 +100,7 @@ def test_nothing_is_half_written_or_left_behind(killed: Killed) -> None:
     expected = {path.name for path in killed.whole.iterdir()}
     for directory in killed.runs:
         assert {path.name for path in directory.iterdir()} == expected, killed.moments
-        assert len(load_model(directory / "model").sample(3).x) == 3
+        assert len(load(directory / "model").samples(3).x) == 3
         for path in directory.rglob("*.json"):
             json.loads(path.read_text())
         assert not list(directory.rglob(".*"))

@@ -18,7 +18,7 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import Secrets
 from dpgen.release import Draws, PrivateSampler, PublicModel, round_bits
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
@@ -46,8 +46,8 @@ def reseal(directory: Path, payload: bytes | None = None, **changes: Any) -> Non
 
 def test_a_loaded_model_carries_its_statement(saved: Path) -> None:
     assert sorted(p.name for p in saved.iterdir()) == ["model.json", "model.safetensors"]
-    assert load_model(saved).statement == tiny.statement()
-    assert load_model(saved).sha256 == tiny.mixture().sha256 == json.loads((saved / "model.json").read_text())["sha256"]
+    assert load(saved).statement == tiny.statement()
+    assert load(saved).sha256 == tiny.mixture().sha256 == json.loads((saved / "model.json").read_text())["sha256"]
 
 
 @pytest.mark.parametrize("position", [0, 100, -1])
@@ -56,46 +56,46 @@ def test_edited_tensors_are_refused(saved: Path, position: int) -> None:
     content[position] ^= 1
     (saved / "model.safetensors").write_bytes(content)
     with pytest.raises(ValueError, match="does not match the checksum"):
-        load_model(saved)
+        load(saved)
 
 
 def test_cut_tensors_are_refused(saved: Path) -> None:
     path = saved / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="does not match the checksum"):
-        load_model(saved)
+        load(saved)
     path.unlink()
     with pytest.raises(ValueError, match="holds a damaged model"):
-        load_model(saved)
+        load(saved)
 
 
 def test_a_statement_made_prettier_is_refused(saved: Path) -> None:
     statement = json.loads((saved / "model.json").read_text())["statement"]
     edit(saved, statement=statement | {"epsilon": 0.1})
     with pytest.raises(ValueError, match="it was cut or edited"):
-        load_model(saved)
+        load(saved)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"kind": "mixture"}', "\udcff"])
 def test_a_damaged_card_is_refused(saved: Path, text: str) -> None:
     (saved / "model.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match="holds a damaged model"):
-        load_model(saved)
+        load(saved)
 
 
 def test_unknown_kinds_and_formats_list_what_can_be_read(saved: Path) -> None:
     edit(saved, kind="diffusion")
     said = r"format 2 and kind 'diffusion'; this version reads format 2 and the kinds .*'mixture'"
     with pytest.raises(ValueError, match=said):
-        load_model(saved)
+        load(saved)
     edit(saved, kind=["mixture"], format=9)
     with pytest.raises(ValueError, match="has format 9 and kind"):
-        load_model(saved)
+        load(saved)
 
 
 def test_no_model_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"holds no model \(model.json is missing\)"):
-        load_model(tmp_path)
+        load(tmp_path)
 
 
 def test_nothing_is_unpickled(saved: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_nothing_is_unpickled(saved: Path, tmp_path: Path) -> None:
     for payload in (pickle.dumps(Bomb()), b"", b"\xff" * 64):
         reseal(saved, payload)
         with pytest.raises(ValueError, match="holds a damaged model"):
-            load_model(saved)
+            load(saved)
     assert not (tmp_path / "executed").exists()
 
 
@@ -124,7 +124,7 @@ def test_nothing_is_unpickled(saved: Path, tmp_path: Path) -> None:
 def test_a_sealed_card_that_makes_no_sense_is_refused(saved: Path, changes: dict[str, Any]) -> None:
     reseal(saved, **changes)
     with pytest.raises(ValueError, match="holds a damaged model"):
-        load_model(saved)
+        load(saved)
 
 
 def test_every_kind_is_registered_by_name() -> None:
@@ -206,4 +206,4 @@ def test_draws_write_the_table_and_nothing_of_their_origin(tmp_path: Path) -> No
 
 def test_a_model_writes_itself_into_a_folder_of_its_own(tmp_path: Path) -> None:
     assert tiny.mixture().write(tmp_path) == ["model/"]
-    assert load_model(tmp_path / "model").statement == tiny.statement()
+    assert load(tmp_path / "model").statement == tiny.statement()

@@ -25,7 +25,7 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.run import Outcome, run
 from dpgen.statement import UNPROTECTED, PrivacyStatement
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -58,8 +58,8 @@ def test_reference_values_on_private_records_are_declared(finished: Outcome) -> 
 
 def test_the_released_model_is_the_outcome_and_free(finished: Outcome) -> None:
     before = (finished.directory / "ledger.jsonl").read_bytes()
-    loaded = load_model(finished.directory / "model")
-    assert torch.equal(loaded.sample(30, seed=1).x, finished.release.sample(30, seed=1).x)
+    loaded = load(finished.directory / "model")
+    assert torch.equal(loaded.samples(30, random_state=1).x, finished.release.samples(30, random_state=1).x)
     assert (finished.directory / "ledger.jsonl").read_bytes() == before
 
 
@@ -213,7 +213,7 @@ def test_a_killed_run_releases_as_any_other(killed: tuple[Path, list[dict[str, A
     directory, _, output = killed
     assert {p.name for p in directory.iterdir()} == LEFT | {KEY_FILE}, "no temporary file stays behind"
     assert "dpgm on tiny" in output
-    assert load_model(directory / "model").sample(5).x.shape == (5, tiny.D + 1)
+    assert load(directory / "model").samples(5).x.shape == (5, tiny.D + 1)
 
 
 def test_a_cut_checkpoint_or_ledger_stops_the_rerun(tmp_path: Path) -> None:

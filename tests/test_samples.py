@@ -77,7 +77,7 @@ def test_points_keep_every_digit(tmp_path: Path) -> None:
         points.save(tmp_path / f"p.{ending}")
     points.save(tmp_path / "p.npz")
     assert pd.read_csv(tmp_path / "p.csv").to_numpy().tolist() == points.x.tolist()
-    assert pd.read_parquet(tmp_path / "p.parquet").equals(points.table)
+    assert pd.read_parquet(tmp_path / "p.parquet").equals(points.to_pandas())
     with np.load(tmp_path / "p.npz") as stored:
         assert stored["x"].tolist() == points.x.tolist()
 
@@ -88,4 +88,4 @@ def test_columns_become_arrays_of_their_own_types(tmp_path: Path) -> None:
     samples.save(tmp_path / "c.npz")
     with np.load(tmp_path / "c.npz", allow_pickle=False) as stored:
         assert {name: stored[name].tolist() for name in stored} == values.to_dict("list")
-    assert len(samples) == len(samples.table) == 2
+    assert len(samples) == len(samples.to_pandas()) == 2

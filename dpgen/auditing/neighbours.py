@@ -126,7 +126,7 @@ def released_numbers(release: Any) -> Tensor:
 
 def statistics(release: Draws) -> Tensor:
     """Statistics of draws, (trials, a): the draws themselves, or how often each category came for every user."""
-    table = release.table
+    table = release.to_pandas()
     if "user" not in table:
         return torch.tensor(table.to_numpy(np.float64))
     names = [f"category {j}" for j in range(_CATEGORIES)]

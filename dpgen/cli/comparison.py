@@ -18,7 +18,7 @@ from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.release import PublicModel
 from dpgen.statement import PrivacyStatement, rounded_up
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 GUARANTEE = ("relation", "unit", "delta")
 """Fields of a statement that two runs must share for their scores to be ranked."""
@@ -200,4 +200,4 @@ def _settings(run: Path) -> dict[str, dict[str, Any]]:
 def _model(run: Path) -> PublicModel:
     if not (run / "model").is_dir():
         raise ValueError(f"{run} released draws and no model, so there is nothing to sample: its own scores are in METRICS.md")
-    return load_model(run / "model")
+    return load(run / "model")

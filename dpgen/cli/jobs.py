@@ -1,20 +1,30 @@
-"""From a command line and a YAML file to a job: four blocks, short option names, one-line errors."""
+"""From a command line, a YAML file or keywords of Python to a job: four blocks, short option names, one-line errors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from dpgen.cli.options import Sources, choose, full_names, option_table, read_yaml, split_options, typed
+from dpgen.cli.options import Sources, choose, full_names, option_table, plain, read_yaml, split_options, typed
 from dpgen.cli.sweep import Sweep, parse_sweep
 from dpgen.data.loaders import LOADERS, loaders
 from dpgen.runtime import Runtime
 from dpgen.systems.plan import Plan
 from dpgen.systems.registry import System, systems
+
+if TYPE_CHECKING:
+    from dpgen.privacy.curator import Curator
+    from dpgen.release import Release
+
+SCHEMA = "container, names, order and types of the data are public: the release holds them and gives samples back so"
+"""Sentence of a statement of every release that gives samples back as the data came."""
+
+DROPPED = "rows with a missing value are left out, each for its own values alone: "
+"""Beginning of a statement's sentence on data with missing="drop"."""
 
 BLOCKS = ("privacy", "model", "data", "runtime")
 DEFAULT_MODEL = "dpgm"
@@ -46,6 +56,7 @@ class Job:
         runtime: where and how to run.
         settings: all of this in its YAML form.
         base: the file of settings that the options were laid over, if any.
+        private: data that were loaded before, instead of a loader's.
     """
 
     model: str
@@ -56,6 +67,7 @@ class Job:
     runtime: Runtime
     settings: dict[str, dict[str, Any]]
     base: Path | None = None
+    private: Any = None
 
     def __post_init__(self) -> None:
         directory = self.runtime.run_dir
@@ -89,9 +101,33 @@ class Job:
 
     def load(self, directory: Path) -> Any:
         """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""
+        if self.private is not None:
+            return self.private
         key = self.split_key(directory)
         options = self.data_options if key is None else self.data_options | {"split_key": key}
         return loaders(self.system.kinds)[self.data](**options)
+
+    def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
+        """The system's release of these data, whose statement says what data and settings add to it."""
+        release = self.system.fit(data, plan=self.plan, config=self.config, curator=curator, runtime=runtime)
+        if not runtime.first:
+            raise SystemExit(0)  # this process has done its share of the training; the first one releases
+        release.form = getattr(data, "form", None)
+        schema = () if release.form is None else (SCHEMA,)
+        dropped = self._dropped if self.data_options.get("missing") == "drop" else ()
+        release.statement = release.statement.extended(
+            [*getattr(data, "notes", ()), *schema, *self.notes], assumptions=dropped
+        )
+        return release
+
+    @property
+    def _dropped(self) -> tuple[str, ...]:
+        """The neighbours of data whose incomplete rows are left out: a row that is replaced by an incomplete one is removed."""
+        if self.plan.relation == "add_remove":
+            return (f"{DROPPED}neighbouring data sets differ in {self.plan.unit}, complete or not",)
+        if self.plan.unit != "one record":
+            return (f"{DROPPED}{self.plan.unit} may be replaced by any other, complete or not",)
+        return (f"{DROPPED}neighbouring data sets differ in one row, complete in both; how many are complete is not protected",)
 
 
 class _Request(NamedTuple):
@@ -100,8 +136,24 @@ class _Request(NamedTuple):
     names: dict[str, str]
     sources: Sources
     stored: dict[str, dict[str, Any]]
-    given: dict[str, str]
+    given: dict[str, Any]
     base: Path | None
+
+    def job(self, given: Mapping[str, str], *, private: Any = None) -> Job:
+        """The job of what is stored, under texts by `block.key`."""
+        made, settings = typed(self.sources, given, self.stored)
+        for block, name in self.names.items():
+            settings[block] = {"name": name, **settings[block]}
+        return Job(
+            **self.names,
+            plan=made["privacy"],
+            config=made["model"],
+            data_options=made["data"],
+            runtime=made["runtime"],
+            settings=settings,
+            base=self.base,
+            private=private,
+        )
 
 
 def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> Job:
@@ -114,24 +166,55 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
     """
-    names, sources, stored, given, base = _request(arguments, config_root)
-    also = {"model", "data", *SCRIPT_OPTIONS}
-    made, settings = typed(sources, full_names(given, sources, also=also), stored)
-    for block, name in names.items():
-        settings[block] = {"name": name, **settings[block]}
-    return Job(
-        names["model"], names["data"], made["privacy"], made["model"], made["data"], made["runtime"], settings, base=base
-    )
+    request = _request(split_options(arguments), config_root)
+    return request.job(full_names(request.given, request.sources, also={"model", "data", *SCRIPT_OPTIONS}))
 
 
-def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
-    given = split_options(arguments)
-    base = _config_file(given.pop("config")) if "config" in given else None
+def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = None, private: Any = None) -> Job:
+    """A job from typed values under the names of the command line, checked as it checks them.
+
+    Arguments:
+        model: name of the system.
+        options: by name; `config` is a file of settings under them, `loggers` are Lightning's.
+        data: name of the loader; None: the usual one.
+        private: data in memory, which the loader `data` reads in place of its `path`, or loaded ones, which need none.
+
+    Raises:
+        ValueError: in one line, what is wrong and what is allowed.
+    """
+    loggers = tuple(options.get("loggers", ()))
+    given = {name: plain(name, value) for name, value in options.items() if name != "loggers"}
+    read = isinstance(private, str)
+    loaded = None if private is None or read else str(getattr(private, "name", type(private).__name__))
+    request = _request(given | {"model": model} | ({} if data is None else {"data": data}), None, loaded=loaded)
+    if read and "path" in request.given:
+        raise ValueError(f"path is {request.given['path']!r}; it must be left out: the data are {private}")
+    for name, value in full_names(request.given, request.sources, also=("model",)).items():
+        block, _, key = name.partition(".")
+        request.stored.setdefault(block, {})[key] = value
+    if read:
+        request.stored.setdefault("data", {})["path"] = str(private)
+    job = request.job({}, private=None if read else private)
+    if read:
+        job.data_options["path"] = private
+    return replace(job, runtime=replace(job.runtime, loggers=loggers)) if loggers else job
+
+
+def _no_options() -> None:
+    """Options of data that are loaded."""
+
+
+def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | None = None) -> _Request:
+    base = _config_file(str(given.pop("config"))) if "config" in given else None
     blocks = read_blocks(base) if base is not None else {}
     model = _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL)
     system = systems()[choose("model", model, list(systems()))]
     known = loaders(system.kinds)
-    data = choose("data", _first(given.pop("data", None), blocks.get("data", {}).get("name"), next(iter(known))), list(known))
+    if loaded is None:
+        named = _first(given.pop("data", None), blocks.get("data", {}).get("name"), next(iter(known)))
+        data = choose("data", named, list(known))
+    else:
+        data = loaded
     if base is None and config_root is not None and (usual := _usual(config_root, f"{model}_{data}", given)).is_file():
         base, blocks = usual, read_blocks(usual)
     names = {"model": model, "data": data}
@@ -139,7 +222,8 @@ def _request(arguments: Sequence[str], config_root: Path | None) -> _Request:
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
         blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
-    sources: Sources = {"privacy": system.plan, "model": system.config, "data": known[data].options, "runtime": Runtime}
+    of_data = known[data].options if loaded is None else _no_options
+    sources: Sources = {"privacy": system.plan, "model": system.config, "data": of_data, "runtime": Runtime}
     return _Request(names, sources, blocks, given, base and _from_here(base))
 
 
@@ -243,7 +327,7 @@ def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> 
     """
     if not {"model", "data", "config"} & set(split_options(arguments)):
         return _overview()
-    names, sources, stored, _, base = _request(arguments, config_root)
+    names, sources, stored, _, base = _request(split_options(arguments), config_root)
     chosen = " ".join(f"--{block} {name}" for block, name in names.items())
     lines = [f"usage: dpgen train {chosen} [--key value ...]"]
     if base is not None:

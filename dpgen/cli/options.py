@@ -257,6 +257,27 @@ def full_names(given: Mapping[str, str], sources: Sources, *, also: Iterable[str
     return {name: given[key] for name, key in spelt.items()}
 
 
+def plain(name: str, value: Any) -> Any:
+    """A value of Python as a file of settings would hold it: arrays as lists, paths as texts.
+
+    >>> plain("bounds", ((0, 1.0),)), plain("path", Path("a.csv"))
+    ([[0, 1.0]], 'a.csv')
+
+    Raises:
+        ValueError: a value that no such file can hold.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(name, item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(name, item) for key, item in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    _require_json(name, value)
+    return value
+
+
 class Typed(NamedTuple):
     """Checked options: `made`, by block, an instance of a class or the keyword arguments of a function; `settings`, as YAML."""
 

@@ -17,13 +17,13 @@ def main(arguments: list[str]) -> str:
 
     from dpgen.release import RecordModel
     from dpgen.statement import guarantee
-    from dpgen.systems.registry import load_model
+    from dpgen.systems.registry import load
 
-    model = load_model(options.model)
+    model = load(options.model)
     if options.clusters is not None and not isinstance(model, RecordModel):
         raise ValueError(f"clusters is {options.clusters}; {options.model} holds a {model.kind} model, which has none")
     chosen = {} if options.clusters is None else {"clusters": options.clusters}
-    model.sample(options.n, seed=options.seed, **chosen).save(options.out)
+    model.samples(options.n, random_state=options.seed, **chosen).save(options.out)
     paid = model.statement
     spent = guarantee(paid.epsilon, paid.delta, paid.relation, paid.unit)
     return f"{options.n} records in {options.out}; {spent}, already paid"

@@ -8,7 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.data.table_files import column_names, data_folder, form_of, name_of, read_npy, table_chunks
+from dpgen.containers import Form
+from dpgen.data.table_files import (
+    MISSING_CATEGORY,
+    Missing,
+    column_names,
+    data_folder,
+    form_of,
+    name_of,
+    read_npy,
+    sample_form,
+    settled,
+    table_chunks,
+)
 from dpgen.discretized import DiscretizedColumn
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -35,6 +47,7 @@ class Columns:
         truth: the distribution that a column was drawn from, where it is known.
         clamped: how many values of each column were moved to the bounds, a private number; None: none may be.
         notes: facts that a statement must repeat.
+        form: in which samples are given back, a public fact; None: as a table.
 
     Raises:
         ValueError: no columns, unequal lengths, or indices outside the grid. How many records there are is private.
@@ -46,6 +59,7 @@ class Columns:
     truth: Mapping[str, KnownDistribution] | None = None
     clamped: Mapping[str, int] | None = None
     notes: tuple[str, ...] = ()
+    form: Form | None = None
 
     def __post_init__(self) -> None:
         if not self.values or list(self.values) != list(self.domains):
@@ -132,7 +146,12 @@ def require_whole(values: Any) -> None:
 
 
 def assemble_columns(
-    name: str, readers: Iterable[ColumnReader], *, notes: tuple[str, ...] = (), truth: Mapping[str, Any] | None = None
+    name: str,
+    readers: Iterable[ColumnReader],
+    *,
+    notes: tuple[str, ...] = (),
+    truth: Mapping[str, Any] | None = None,
+    form: Form | None = None,
 ) -> Columns:
     """The data set that filled readers hold."""
     readers = list(readers)
@@ -149,6 +168,7 @@ def assemble_columns(
         truth=truth,
         clamped=clamped,
         notes=(bounds, *extra, *notes),
+        form=form,
     )
 
 
@@ -228,6 +248,7 @@ def load_columns(
     resolution: Bound = None,
     categories: list[str] | None = None,
     out_of_range: OutOfRange = "refuse",
+    missing: Missing = "error",
 ) -> Columns:
     """Columns of a csv (plain or .gz), parquet or npy file, read in pieces.
 
@@ -241,11 +262,14 @@ def load_columns(
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
         categories: all names in their order, for categorical columns; bounds are not used then.
         out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
+        missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
 
     Raises:
         ValueError: a missing file or column, a malformed row, a value that is missing, unreadable or outside the bounds, bad
             bounds.
     """
+    if missing == "category" and categories is not None and MISSING_CATEGORY not in categories:
+        categories = [*categories, MISSING_CATEGORY]
     readers = column_readers(
         column_names(columns), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
     )
@@ -254,23 +278,17 @@ def load_columns(
         array = read_npy(path, vectors=True)
         if array.shape[1] != len(names):
             raise ValueError(f"columns has {len(names)} names: {path} has {array.shape[1]} columns")
-        for start in range(0, len(array), CHUNK):
-            for j, reader in enumerate(readers):
-                reader.add(np.asarray(array[start : start + CHUNK, j]))
+        parts = (np.asarray(array[start : start + CHUNK]) for start in range(0, len(array), CHUNK))
+        pieces: Iterable[pd.DataFrame] = (pd.DataFrame(part, columns=names) for part in parts)
     else:
         text = [r.name for r in readers if r.domain.kind != "number" or r.domain.decimals]
-        for piece in table_chunks(path, names, rows=CHUNK, text=text):
-            for reader in readers:
-                reader.add(_missing_refused(piece[reader.name]))
-    return assemble_columns(name_of(path), readers)
-
-
-def _missing_refused(values: pd.Series) -> Any:
-    missing = values.isna().to_numpy()
-    if missing.any():
-        row = values.index[int(missing.argmax())] + 1
-        raise ValueError(f"column {values.name!r} has no value in row {row}: remove missing values first")
-    return values.to_numpy()
+        pieces = table_chunks(path, names, rows=CHUNK, text=text)
+    for number, piece in enumerate(pieces):
+        kept = settled(piece, missing, path, categorical=() if categories is None else names, first_row=number * CHUNK)
+        for reader in readers:
+            reader.add(kept[reader.name].to_numpy())
+    named = {} if categories is None else dict.fromkeys(names, tuple(categories))
+    return assemble_columns(name_of(path), readers, form=sample_form(path, names, categories=named))
 
 
 # -- lepton momenta -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Users from logs with one event a row, and priors over their categories from public files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,20 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.table_files import BLANKS, UNREADABLE, existing_file, name_of, read_table, require_columns, unreadable
+from dpgen.containers import Form, InMemory
+from dpgen.data.table_files import (
+    BLANKS,
+    MISSING_CATEGORY,
+    UNREADABLE,
+    Missing,
+    existing_file,
+    name_of,
+    read_table,
+    require_columns,
+    sample_form,
+    settled,
+    unreadable,
+)
 from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
 
 # -- event files -------------------------------------------------------------------------------------------------------
@@ -49,7 +62,7 @@ class EventCounts:
     groups: tuple[str, ...] | None
 
 
-def read_events(path: str, columns: EventColumns) -> pd.DataFrame:
+def read_events(path: str, columns: EventColumns, missing: Missing = "error") -> pd.DataFrame:
     """Events of a file as a table with the columns user, category, weight (float64) and, where named, group.
 
     The ending chooses the format: .csv, .tsv, .log or .txt (separated by blanks), each with a header line and plain or
@@ -64,9 +77,10 @@ def read_events(path: str, columns: EventColumns) -> pd.DataFrame:
     repeated = [name for name in wanted if wanted.count(name) > 1]
     if repeated:
         raise ValueError(f"column {repeated[0]!r} is named for more than one of {', '.join(columns.named)}: each needs its own")
-    table = _read(Path(path), wanted)
+    table = _read(path, wanted)
     if table.empty:
         raise ValueError(f"{path} holds no events, only a header")
+    table = settled(table, missing, path, categorical=[columns.category, *([columns.group] if columns.group else [])])
     return event_frame({meaning: table[name] for meaning, name in columns.named.items()}, source=path)
 
 
@@ -157,7 +171,10 @@ def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
     return numbers
 
 
-def _read(path: Path, wanted: list[str]) -> pd.DataFrame:
+def _read(source: str, wanted: list[str]) -> pd.DataFrame:
+    if isinstance(source, InMemory):
+        return read_table(source, wanted)
+    path = Path(source)
     ending = Path(path.name.removesuffix(".gz")).suffix
     if ending in SEPARATORS:
         # Only an empty field is missing: a site may be called NA.
@@ -269,6 +286,7 @@ def load_events(
     prior: PriorName | None = None,
     prior_path: str | None = None,
     public_path: str | None = None,
+    missing: Missing = "error",
 ) -> Users:
     """Users from a table of events (.csv, .tsv, .log, .txt, .jsonl, .parquet), and the prior that is known about them.
 
@@ -289,6 +307,7 @@ def load_events(
         prior: uniform, file, public or private; without it, the path that is given decides.
         prior_path: file of probabilities.
         public_path: table of public users.
+        missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
 
     Raises:
         ValueError: if a file is missing or malformed, a category is unknown, or the options contradict each other.
@@ -297,15 +316,28 @@ def load_events(
     columns = EventColumns(user, category, weight, group)
     if only_group is not None and group is None:
         raise ValueError(f"only_group is {only_group!r} but group names no column")
+    categories = None if categories_path is None else read_categories(categories_path)
+    if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
+        categories = (*categories, MISSING_CATEGORY)
     known = Known(
         prior=kind,
         probabilities=None if prior_path is None else prior_from_file(prior_path, category),
         public=None if public_path is None else _public_events(public_path, columns, only_group),
         source=prior_path or public_path or "",
-        categories=None if categories_path is None else read_categories(categories_path),
+        categories=categories,
     )
-    users = users_from_events(name_of(path), read_events(path, columns), known, source=path)
+    users = users_from_events(name_of(path), read_events(path, columns, missing), known, source=path)
+    users = replace(users, form=_draws_form(path, columns, users.categories))
     return users if only_group is None else users.of_group(only_group)
+
+
+def _draws_form(path: str, columns: EventColumns, categories: tuple[str, ...]) -> Form | None:
+    """The columns that draws have too, under the names of a table in memory or a parquet file, which have types."""
+    if not isinstance(path, InMemory) and not path.endswith(".parquet"):
+        return None
+    drawn = {name: meaning for meaning, name in columns.named.items() if meaning != "weight"}
+    form = sample_form(path, list(drawn), categories={columns.category: categories})
+    return replace(form, renamed=drawn)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
-from dpgen.data.table_files import column_name, column_names, name_of, require_columns
+from dpgen.data.table_files import Missing, column_name, column_names, name_of, require_columns, sample_form
 
 # -- points ------------------------------------------------------------------------------------------------------------
 
@@ -89,6 +90,7 @@ class Points:
         target: the exact density of synthetic points, if they are.
         scaling: public; None: from the bounds, or the standard Gaussian without them.
         notes: sentences for the privacy statement.
+        form: in which samples are given back, a public fact; None: as points.
 
     Raises:
         ValueError: anything else.
@@ -106,6 +108,7 @@ class Points:
     target: Target | None = None
     scaling: PublicScaling | None = None
     notes: tuple[str, ...] = ()
+    form: Form | None = None
 
     def __post_init__(self) -> None:
         x, test_x = (require_points(getattr(self, name), name=name) for name in ("x", "test_x"))
@@ -225,6 +228,7 @@ def split_points(
     scaling: PublicScaling | None = None,
     split: Split | None = None,
     notes: tuple[str, ...] = (),
+    form: Form | None = None,
 ) -> Points:
     """Splits points (n, d) into a private and a test part, without ``split`` by fresh secret coins of probability .2.
 
@@ -241,6 +245,7 @@ def split_points(
         columns=columns or (),
         scaling=scaling,
         notes=(*notes, split.note("points")),
+        form=form,
     )
 
 
@@ -257,6 +262,7 @@ def load_points(
     test_path: str | None = None,
     split_column: str | int | None = None,
     split_key: Path | None = None,
+    missing: Missing = "error",
 ) -> Points:
     """Columns of numbers of a csv (plain or .gz), parquet or npy file.
 
@@ -271,14 +277,18 @@ def load_points(
         split_column: column, no coordinate, whose hash is the coin of a point (of an npy file its number, from 0); without
             it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
+        missing: "error", or "drop" points with a missing coordinate; "category" is refused, for points have none.
 
     Raises:
         ValueError: the file is missing, empty or malformed, a column absent or not numeric, a value missing, not finite or
             out of range.
     """
     key = column_name("split_column", split_column, path, "x")
-    table, split = SplitOptions(test_fraction, test_path, key, split_key).read(path, prefix="x")
-    names = list(table.columns) if columns is None else column_names(columns)
+    wanted = None if columns is None else column_names(columns)
+    if wanted == []:
+        raise ValueError("columns is []; it must name at least one: a point needs a coordinate")
+    table, split = SplitOptions(test_fraction, test_path, key, split_key, missing).read(path, wanted, prefix="x")
+    names = list(table.columns) if wanted is None else wanted
     require_columns(path, names, table.columns)
     for name in names:
         if table[name].dtype.kind not in "iufb":
@@ -297,6 +307,7 @@ def load_points(
             f"the columns and the bounds {box.tolist()} are public: they must have been chosen without looking at the records",
             *((CLAMPED,) if out_of_range == "clamp" else ()),
         ),
+        form=sample_form(path, names, csv="float64"),
     )
 
 

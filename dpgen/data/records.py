@@ -8,8 +8,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, rows_of
-from dpgen.data.table_files import column_name, form_of, name_of, require_columns
+from dpgen.data.table_files import Missing, column_name, form_of, name_of, require_columns, sample_form
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
@@ -39,6 +40,7 @@ class Records:
             ``grey_threshold``. For models and evaluations that want more than bits.
         test_grey: the same of ``test_x``; present exactly when ``grey`` is.
         grey_threshold: public number in [0, 254].
+        form: in which samples are given back, a public fact; None: as bits and labels.
 
     Raises:
         ValueError: if a part has a wrong shape, or holds a value outside the stated range. Parts may be empty: how many
@@ -64,6 +66,7 @@ class Records:
     grey: Tensor | None = None
     test_grey: Tensor | None = None
     grey_threshold: int = 127
+    form: Form | None = None
 
     def __post_init__(self) -> None:
         parts = [("x", self.x, "labels", self.labels), ("test_x", self.test_x, "test_labels", self.test_labels)]
@@ -178,6 +181,7 @@ def split_records(
     class_names: tuple[str, ...] | None = None,
     public_records: int = 0,
     notes: tuple[str, ...] = (),
+    form: Form | None = None,
 ) -> Records:
     """Splits ``x`` (n, d) into private and test part, and declares ``public_records`` private ones public.
 
@@ -205,6 +209,7 @@ def split_records(
         columns=columns,
         class_names=class_names,
         notes=(*notes, split.note()),
+        form=form,
     )
     return records.set_aside(public_records, split)
 
@@ -248,6 +253,7 @@ def load_records(
     split_column: str | int | None = None,
     split_key: Path | None = None,
     public_records: int = 0,
+    missing: Missing = "error",
 ) -> Records:
     """A csv (plain or .gz), parquet or npy file whose columns are all 0/1 but ``label_column``.
 
@@ -261,12 +267,14 @@ def load_records(
         split_column: column, no feature, whose hash is the coin of a record; without it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         public_records: number of training records to declare public.
+        missing: "error", or "drop" records with a missing value, or let it be a "category" of its own, of the label alone.
 
     Raises:
         ValueError: if the file is missing, empty or malformed, lacks a column, or has values but 0 and 1.
     """
     label, key = column_name("label_column", label_column, path), column_name("split_column", split_column, path)
-    table, split = SplitOptions(test_fraction, test_path, key, split_key).read(path)
+    options = SplitOptions(test_fraction, test_path, key, split_key, missing)
+    table, split = options.read(path, categorical=() if label is None else (label,))
     features = [name for name in table.columns if name != label]
     if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:
         raise ValueError(f"{path} has no header: its first line is {', '.join(table.columns[:5])}, ... where names belong")
@@ -287,6 +295,13 @@ def load_records(
         class_names=class_names,
         public_records=public_records,
         notes=notes,
+        form=sample_form(
+            path,
+            list(table.columns),
+            csv="int64",
+            label=label,
+            categories={} if label is None or class_names is None else {label: class_names},
+        ),
     )
 
 
@@ -302,9 +317,6 @@ def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
     """
     columns = []
     for column, values in table.items():
-        missing = values.isna().to_numpy()
-        if missing.any():
-            raise ValueError(f"{name} column {column!r} has no value in row {int(missing.argmax()) + 1}: it must be 0 or 1")
         right = values.isin([0, 1]).to_numpy()
         if not right.all():
             row = int((~right).argmax())
@@ -321,15 +333,12 @@ def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:
     """Classes 0..c-1 of a column, in sorted order, and their names.
 
     Raises:
-        ValueError: if a value is missing, or there are more than `MAX_CLASSES` classes.
+        ValueError: if there are more than `MAX_CLASSES` classes.
 
     Example:
         >>> class_labels(pd.Series(["no", "yes", "no"], name="label"))
         (tensor([0, 1, 0]), ('no', 'yes'))
     """
-    missing = values.isna().to_numpy()
-    if missing.any():
-        raise ValueError(f"label_column {values.name!r} has no value in row {int(missing.argmax()) + 1}")
     if values.nunique() > MAX_CLASSES:
         raise ValueError(f"label_column {values.name!r} has {values.nunique()} distinct values: at most {MAX_CLASSES} classes")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dpgen.containers import Form, InMemory
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import name_of, read_bytes
@@ -142,6 +143,7 @@ def load_sets(
     path: str,
     top_items: int | None = None,
     items_path: str | None = None,
+    items: list[str] | None = None,
     test_fraction: float = 0.2,
     test_path: str | None = None,
     split_key: Path | None = None,
@@ -149,14 +151,15 @@ def load_sets(
 ) -> Records:
     """One record per line, item ids separated by blanks, plain or gzipped; feature j is 1 when item j is in the record.
 
-    Which items are kept must not depend on private records. ``items_path`` names them from outside. Otherwise they
-    are read from the records themselves - all of them, or the ``top_items`` most frequent - and ``notes`` say that
+    Which items are kept must not depend on private records. ``items`` or ``items_path`` name them from outside. Otherwise
+    they are read from the records themselves - all of them, or the ``top_items`` most frequent - and ``notes`` say that
     epsilon does not cover this choice. An empty line is a record without items, except at the end of the file.
 
     Arguments:
         path: file of records.
         top_items: number of most frequent items to keep (ties: the smaller id).
         items_path: file of item ids, separated by blanks or lines, that are public.
+        items: these ids themselves.
         test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         test_path: file of the test records, of the same form; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
@@ -168,19 +171,21 @@ def load_sets(
     options = SplitOptions(test_fraction, test_path, split_key=split_key)
     baskets = read_baskets(path)
     test = [] if test_path is None else read_baskets(test_path)
-    items, note = _universe(baskets, top_items=top_items, items_path=items_path)
-    baskets += test
-    if len(baskets) * len(items) > MAX_CELLS:
+    universe, note = _universe(baskets, top_items=top_items, items_path=items_path, items=items)
+    baskets = [*baskets, *test]
+    if len(baskets) * len(universe) > MAX_CELLS:
         raise ValueError(
-            f"{path} has {len(baskets)} records x {len(items)} items: at most {MAX_CELLS} cells fit; lower top_items"
+            f"{path} has {len(baskets)} records x {len(universe)} items: at most {MAX_CELLS} cells fit; lower top_items"
         )
+    form = path.form if isinstance(path, InMemory) else Form(container="sets", types=("str",))
     return split_records(
         name_of(path),
-        indicator_matrix(baskets, items),
+        indicator_matrix(baskets, universe),
         split=options.split(held_out=None if test_path is None else len(test)),
-        columns=items,
+        columns=universe,
         public_records=public_records,
         notes=note,
+        form=replace(form, names=tuple(universe)),
     )
 
 
@@ -190,6 +195,9 @@ def read_baskets(path: Path | str) -> list[list[str]]:
     Raises:
         ValueError: if the file is missing, empty, not UTF-8 text, or its ids are not separated by blanks.
     """
+    if isinstance(path, InMemory):
+        found: list[list[str]] = path.content
+        return found
     try:
         text = read_bytes(path).decode("utf-8").rstrip()
     except UnicodeDecodeError as error:
@@ -220,11 +228,18 @@ def indicator_matrix(baskets: list[list[str]], items: list[str]) -> Tensor:
     return torch.from_numpy(x)
 
 
-def _universe(baskets: list[list[str]], *, top_items: int | None, items_path: str | None) -> tuple[list[str], tuple[str, ...]]:
+def _universe(
+    baskets: list[list[str]], *, top_items: int | None, items_path: str | None, items: list[str] | None
+) -> tuple[list[str], tuple[str, ...]]:
+    options = {"top_items": top_items, "items_path": items_path, "items": items}
+    given = {name: value for name, value in options.items() if value is not None}
+    if len(given) > 1:
+        first, second = list(given.items())[:2]
+        raise ValueError(f"{first[0]} is {first[1]!r} and {second[0]} is {second[1]!r}: give one of them")
+    if items is not None:
+        return _different(items, "items"), ()
     if items_path is not None:
-        if top_items is not None:
-            raise ValueError(f"top_items is {top_items} and items_path is {items_path!r}: give one of them")
-        return _public_items(items_path), ()
+        return _different([item for basket in read_baskets(items_path) for item in basket], items_path), ()
     if top_items is not None and top_items < 1:
         raise ValueError(f"top_items is {top_items}: it must be at least 1")
     counts = Counter(item for basket in baskets for item in set(basket))
@@ -237,9 +252,10 @@ def _universe(baskets: list[list[str]], *, top_items: int | None, items_path: st
     return sorted(kept, key=natural_order), (note,)
 
 
-def _public_items(items_path: str) -> list[str]:
-    items = [item for basket in read_baskets(items_path) for item in basket]
+def _different(items: list[str], source: str) -> list[str]:
+    if not items:
+        raise ValueError(f"{source} names no item: at least one is needed")
     repeated = [item for item, count in Counter(items).items() if count > 1]
     if repeated:
-        raise ValueError(f"{items_path} names item {repeated[0]!r} more than once: each item is a column of its own")
+        raise ValueError(f"{source} names item {repeated[0]!r} more than once: each item is a column of its own")
     return items

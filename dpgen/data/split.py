@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.table_files import existing_file, read_table, require_columns
+from dpgen.data.table_files import Missing, existing_file, read_table, require_columns, settled
 from dpgen.files import create_private
 
 KEY_BYTES = 32
@@ -135,6 +136,7 @@ class SplitOptions:
     test_path: str | None = None
     split_column: str | None = None
     split_key: Path | None = None
+    missing: Missing = "error"
 
     def __post_init__(self) -> None:
         if not 0 <= self.test_fraction < 1:
@@ -151,34 +153,45 @@ class SplitOptions:
         key = os.urandom(KEY_BYTES) if self.split_key is None else secret_key(self.split_key)
         return Split(self.test_fraction, key, values=values, held_out=held_out)
 
-    def read(self, path: str, *, prefix: str = "") -> tuple[pd.DataFrame, Split]:
-        """The table of a file with the test records, if they have their own, behind it, without the key column; its split.
+    def read(
+        self, path: str, columns: Sequence[str] | None = None, *, prefix: str = "", categorical: Sequence[str] = ()
+    ) -> tuple[pd.DataFrame, Split]:
+        """The columns of a file with the test records, if they have their own, behind it, without the key column; its split.
 
         A file without a record is refused: it has no types, so it cannot satisfy a schema. That is a fact about the form of
         a file, as a missing header is; with one record or more, how many there are is no reason to refuse.
 
+        Arguments:
+            path: of the table.
+            columns: those that are used; None: all of them.
+            prefix: of the names of columns of an npy file.
+            categorical: columns whose values are categories.
+
         Raises:
-            ValueError: a file has no record, the files have different columns, or the key column is not there or lacks a
-                value.
+            ValueError: a file has no record, the files have different columns, the key column is not there, or a value is
+                missing where it may not be.
         """
-        table = self._table(path, prefix)
+        table = self._table(path, columns, prefix)
+        settle = partial(settled, missing=self.missing, categorical=categorical)
         if self.test_path is not None:
-            test = self._table(self.test_path, prefix)
+            test = self._table(self.test_path, columns, prefix)
             require_columns(self.test_path, table.columns, test.columns)
             require_columns(path, test.columns, table.columns)
-            return pd.concat([table, test[table.columns]], ignore_index=True), self.split(held_out=len(test))
+            test = settle(test[table.columns], path=self.test_path)
+            return pd.concat([settle(table, path=path), test], ignore_index=True), self.split(held_out=len(test))
         if self.split_column is None:
-            return table, self.split()
+            split = self.split()
+            return settle(table, path=path), split
         require_columns(path, [self.split_column], table.columns)
-        keys = table[self.split_column]
-        if (missing := keys.isna().to_numpy()).any():
-            row = int(missing.argmax()) + 1
-            raise ValueError(f"split_column {self.split_column!r} has no value in row {row}: every record needs one")
-        return table.drop(columns=self.split_column), self.split(values=keys.astype(str).tolist())
+        table = settle(table, path=path)
+        keys = table[self.split_column].astype(str).tolist()
+        return table.drop(columns=self.split_column), self.split(values=keys)
 
-    def _table(self, path: str, prefix: str) -> pd.DataFrame:
+    def _table(self, path: str, columns: Sequence[str] | None, prefix: str) -> pd.DataFrame:
+        key = () if self.split_column is None else (self.split_column,)
+        wanted = None if columns is None else [*columns, *(name for name in key if name not in columns)]
         # The key is text: whether a column holds numbers alone depends on other records.
-        table = read_table(path, text=() if self.split_column is None else (self.split_column,), prefix=prefix)
+        table = read_table(path, wanted, text=key, prefix=prefix)
         if len(table) == 0:
             raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
         return table

@@ -1,5 +1,7 @@
 """Files of tables - csv, parquet, npy - read strictly: malformed files are refused in one line, never repaired.
 
+A path may be `InMemory`: a table or an array, which is read as the parquet or npy file that it would make.
+
 | form | recognised by | columns are called | values |
 |---|---|---|---|
 | parquet | ending .parquet, or its first bytes | as in the file | typed |
@@ -13,19 +15,26 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dpgen.containers import Form, InMemory
+
 if TYPE_CHECKING:
     import pyarrow
 
-Form = Literal["csv", "parquet", "npy"]
+FileForm = Literal["csv", "parquet", "npy"]
+
+Missing = Literal["error", "drop", "category"]
+"""Missing values are refused, or drop their record, or are a category of their own."""
+
+MISSING_CATEGORY = "missing"
 
 BLANKS = r"\s+"
 """Separator of text files whose fields are apart by any number of blanks."""
@@ -115,12 +124,14 @@ def require_columns(path: str | Path, wanted: Iterable[str], present: Iterable[A
             raise ValueError(f"{path} has no column {name!r}: its columns are {choices}{hint}")
 
 
-def form_of(path: str | Path) -> Form:
+def form_of(path: str | Path) -> FileForm:
     """Form of a file, by its ending and its first bytes.
 
     Raises:
         ValueError: the file is missing or empty.
     """
+    if isinstance(path, InMemory):
+        return "parquet" if path.like == "parquet" else "npy"
     with existing_file(path).open("rb") as file:
         start = file.read(6)
     ending = Path(path).suffix
@@ -140,7 +151,7 @@ def table_chunks(
     columns: Sequence[str] | None = None,
     *,
     rows: int | None = None,
-    form: Form | None = None,
+    form: FileForm | None = None,
     separator: str = ",",
     text: Collection[str] | None = (),
     missing: Collection[str] = MISSING,
@@ -187,6 +198,8 @@ def read_npy(path: str | Path, *, vectors: bool = False) -> npt.NDArray[Any]:
     Raises:
         ValueError: the file is missing, empty, unreadable or holds something else.
     """
+    if isinstance(path, InMemory):
+        return np.asarray(path.content)
     existing_file(path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -231,6 +244,77 @@ def read_bytes(path: Path | str) -> bytes:
     if not content:
         raise ValueError(f"{path} is empty")
     return content
+
+
+def sample_form(
+    path: str | Path,
+    names: Sequence[str],
+    *,
+    csv: str = "",
+    label: str | None = None,
+    categories: Mapping[str, tuple[str, ...]] | None = None,
+) -> Form:
+    """The form in which samples of these columns are given back.
+
+    Types are those of the schema, not of the values: pandas gives whole numbers another type where one of them is missing,
+    and which values are missing is private.
+
+    Arguments:
+        path: of the data.
+        names: of the columns that were read.
+        csv: type of the values of a csv file, which has no schema.
+        label: column of classes.
+        categories: names of the values of a column of categories, by column.
+    """
+    if isinstance(path, InMemory):
+        form = path.form
+    elif form_of(path) == "npy":
+        form = Form(container="numpy", types=(str(read_npy(path, vectors=True).dtype),))
+    elif form_of(path) == "csv":
+        form = Form(container="pandas", names=tuple(names), types=tuple("" if name == label else csv for name in names))
+    else:
+        from pyarrow import parquet
+
+        table = parquet.read_schema(path).empty_table().to_pandas(ignore_metadata=True)
+        form = Form(container="pandas", names=tuple(map(str, table.columns)), types=tuple(map(str, table.dtypes)))
+    return form.of_columns(names, label=label, categories=categories)
+
+
+def settled(
+    table: pd.DataFrame, missing: Missing, path: str | Path, *, categorical: Collection[str] = (), first_row: int = 0
+) -> pd.DataFrame:
+    """A table without missing values: refused, without their records, or with the category `missing` in their place.
+
+    Whether a record is dropped depends on its own values alone.
+
+    Arguments:
+        table: with the columns that are used.
+        missing: what happens to a missing value.
+        path: for errors.
+        categorical: columns whose values are categories; in others "category" is refused.
+        first_row: number of the rows before this piece.
+
+    Raises:
+        ValueError: a missing value that is to be refused, or that has no category.
+    """
+    if missing not in get_args(Missing):
+        raise ValueError(f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}")
+    if missing == "drop":
+        return table.dropna(ignore_index=True).infer_objects()
+    filled = {}
+    for name, values in table.items():
+        absent = values.isna().to_numpy()
+        if not absent.any():
+            continue
+        if missing == "category" and name in categorical:
+            filled[name] = values.astype(object).where(~absent, MISSING_CATEGORY)
+            continue
+        row = first_row + int(absent.argmax()) + 1
+        if missing == "category":
+            raise ValueError(f"{path} column {name!r} has no value in row {row} and holds no categories: choose missing=drop")
+        choices = "drop or category" if name in categorical else "drop"
+        raise ValueError(f"{path} column {name!r} has no value in row {row}: fill it, or choose missing={choices}")
+    return table.assign(**filled)
 
 
 # -- csv ---------------------------------------------------------------------------------------------------------------
@@ -324,7 +408,7 @@ def _typed(table: "pyarrow.Table", text: Collection[str] | None) -> pd.DataFrame
         name: column if text is None or name in text else _guessed(column)
         for name, column in zip(table.column_names, table.columns)
     }
-    return pd.DataFrame({name: column.to_pandas() for name, column in columns.items()})
+    return pd.DataFrame({name: column.to_pandas(integer_object_nulls=True) for name, column in columns.items()})
 
 
 def _guessed(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
@@ -357,6 +441,13 @@ def _parquet_chunks(path: str | Path, columns: Sequence[str] | None, rows: int |
     import pyarrow
     import pyarrow.parquet
 
+    if isinstance(path, InMemory):
+        require_columns(path, columns or (), path.content.column_names)
+        table = path.content if columns is None else path.content.select(list(columns))
+        size = rows or max(len(table), 1)
+        starts = range(0, max(len(table), 1), size)
+        yield from (table.slice(start, size).to_pandas(integer_object_nulls=True) for start in starts)
+        return
     try:
         with pyarrow.parquet.ParquetFile(existing_file(path)) as file:
             schema = file.schema_arrow
@@ -364,10 +455,10 @@ def _parquet_chunks(path: str | Path, columns: Sequence[str] | None, rows: int |
             wanted = [name for name in schema.names if name not in index] if columns is None else list(columns)
             require_columns(path, wanted, schema.names)
             if rows is None:
-                yield file.read(columns=wanted).to_pandas(ignore_metadata=True)
+                yield file.read(columns=wanted).to_pandas(ignore_metadata=True, integer_object_nulls=True)
                 return
             for batch in file.iter_batches(batch_size=rows, columns=wanted):
-                yield batch.to_pandas(ignore_metadata=True)
+                yield batch.to_pandas(ignore_metadata=True, integer_object_nulls=True)
     except (OSError, pyarrow.ArrowException) as error:
         raise unreadable(path, "parquet", error) from error
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from dpgen.containers import Form
+
 # -- users -------------------------------------------------------------------------------------------------------------
 
 
@@ -41,6 +43,7 @@ class Users:
         skipped: users that were left out because they have no events, or too few; private, no statement says how many.
         skipped_groups: the public group of each of them, or None: not known.
         notes: sentences for the privacy statement.
+        form: in which draws are given back, a public fact; None: as a table of user, group, draw and category.
 
     Raises:
         ValueError: if a shape, a name or a value is outside the stated range.
@@ -60,6 +63,7 @@ class Users:
     skipped: int = 0
     skipped_groups: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    form: Form | None = None
 
     def __post_init__(self) -> None:
         _require_counts(self.counts)

@@ -82,7 +82,7 @@ def evaluate(release: OrderedDistribution, data: Columns, *, seed: int) -> Evalu
     scores: list[Score] = []
     for name, values in ordered.items():
         scores += _column_scores(name, release.cdfs[name], values, (data.truth or {}).get(name))
-    samples = release.sample(SYNTHETIC, seed=seed)
+    samples = release.samples(SYNTHETIC, random_state=seed)
 
     def picture(path: Path) -> None:
         cdf_figure(release, ordered, data.truth, path)

@@ -150,7 +150,7 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
         pictures["certificates.csv"] = lambda path: write_certificates(rows, path)
     released = {}
     if isinstance(release, PublicModel):
-        released["samples.csv"] = release.sample(_SYNTHETIC, seed=seed).save
+        released["samples.csv"] = release.samples(_SYNTHETIC, random_state=seed).save
     return Evaluation(scores=scores, released=released, pictures=pictures)
 
 
@@ -238,8 +238,8 @@ def _view(release: Release, points: Points, seed: int) -> _View:
         view.private, view.normalised, view.box = True, law.lattice is not None, law.box
         view.certificates = law.certificates()
         view.set_densities(lambda x: law.reference.log_prob(x) + law.log_ratio(x), law.reference.log_prob)
-        if list(release.table.columns) == list(points.columns):
-            view.draws = torch.from_numpy(release.table.to_numpy(copy=True)).to(torch.float64)
+        if list(release.to_pandas().columns) == list(points.columns):
+            view.draws = torch.from_numpy(release.to_pandas().to_numpy(copy=True)).to(torch.float64)
     elif isinstance(release, PublicModel):
         if points.bounds is None:
             raise ValueError("bounds is None; a released density lives in a public box")
@@ -255,7 +255,7 @@ def _density(model: PublicModel, d: int, seed: int) -> Callable[[Tensor], Tensor
     """Log density of a released model: its own, or a kernel estimate from its samples, whose error is the model's."""
     if isinstance(model, DensityModel):
         return model.log_prob
-    samples = model.sample(_KERNELS, seed=seed)
+    samples = model.samples(_KERNELS, random_state=seed)
     if not isinstance(samples, PointSamples) or samples.x.shape != (_KERNELS, d):
         raise ValueError(f"release is a {type(model).__name__}: its samples must have points x of {d} columns")
     x = samples.x.to(torch.float64)

@@ -150,7 +150,7 @@ def evaluate(release: RecordModel, records: Records, *, seed: int) -> Evaluation
     Without test records scores compare with the private records, say so in their names, and have no value of real data
     beside them; without any record there are none. Pictures show test records only.
     """
-    samples = release.sample(min(max(release.size, 1), MOST_SYNTHETIC), seed=seed)
+    samples = release.samples(min(max(release.size, 1), MOST_SYNTHETIC), random_state=seed)
     held = _Held.of(records)
 
     def picture(path: Path) -> None:

@@ -137,11 +137,11 @@ def _scores(mechanism: FiniteSampler, distances: dict[str, Tensor], release: Dra
 
 def _pooled(mechanism: FiniteSampler, release: Draws, users: Users, seed: int) -> Score:
     """All draws together against the average user; as many draws from the P themselves say what sampling alone costs."""
-    counts = release.table["category"].astype(str).value_counts()
+    counts = release.to_pandas()["category"].astype(str).value_counts()
     drawn = torch.tensor([float(counts.get(name, 0)) for name in users.categories], dtype=torch.float64)
     average = users.distributions.mean(0)
     generator = torch.Generator().manual_seed(seed)
-    each = max(1, round(len(release.table) / users.u))
+    each = max(1, round(len(release.to_pandas()) / users.u))
     honest = torch.cat([torch.multinomial(p.float(), each, True, generator=generator).flatten() for p in _parts(users)])
     real = torch.bincount(honest, minlength=users.n).double()
     value, best, chance = (
@@ -172,7 +172,7 @@ def users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: pd
 
 def _composition(release: Draws) -> list[str]:
     statement, epsilon = release.statement, float(release.origin.epsilon)
-    draws = int(release.table.groupby("user").size().max()) if len(release.table) else 0
+    draws = int(release.to_pandas().groupby("user").size().max()) if len(release.to_pandas()) else 0
     before = max(0.0, statement.epsilon - draws * epsilon)
     more = [k for k in (1, 2, 5, 10, 100) if k != draws]
     parts = [f"{_counted(draws, 'draw')} of eps {rounded_up(epsilon)}{' each' if draws > 1 else ''}"]

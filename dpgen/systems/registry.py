@@ -30,7 +30,7 @@ class System:
         fit_path: of `fit(data, *, plan, config, curator, runtime)`, which returns what the curator has released.
         module_path: of a function of the configuration that returns what DP-SGD trains with it, or None: sums over records,
             which several processes can share. Empty: there is nothing to train so.
-        model_paths: of the classes of its public models, which `load_model` can read.
+        model_paths: of the classes of its public models, which `load` can read.
     """
 
     kinds: tuple[str, ...]
@@ -175,8 +175,8 @@ def _installed() -> dict[str, System]:
     return found
 
 
-def load_model(directory: Path | str) -> "PublicModel":
-    """Load what a system has released, from the directory of the model or of its run; nothing is unpickled.
+def load(directory: Path | str) -> "PublicModel":
+    """A released model, from its own directory or from that of its run; nothing is unpickled.
 
     Raises:
         FileNotFoundError: no `model.json` there.

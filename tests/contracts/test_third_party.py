@@ -55,7 +55,7 @@ def test_a_system_of_another_distribution_is_one_of_ours(tmp_path: Path, monkeyp
     assert "one person is one record" in (tmp_path / "run" / "PRIVACY.md").read_text()
     assert outcome.scores
     assert (tmp_path / "run" / "METRICS.md").is_file()
-    assert registry.load_model(tmp_path / "run").sample(5, seed=0).x.shape == (5, tiny.D + 1)
+    assert registry.load(tmp_path / "run").samples(5, random_state=0).x.shape == (5, tiny.D + 1)
     few = ["--model=noisy_bits", "--trainings=60", "--workers=1", "--progress_bar=false"]
     assert not audit(parse_audit([*few, f"--confidence={1 - 1e-6}"])).violated
     fit = registry.systems()["noisy_bits"].fit

@@ -123,7 +123,7 @@ def test_bad_entries_are_named(columns: dict[str, list[object]], said: str) -> N
         ("e.csv", b"1,2,3\n4,5,6\n", "has no column 'who': its columns are 1, 2, 3"),
         ("e.csv", b"who,site\na,b\n", "has no column 'clicks': its columns are who, site"),
         ("e.csv", b"who,site,clicks,age\na,b,1,x,9\n", "cannot be read as csv"),
-        ("e.csv", b"who,site,clicks,age\na,,1,x\n", "has no category in row 1"),
+        ("e.csv", b"who,site,clicks,age\na,,1,x\n", "column 'site' has no value in row 1"),
         ("e.csv", b"\xff\xfe\x00w", "cannot be read as csv"),
         ("e.csv.gz", gzip.compress(b"who,site,clicks,age\na,b,1,x\n", mtime=0)[:-9], "cannot be read as csv"),
         ("e.jsonl", b'{"who": {"id": 1}, "site": "x", "clicks": 1, "age": 1}\n', "has the user .* it must be text or a number"),

@@ -298,7 +298,7 @@ REFUSED = [
     ({"test_path": "held.csv", "test_fraction": 0.5}, "test_fraction is 0.5 with a test_path: it must be 0 or left out"),
     ({"test_path": "absent.csv"}, "test_path is 'absent.csv': there is no such file"),
     ({"test_path": "other.csv"}, r"other\.csv has no column 'id'"),
-    ({"split_column": "hole"}, "split_column 'hole' has no value in row 2: every record needs one"),
+    ({"split_column": "hole"}, "column 'hole' has no value in row 2"),
     ({"split_key": Path("short.key")}, "split_key 'short.key' is damaged: it has 3 bytes and must have 32"),
     ({"split_key": Path("no/such.key")}, "split_key 'no/such.key' cannot be used: "),
 ]

@@ -126,8 +126,8 @@ class Sampled(PublicModel):
     def __init__(self, d: int) -> None:
         self.d, self.statement = d, PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
 
-    def sample(self, n: int, *, seed: int | None = None) -> Any:
-        generator = torch.Generator().manual_seed(seed or 0)
+    def samples(self, n: int, *, random_state: Any = None) -> Any:
+        generator = torch.Generator().manual_seed(random_state or 0)
         return PointSamples(x=torch.randn(n, self.d, generator=generator), columns=tuple(f"x{i}" for i in range(self.d)))
 
     def tensors(self) -> Any: ...

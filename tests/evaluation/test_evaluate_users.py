@@ -151,7 +151,7 @@ def test_releases_that_do_not_fit_are_refused(release: Draws) -> None:
     with pytest.raises(ValueError, match="release is for 12 categories, the users have 5"):
         evaluate(release, other, seed=0)
     with pytest.raises(ValueError, match="release has the origin NoneType: it must be the sampler"):
-        evaluate(Draws(release.table, statement=release.statement), USERS, seed=0)
+        evaluate(Draws(release.to_pandas(), statement=release.statement), USERS, seed=0)
 
 
 # -- the command line ------------------------------------------------------------------------------------------------

@@ -32,14 +32,14 @@ def test_every_method_stays_within_its_budget(method: str, tmp_path: Path) -> No
         model = FITS[method](records, 2.0, QUICK, quiet_runtime(tmp_path, 0))
     assert 1.0 < model.statement.epsilon <= 2.0
     assert model.statement.delta == acs_queries.DELTA
-    assert model.sample(5, seed=0).x.shape == (5, records.d)
+    assert model.samples(5, random_state=0).x.shape == (5, records.d)
 
 
 def test_networks_begin_at_the_marginals_that_were_paid_for(tmp_path: Path) -> None:
     records = tiny_sets(n=4000)
     with quiet_training():
         model = FITS[acs_queries.VAE](records, 20.0, QUICK, quiet_runtime(tmp_path, 0))
-    sizes = [float(x.sum(1, dtype=torch.int64).float().mean()) for x in (records.x, model.sample(2000, seed=0).x)]
+    sizes = [float(x.sum(1, dtype=torch.int64).float().mean()) for x in (records.x, model.samples(2000, random_state=0).x)]
     assert sizes[1] == pytest.approx(sizes[0], rel=0.25), "a network at p = 1/2 would draw sets of 150 items"
 
 

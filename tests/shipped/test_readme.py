@@ -30,12 +30,15 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = blocks("python")
-    script = tmp_path / "example.py"
-    script.write_text(example)
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    left = runpy.run_path(str(script))
+    for number, example in enumerate(blocks("python")):
+        script = tmp_path / f"example{number}.py"
+        script.write_text(example)
+        left = runpy.run_path(str(script))
+        if number == 0:
+            assert left["rows"].dtypes.tolist() == left["frame"].dtypes.tolist()
+            assert len(left["rows"]) == 500
     assert left["samples"].x.shape == (1000, 64)
     assert 0 < left["ledger"].epsilon() <= 3.0
     assert re.search(r"epsilon [\d.]+ of 3.0, 60 steps", capsys.readouterr().out)

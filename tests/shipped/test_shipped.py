@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from dpgen.cli.jobs import parse_job
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import Outcome, open_run, run
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -226,7 +226,7 @@ def test_train_prints_one_summary_and_sample_follows(
     assert result.out.startswith(f"dpgm on tiny\nsettings   {base}\nprivacy    epsilon ")
     with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
         assert ledger.epsilon() <= 3.0
-    assert load_model(tmp_path / "run" / "model").sample(2).x.shape == (2, tiny.D + 1)
+    assert load(tmp_path / "run" / "model").samples(2).x.shape == (2, tiny.D + 1)
 
 
 # -- notebooks and benchmarks ----------------------------------------------------------------------------------------

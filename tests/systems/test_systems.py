@@ -22,7 +22,7 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.release import Draws, PublicModel, RecordModel, Release
 from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.registry import SYSTEMS, load_model
+from dpgen.systems.registry import SYSTEMS, load
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -116,11 +116,11 @@ def test_models_sample_save_and_load_for_free(fitted: Fitted, tmp_path: Path) ->
     assert isinstance(fitted.release, PublicModel)
     before = fitted.ledger.position()
     fitted.release.save(tmp_path / "model")
-    loaded = load_model(tmp_path / "model")
+    loaded = load(tmp_path / "model")
     assert type(loaded) is type(fitted.release)
     assert loaded.statement == fitted.release.statement
     for number, model in enumerate((fitted.release, loaded)):
-        model.sample(200, seed=3).save(tmp_path / f"{number}.csv")
+        model.samples(200, random_state=3).save(tmp_path / f"{number}.csv")
     assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
     assert fitted.ledger.position() == before
 
@@ -129,7 +129,7 @@ def test_models_sample_save_and_load_for_free(fitted: Fitted, tmp_path: Path) ->
 def test_draws_are_charged_one_by_one(fitted: Fitted) -> None:
     assert isinstance(fitted.release, Draws)
     assert fitted.ledger.epsilon() == pytest.approx(fitted.plan.epsilon), "all draws together"
-    assert len(fitted.release.table) > 0
+    assert len(fitted.release.to_pandas()) > 0
     assert fitted.ledger.delta == 0
     assert fitted.ledger.relation == "replace_one"
 
@@ -149,7 +149,7 @@ def test_an_evaluation_of_every_system_finds_finite_scores(fitted: Fitted, monke
 def test_samples_look_like_records(fitted: Fitted) -> None:
     release, records = fitted.release, fitted.data
     assert isinstance(release, RecordModel)
-    samples = release.sample(100)
+    samples = release.samples(100)
     assert samples.x.shape == (100, records.d)
     assert samples.x.dtype == records.x.dtype
     assert set(samples.x.unique().tolist()) <= {0, 1}
@@ -168,7 +168,7 @@ def test_records_without_labels_are_fine(name: str, tmp_path: Path) -> None:
     ledger = Ledger(BUDGET)
     fitted = Fitted(name, tmp_path, data=tiny.records(labelled=False), ledger=ledger)
     assert isinstance(fitted.release, RecordModel)
-    assert fitted.release.sample(5).labels is None
+    assert fitted.release.samples(5).labels is None
     assert ledger.epsilon() <= BUDGET.epsilon
 
 
@@ -214,7 +214,7 @@ def test_no_number_of_records_and_no_empty_class_is_refused(name: str, n: int, t
     good = tiny.records()
     assert good.labels is not None
     records = replace(good, x=good.x[:n], labels=good.labels[:n])
-    assert Fitted(name, tmp_path, data=records).release.sample(3, seed=0).x.shape == (3, tiny.D)
+    assert Fitted(name, tmp_path, data=records).release.samples(3, random_state=0).x.shape == (3, tiny.D)
 
 
 def test_fewer_records_than_clusters_refuse_nothing(tmp_path: Path) -> None:

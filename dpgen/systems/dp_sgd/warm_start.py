@@ -18,7 +18,7 @@ from dpgen.release import RecordModel, RecordSamples
 from dpgen.runtime import Runtime
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.dp_sgd.plan import DPSGDPlan, WarmStartedPlan
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 P = TypeVar("P", bound=DPSGDPlan[Any])
 
@@ -43,7 +43,7 @@ def released_start(path: Path) -> RecordModel:
         ValueError: it is no model of records.
         FileNotFoundError: there is none.
     """
-    model = load_model(path)
+    model = load(path)
     if not isinstance(model, RecordModel):
         raise ValueError(f"warm_start {str(path)!r} holds a {model.kind} model; it must be a model of binary records")
     return model
@@ -242,7 +242,7 @@ def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.G
     Raises:
         ValueError: they have not d columns, or none of the `labels` classes that are needed (0: none).
     """
-    samples = start.sample(n, seed=int(torch.randint(2**31, (), generator=generator)))
+    samples = start.samples(n, random_state=int(torch.randint(2**31, (), generator=generator)))
     if samples.x.shape[1] != d:
         raise ValueError(f"warm_start has records of {samples.x.shape[1]} features, these have {d}")
     _require_labels(samples, labels)

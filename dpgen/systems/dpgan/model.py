@@ -10,6 +10,7 @@ from dpgen.nets.gan import Generator
 from dpgen.release import (
     PointSamples,
     PublicModel,
+    RandomState,
     RecordModel,
     RecordSamples,
     Rounding,
@@ -73,15 +74,15 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
     def size(self) -> int:
         return round(float(self.counts.clamp_min(0.0).sum()))
 
-    def sample(
+    def samples(
         self,
         n: int,
         *,
-        seed: int | None = None,
+        random_state: RandomState = None,
         clusters: Sequence[int] | None = None,
         rounding: Rounding = "bernoulli",
     ) -> RecordSamples:
-        public = sampling_generator(n, seed)
+        public = sampling_generator(n, random_state)
         cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, public)
         labels = cluster if self.generator.categories else None
         x = round_bits(self.generate(n, labels, public), rounding, public)
@@ -124,8 +125,8 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
         self.generator, self.statement, self.columns = generator.eval(), statement, tuple(columns)
         self.location, self.scale, self.bounds = location, scale, bounds
 
-    def sample(self, n: int, *, seed: int | None = None) -> PointSamples:
-        public = sampling_generator(n, seed)
+    def samples(self, n: int, *, random_state: RandomState = None) -> PointSamples:
+        public = sampling_generator(n, random_state)
         x = self.location + self.scale * self.generate(n, None, public).double()
         if self.bounds is not None:
             x = x.clamp(self.bounds[:, 0], self.bounds[:, 1])

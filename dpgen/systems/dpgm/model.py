@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dpgen.files import under
 from dpgen.nets import BANKS, ModelBank
-from dpgen.release import RecordModel, RecordSamples, Rounding, draw_components, round_bits, sampling_generator
+from dpgen.release import RandomState, RecordModel, RecordSamples, Rounding, draw_components, round_bits, sampling_generator
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
 
@@ -55,15 +55,15 @@ class MixtureModel(RecordModel, kind="mixture"):
         """Mean values (n, d) of n records of one component, label columns included."""
         return self.bank.sample(cluster, n, generator).cpu()
 
-    def sample(
+    def samples(
         self,
         n: int,
         *,
-        seed: int | None = None,
+        random_state: RandomState = None,
         clusters: Sequence[int] | None = None,
         rounding: Rounding = "bernoulli",
     ) -> RecordSamples:
-        generator = sampling_generator(n, seed)
+        generator = sampling_generator(n, random_state)
         k = self.weights.numel()
         cluster = draw_components(self.weights, n, clusters, generator).sort().values
         sizes = torch.bincount(cluster, minlength=k).tolist()

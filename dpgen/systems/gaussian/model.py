@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpgen.files import under
-from dpgen.release import GreySamples, RecordModel, RecordSamples, draw_components, sampling_generator
+from dpgen.release import GreySamples, RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.calibration import tilted_choice
 from dpgen.systems.gaussian.codecs import CODECS, Codec, Warp, calibrated_thresholds
@@ -226,11 +226,11 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
 
     # -- draws -------------------------------------------------------------------------------------------------------
 
-    def sample(
+    def samples(
         self,
         n: int,
         *,
-        seed: int | None = None,
+        random_state: RandomState = None,
         clusters: Sequence[int] | None = None,
         components: Sequence[int] | None = None,
     ) -> RecordSamples:
@@ -238,14 +238,14 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
 
         Arguments:
             n: number of records, at least 0.
-            seed: for reproducible draws; None takes one from the operating system. Noise never came from a seed.
+            random_state: None, a seed, or a generator of NumPy; noise never came from a seed.
             clusters: of these classes only (components, without labels).
             components: of these components only.
 
         Raises:
             ValueError: n below 0, or a cluster that is not there.
         """
-        generator = sampling_generator(n, seed)
+        generator = sampling_generator(n, random_state)
         component = draw_components(self.mixture.weights, n, self._allowed(clusters, components), generator)
         parts = [self._part(c, generator) for c in component.split(_AT_ONCE)] if n else []
         d = len(self._empty())

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.release import RecordModel, RecordSamples, draw_components, sampling_generator
+from dpgen.release import RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
 
 # -- product mixture ---------------------------------------------------------------------------------------------------
@@ -48,8 +48,8 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         self.n_classes, self.columns = n_classes, tuple(columns) if columns is not None else None
         self.noise_multiplier, self.declared = noise_multiplier, tuple(declared)
 
-    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
-        generator = sampling_generator(n, seed)
+    def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
+        generator = sampling_generator(n, random_state)
         component = draw_components(self.weights, n, clusters, generator)
         parts = [
             torch.rand(len(c), self.probabilities.shape[1], generator=generator) < self.probabilities[c].float()
@@ -135,10 +135,10 @@ class JointModel(RecordModel, kind="cells"):
         self.cells, self.d, self.n_classes, self.counts, self.statement = cells, d, n_classes, counts, statement
         self.columns = tuple(columns) if columns is not None else None
 
-    def sample(self, n: int, *, seed: int | None = None, clusters: Sequence[int] | None = None) -> RecordSamples:
+    def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         if clusters is not None and list(clusters) != [0]:
             raise ValueError(f"clusters must be [0], the only one, got {list(clusters)}")
-        generator = sampling_generator(n, seed)
+        generator = sampling_generator(n, random_state)
         edges = self.cells.double().cumsum(0)
         drawn = torch.searchsorted(edges, torch.rand(n, generator=generator, dtype=torch.float64) * edges[-1], right=True)
         cell = drawn.clamp_max(len(edges) - 1)

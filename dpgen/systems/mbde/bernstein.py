@@ -13,7 +13,7 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation
-from dpgen.release import DensityModel, PointSamples
+from dpgen.release import DensityModel, PointSamples, RandomState, sampling_seed
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.channels import require_box
@@ -175,9 +175,9 @@ class BernsteinModel(DensityModel, kind="bernstein"):
             value = torch.einsum("mk,mkr->mr", basis(u[:, axis], size - 1), value.reshape(len(u), size, -1))
         return value[:, 0] * size**d
 
-    def sample(self, n: int, *, seed: int | None = None) -> PointSamples:
+    def samples(self, n: int, *, random_state: RandomState = None) -> PointSamples:
         """n points: a weight's cell, then a Beta in each coordinate."""
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(sampling_seed(n, random_state))
         weights = self.weights.reshape(-1).numpy()
         nu = np.stack(np.unravel_index(generator.choice(len(weights), n, p=weights / weights.sum()), self.weights.shape), 1)
         u = torch.from_numpy(generator.beta(nu + 1, self.weights.shape[0] - nu))

@@ -234,7 +234,7 @@ class ModelReference(Reference):
     def _sample(self, n: int, generator: torch.Generator) -> Tensor:
         if not isinstance(self.model, PublicModel):
             return _points(self.model(n, generator), n)
-        drawn: Any = self.model.sample(n, seed=int(torch.randint(2**62, (), generator=generator)))
+        drawn: Any = self.model.samples(n, random_state=int(torch.randint(2**62, (), generator=generator)))
         if not isinstance(getattr(drawn, "x", None), Tensor):
             raise ValueError(
                 f"the model {type(self.model).__name__} draws no records x (n, d); wrap it in a callable that does"

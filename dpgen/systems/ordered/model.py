@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dpgen.discretized import DiscretizedColumn
 from dpgen.files import under
-from dpgen.release import ColumnSamples, PublicModel
+from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Reals
 
@@ -221,11 +221,9 @@ class OrderedDistribution(PublicModel, kind="ordered"):
             raise ValueError("edges must be two or more increasing values")
         return np.diff(cdf.below(position))
 
-    def sample(self, n: int, *, seed: int | None = None) -> ColumnSamples:
+    def samples(self, n: int, *, random_state: RandomState = None) -> ColumnSamples:
         """n synthetic values of each column, free of further privacy cost."""
-        if n < 0:
-            raise ValueError(f"n is {n}; it must be >= 0")
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(sampling_seed(n, random_state))
         values = {name: self.domains[name].decode(cdf.draw(n, rng)) for name, cdf in self.cdfs.items()}
         return ColumnSamples(values=pd.DataFrame(values))
 

@@ -22,7 +22,7 @@ from dpgen.runtime import Runtime
 from dpgen.systems.dpgan.fit import DPGAN, fit
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -197,7 +197,7 @@ def test_records_and_points_release_their_models(tmp_path: Path) -> None:
     model = fit(records, plan=spend, config=options, curator=Curator(ledger), runtime=runtime)
     assert isinstance(model, GANModel)
     assert ledger.epsilon() <= model.statement.epsilon <= 2.0
-    assert model.sample(5).labels is not None
+    assert model.samples(5).labels is not None
     (tmp_path / "last.ckpt").unlink()
     scaling = {"location": torch.tensor([5.0, 0.0]), "scale": torch.tensor([1.0, 2.0])}
     unread = {"target": None, "test_x": torch.zeros(1, 2)}
@@ -205,9 +205,9 @@ def test_records_and_points_release_their_models(tmp_path: Path) -> None:
     spare = spend.open_ledger()
     cloud = fit(points, plan=spend, config=options, curator=Curator(spare), runtime=runtime)
     assert isinstance(cloud, PointGANModel)
-    assert cloud.sample(7).x.shape == (7, 2)
+    assert cloud.samples(7).x.shape == (7, 2)
     cloud.save(tmp_path / "cloud")
-    assert load_model(tmp_path / "cloud").statement == cloud.statement
+    assert load(tmp_path / "cloud").statement == cloud.statement
 
 
 def test_a_budget_that_ends_early_says_so(tmp_path: Path) -> None:

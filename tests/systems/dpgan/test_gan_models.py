@@ -6,7 +6,7 @@ import torch
 
 from dpgen.nets.gan import Generator
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 
 def generator(d=5, *, categories=0, output="sigmoid"):
@@ -19,19 +19,19 @@ def generator(d=5, *, categories=0, output="sigmoid"):
 def test_records_round_trip(tmp_path):
     model = GANModel(generator(categories=2), torch.tensor([30.0, 10.0]), statement=tiny.statement(), columns=list("abcde"))
     model.save(tmp_path / "m")
-    first, second = (m.sample(200, seed=4) for m in (model, load_model(tmp_path / "m")))
+    first, second = (m.samples(200, random_state=4) for m in (model, load(tmp_path / "m")))
     assert torch.equal(first.x, second.x)
     assert torch.equal(first.labels, second.labels)
     assert first.columns == tuple("abcde")
     assert model.size == 40
     assert 20 < int(first.labels.sum()) < 85, "a quarter, give or take"
-    assert model.sample(3, clusters=[1]).labels.tolist() == [1, 1, 1]
-    assert model.sample(0).x.shape == (0, 5)
+    assert model.samples(3, clusters=[1]).labels.tolist() == [1, 1, 1]
+    assert model.samples(0).x.shape == (0, 5)
 
 
 def test_without_classes_there_are_no_labels():
     model = GANModel(generator(), torch.tensor([-3.0]), statement=tiny.statement())
-    assert model.sample(4).labels is None
+    assert model.samples(4).labels is None
     assert model.size == 0
 
 
@@ -46,8 +46,8 @@ def test_points_round_trip_and_stay_in_their_box(tmp_path):
         statement=tiny.statement(),
     )
     model.save(tmp_path / "m")
-    x = model.sample(50, seed=1).x
-    assert torch.equal(x, load_model(tmp_path / "m").sample(50, seed=1).x)
+    x = model.samples(50, random_state=1).x
+    assert torch.equal(x, load(tmp_path / "m").samples(50, random_state=1).x)
     assert bool(((x >= bounds[:, 0]) & (x <= bounds[:, 1])).all())
     free = PointGANModel(
         model.generator,
@@ -58,7 +58,7 @@ def test_points_round_trip_and_stay_in_their_box(tmp_path):
         statement=tiny.statement(),
     )
     free.save(tmp_path / "free")
-    assert load_model(tmp_path / "free").bounds is None
+    assert load(tmp_path / "free").bounds is None
 
 
 @pytest.mark.parametrize(("arguments", "match"), [((-1,), "n must be at least 0"), ((1, None, [2]), "numbers in .0, 1.")])
@@ -66,4 +66,4 @@ def test_bad_requests_are_refused(arguments, match):
     model = GANModel(generator(), torch.tensor([3.0]), statement=tiny.statement())
     n, seed, clusters = (*arguments, None, None)[:3]
     with pytest.raises(ValueError, match=match):
-        model.sample(n, seed=seed, clusters=clusters)
+        model.samples(n, random_state=seed, clusters=clusters)

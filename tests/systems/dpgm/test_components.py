@@ -24,4 +24,4 @@ def test_every_component_fits(component: str, tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     model = fit(tiny.records(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
     assert isinstance(model, RecordModel)
-    assert model.sample(7).x.shape == (7, tiny.D)
+    assert model.samples(7).x.shape == (7, tiny.D)

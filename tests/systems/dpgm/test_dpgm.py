@@ -241,7 +241,7 @@ def test_training_stops_before_the_budget_is_exceeded() -> None:
 def test_labels_appended_to_kmeans_records_come_back_as_labels() -> None:
     module, ledger = fitted(config=DPGMConfig(clusters="kmeans", k=3, n_features=8, **TINY))
     model = module.release(ledger)
-    samples = model.sample(50, seed=1)
+    samples = model.samples(50, random_state=1)
     assert samples.x.shape == (50, D)
     assert samples.labels is not None
     assert set(samples.labels.tolist()) <= set(range(K))

@@ -7,7 +7,7 @@ import tiny
 import torch
 
 from dpgen.systems.dpgm.model import MixtureModel
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 
 def test_weights_are_positive_parts_and_sum_to_one() -> None:
@@ -18,7 +18,7 @@ def test_weights_are_positive_parts_and_sum_to_one() -> None:
 
 
 def test_clusters_appear_in_proportion_to_their_weights() -> None:
-    samples = tiny.mixture().sample(4000, seed=0)
+    samples = tiny.mixture().samples(4000, random_state=0)
     shares = torch.bincount(samples.cluster, minlength=3) / 4000
     assert torch.allclose(shares, torch.tensor([0.75, 0.0, 0.25]), atol=0.04)
     assert samples.x.dtype == torch.uint8
@@ -30,50 +30,50 @@ def test_pixels_have_the_means_of_their_component() -> None:
     model = tiny.mixture()
     for bias, expected in ((-50.0, 0), (50.0, 1)):
         model.bank.part("decoder.1.bias")[2].fill_(bias)
-        assert set(model.sample(20, clusters=[2]).x.unique().tolist()) == {expected}
-    mean = model.sample(3000, seed=0, clusters=[0]).x.float().mean(0)
+        assert set(model.samples(20, clusters=[2]).x.unique().tolist()) == {expected}
+    mean = model.samples(3000, random_state=0, clusters=[0]).x.float().mean(0)
     truth = model.means(0, 3000, torch.Generator().manual_seed(1)).mean(0)
     assert torch.allclose(mean, truth, atol=0.06)
 
 
 def test_chosen_clusters_only_even_if_their_size_is_negative() -> None:
     model = tiny.mixture()
-    assert set(model.sample(50, clusters=[1]).cluster.tolist()) == {1}
-    assert set(model.sample(200, clusters=[0, 2], seed=0).cluster.tolist()) == {0, 2}
+    assert set(model.samples(50, clusters=[1]).cluster.tolist()) == {1}
+    assert set(model.samples(200, clusters=[0, 2], random_state=0).cluster.tolist()) == {0, 2}
 
 
 def test_a_seed_repeats_and_its_absence_does_not() -> None:
     model = tiny.mixture()
-    first, second = model.sample(50, seed=4), model.sample(50, seed=4)
+    first, second = model.samples(50, random_state=4), model.samples(50, random_state=4)
     assert torch.equal(first.x, second.x)
     assert torch.equal(first.cluster, second.cluster)
-    assert not torch.equal(first.x, model.sample(50, seed=5).x)
-    assert not torch.equal(model.sample(50).x, model.sample(50).x)
+    assert not torch.equal(first.x, model.samples(50, random_state=5).x)
+    assert not torch.equal(model.samples(50).x, model.samples(50).x)
 
 
 def test_rounding_to_the_nearer_bit_is_a_function_of_the_mean() -> None:
     model = tiny.mixture()
-    drawn, nearest = model.sample(200, seed=1), model.sample(200, seed=1, rounding="threshold")
+    drawn, nearest = model.samples(200, random_state=1), model.samples(200, random_state=1, rounding="threshold")
     assert torch.equal(drawn.cluster, nearest.cluster)
     assert not torch.equal(drawn.x, nearest.x)
 
 
 def test_labels_from_the_cluster_or_from_columns_or_none() -> None:
-    by_cluster = tiny.mixture().sample(30)
+    by_cluster = tiny.mixture().samples(30)
     assert by_cluster.labels is not None
     assert torch.equal(by_cluster.labels, by_cluster.cluster)
-    assert tiny.mixture(labelled_by=None).sample(30).labels is None
+    assert tiny.mixture(labelled_by=None).samples(30).labels is None
 
     model = tiny.mixture(labelled_by="columns", categories=4)
     model.bank.part("decoder.1.bias")[0, -4:] = torch.tensor([0.0, 0.0, 90.0, 0.0])
-    samples = model.sample(30, clusters=[0])
+    samples = model.samples(30, clusters=[0])
     assert samples.labels is not None
     assert set(samples.labels.tolist()) == {2}
     assert samples.x.shape == (30, tiny.D), "label columns are not part of the record"
 
 
 def test_no_records_are_fine() -> None:
-    samples = tiny.mixture().sample(0)
+    samples = tiny.mixture().samples(0)
     assert samples.x.shape == (0, tiny.D)
     assert samples.cluster.shape == (0,)
 
@@ -81,22 +81,22 @@ def test_no_records_are_fine() -> None:
 @pytest.mark.parametrize("clusters", [[], [3], [-1], [0, 7]])
 def test_unknown_clusters_are_refused(clusters: list[int]) -> None:
     with pytest.raises(ValueError, match=r"non-empty list of numbers in \[0, 3\)"):
-        tiny.mixture().sample(5, clusters=clusters)
+        tiny.mixture().samples(5, clusters=clusters)
 
 
 def test_a_negative_number_of_records_is_refused() -> None:
-    with pytest.raises(ValueError, match="n must be at least 0, got -1"):
-        tiny.mixture().sample(-1)
+    with pytest.raises(ValueError, match="n is -1; it must be a whole number in"):
+        tiny.mixture().samples(-1)
 
 
 def test_saved_and_loaded_it_draws_the_same(tmp_path: Path) -> None:
     model = tiny.mixture(labelled_by="columns", categories=4)
     model.columns = tuple(f"pixel {i}" for i in range(tiny.D))
     model.save(tmp_path)
-    loaded = load_model(tmp_path)
+    loaded = load(tmp_path)
     assert isinstance(loaded, MixtureModel)
     assert (loaded.image_shape, loaded.columns) == ((4, 4), model.columns)
-    first, second = model.sample(40, seed=9), loaded.sample(40, seed=9)
+    first, second = model.samples(40, random_state=9), loaded.samples(40, random_state=9)
     assert torch.equal(first.x, second.x)
     assert first.labels is not None
     assert second.labels is not None

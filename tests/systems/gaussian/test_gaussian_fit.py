@@ -27,7 +27,7 @@ from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, Gaussia
 from dpgen.systems.gaussian.subspace import Location, Subspace
 from dpgen.systems.gaussian.sums import RecordStream, gram_sums
 from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 
 def two_classes(n: int = 4000, d: int = 12) -> Records:
@@ -80,12 +80,12 @@ def test_the_ledger_holds_the_whole_budget_and_the_statement_says_so(options: di
 
 def test_samples_teach_a_classifier_and_noise_is_there() -> None:
     records = two_classes()
-    samples = fitted(records, epsilon=5.0, public_n=records.n).sample(3000, seed=0)
+    samples = fitted(records, epsilon=5.0, public_n=records.n).samples(3000, random_state=0)
     assert samples.labels is not None
     means = torch.stack([samples.x[samples.labels == c].double().mean(0) for c in (0, 1)])
     real = torch.stack([records.x[records.labels == c].double().mean(0) for c in (0, 1)])
     assert float((means - real).abs().max()) < 0.12
-    a, b = (fitted(records, epsilon=0.5).sample(4000, seed=0).x.double().mean(0) for _ in range(2))
+    a, b = (fitted(records, epsilon=0.5).samples(4000, random_state=0).x.double().mean(0) for _ in range(2))
     assert float((a - b).abs().max()) > 0.0, "too good: fits of the same records with the same seed never agree"
 
 
@@ -99,7 +99,7 @@ def test_a_statement_says_whether_the_number_of_records_was_declared_public(publ
 def test_pairs_of_tables_are_right_after_calibration() -> None:
     records = two_classes()
     model = fitted(records, epsilon=8.0)
-    x, y = records.x.double(), model.sample(8000, seed=1).x.double()
+    x, y = records.x.double(), model.samples(8000, random_state=1).x.double()
     real, found = x.T @ x / len(x), y.T @ y / len(y)
     assert float((real - found).abs().max()) < 0.05
 
@@ -125,7 +125,7 @@ def test_streams_do_not_have_to_be_in_memory() -> None:
 
     task = Task(values=Slices(), bits=Slices(), d=records.d, options=GaussianOptions(), n_classes=2)
     budget = Budget(3.0, 1e-5)
-    assert fit_task(task, budget=budget, curator=Curator(Ledger(budget))).sample(10).x.shape == (10, records.d)
+    assert fit_task(task, budget=budget, curator=Curator(Ledger(budget))).samples(10).x.shape == (10, records.d)
 
 
 def test_kept_coordinates_are_those_of_every_pass() -> None:
@@ -202,7 +202,7 @@ def test_a_class_of_a_handful_takes_the_distribution_of_all() -> None:
     model = fitted(replace(records, labels=labels, n_classes=3), epsilon=2.0)
     assert isinstance(model, GaussianMixtureModel)
     assert "classes 2" in model.declared[0]
-    assert set(model.sample(20_000, clusters=[2]).labels.tolist()) == {2}  # type: ignore[union-attr]
+    assert set(model.samples(20_000, clusters=[2]).labels.tolist()) == {2}  # type: ignore[union-attr]
 
 
 def first(n: int, records: Records) -> Any:
@@ -232,20 +232,20 @@ def first(n: int, records: Records) -> Any:
 @pytest.mark.parametrize("epsilon", [0.05, 500.0])
 def test_how_many_records_there_are_refuses_nothing(options: dict[str, Any], n: int, epsilon: float) -> None:
     """With hardly any noise small counts are seen as they are, 0 among them."""
-    samples = fitted(first(n, two_classes(100)), epsilon=epsilon, **options).sample(50, seed=0)
+    samples = fitted(first(n, two_classes(100)), epsilon=epsilon, **options).samples(50, random_state=0)
     assert samples.x.shape == (50, 12)
 
 
 def test_images_of_nobody_are_fitted() -> None:
     for codec in ("none", "shear", "distance"):
-        assert len(fitted(first(0, load_digits()), epsilon=1.0, codec=codec).sample(5, seed=0).x) == 5
+        assert len(fitted(first(0, load_digits()), epsilon=1.0, codec=codec).samples(5, random_state=0).x) == 5
 
 
 def test_constant_features_stay_constant() -> None:
     records = two_classes(3000)
     x = records.x.clone()
     x[:, 0], x[:, 1] = 0, 1
-    samples = fitted(replace(records, x=x), epsilon=8.0).sample(2000).x.double().mean(0)
+    samples = fitted(replace(records, x=x), epsilon=8.0).samples(2000).x.double().mean(0)
     assert float(samples[0]) < 0.03
     assert float(samples[1]) > 0.97
 
@@ -253,7 +253,7 @@ def test_constant_features_stay_constant() -> None:
 def test_constant_records_are_no_accident() -> None:
     records = two_classes(800)
     model = fitted(replace(records, x=torch.ones_like(records.x)), epsilon=4.0)
-    assert float(model.sample(500).x.double().mean()) > 0.9
+    assert float(model.samples(500).x.double().mean()) > 0.9
 
 
 @pytest.mark.parametrize(
@@ -342,4 +342,4 @@ def test_a_ledger_of_another_relation_is_refused(planned: str, held: str) -> Non
 def test_what_was_fitted_is_what_is_loaded(tmp_path: Path) -> None:
     model = fitted(load_digits(), epsilon=3.0)
     model.save(tmp_path)
-    assert torch.equal(load_model(tmp_path).sample(50, seed=1).x, model.sample(50, seed=1).x)  # type: ignore[attr-defined]
+    assert torch.equal(load(tmp_path).samples(50, random_state=1).x, model.samples(50, random_state=1).x)  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from dpgen.release import GreySamples
 from dpgen.systems.gaussian.codecs import Warp
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, LatentMixture, PostProcessing
 from dpgen.systems.gaussian.subspace import Subspace
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 D, M = 16, 3
 
@@ -68,11 +68,11 @@ def test_draws_are_classified_as_what_they_are() -> None:
 
 def test_conditional_draws() -> None:
     made = model()
-    by_class = made.sample(200, seed=0, clusters=[1])
+    by_class = made.samples(200, random_state=0, clusters=[1])
     assert by_class.labels is not None
     assert set(by_class.labels.tolist()) == {1}
-    assert set(model(0).sample(200, seed=0, components=[2]).cluster.tolist()) == {2}
-    shares = torch.bincount(made.sample(20_000, seed=1).labels) / 20_000  # type: ignore[arg-type]
+    assert set(model(0).samples(200, random_state=0, components=[2]).cluster.tolist()) == {2}
+    shares = torch.bincount(made.samples(20_000, random_state=1).labels) / 20_000  # type: ignore[arg-type]
     assert shares.tolist() == pytest.approx([0.5, 0.5], abs=0.02)
     for options, message in (
         ({"clusters": [2]}, r"numbers in \[0, 2\), got \[2\]"),
@@ -80,7 +80,7 @@ def test_conditional_draws() -> None:
         ({"components": [4]}, r"numbers in \[0, 4\), got \[4\]"),
     ):
         with pytest.raises(ValueError, match=message):
-            made.sample(5, **options)  # type: ignore[arg-type]
+            made.samples(5, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("fill", [False, True])
@@ -88,7 +88,7 @@ def test_conditional_draws() -> None:
 def test_closed_form_conjunctions_agree_with_counting(fill: bool, jitter: torch.Tensor | None) -> None:
     thresholds = torch.linspace(0.3, 0.7, D)
     made = model(post=PostProcessing(fill=fill), calibration=Calibration(thresholds=thresholds, jitter=jitter))
-    x = made.sample(60_000, seed=0).x.double()
+    x = made.samples(60_000, random_state=0).x.double()
     for items in ([0], [3, 7], [15, 2], [5, 6]):
         assert made.conjunction(items) == pytest.approx(float(x[:, items].prod(1).mean()), abs=0.012)
 
@@ -104,7 +104,7 @@ def test_another_warp_keeps_the_marginals() -> None:
     marginals = torch.linspace(0.1, 0.9, D).double()
     made = model(calibration=Calibration(marginals=marginals))
     for warp in (None, Warp.of_strength(1.0, (4, 4))):
-        x = made.with_warp(warp).sample(20_000, seed=3).x.double()
+        x = made.with_warp(warp).samples(20_000, random_state=3).x.double()
         assert torch.allclose(x.mean(0), marginals, atol=0.02)
     with pytest.raises(ValueError, match="image_shape is None"):
         model(image_shape=None).with_warp(None)
@@ -115,9 +115,9 @@ def test_everything_survives_a_file(tmp_path: Path) -> None:
     calibration = Calibration(thresholds=torch.full((D,), 0.5), jitter=torch.full((D,), 0.1), marginals=torch.full((D,), 0.5))
     made = model(post=post, calibration=calibration, declared=("a fallback",), columns=[f"c{i}" for i in range(D)])
     made.save(tmp_path / "a")
-    loaded = load_model(tmp_path / "a")
+    loaded = load(tmp_path / "a")
     assert isinstance(loaded, GaussianMixtureModel)
-    first, second = made.sample(50, seed=4), loaded.sample(50, seed=4)
+    first, second = made.samples(50, random_state=4), loaded.samples(50, random_state=4)
     assert isinstance(first, GreySamples)
     assert isinstance(second, GreySamples)
     assert torch.equal(first.grey, second.grey)
@@ -131,12 +131,12 @@ def test_codes_are_decoded_and_tilts_resample() -> None:
     generator = torch.Generator().manual_seed(0)
     made = model(calibration=Calibration(tilt=torch.diag(torch.tensor([3.0] + [0.0] * (D - 1))).double()))
     plain = replace(made.calibration, tilt=None)
-    tilted = float(made.sample(4000, seed=0).x[:, 0].double().mean())
+    tilted = float(made.samples(4000, random_state=0).x[:, 0].double().mean())
     made.calibration = plain
-    assert tilted > float(made.sample(4000, seed=0).x[:, 0].double().mean()) + 0.1
+    assert tilted > float(made.samples(4000, random_state=0).x[:, 0].double().mean()) + 0.1
     coded = model(post=PostProcessing(codec="distance"))
     assert coded.values(torch.zeros(7, dtype=torch.int64), generator).shape == (7, D)
-    assert made.sample(0).x.shape == (0, D)
+    assert made.samples(0).x.shape == (0, D)
     assert made.size == 1000
 
 

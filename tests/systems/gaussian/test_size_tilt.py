@@ -106,7 +106,7 @@ def test_subset_queries_beat_independent_marginals_even_exact_ones() -> None:
     found = release_size_tilt(RecordStream(x, None), 120, spending=spending)
     statement: PrivacyStatement = tiny.statement()
     model = ProductMixture(found.probabilities, found.weights * found.count, statement=statement)
-    mine = query_errors(x, model.sample(len(x), seed=0).x)
+    mine = query_errors(x, model.samples(len(x), random_state=0).x)
     exact = query_errors(x, independent_marginals(x, len(x), generator=torch.Generator().manual_seed(0)))
     assert sum(mine[f"any_{p}%"] < exact[f"any_{p}%"] for p in (20, 40, 60, 80, 100)) >= 4
     assert 3.9 < ledger.epsilon() <= 4.0

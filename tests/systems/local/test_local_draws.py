@@ -43,11 +43,11 @@ def fitted(name: str, directory: Path, plan: LocalPlan | None = None, **changes:
 @pytest.mark.parametrize("name", list(SAMPLERS))
 def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
     draws, ledger = fitted(name, tmp_path)
-    assert list(draws.table.columns) == ["user", "group", "draw", "category"]
-    assert draws.table["user"].tolist() == ["ann", "ann", "bob", "bob", "cy", "cy", "di", "di"]
-    assert draws.table["group"].tolist() == ["old"] * 4 + ["young"] * 4
-    assert draws.table["draw"].tolist() == [0, 1] * 4
-    assert set(draws.table["category"]) <= {"tea", "milk", "rum"}
+    assert list(draws.to_pandas().columns) == ["user", "group", "draw", "category"]
+    assert draws.to_pandas()["user"].tolist() == ["ann", "ann", "bob", "bob", "cy", "cy", "di", "di"]
+    assert draws.to_pandas()["group"].tolist() == ["old"] * 4 + ["young"] * 4
+    assert draws.to_pandas()["draw"].tolist() == [0, 1] * 4
+    assert set(draws.to_pandas()["category"]) <= {"tea", "milk", "rum"}
     assert draws.origin.kind == name
     assert draws.origin.epsilon == 2.0
     assert ledger.epsilon() == pytest.approx(4.0, abs=1e-9)
@@ -62,15 +62,15 @@ def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
 
 def test_draws_are_near_what_users_hold_when_epsilon_is_large(tmp_path: Path) -> None:
     draws, _ = fitted("q_invariant", tmp_path, LocalPlan(epsilon=2000.0, draws=50))
-    mine = draws.table[draws.table["user"] == "cy"]["category"]
+    mine = draws.to_pandas()[draws.to_pandas()["user"] == "cy"]["category"]
     assert set(mine) == {"rum"}
-    tea = (draws.table[draws.table["user"] == "ann"]["category"] == "tea").mean()
+    tea = (draws.to_pandas()[draws.to_pandas()["user"] == "ann"]["category"] == "tea").mean()
     assert 0.3 < tea < 1.0
 
 
 def test_without_groups_and_prior(tmp_path: Path) -> None:
     draws, _ = fitted("minimax", tmp_path, groups=None, prior=None, prior_origin="uniform", skipped=0)
-    assert list(draws.table.columns) == ["user", "draw", "category"]
+    assert list(draws.to_pandas().columns) == ["user", "draw", "category"]
     assert draws.origin.prior.tolist() == pytest.approx([1 / 3] * 3)
 
 
@@ -128,7 +128,7 @@ def test_many_users(tmp_path: Path) -> None:
     names = tuple(str(i) for i in range(u))
     draws, _ = fitted("minimax", tmp_path, counts=counts, user_names=names, groups=None)
     mean = draws.origin.apply(counts).mean(0)
-    shares = draws.table["category"].value_counts(normalize=True)
+    shares = draws.to_pandas()["category"].value_counts(normalize=True)
     for j, name in enumerate(("tea", "milk", "rum")):
         assert abs(shares[name] - float(mean[j])) < 6 / (2 * u) ** 0.5
 
@@ -140,7 +140,7 @@ def test_who_has_no_events_draws_from_the_prior(name: str, tmp_path: Path) -> No
     names = tuple(str(i) for i in range(u))
     for prior in ({}, {"prior": None, "prior_origin": "uniform"}):
         draws, _ = fitted(name, tmp_path, counts=torch.zeros(u, 3), user_names=names, groups=None, **prior)
-        shares = draws.table["category"].value_counts(normalize=True)
+        shares = draws.to_pandas()["category"].value_counts(normalize=True)
         for category, expected in zip(("tea", "milk", "rum"), draws.origin.prior.tolist()):
             assert abs(shares[category] - expected) < 6 * 0.5 / (2 * u) ** 0.5
 
@@ -156,7 +156,7 @@ def test_what_is_said_does_not_depend_on_who_has_events(tmp_path: Path) -> None:
 def test_a_file_without_users_gives_no_draws(tmp_path: Path) -> None:
     plan = LocalPlan(epsilon=2.0, prior_epsilon=0.5)
     draws, ledger = fitted("minimax", tmp_path, plan, counts=torch.zeros(0, 3), user_names=(), groups=(), **PRIVATE)
-    assert (len(draws.table), len(ledger.entries())) == (0, 2)
+    assert (len(draws.to_pandas()), len(ledger.entries())) == (0, 2)
 
 
 def test_a_second_run_of_one_ledger_states_its_own_cost_and_the_whole_epsilon(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_options_are_refused_before_anything_is_charged(
 
 def test_the_largest_table_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("dpgen.systems.local.fit.MOST_DRAWS", 8)
-    assert len(fitted("park", tmp_path, LocalPlan(draws=2))[0].table) == 8
+    assert len(fitted("park", tmp_path, LocalPlan(draws=2))[0].to_pandas()) == 8
     with pytest.raises(ValueError, match="draws is 3 for 4 users; draws x users must be <= 8, so draws <= 2"):
         fitted("park", tmp_path, LocalPlan(draws=3))
 

@@ -31,7 +31,7 @@ from dpgen.systems.marginals.mwem import (
     fit,
     multiplicative_weights,
 )
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 QUIET = Runtime(progress_bar=False)
 
@@ -159,7 +159,7 @@ def test_no_records_are_no_reason_to_refuse():
     data = SimpleNamespace(x=torch.zeros(0, 3, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
     for domain in ("cells", "items"):
         model = fit(data, plan=plan, config=MWEMConfig(domain=domain), curator=Curator(plan.open_ledger()), runtime=QUIET)
-        assert model.sample(5, seed=0).x.shape == (5, 3)
+        assert model.samples(5, random_state=0).x.shape == (5, 3)
 
 
 def test_on_cells_it_learns_a_joint_distribution(tmp_path):
@@ -172,7 +172,7 @@ def test_on_cells_it_learns_a_joint_distribution(tmp_path):
     model = fit(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET)
     assert isinstance(model, JointModel)
     assert abs(model.size - 4000) < 100
-    samples = model.sample(20_000, seed=1)
+    samples = model.samples(20_000, random_state=1)
     assert samples.columns == ("a", "b", "c")
     pairs = [(x, first), (samples.x, samples.labels)]
     real, synthetic = (
@@ -182,7 +182,7 @@ def test_on_cells_it_learns_a_joint_distribution(tmp_path):
     agree = [(t[:, 0].long() == y).double().mean() for t, y in pairs]
     assert agree[1] == pytest.approx(1.0, abs=0.05)
     model.save(tmp_path / "m")
-    assert torch.equal(load_model(tmp_path / "m").sample(9, seed=2).x, model.sample(9, seed=2).x)
+    assert torch.equal(load(tmp_path / "m").samples(9, random_state=2).x, model.samples(9, random_state=2).x)
 
 
 def test_on_items_it_answers_sums_better_than_it_began():

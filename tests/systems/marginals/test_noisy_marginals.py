@@ -19,7 +19,7 @@ from dpgen.systems.marginals.noisy_marginals import (
     fit,
     truncated,
 )
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 D = 4
 
@@ -74,7 +74,7 @@ def test_no_records_are_no_reason_to_refuse():
     plan, none = MarginalsPlan(), SimpleNamespace(x=torch.zeros(0, 3), labels=None, n_classes=0, columns=None)
     curator = Curator(plan.open_ledger())
     model = fit(none, plan=plan, config=MarginalsConfig(), curator=curator, runtime=Runtime(progress_bar=False))
-    assert model.sample(4, seed=0).x.shape == (4, 3)
+    assert model.samples(4, random_state=0).x.shape == (4, 3)
 
 
 def test_truncation_keeps_a_subset_of_each_record_alone():
@@ -98,11 +98,11 @@ def test_with_a_large_budget_the_marginals_are_the_records(tmp_path):
     for c in range(records.n_classes):
         truth = records.x[records.labels == c].double().mean(0)
         torch.testing.assert_close(model.probabilities[c], truth, atol=0.02, rtol=0)
-    samples = model.sample(4000, seed=1)
+    samples = model.samples(4000, random_state=1)
     share = samples.x[samples.labels == 0].double().mean(0)
     torch.testing.assert_close(share, model.probabilities[0], atol=0.08, rtol=0)
     model.save(tmp_path / "m")
-    assert torch.equal(load_model(tmp_path / "m").sample(9, seed=2).x, model.sample(9, seed=2).x)
+    assert torch.equal(load(tmp_path / "m").samples(9, random_state=2).x, model.samples(9, random_state=2).x)
 
 
 def test_under_a_small_budget_there_is_noise():
@@ -142,7 +142,7 @@ def test_a_fit_counts_no_more_ones_than_it_says():
     plan, config = MarginalsPlan(epsilon=500.0), MarginalsConfig(max_items=1)
     curator = Curator(plan.open_ledger())
     model = fit(ones, plan=plan, config=config, curator=curator, runtime=Runtime(accelerator="cpu", progress_bar=False))
-    assert float(model.sample(2000, seed=0).x.double().sum(1).mean()) < 1.3
+    assert float(model.samples(2000, random_state=0).x.double().sum(1).mean()) < 1.3
 
 
 @pytest.mark.parametrize("value", [0.5, 2.0, -1.0])

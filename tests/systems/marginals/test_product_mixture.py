@@ -9,7 +9,7 @@ import torch
 
 from dpgen.release import draw_components
 from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 P = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.3, 1.0]])
 
@@ -32,7 +32,7 @@ def test_closed_forms_agree_with_enumeration() -> None:
 
 
 def test_draws_follow_the_density() -> None:
-    x = mixture().sample(40_000, seed=0).x
+    x = mixture().samples(40_000, random_state=0).x
     shares = torch.bincount(x.long() @ torch.tensor([4, 2, 1]), minlength=8) / len(x)
     assert torch.allclose(shares.double(), mixture().log_prob(table()).exp(), atol=0.015)
 
@@ -49,20 +49,20 @@ def test_the_bayes_classifier_is_bayes() -> None:
 
 def test_conditional_draws_and_files(tmp_path: Path) -> None:
     model = mixture()
-    samples = model.sample(100, seed=1, clusters=[1])
+    samples = model.samples(100, random_state=1, clusters=[1])
     assert samples.labels is not None
     assert set(samples.labels.tolist()) == {1}
     model.save(tmp_path)
-    loaded = load_model(tmp_path)
+    loaded = load(tmp_path)
     assert isinstance(loaded, ProductMixture)
-    assert torch.equal(loaded.sample(30, seed=2).x, model.sample(30, seed=2).x)
-    assert (loaded.size, loaded.sample(0).x.shape) == (40, (0, 3))
+    assert torch.equal(loaded.samples(30, random_state=2).x, model.samples(30, random_state=2).x)
+    assert (loaded.size, loaded.samples(0).x.shape) == (40, (0, 3))
 
 
 def test_bad_questions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"x must have shape \(n, 3\), got \(1, 2\)"):
         mixture().log_prob(torch.zeros(1, 2))
     with pytest.raises(ValueError, match="n must be at least 0, got -1"):
-        mixture().sample(-1)
+        mixture().samples(-1)
     with pytest.raises(ValueError, match=r"numbers in \[0, 2\), got \[2\]"):
         draw_components(torch.ones(2), 1, [2], torch.Generator())

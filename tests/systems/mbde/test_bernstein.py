@@ -32,7 +32,7 @@ from dpgen.systems.mbde.bernstein import (
     record_weights,
     to_weights,
 )
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 SMALL = BernsteinConfig(degree=4, bandwidth=0.2, floor=0.0)
 
@@ -276,7 +276,7 @@ def test_the_density_integrates_to_one_and_its_samples_follow_it() -> None:
     nodes = torch.cartesian_prod(axis, axis)
     density = model.log_prob(nodes).exp() / 200**2
     assert float(density.sum()) == pytest.approx(1, abs=1e-4)
-    drawn = model.sample(20_000, seed=1).x
+    drawn = model.samples(20_000, random_state=1).x
     expected = (density[:, None] * nodes).sum(0)
     assert bool(((drawn.mean(0) - expected).abs() < 7 * drawn.std(0) / 20_000**0.5).all())
     assert bool((model.log_prob(torch.tensor([[1.5, 0.5], [0.5, -0.1]])) == -math.inf).all())
@@ -298,18 +298,18 @@ def test_more_budget_fits_better_and_less_budget_hides() -> None:
 def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
     model = released(two_humps(), BernsteinConfig(degree=10), epsilon=1.0)
     assert model.write(tmp_path) == ["model/"]
-    loaded = load_model(tmp_path / "model")
+    loaded = load(tmp_path / "model")
     assert isinstance(loaded, BernsteinModel)
     x = torch.rand(20, 1, dtype=torch.float64)
     assert torch.equal(loaded.log_prob(x), model.log_prob(x))
-    assert torch.equal(loaded.sample(5, seed=2).x, model.sample(5, seed=2).x)
+    assert torch.equal(loaded.samples(5, random_state=2).x, model.samples(5, random_state=2).x)
     assert loaded.statement == model.statement
     assert (model.statement.epsilon, model.statement.delta, model.statement.unit) == (1.0, 0.0, "one record")
     for ending in ("csv", "parquet", "npz"):
-        loaded.sample(5).save(tmp_path / f"s.{ending}")
+        loaded.samples(5).save(tmp_path / f"s.{ending}")
     assert list(pd.read_csv(tmp_path / "s.csv").columns) == ["a"]
     with pytest.raises(ValueError, match="path must end in one of"):
-        loaded.sample(5).save(tmp_path / "s.txt")
+        loaded.samples(5).save(tmp_path / "s.txt")
 
 
 def test_the_box_of_the_data_is_the_box_of_the_model() -> None:
@@ -317,7 +317,7 @@ def test_the_box_of_the_data_is_the_box_of_the_model() -> None:
     plan = BernsteinPlan(epsilon=5.0)
     x = 20 * two_humps() - 10
     model = fit(data(x, box), plan=plan, config=BernsteinConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime())
-    drawn = model.sample(2000, seed=0).x
+    drawn = model.samples(2000, random_state=0).x
     assert float(drawn.mean()) == pytest.approx(float(x.mean()), abs=1)
     assert -10 <= float(drawn.min()) <= float(drawn.max()) <= 10
 

@@ -75,8 +75,8 @@ def test_released_draws_are_a_table_within_the_box() -> None:
     ledger = plan.open_ledger()
     points = data(torch.zeros(20, 2), BOX)
     release = release_draws(GridResponse, points, cells=4, plan=plan, curator=Curator(ledger), note="draws")
-    assert list(release.table.columns) == ["c0", "c1"]
-    assert len(release.table) == 2
+    assert list(release.to_pandas().columns) == ["c0", "c1"]
+    assert len(release.to_pandas()) == 2
     assert release.statement.epsilon == pytest.approx(2.0)
     assert "whole data set" in release.statement.unit
     assert isinstance(release.origin, GridResponse)

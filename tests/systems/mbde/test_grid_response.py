@@ -99,7 +99,7 @@ def test_fit_makes_the_planned_draws() -> None:
     release = fit_grid_response(
         data(extremes(2)[3], unit(2)), plan=plan, config=GridResponseConfig(), curator=Curator(ledger), runtime=Runtime()
     )
-    assert (len(release.table), release.origin.epsilon) == (4, 0.5)
+    assert (len(release.to_pandas()), release.origin.epsilon) == (4, 0.5)
     assert ledger.epsilon() == pytest.approx(2.0)
     assert "randomised response" in release.statement.mechanisms[0]["note"]
 

@@ -134,8 +134,8 @@ def test_fit_makes_the_planned_draws() -> None:
     release = fit_interval_laplace(
         data(extremes(1)[3], box), plan=plan, config=IntervalLaplaceConfig(cells=16), curator=Curator(ledger), runtime=Runtime()
     )
-    assert len(release.table) == 4
-    assert release.table["c0"].between(-1, 3).all()
+    assert len(release.to_pandas()) == 4
+    assert release.to_pandas()["c0"].between(-1, 3).all()
     assert ledger.epsilon() == pytest.approx(2.0)
 
 

@@ -44,8 +44,8 @@ def test_draws_cost_exactly_the_budget(sampler: Any, tmp_path: Path) -> None:
     release = run(ring(), MBDEConfig(sampler=sampler, chain_length=5, codebook=32, **SMALL), directory=tmp_path)
     assert release.statement.epsilon == pytest.approx(2.0)
     assert (release.statement.delta, release.statement.relation) == (0.0, "replace_one")
-    assert list(release.table.columns) == ["east", "north"]
-    assert release.table.shape == (2, 2)
+    assert list(release.to_pandas().columns) == ["east", "north"]
+    assert release.to_pandas().shape == (2, 2)
     assert release.write(tmp_path) == ["draws.csv"]
     assert list(tmp_path.iterdir()) == [tmp_path / "draws.csv"]  # nothing of training is left behind
     assert all(row["note"] == NOTE for row in release.origin.certificates())
@@ -99,7 +99,7 @@ def test_real_data_in_a_public_box() -> None:
     law = train(data.x, reference_for(data, config), plan=DrawPlan(epsilon=2.0), config=config)
     gain = float(law.log_ratio(data.test_x).mean())
     assert 0.5 < gain < 1.05
-    draws = run(data, config).table.to_numpy()
+    draws = run(data, config).to_pandas().to_numpy()
     assert draws.shape == (2, 8)
     assert ((draws >= 0) & (draws <= 17)).all()
 
@@ -163,7 +163,7 @@ def test_bad_points(x: torch.Tensor, match: str) -> None:
 def test_few_points_or_equal_ones_are_no_reason_to_refuse(n: int, sampler: Any) -> None:
     full, fields = ring(20), ("bounds", "columns", "location", "scale", "target", "test_x")
     few = SimpleNamespace(x=full.x[:1].repeat(n, 1), **{name: getattr(full, name) for name in fields})
-    assert len(run(few, MBDEConfig(sampler=sampler, codebook=8, **SMALL)).table) == 2
+    assert len(run(few, MBDEConfig(sampler=sampler, codebook=8, **SMALL)).to_pandas()) == 2
 
 
 def test_a_plan_without_epsilon_is_refused() -> None:

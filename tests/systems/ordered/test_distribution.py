@@ -10,7 +10,7 @@ import tiny
 from dpgen.discretized import DiscretizedColumn
 from dpgen.systems.ordered.counts import MonotoneCounts
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 
 def curved() -> PiecewiseCDF:
@@ -75,37 +75,37 @@ def test_the_release_speaks_the_users_units() -> None:
     assert model.cdf([0.9, 3.9, -1.0, 5.0]).tolist() == [0.25, 1.0, 0.0, 1.0]
     assert model.quantile([0.25])[0] == pytest.approx(0.9)
     assert model.histogram([0.0, 1.0, 4.0]).tolist() == [0.25, 0.75]
-    table = model.sample(5, seed=1).table
-    assert table.equals(model.sample(5, seed=1).table)
+    table = model.samples(5, random_state=1).to_pandas()
+    assert table.equals(model.samples(5, random_state=1).to_pandas())
     assert ((table.price * 10).round(9) % 1 == 0).all()
-    assert len(model.sample(0)) == 0
+    assert len(model.samples(0)) == 0
     two = release(2)
     assert two.cdf(["2024-01-31"], "day").tolist() == [1.0]
     assert str(two.quantile(0.5, "day")[0])[:10] == "2024-01-16"
-    assert list(two.sample(3, seed=0).table.columns) == ["price", "day"]
+    assert list(two.samples(3, random_state=0).to_pandas().columns) == ["price", "day"]
 
 
 @pytest.mark.parametrize("columns", [1, 2])
 def test_it_is_saved_and_loaded(columns: int, tmp_path: Path) -> None:
     model = release(columns)
     model.save(tmp_path / "model")
-    loaded = load_model(tmp_path / "model")
+    loaded = load(tmp_path / "model")
     assert isinstance(loaded, OrderedDistribution)
     assert loaded.domains == model.domains
     assert loaded.notes == {"method": "partition"}
     assert loaded.statement == model.statement
-    assert loaded.sample(50, seed=3).table.equals(model.sample(50, seed=3).table)
+    assert loaded.samples(50, random_state=3).to_pandas().equals(model.samples(50, random_state=3).to_pandas())
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
 def test_samples_are_written(ending: str, tmp_path: Path) -> None:
     fine = DiscretizedColumn(low="0", high="1000000000", resolution="1e-9")
     cdf = PiecewiseCDF(np.array([0, fine.size]), np.array([0.0, 1.0]))
-    samples = OrderedDistribution({"x": cdf}, {"x": fine}, statement=tiny.statement()).sample(20, seed=0)
+    samples = OrderedDistribution({"x": cdf}, {"x": fine}, statement=tiny.statement()).samples(20, random_state=0)
     samples.save(tmp_path / f"s.{ending}")
     if ending == "csv":
         text = pd.read_csv(tmp_path / "s.csv", dtype=str).x
-        assert fine.encode(text.to_numpy()).tolist() == fine.encode(samples.table.x.to_numpy()).tolist()
+        assert fine.encode(text.to_numpy()).tolist() == fine.encode(samples.to_pandas().x.to_numpy()).tolist()
     with pytest.raises(ValueError, match="path must end in one of"):
         samples.save(tmp_path / "s.txt")
 
@@ -144,7 +144,7 @@ def test_bad_questions() -> None:
     with pytest.raises(ValueError, match="edges must be"):
         model.histogram([2.0, 1.0], "price")
     with pytest.raises(ValueError, match="n is -1"):
-        model.sample(-1)
+        model.samples(-1)
     with pytest.raises(ValueError, match="they must agree"):
         OrderedDistribution({}, {}, statement=tiny.statement())
     with pytest.raises(ValueError, match="ends at 40, the domain has N = 8"):

@@ -16,7 +16,7 @@ from dpgen.runtime import Runtime
 from dpgen.systems.ordered.fit import fit
 from dpgen.systems.ordered.model import OrderedDistribution
 from dpgen.systems.ordered.plan import Method, OrderedConfig, OrderedPlan
-from dpgen.systems.registry import load_model
+from dpgen.systems.registry import load
 
 QUIET = Runtime(progress_bar=False)
 
@@ -154,7 +154,7 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
     assert {"model", "samples.csv", "quantiles.csv", "cdf.png", "privacy.json"} <= {
         p.name for p in (tmp_path / "run").iterdir()
     }
-    model = load_model(tmp_path / "run" / "model")
+    model = load(tmp_path / "run" / "model")
     assert isinstance(model, OrderedDistribution)
     assert model.domains["x"].size == 10**18 + 1
     assert outcome.scores[0].value < 0.2

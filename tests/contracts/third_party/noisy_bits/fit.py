@@ -15,8 +15,8 @@ class BitsModel(RecordModel, kind="noisy_bits"):
     def __init__(self, p, counts, statement):
         self.p, self.counts, self.statement = p, counts, statement
 
-    def sample(self, n, *, seed=None, clusters=None):
-        x = round_bits(self.p.float().expand(n, -1), "bernoulli", sampling_generator(n, seed))
+    def samples(self, n, *, random_state=None, clusters=None):
+        x = round_bits(self.p.float().expand(n, -1), "bernoulli", sampling_generator(n, random_state))
         return RecordSamples(x=x, cluster=torch.zeros(n, dtype=torch.int64))
 
     def tensors(self):

@@ -1,0 +1,298 @@
+"""The front door: `fit` private data in memory or in files to a release, and estimators for scikit-learn that do the same."""
+
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from dpgen.cli.command import quiet_training
+from dpgen.cli.jobs import Job, keyword_job
+from dpgen.cli.options import choose, entries
+from dpgen.containers import InMemory, in_memory
+from dpgen.data import Columns, Points, Records, Users
+from dpgen.data.loaders import LOADERS, loaders
+from dpgen.data.table_files import form_of
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+from dpgen.release import RandomState, RecordModel, Release
+from dpgen.run import run
+from dpgen.runtime import Runtime
+from dpgen.systems.registry import System, systems
+
+KINDS: dict[type[Any], str] = {Records: "records", Points: "points", Columns: "columns", Users: "users"}
+"""Kind of data that is loaded already, as in `LOADERS`."""
+
+Options = dict[str, Any]
+
+# -- fit ---------------------------------------------------------------------------------------------------------------
+
+
+def fit(
+    model: str, data: Any, *, epsilon: float | None, delta: float | None = None, ledger: Ledger | None = None, **options: Any
+) -> Release:
+    """A private release of the data, with a statement of what it cost.
+
+    All records are private: no part of data in memory or in a file is put aside for evaluation, unless `test_fraction`,
+    `test_path` or `split_column` ask for it. Columns, types and values are checked before anything is spent.
+
+    Arguments:
+        model: name of the system, see `dpgen.SYSTEMS`.
+        data: what systems of its kind read: 0/1 columns and at most one `label_column`, numbers in public `bounds`, ordered
+            values from public `low` to `high`, or events of users. As a pandas, polars or pyarrow table, a NumPy array, a
+            tensor, a torch Dataset, a SciPy sparse matrix or a list of sets; as the path of a csv, parquet or npy file; as
+            the name of a data set such as "digits"; or loaded by `dpgen.data`.
+        epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
+        delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
+        ledger: a ledger that the fit is charged to, of the same relation, unit and delta; None: one of its own.
+        options: those of the command line by their names, see `dpgen train --model NAME --help`. With `run_dir` the fit
+            leaves a run there as the command line does, its evaluation included.
+
+    Raises:
+        ValueError: in one line, a wrong name or value, and what is allowed; nothing was spent.
+        TypeError: data in a container that cannot be read.
+        BudgetExceeded: the ledger allows less than the fit needs.
+
+    Example:
+        >>> frame = pd.DataFrame(np.eye(4, dtype=int).repeat(50, axis=0), columns=["tea", "milk", "rum", "water"])
+        >>> release = fit("gaussian", frame, epsilon=1.0)
+        >>> release.epsilon <= 1.0, release.sample(2).columns.tolist()
+        (True, ['tea', 'milk', 'rum', 'water'])
+    """
+    job = _job(model, data, {"epsilon": epsilon} | ({} if delta is None else {"delta": delta}) | options)
+    if ledger is not None:
+        _require_same(ledger, job)
+    with quiet_training():
+        release = run(job).release if job.runtime.run_dir is not None else _fit_in_memory(job, ledger)
+    _warn_of_delta(release)
+    return release
+
+
+def _fit_in_memory(job: Job, ledger: Ledger | None) -> Release:
+    """The release alone; checkpoints and logs of a training are thrown away."""
+    job.runtime.limit_threads()
+    with TemporaryDirectory(prefix="dpgen-") as scratch:
+        private = job.load(Path(scratch))
+        curator = Curator(job.plan.open_ledger() if ledger is None else ledger)
+        return job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch)))
+
+
+def _require_same(ledger: Ledger, job: Job) -> None:
+    if job.runtime.run_dir is not None:
+        raise ValueError(f"ledger and run_dir {str(job.runtime.run_dir)!r} are both given: a run has a ledger of its own")
+    plan = job.plan
+    for name, own, wanted in (
+        ("relation", ledger.relation, plan.relation),
+        ("unit", ledger.unit, plan.unit),
+        ("delta", ledger.delta, plan.resolved_delta),
+    ):
+        if own != wanted:
+            raise ValueError(f"ledger has {name} {own!r}; it must be {wanted!r}, that of the fit")
+
+
+def _warn_of_delta(release: Release) -> None:
+    """Of a delta that allows a record to be published: judged by the released number of records alone."""
+    if isinstance(release, RecordModel) and release.size and release.delta >= 1 / release.size:
+        warnings.warn(
+            f"delta is {release.delta:g} and about {release.size} records were found (a released, noisy number): a delta of "
+            f"1/n or more does not rule out that one record is published whole; choose one far below {1 / release.size:.2g}",
+            stacklevel=3,
+        )
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def _job(model: str, data: Any, options: Options) -> Job:
+    system = systems()[choose("model", model, list(systems()))]
+    options = {"progress_bar": False} | options
+    if type(data) in KINDS:
+        if KINDS[type(data)] not in system.kinds:
+            raise TypeError(f"data is {type(data).__name__}; model {model!r} works on {' or '.join(system.kinds)}")
+        return keyword_job(model, options, private=data)
+    if isinstance(data, str | Path):
+        if str(data) in loaders(system.kinds):
+            return keyword_job(model, options, data=str(data))
+        name = "events" if "users" in system.kinds else form_of(data)
+        return keyword_job(model, _all_private(name, system, {"path": data} | options), data=name)
+    private = in_memory(data)
+    loader = _loader_of(private, model, system)
+    completed = _all_private(loader, system, _completed(private, loader, system, options))
+    return keyword_job(model, completed, data=loader, private=private)
+
+
+def _loader_of(private: InMemory, model: str, system: System) -> str:
+    """Name of the loader that reads such data as it reads a file."""
+    name = "events" if "users" in system.kinds and private.like == "parquet" else private.like
+    if name not in loaders(system.kinds):
+        tables = [kind for kind in LOADERS if kind in system.kinds]
+        raise TypeError(f"data is a {private}; model {model!r} works on {' or '.join(tables)}, which it does not hold")
+    return name
+
+
+def _completed(private: InMemory, name: str, system: System, options: Options) -> Options:
+    """Options that follow from the form of data in memory where they are left out."""
+    given = dict(options)
+    if private.form.container == "dataset" and len(private.form.types) > 1 and "records" in system.kinds:
+        given = {"label_column": -1} | given
+    if name == "sets" and given.get("items") is not None:
+        given["items"] = [str(item) for item in given["items"]]
+    if "columns" in system.kinds:
+        width = 0 if private.like == "parquet" else private.content.shape[1]
+        given = {"columns": [*map(str, private.form.names)] or [f"x{i}" for i in range(width)]} | given
+    shape = private.form.shape
+    if shape is not None and len(shape) > 1 and "records" in system.kinds:
+        given = {"image_shape": [int(np.prod(shape[:-1])), shape[-1]]} | given
+    return given
+
+
+def _all_private(name: str, system: System, options: Options) -> Options:
+    """The options, with no part of the records for evaluation unless they ask for one."""
+    known = inspect.signature(loaders(system.kinds)[name].options).parameters
+    if "test_fraction" not in known or {"test_fraction", "test_path", "split_column"} & set(options):
+        return options
+    return {"test_fraction": 0.0} | options
+
+
+# -- estimators --------------------------------------------------------------------------------------------------------
+
+
+class Synthesizer(BaseEstimator):
+    """Estimators of scikit-learn around `fit`: `Synthesizer(model)` makes that of a system, whose options are its parameters.
+
+    Every call of `fit` spends epsilon again: cross-validation and searches over parameters spend it many times.
+
+    Attributes:
+        model: name of the system.
+        release_: what the last call of `fit` released.
+        n_features_in_: columns of the data, the label included.
+        feature_names_in_: their names, of tables whose names are all texts.
+
+    Raises:
+        TypeError: an option that the system does not have, and the nearest one that it has.
+        ValueError: no such system.
+
+    Example:
+        >>> Synthesizer("gaussian", epsilon=2.0, relation="replace_one")
+        GaussianSynthesizer(epsilon=2.0, relation='replace_one')
+    """
+
+    model: ClassVar[str]
+    release_: Release
+
+    def __new__(cls, model: str = "gaussian", **options: Any) -> Self:
+        return super().__new__(cls if cls is not Synthesizer else estimator(model))
+
+    def __init__(self, model: str = "", **options: Any) -> None:
+        defaults = self._defaults()
+        for name in options:
+            if name not in defaults:
+                try:
+                    choose("parameter", name, list(defaults))
+                except ValueError as error:
+                    raise TypeError(f"{type(self).__name__}: {error}") from None
+        for name, default in defaults.items():
+            setattr(self, name, options.get(name, default))
+
+    @classmethod
+    def _defaults(cls) -> Options:
+        return {name: entry.default for name, entry in inspect.signature(cls).parameters.items()}
+
+    def _given(self) -> Options:
+        """Parameters that were changed, and epsilon."""
+        defaults = self._defaults()
+        given = {name: value for name, value in self.get_params(deep=False).items() if value is not defaults[name]}
+        return {"epsilon": self.epsilon} | given
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Release a model of X within epsilon; `y` is scikit-learn's and ignored: a label is a column of X, `label_column`.
+
+        Raises:
+            ValueError, TypeError, BudgetExceeded: as the function `fit`.
+        """
+        self.release_ = fit(self.model, X, **self._given())
+        names = self.release_.form.names if self.release_.form is not None else ()
+        self.n_features_in_ = X.shape[1] if len(getattr(X, "shape", ())) > 1 else len(names)
+        self.__dict__.pop("feature_names_in_", None)
+        if isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns):
+            self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+        return self
+
+    def sample(self, n: int = 1, random_state: RandomState = None) -> Any:
+        """n synthetic rows as X came; of systems that charge for every draw, the first n that were paid for."""
+        check_is_fitted(self)
+        return self.release_.sample(n, random_state)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood in nats of records X under the released model; without noise, so not for publication.
+
+        Raises:
+            ValueError: the model has no density.
+        """
+        check_is_fitted(self)
+        density = getattr(self.release_, "log_prob", None)
+        if density is None:
+            raise ValueError(f"{type(self.release_).__name__} has no density: there is no score")
+        records = _job(self.model, X, self._given()).load(Path())
+        return float(density(records.x).mean())
+
+
+_ACRONYMS = {"dpgm", "dpgan", "mwem", "merr", "mbde"}
+
+
+@cache
+def estimator(model: str) -> type[Synthesizer]:
+    """The estimator of one system; its parameters are the options of the system, of data that it reads, and of the runtime.
+
+    Raises:
+        ValueError: no such system.
+    """
+    system = systems()[choose("model", model, list(systems()))]
+    sources: list[Callable[..., Any]] = [loader.options for loader in loaders(system.kinds).values()]
+    sources += [system.plan, system.config, Runtime]
+    options = {name: entry.default for source in sources for name, entry in inspect.signature(source).parameters.items()}
+    ours = {"epsilon": 1.0, "delta": None} if "delta" in options else {"epsilon": 1.0}
+    options = ours | {name: value for name, value in options.items() if name not in (*ours, "path")} | _OURS
+    options = {name: None if value is inspect.Parameter.empty else value for name, value in options.items()}
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=v) for name, v in options.items()]
+
+    def __init__(self: Synthesizer, model: str = "", **options: Any) -> None:
+        Synthesizer.__init__(self, model, **options)
+
+    __init__.__signature__ = inspect.Signature([_SELF, *parameters])  # type: ignore[attr-defined]
+    name = "".join(word.upper() if word in _ACRONYMS else word.capitalize() for word in model.split("_")) + "Synthesizer"
+    meanings = {key: text for source in sources for key, text in entries(source).items() if key in options}
+    lines = "\n".join(f"    {key}: {text}" for key, text in meanings.items())
+    doc = f"The estimator of the system {model!r}, see `Synthesizer`.\n\nArguments:\n{lines}"
+    members = {"__init__": __init__, "__doc__": doc, "__module__": __name__, "model": model}
+    return type(name, (Synthesizer,), members)
+
+
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_OURS: Options = {"test_fraction": 0.0, "progress_bar": False}
+"""Defaults that differ from the command line's."""
+
+BernsteinSynthesizer = estimator("bernstein")
+DPGANSynthesizer = estimator("dpgan")
+DPGMSynthesizer = estimator("dpgm")
+GaussianSynthesizer = estimator("gaussian")
+GridResponseSynthesizer = estimator("grid_response")
+IntervalLaplaceSynthesizer = estimator("interval_laplace")
+MarginalsSynthesizer = estimator("marginals")
+MBDESynthesizer = estimator("mbde")
+MERRSynthesizer = estimator("merr")
+MinimaxSynthesizer = estimator("minimax")
+MollifierSynthesizer = estimator("mollifier")
+MWEMSynthesizer = estimator("mwem")
+ParkSynthesizer = estimator("park")
+ProjectedKernelSynthesizer = estimator("projected_kernel")
+QInvariantSynthesizer = estimator("q_invariant")
+RandomizedResponseSynthesizer = estimator("randomized_response")

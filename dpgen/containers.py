@@ -1,0 +1,340 @@
+"""Containers of data in memory - DataFrames, tables, arrays, tensors, sets - as loaders read them, and back for samples."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+Container = Literal["pandas", "series", "polars", "arrow", "numpy", "torch", "dataset", "sparse", "sets"]
+FileForm = Literal["parquet", "npy", "sets"]
+
+ACCEPTED = (
+    "a pandas, polars or pyarrow table, a NumPy array, a tensor, a torch Dataset with a length, a SciPy sparse matrix or a "
+    "list of sets"
+)
+_ARRAYS = ("numpy", "torch", "dataset", "sparse")
+_BITS = ("0", "1")
+
+# -- form --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """Container, names, order and types of data: public facts of their schema, by which samples are given back as data came.
+
+    Arguments:
+        container: what the data came in.
+        names: of the columns, in order; of sets, the items.
+        types: of the columns in the container's own words, one for all of an array; "" leaves values as they are drawn.
+        label: name of the column whose values are classes.
+        categories: names of the values of a label or a categorical column, by column; without an entry: 0 and 1.
+        shape: of one record of an array, where it is not (d,).
+        renamed: columns that samples have under another name: that name by this one.
+    """
+
+    container: Container
+    names: tuple[str | int, ...] = ()
+    types: tuple[str, ...] = ("",)
+    label: str | None = None
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shape: tuple[int, ...] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Form":
+        """The inverse of `to_dict`."""
+        lists = {key: tuple(values[key]) for key in ("names", "types")}
+        shape = None if values["shape"] is None else tuple(values["shape"])
+        categories = {name: tuple(names) for name, names in values["categories"].items()}
+        return cls(**{**values, **lists, "shape": shape, "categories": categories})
+
+    def of_columns(
+        self, names: Sequence[str], *, label: str | None = None, categories: Mapping[str, tuple[str, ...]] | None = None
+    ) -> "Form":
+        """The form of the columns that were read; those of arrays have the names that their loader gave them."""
+        own: Sequence[str | int] = names if self.container in _ARRAYS else self.names
+        kept = [(i, name) for i, name in enumerate(own) if str(name) in names]
+        types = self.types if len(self.types) == 1 else tuple(self.types[i] for i, _ in kept)
+        return replace(
+            self, names=tuple(name for _, name in kept), types=types, label=label, categories=dict(categories or {})
+        )
+
+    def restore(self, table: pd.DataFrame) -> Any:
+        """Samples, a table with columns of these names, as the data came; columns that are not modelled are left out."""
+        table = table.rename(columns={other: name for name, other in self.renamed.items()})
+        types = self.types * len(self.names) if len(self.types) == 1 else self.types
+        kept = {name: dtype for name, dtype in zip(self.names, types) if str(name) in table}
+        if self.container == "sets":
+            return self._sets(table)
+        if self.container in ("polars", "arrow"):
+            return self._arrow(table, kept)
+        values = {
+            name: as_type(table[str(name)], dtype, self.categories.get(str(name), _BITS)) for name, dtype in kept.items()
+        }
+        if self.container in _ARRAYS:
+            return self._array(values)
+        frame = pd.DataFrame(values, index=pd.RangeIndex(len(table)))
+        return frame.iloc[:, 0] if self.container == "series" else frame
+
+    def _array(self, values: dict[str | int, pd.Series]) -> Any:
+        y = values.pop(self.label) if self.container == "dataset" and self.label in values else None
+        x = np.stack([column.to_numpy() for column in values.values()], axis=1)
+        if self.shape is not None:
+            x = x.reshape(len(x), *self.shape)
+        if self.container == "numpy":
+            return x
+        if self.container == "sparse":
+            from scipy.sparse import csr_matrix
+
+            return csr_matrix(x)
+        tensors = [torch.from_numpy(np.ascontiguousarray(part)) for part in (x, *(() if y is None else (y.to_numpy(),)))]
+        return tensors[0] if self.container == "torch" else TensorDataset(*tensors)
+
+    def _arrow(self, table: pd.DataFrame, kept: Mapping[str | int, str]) -> Any:
+        columns = {}
+        for name, text in kept.items():
+            dtype = _arrow_type(text)
+            numpy = "" if dtype is None else str(dtype.to_pandas_dtype().__name__) if _plain(dtype) else "object"
+            values = as_type(table[str(name)], numpy, self.categories.get(str(name), _BITS))
+            columns[str(name)] = _arrow_array(values, dtype, dictionary=text.startswith("dictionary"))
+        made = pyarrow.table(columns)
+        if self.container == "arrow":
+            return made
+        import polars
+
+        return polars.from_arrow(made)
+
+    def _sets(self, table: pd.DataFrame) -> list[set[str | int]]:
+        items = np.array(table.columns, dtype=object)
+        if self.types == ("int64",):
+            items = np.array([int(item) for item in items], dtype=object)
+        return [set(items[row.astype(bool)].tolist()) for row in table.to_numpy()]
+
+
+def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = _BITS) -> pd.Series:
+    """Values of this type: rounded and kept in range where it holds whole numbers; as they are where it cannot hold them.
+
+    >>> as_type(pd.Series([0.2, 300.0]), "uint8").tolist(), as_type(pd.Series(["True", "False"]), "bool").tolist()
+    ([0, 255], [True, False])
+    """
+    if found := re.fullmatch(r"category\[(.+)\]", dtype):
+        levels = as_type(pd.Series(categories), found[1]).drop_duplicates()
+        return pd.Series(pd.Categorical(as_type(values, found[1]), categories=levels))
+    if not dtype:
+        return values
+    target = pd.api.types.pandas_dtype(dtype)
+    numeric = pd.api.types.is_numeric_dtype(target) or pd.api.types.is_bool_dtype(target)
+    try:
+        if numeric and not pd.api.types.is_numeric_dtype(values.dtype):
+            values = pd.to_numeric(values.astype(str).replace({"True": "1", "False": "0"}))
+        if pd.api.types.is_bool_dtype(target):
+            return values.round().clip(0, 1).astype(target)
+        if pd.api.types.is_integer_dtype(target):
+            limits = np.iinfo(str(target).lower())
+            exact = values if pd.api.types.is_integer_dtype(values.dtype) else values.round()
+            return exact.clip(limits.min, limits.max).astype(target)
+        if isinstance(target, pd.DatetimeTZDtype):
+            return pd.to_datetime(values).dt.tz_localize("UTC").dt.tz_convert(target.tz).astype(target)
+        return values.astype(target)
+    except (ValueError, TypeError, OverflowError):
+        return values
+
+
+def _arrow_type(text: str) -> pyarrow.DataType | None:
+    inner = re.match(r"dictionary<values=(\w+)", text)
+    try:
+        return pyarrow.type_for_alias(inner[1] if inner else text)
+    except ValueError:
+        return None
+
+
+def _plain(dtype: pyarrow.DataType) -> bool:
+    return bool(pyarrow.types.is_integer(dtype) or pyarrow.types.is_floating(dtype) or pyarrow.types.is_boolean(dtype))
+
+
+def _arrow_array(values: pd.Series, dtype: pyarrow.DataType | None, *, dictionary: bool) -> pyarrow.Array:
+    try:
+        array = pyarrow.Array.from_pandas(values, type=dtype)
+    except (pyarrow.ArrowException, TypeError, ValueError):
+        array = pyarrow.Array.from_pandas(values)
+    return array.dictionary_encode() if dictionary else array
+
+
+# -- data in memory ----------------------------------------------------------------------------------------------------
+
+
+class InMemory(str):
+    """Private data in memory; loaders take them where they take the path of a file, and errors call them by this text.
+
+    Attributes:
+        content: a table, an array (n, d), or the items of each set, as a file of the form `like` would give them.
+        form: what they came in.
+        like: the form of a file that is read so.
+    """
+
+    content: Any
+    form: Form
+    like: FileForm
+
+    def __new__(cls, name: str, content: Any, form: Form) -> "InMemory":
+        made = super().__new__(cls, name)
+        made.content, made.form = content, form
+        made.like = "sets" if form.container == "sets" else "npy" if form.container in _ARRAYS else "parquet"
+        return made
+
+
+def in_memory(data: Any) -> InMemory:
+    """Data of one of the containers that `ACCEPTED` lists.
+
+    Raises:
+        TypeError: another container, or values that no table of typed columns holds.
+        ValueError: two columns of one name, names that are neither text nor whole numbers, or a shape that is no table.
+    """
+    for fits, convert in _CONVERTERS:
+        if fits(data):
+            return convert(data)
+    raise TypeError(f"data is {_article(type(data).__name__)}; it must be {ACCEPTED}")
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemory:
+    what = "Series" if container == "series" else "DataFrame"
+    names = _checked_names(what, frame.columns)
+    columns = {}
+    for i, name in enumerate(names):
+        column = frame.iloc[:, i]
+        # Which categories occur is private, and Arrow has none of truth values.
+        plain = column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column
+        try:
+            columns[str(name)] = pyarrow.Array.from_pandas(plain)
+        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+            said = " ".join(str(error).split())[:120]
+            raise TypeError(f"{what} column {name!r} has values of no one type ({column.dtype}): {said}") from None
+    table = pyarrow.table(columns) if columns else pyarrow.table({})
+    return InMemory(what, table, Form(container=container, names=names, types=tuple(map(_type_name, frame.dtypes))))
+
+
+def _type_name(dtype: Any) -> str:
+    return f"category[{dtype.categories.dtype}]" if isinstance(dtype, pd.CategoricalDtype) else str(dtype)
+
+
+def _checked_names(what: str, names: Iterable[Any]) -> tuple[str | int, ...]:
+    """Names of columns, as text or whole numbers.
+
+    Raises:
+        ValueError: another kind of name, or one twice.
+    """
+    found: list[str | int] = []
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
+            raise ValueError(f"{what} has a column called {name!r}; names must be texts or whole numbers")
+        found.append(name if isinstance(name, str) else int(name))
+    texts = [str(name) for name in found]
+    if twice := next((text for text in texts if texts.count(text) > 1), None):
+        raise ValueError(f"{what} has {texts.count(twice)} columns called {twice!r}: their names must differ")
+    return tuple(found)
+
+
+def _from_arrow(data: Any) -> InMemory:
+    container: Container = "polars" if type(data).__module__.partition(".")[0] == "polars" else "arrow"
+    what = "polars DataFrame" if container == "polars" else "Table"
+    try:
+        table = pyarrow.table(data)
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+        raise TypeError(f"{what} cannot be read through Arrow: {' '.join(str(error).split())[:120]}") from None
+    names = _checked_names(what, table.column_names)
+    return InMemory(what, table, Form(container=container, names=names, types=tuple(str(field.type) for field in table.schema)))
+
+
+def _from_array(array: npt.NDArray[Any], container: Container = "numpy", what: str = "array", dtype: str = "") -> InMemory:
+    """An array (n, d), (n,) or (n, height, width) of numbers or dates."""
+    if array.dtype.kind not in "biufM" or array.ndim == 0:
+        raise TypeError(f"{what} is {array.dtype} {array.shape}; it must hold numbers or dates, one row for each record")
+    shape = None if array.ndim == 2 else array.shape[1:]
+    flat = array if array.ndim == 2 else array.reshape(len(array), int(np.prod(array.shape[1:])))
+    return InMemory(what, flat, Form(container=container, types=(dtype or str(array.dtype),), shape=shape))
+
+
+def _from_tensor(data: torch.Tensor) -> InMemory:
+    tensor = data.detach().cpu()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if not hasattr(np, dtype):
+        raise TypeError(f"tensor has dtype {tensor.dtype}; it must be one that NumPy has")
+    return _from_array(tensor.numpy(), "torch", "tensor")
+
+
+def _from_dataset(data: Any) -> InMemory:
+    """Records of a map-style data set, and their labels as a last column where it has pairs."""
+    if not hasattr(data, "__len__"):
+        raise TypeError(f"data is {_article(type(data).__name__)} without a length; it must be a map-style data set")
+    items = [data[i] for i in range(len(data))]
+    if not items:
+        raise ValueError("data set is empty: it has no record")
+    pairs = isinstance(items[0], tuple | list)
+    try:
+        x = np.stack([np.asarray(item[0] if pairs else item) for item in items])
+        y = np.array([int(item[1]) for item in items]) if pairs and len(items[0]) > 1 else None
+    except (TypeError, ValueError, IndexError) as error:
+        said = " ".join(str(error).split())[:120]
+        raise TypeError(f"data set has no records of one shape with whole labels: {said}") from None
+    found = _from_array(x, "dataset", "data set")
+    if y is None:
+        return found
+    content = np.concatenate([found.content, y[:, None].astype(found.content.dtype)], axis=1)
+    types = (*found.form.types * found.content.shape[1], "int64")
+    return InMemory(found, content, replace(found.form, types=types))
+
+
+def _from_sets(data: Any) -> InMemory:
+    whole = all(isinstance(item, int | np.integer) and not isinstance(item, bool) for items in data for item in items)
+    for row, items in enumerate(data, start=1):
+        wrong = [item for item in items if isinstance(item, bool) or not isinstance(item, str | int | np.integer)]
+        if wrong:
+            raise TypeError(f"list of sets has the item {str(wrong[0])[:40]!r} in row {row}; items must be texts or integers")
+    content = [[str(item) for item in items] for items in data]
+    return InMemory("list of sets", content, Form(container="sets", types=("int64" if whole else "str",)))
+
+
+def _is_sets(data: Any) -> bool:
+    return isinstance(data, list | tuple) and bool(data) and all(isinstance(items, set | frozenset) for items in data)
+
+
+def _is_sparse(data: Any) -> bool:
+    return type(data).__module__.startswith("scipy.sparse")
+
+
+def _from_list(data: Any) -> InMemory:
+    try:
+        return _from_array(np.asarray(data))
+    except ValueError as error:  # rows of unequal lengths
+        raise TypeError(f"data is {_article(type(data).__name__)} of no one shape; it must be {ACCEPTED}") from error
+
+
+_CONVERTERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], InMemory]], ...] = (
+    (lambda data: isinstance(data, pd.DataFrame), _from_pandas),
+    (
+        lambda data: isinstance(data, pd.Series),
+        lambda data: _from_pandas(data.to_frame("x" if data.name is None else data.name), "series"),
+    ),
+    (lambda data: hasattr(data, "__arrow_c_stream__"), _from_arrow),
+    (lambda data: isinstance(data, np.ndarray), _from_array),
+    (lambda data: isinstance(data, torch.Tensor), _from_tensor),
+    (_is_sparse, lambda data: _from_array(data.toarray(), "sparse", "sparse matrix")),
+    (lambda data: isinstance(data, Dataset), _from_dataset),
+    (_is_sets, _from_sets),
+    (lambda data: isinstance(data, list | tuple) and len(data) > 0, _from_list),
+)
