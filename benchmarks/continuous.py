@@ -23,11 +23,10 @@ from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde.certificates import MollificationGap
-from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, TiltedDensity, evaluated, mollified
+from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, GaussianReference, TiltedDensity, evaluated, mollified
 from dpgen.systems.mbde.fit import train
+from dpgen.systems.mbde.model import MollificationGap
 from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
-from dpgen.systems.mbde.references import GaussianReference
 from dpgen.systems.mbde.samplers import MetropolisSampler, RejectionSampler, SIRSampler
 
 RESULTS = Path(__file__).parent / "results" / "continuous.json"

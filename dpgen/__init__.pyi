@@ -96,14 +96,14 @@ from .systems.local.plan import LocalPlan as LocalPlan
 from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
 from .systems.mbde.densities import Box as Box
 from .systems.mbde.densities import ClippedDensity as ClippedDensity
+from .systems.mbde.densities import GaussianReference as GaussianReference
 from .systems.mbde.densities import TiltedDensity as TiltedDensity
+from .systems.mbde.densities import UniformReference as UniformReference
+from .systems.mbde.densities import as_reference as as_reference
 from .systems.mbde.model import MBDE as MBDE
 from .systems.mbde.plan import BernsteinPlan as BernsteinPlan
 from .systems.mbde.plan import DrawPlan as DrawPlan
 from .systems.mbde.plan import MBDEConfig as MBDEConfig
-from .systems.mbde.references import GaussianReference as GaussianReference
-from .systems.mbde.references import UniformReference as UniformReference
-from .systems.mbde.references import as_reference as as_reference
 from .systems.mbde.samplers import MetropolisSampler as MetropolisSampler
 from .systems.mbde.samplers import RejectionSampler as RejectionSampler
 from .systems.mbde.samplers import SIRSampler as SIRSampler

@@ -18,7 +18,7 @@ from torch import Tensor
 from dpgen.containers import Form
 from dpgen.files import TensorFiles, damaged, read_tensor_files, write_atomically
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.limits import require_whole
+from dpgen.privacy.mechanisms import require_whole
 from dpgen.statement import PrivacyStatement, guarantee
 
 if TYPE_CHECKING:

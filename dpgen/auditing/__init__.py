@@ -1,6 +1,5 @@
 """Audits: empirical lower bounds on what the systems leak, beside what they claim."""
 
-from dpgen.auditing.audit import AuditJob, AuditOptions, audit, audit_usage, parse_audit
-from dpgen.auditing.lower_bounds import Finding
+import lazy_loader
 
-__all__ = ["AuditJob", "AuditOptions", "Finding", "audit", "audit_usage", "parse_audit"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

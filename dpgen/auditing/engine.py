@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     values: Tensor
 
 
-class WatchedDPGM(DPGM):
+class _WatchedDPGM(DPGM):
     """The real engine, whose releases an adversary writes down.
 
     Arguments:
@@ -203,7 +203,7 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
     x[: len(others), 0] = 1
     x[torch.arange(len(others), len(x)), 1 + here] = signs[here]
     labels = torch.cat([others, torch.full_like(here, audit.k - 1)]) if audit.k > 1 else None
-    module = WatchedDPGM(
+    module = _WatchedDPGM(
         d=x.shape[1],
         plan=audit.plan,
         config=audit.resolved,

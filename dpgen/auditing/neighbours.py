@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.auditing.releases import Broken, CuratorAudit
+from dpgen.auditing.options import Broken, ClusteringConfig, ClusteringPlan, audited
+from dpgen.auditing.releases import CuratorAudit
 from dpgen.cli.command import quiet_runtime, quiet_training
 from dpgen.data import Columns, Points, Records, Users
 from dpgen.discretized import DiscretizedColumn
-from dpgen.privacy.accountants import Relation, calibrate_noise
+from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
@@ -25,9 +26,7 @@ from dpgen.runtime import Runtime
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.kmeans.plan import KMeansPlan
 from dpgen.systems.mbde.plan import DrawPlan
-from dpgen.systems.plan import Plan
-from dpgen.systems.private_data import PrivateRecords
-from dpgen.systems.registry import System, systems
+from dpgen.systems.plan import PrivateRecords
 
 _RECORDS, _BITS = 40, 4
 _VALUES, _GRID = 60, 64
@@ -151,37 +150,6 @@ def with_direction(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 # -- fits ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusteringPlan(Plan):
-    """Privacy budget of DP k-means by itself.
-
-    Arguments:
-        epsilon: budget in nats.
-        delta: in (0, 1).
-        relation: neighbouring relation.
-        rounds: of k-means.
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    relation: Relation = "add_remove"
-    rounds: int = 2
-    gaussian: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusteringConfig:
-    """Public choices of k-means.
-
-    Arguments:
-        k: clusters.
-        n_features: random Fourier features.
-    """
-
-    k: int = 2
-    n_features: int = 8
-
-
 def fit_clusters(
     data: PrivateRecords, *, plan: ClusteringPlan, config: ClusteringConfig, curator: Curator, runtime: Runtime
 ) -> DPKMeans:
@@ -196,23 +164,9 @@ def fit_clusters(
     return kmeans.fit(data.x, curator=curator)
 
 
-KMEANS = System(
-    kinds=("records",),
-    plan_path="dpgen.auditing.neighbours:ClusteringPlan",
-    config_path="dpgen.auditing.neighbours:ClusteringConfig",
-    fit_path="dpgen.auditing.neighbours:fit_clusters",
-)
-"""The clustering that several systems begin with."""
-
-
-def audited() -> dict[str, System]:
-    """Systems that can be audited, by name: all of them, and "kmeans"."""
-    return systems() | {"kmeans": KMEANS}
-
-
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """One question to a system: does it keep the epsilon that it claims?
+class Game:
+    """A distinguishing game: which of two neighbouring data sets did a system see?
 
     Arguments:
         model: name of the system, a key of `audited()`.
@@ -254,41 +208,41 @@ class Task:
         return audited()[self.model].fit(data, plan=plan, config=self.config, curator=curator, runtime=runtime)
 
 
-class Trials(NamedTuple):
+class _Trials(NamedTuple):
     """Statistics (trials, a) and the epsilon that was claimed for one trial."""
 
     values: Tensor
     claimed: float
 
 
-def draw_once(task: Task, data: Any) -> Trials:
+def draw_once(game: Game, data: Any) -> _Trials:
     """One fit of a sampler, which makes all trials: black box."""
-    plan, price = task.plan, 1
-    if task.by_draw:
-        price = task.trials
+    plan, price = game.plan, 1
+    if game.by_draw:
+        price = game.trials
         plan = replace(plan, epsilon=plan.per_draw * price, draws=price)
     with TemporaryDirectory() as directory, quiet_training():
-        release = task.fit(Path(directory), data, plan, Curator(plan.open_ledger()))
-    return Trials(statistics(release), release.statement.epsilon / price)
+        release = game.fit(Path(directory), data, plan, Curator(plan.open_ledger()))
+    return _Trials(statistics(release), release.statement.epsilon / price)
 
 
 @contextmanager
-def curator_audit(task: Task) -> Iterator[CuratorAudit]:
-    """Audit of a system's fits on the task's two data sets; every fit has a reporting ledger of its own."""
-    plan, pair = task.plan, task.pair()
+def curator_audit(game: Game) -> Iterator[CuratorAudit]:
+    """Audit of a system's fits on the game's two data sets; every fit has a reporting ledger of its own."""
+    plan, pair = game.plan, game.pair()
     terms = plan.open_ledger()
 
     def report() -> Ledger:
         return Ledger(None, delta=terms.delta, relation=terms.relation, unit=terms.unit)
 
     with TemporaryDirectory() as directory, quiet_training():
-        first, second = (partial(task.fit, Path(directory), data, plan) for data in (pair.first, pair.second))
-        yield CuratorAudit((first, second), report, task.broken)
+        first, second = (partial(game.fit, Path(directory), data, plan) for data in (pair.first, pair.second))
+        yield CuratorAudit((first, second), report, game.broken)
 
 
-def claim_of(task: Task) -> float:
+def claim_of(game: Game) -> float:
     """The epsilon that the ledger of one whole fit states."""
-    curator = Curator(task.plan.open_ledger())
+    curator = Curator(game.plan.open_ledger())
     with TemporaryDirectory() as directory, quiet_training():
-        task.fit(Path(directory), task.pair().first, task.plan, curator)
+        game.fit(Path(directory), game.pair().first, game.plan, curator)
     return curator.ledger.epsilon()

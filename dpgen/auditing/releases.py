@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.auditing.options import Broken
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
@@ -19,9 +20,6 @@ from dpgen.privacy.prefix_sums import prefix_sensitivity, toeplitz_product
 if TYPE_CHECKING:
     from dpgen.privacy.exact_sums import BoundedSum
     from dpgen.privacy.mechanisms import Mechanism
-
-Broken = Literal["no", "noise", "sensitivity"]
-"""Nothing, noise of half the scale that is paid for, or records that move sums by twice what is stated."""
 
 CERTAIN = 60.0
 """A log-likelihood ratio that stands for certainty."""
@@ -51,16 +49,16 @@ class Seen(NamedTuple):
     likelihood: float
 
 
-class Enough(Exception):
+class _Enough(Exception):
     """All that the adversary looks at has been released; what follows is post-processing."""
 
 
-class Diverged(Exception):
+class _Diverged(Exception):
     """A fit on the other data set asks for another release, although all that it has seen was the same."""
 
 
 @dataclass
-class Watch:
+class _Watch:
     """Record of an adversary: what was released, or is read out again to a fit on another data set.
 
     Arguments:
@@ -78,19 +76,19 @@ class Watch:
         if self.replay is not None:
             other = self.replay[len(self.seen)] if len(self.seen) < len(self.replay) else Seen("", None, 0.0)
             if other.note != note or _shape(other.outcome) != _shape(outcome):
-                raise Diverged
+                raise _Diverged
             self.ratio += other.likelihood - likelihood(other.outcome)
             outcome = other.outcome
         self.seen.append(Seen(note, outcome, likelihood(outcome)))
         if len(self.seen) == self.most:
-            raise Enough
+            raise _Enough
         return _copied(outcome)
 
 
-class WatchedCurator(Curator):
+class _WatchedCurator(Curator):
     """The real curator, every release of which goes through an adversary's hands."""
 
-    def __init__(self, ledger: Ledger, watch: Watch, *, source: SecureSource | None = None) -> None:
+    def __init__(self, ledger: Ledger, watch: _Watch, *, source: SecureSource | None = None) -> None:
         super().__init__(ledger, source=source)
         self.watch = watch
 
@@ -138,7 +136,7 @@ class WatchedCurator(Curator):
 
     def enclosed(self, note: str, budget: Budget) -> Curator:
         inner = super().enclosed(note, budget).ledger
-        return WatchedCurator(inner, self.watch, source=self._source)
+        return _WatchedCurator(inner, self.watch, source=self._source)
 
 
 Fit = Callable[[Curator], Any]
@@ -167,26 +165,26 @@ class CuratorAudit:
         return [self._loss(side, most) for _ in range(count)]
 
     def _loss(self, side: int, most: int) -> float:
-        first = self._run(side, Watch(most=most))
+        first = self._run(side, _Watch(most=most))
         try:
-            other = self._run(1 - side, Watch(replay=first.seen, most=len(first.seen)))
+            other = self._run(1 - side, _Watch(replay=first.seen, most=len(first.seen)))
             ratio = other.ratio if len(other.seen) == len(first.seen) else CERTAIN
-        except Diverged:
+        except _Diverged:
             ratio = CERTAIN
         ratio = max(-CERTAIN, min(CERTAIN, ratio))
         return ratio if side == 0 else -ratio
 
-    def _run(self, side: int, watch: Watch) -> Watch:
-        with suppress(Enough):
+    def _run(self, side: int, watch: _Watch) -> _Watch:
+        with suppress(_Enough):
             self.fits[side](self._curator(watch))
         return watch
 
-    def _curator(self, watch: Watch) -> Curator:
-        return WatchedCurator(self.report(), watch, source=HalvedNoise() if self.broken == "noise" else None)
+    def _curator(self, watch: _Watch) -> Curator:
+        return _WatchedCurator(self.report(), watch, source=HalvedNoise() if self.broken == "noise" else None)
 
     def releases(self) -> int:
         """Largest number of releases of a fit on either data set, as far as one fit of each shows."""
-        return max(len(self._run(side, Watch()).seen) for side in (0, 1))
+        return max(len(self._run(side, _Watch()).seen) for side in (0, 1))
 
     def leaks(self, numbers: Callable[[Any], Tensor]) -> bool:
         """Whether what comes out depends on the records beside what was paid for.
@@ -197,12 +195,12 @@ class CuratorAudit:
         Arguments:
             numbers: of what a fit returns.
         """
-        watch = Watch()
+        watch = _Watch()
         first = numbers(self.fits[0](self._curator(watch)))
-        other = Watch(replay=watch.seen)
+        other = _Watch(replay=watch.seen)
         try:
             second = numbers(self.fits[1](self._curator(other)))
-        except Diverged:
+        except _Diverged:
             return True
         return len(other.seen) != len(watch.seen) or not torch.equal(first, second)
 

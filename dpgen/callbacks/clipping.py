@@ -133,7 +133,7 @@ def bin_centres(edges: Tensor, spacing: Literal["linear", "log"]) -> Tensor:
     return torch.cat([edges / ratio, edges[-1:] * ratio])
 
 
-def soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> BoundedSum:
+def _soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> BoundedSum:
     r"""Histograms (k, w) of norms by hat functions around w centres: a norm is shared by the two that it lies between.
 
     A norm x between centres :math:`c_i \le x \le c_{i+1}` adds :math:`1 - t` to cell i and :math:`t` to cell i + 1 of its
@@ -163,11 +163,44 @@ def soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> Boun
     return BoundedSum(counts.view(k, w), 1.0, unit="norms", replaced=math.sqrt(2.0), step=1.0 / _WHOLE)
 
 
-class DPNorm(BoundedClipping):
+class _HistogramClipping(BoundedClipping):
+    """Bounds that follow the sum of the last `window` released histograms of norms.
+
+    Arguments:
+        noise_multiplier: sigma_C > 0, in counts.
+        bound: first bound.
+        window: released histograms to sum, at least 1; free post-processing.
+    """
+
+    noise_multiplier: float
+
+    def __init__(self, *, noise_multiplier: float, bound: float, window: int) -> None:
+        super().__init__(bound=bound)
+        if not noise_multiplier > 0:
+            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
+        if window < 1:
+            raise ValueError(f"window must be at least 1, got {window}")
+        self.noise_multiplier, self.window = noise_multiplier, window
+        self._released: list[Tensor] = []
+
+    def _summed(self, released: Tensor) -> Tensor:
+        """The sum (k, w) of the last `window` histograms, this one included."""
+        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
+        return torch.stack(self._released).sum(0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"released": self._released}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._released = list(state_dict["released"])
+
+
+class DPNorm(_HistogramClipping):
     r"""The mode of a noisy histogram of gradient norms as clip bound, one per cluster (Acs et al. 2017, Algorithm 3).
 
     Every step releases, for each cluster, the counts of norms in :math:`(C_{j-1}, C_j]` and of norms above
-    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`. Bins are soft (`soft_counts`): a norm in the middle of a bin counts
+    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`. Bins are soft (`_soft_counts`): a norm in the middle of a bin counts
     there, one at an edge half in each bin beside it, so that the sensitivity is 1 for norms in floating point too. The bound
     is the upper edge of the fullest bin of the sum over the last `window` released histograms.
 
@@ -193,27 +226,22 @@ class DPNorm(BoundedClipping):
         spacing: Literal["linear", "log"] = "log",
         window: int = 10,
     ) -> None:
-        super().__init__(bound=c_max)
-        if not noise_multiplier > 0:
-            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
-        if min(bins, window) < 1:
-            raise ValueError(f"bins and window must be at least 1, got bins={bins}, window={window}")
+        super().__init__(noise_multiplier=noise_multiplier, bound=c_max, window=window)
+        if bins < 1:
+            raise ValueError(f"bins must be at least 1, got {bins}")
         if spacing not in ("linear", "log"):
             raise ValueError(f"spacing must be one of 'linear', 'log', got {spacing!r}")
-        self.noise_multiplier: float = noise_multiplier
-        self.edges, self.window = bin_edges(c_max, bins, spacing), window
+        self.edges = bin_edges(c_max, bins, spacing)
         self.centres = bin_centres(self.edges, spacing)
-        self._released: list[Tensor] = []
         self._warned = False
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
         self.centres = place(self.centres, norms.device)
-        return soft_counts(norms, cluster, self.centres, self.bounds.numel())
+        return _soft_counts(norms, cluster, self.centres, self.bounds.numel())
 
     def observe(self, released: Tensor) -> None:
         self.edges = place(self.edges, released.device)
-        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
-        mode = torch.stack(self._released).sum(0).argmax(1)
+        mode = self._summed(released).argmax(1)
         self._bounds = self.edges[mode.clamp_max(self.edges.numel() - 1)].to(self.bounds.dtype)
         if released.device.type == "cpu":
             self._warn_if_poor()
@@ -242,20 +270,13 @@ class DPNorm(BoundedClipping):
                 stacklevel=2,
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"released": self._released}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        self._released = list(state_dict["released"])
-
-
-class QuantileClipping(BoundedClipping):
+class QuantileClipping(_HistogramClipping):
     r"""Clip bounds that track a quantile of the norms: :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`.
 
     Every step releases per cluster how many norms are at most C and how many exceed it, plus :math:`N(0, \sigma_C^2)`;
     :math:`\tilde b` is the noisy share of the first, averaged over `window` released pairs. Within 10 % of C a norm counts on
-    both sides, by a ramp (`soft_counts`), so that no last bit of a norm moves a whole record.
+    both sides, by a ramp (`_soft_counts`), so that no last bit of a norm moves a whole record.
 
     Source: Andrew, Thakkar, McMahan, Ramaswamy 2021, Algorithm 1 (here with both counts noisy, so no size is assumed).
 
@@ -276,32 +297,18 @@ class QuantileClipping(BoundedClipping):
         bound: float = 10.0,
         window: int = 10,
     ) -> None:
-        super().__init__(bound=bound)
-        if not noise_multiplier > 0:
-            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
+        super().__init__(noise_multiplier=noise_multiplier, bound=bound, window=window)
         if not 0 < quantile < 1:
             raise ValueError(f"quantile must be in (0, 1), got {quantile}")
         if not learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {learning_rate}")
-        if window < 1:
-            raise ValueError(f"window must be at least 1, got {window}")
-        self.noise_multiplier: float = noise_multiplier
-        self.quantile, self.learning_rate, self.window = quantile, learning_rate, window
-        self._released: list[Tensor] = []
+        self.quantile, self.learning_rate = quantile, learning_rate
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
         bounds = self.placed_bounds(norms)
-        return soft_counts(norms, cluster, torch.stack([bounds * (1 - _RAMP), bounds * (1 + _RAMP)], 1), bounds.numel())
+        return _soft_counts(norms, cluster, torch.stack([bounds * (1 - _RAMP), bounds * (1 + _RAMP)], 1), bounds.numel())
 
     def observe(self, released: Tensor) -> None:
-        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
-        below, above = torch.stack(self._released).sum(0).unbind(1)
+        below, above = self._summed(released).unbind(1)
         share = (below / (below + above).clamp_min(1.0)).clamp(0.0, 1.0)
         self._bounds = place(self.bounds, share.device) * (-self.learning_rate * (share - self.quantile)).exp().float()
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"released": self._released}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        self._released = list(state_dict["released"])

@@ -21,7 +21,7 @@ class EpsilonBar(TQDMProgressBar):
 
 
 @runtime_checkable
-class Releasing(Protocol):
+class _Releasing(Protocol):
     """A module that says which of its values have been released."""
 
     def released_values(self) -> dict[str, float]:
@@ -63,7 +63,7 @@ class ReleaseLogger(Callback):
             return
         if step % self.every == 0:
             self._write(trainer.loggers, pl_module, step)
-        if step % self.histograms_every == 0 and isinstance(pl_module, Releasing):
+        if step % self.histograms_every == 0 and isinstance(pl_module, _Releasing):
             self._draw(trainer.loggers, pl_module.released_histograms(), step)
 
     def _write(self, loggers: Sequence[Logger], module: L.LightningModule, step: int) -> None:
@@ -73,7 +73,7 @@ class ReleaseLogger(Callback):
         if step > before:
             speed = (step - before) / max(1e-9, self._since[1] - then)
             values["performance/steps_per_second"] = speed
-        if isinstance(module, Releasing):
+        if isinstance(module, _Releasing):
             values |= {f"released/{name}": value for name, value in module.released_values().items()}
             if step > before:
                 values["performance/expected_records_per_second"] = speed * module.expected_records()

@@ -13,9 +13,9 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonMask
 from dpgen.statement import guarantee, rounded_up
-from dpgen.systems.dp_sgd.engine import PrivateSums
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
-from dpgen.systems.dp_sgd.warm_start import released_start, with_prior
+from dpgen.systems.dp_sgd.sums import PrivateSums
+from dpgen.systems.dp_sgd.training import released_start, with_prior
 from dpgen.systems.plan import Plan
 
 SHAPES = {"digits": (1445, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist": (60_000, 784, 10)}

@@ -16,7 +16,7 @@ from dpgen.files import write_atomically
 from dpgen.metrics.densities import Quadrature, dense_threshold, mode_coverage, negative_log_likelihood, optimal_mollification
 from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, PublicModel, Release
 from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
-from dpgen.systems.mbde.references import StandardReference, UniformReference
+from dpgen.systems.mbde.densities import StandardReference, UniformReference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -78,14 +78,14 @@ def conjunctions(
     frequent = (_marginals(x) > min_marginal).nonzero().flatten()
     if not 1 <= k <= len(frequent):
         raise ValueError(f"k is {k}: it must be in [1, {len(frequent)}], the items with marginal > {min_marginal:g}")
-    return [frequent[list(items)] for items in item_sets(len(frequent), k, n_sets=n_queries, generator=generator)]
+    return [frequent[list(items)] for items in _item_sets(len(frequent), k, n_sets=n_queries, generator=generator)]
 
 
-def item_sets(d: int, k: int, *, n_sets: int, generator: torch.Generator) -> list[tuple[int, ...]]:
+def _item_sets(d: int, k: int, *, n_sets: int, generator: torch.Generator) -> list[tuple[int, ...]]:
     """Distinct sets of k of d items, in order: all when there are at most `n_sets`, otherwise a random choice of that many.
 
     Example:
-        >>> item_sets(3, 2, n_sets=10, generator=torch.Generator())
+        >>> _item_sets(3, 2, n_sets=10, generator=torch.Generator())
         [(0, 1), (0, 2), (1, 2)]
     """
     if comb(d, k) <= n_sets:
@@ -264,7 +264,7 @@ def marginal_errors(real: Tensor, synthetic: Tensor, k: int = 2, *, n_sets: int 
     if n_sets < 1:
         raise ValueError(f"n_sets is {n_sets}: it must be >= 1")
     sizes = torch.maximum(real.amax(0), synthetic.amax(0)).long().cpu() + 1
-    sets = item_sets(d, k, n_sets=n_sets, generator=torch.Generator().manual_seed(seed))
+    sets = _item_sets(d, k, n_sets=n_sets, generator=torch.Generator().manual_seed(seed))
     samples = [x.long().cpu().T.contiguous() for x in (real, synthetic)]
     return torch.stack([_marginal_error(samples, sizes, chosen) for chosen in sets])
 

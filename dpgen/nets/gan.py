@@ -28,7 +28,7 @@ def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
     return signed if loss == "wgan" else softplus(signed)
 
 
-def critic_slope(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
+def _critic_slope(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
     """Derivative of `critic_loss` by the scores."""
     sign = -1.0 if real else 1.0
     return torch.full_like(score, sign) if loss == "wgan" else logistic(sign * score) * sign
@@ -107,7 +107,7 @@ class CriticBank(ModelBank):
     def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
         tape = Tape(self, bounds)
         scores = self._scores(x, tape.affine)
-        return tape.gradients(None, (scores, critic_slope(scores.detach(), real=real, loss=self.loss)))
+        return tape.gradients(None, (scores, _critic_slope(scores.detach(), real=real, loss=self.loss)))
 
     def score(self, x: Tensor) -> Tensor:
         """D(x), (m,), differentiable by x (m, d + categories)."""

@@ -33,8 +33,8 @@ from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, gaussian_parts
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+    from dpgen.privacy.composition import Filter
     from dpgen.privacy.events import Parts
-    from dpgen.privacy.filters import Filter
     from dpgen.privacy.ledger import Budget
 
     Key = tuple[tuple[tuple[float, float], int], ...]
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 Accountant = Literal["tightest", "pld", "prv", "rdp"]
 
 
-def check_relation(relation: str) -> None:
+def _check_relation(relation: str) -> None:
     """Raises ValueError listing the choices."""
     if relation not in get_args(Relation):
         raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
 
 
-def check_delta(delta: float) -> None:
+def _check_delta(delta: float) -> None:
     """Raises ValueError unless `delta` lies in [0, 1)."""
     if not 0 <= delta < 1:
         raise ValueError(f"delta is {delta!r}; it must lie in [0, 1)")
@@ -68,8 +68,8 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
     >>> round(epsilon(gaussian_event(1.0), 1e-5), 4)
     4.3772
     """
-    check_delta(delta)
-    check_relation(relation)
+    _check_delta(delta)
+    _check_relation(relation)
     if accountant not in get_args(Accountant):
         raise ValueError(f"accountant is {accountant!r}; choose one of {', '.join(get_args(Accountant))}")
     try:
@@ -97,7 +97,7 @@ def delta(event: DpEvent, epsilon: float, *, relation: Relation = "add_remove") 
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon is {epsilon!r}; it must be >= 0")
-    check_relation(relation)
+    _check_relation(relation)
     try:
         key = _key(event)
     except UnsupportedEvent:

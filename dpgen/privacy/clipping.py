@@ -58,7 +58,7 @@ _LARGEST = 2.0**100
 _WIDE = 4096  # entries that may be squared and added in float32 before the norm is overstated by more than 3e-4
 
 
-class AffineFactor(Protocol):
+class _AffineFactor(Protocol):
     """Per-record gradient of one affine map; `inputs` None means that `outputs` itself is the gradient."""
 
     @property
@@ -71,11 +71,11 @@ class AffineFactor(Protocol):
     def bias(self) -> slice | None: ...
 
 
-class FactoredGradients(Protocol):
+class _FactoredGradients(Protocol):
     """Gradients of b records sorted by cluster; cluster c owns rows bounds[c]:bounds[c + 1]."""
 
     @property
-    def factors(self) -> Sequence[AffineFactor]: ...
+    def factors(self) -> Sequence[_AffineFactor]: ...
     @property
     def bounds(self) -> Sequence[int]: ...
     @property
@@ -92,7 +92,7 @@ def _exactly(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
 
     @wraps(function)
-    def exact(gradients: FactoredGradients, *args: Any, **options: Any) -> Tensor:
+    def exact(gradients: _FactoredGradients, *args: Any, **options: Any) -> Tensor:
         for factor in gradients.factors:
             for values in (factor.outputs, factor.inputs, gradients.offset):
                 if values is not None and values.dtype not in (torch.float32, torch.float64):
@@ -104,7 +104,7 @@ def _exactly(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @_exactly
-def gradient_norms(gradients: FactoredGradients) -> Tensor:
+def gradient_norms(gradients: _FactoredGradients) -> Tensor:
     r"""Upper bounds of the L2 norms of all records' gradients, (b,), a few millionths above them; NaN if not finite.
 
     A sum of m squares, in any order, is at least :math:`1 - \gamma_{m + 1}` times the exact one, minus what underflows: at
@@ -135,13 +135,13 @@ def _squares(rows: Tensor) -> Tensor:
     return norms.square().add_(2.0 * rows.shape[1] * torch.finfo(rows.dtype).tiny)
 
 
-def _longest(gradients: FactoredGradients) -> int:
+def _longest(gradients: _FactoredGradients) -> int:
     """Most entries whose squares meet in one product of norms, those added in float64 not counted."""
     widths = [[v.shape[1] for v in (f.outputs, f.inputs) if v is not None] for f in gradients.factors]
     return max(sum(width for width in pair if width <= _WIDE) for pair in widths)
 
 
-def _norms_of_differences(gradients: FactoredGradients, offset: Tensor) -> Tensor:
+def _norms_of_differences(gradients: _FactoredGradients, offset: Tensor) -> Tensor:
     """Upper bounds of |F_r - O_c|, float64: |F|^2 - 2<F, O> + |O|^2 cancels, so the margin is relative to its terms."""
     total: Tensor = offset.new_zeros(())
     for f in gradients.factors:
@@ -155,7 +155,7 @@ def _norms_of_differences(gradients: FactoredGradients, offset: Tensor) -> Tenso
     return norms.mul_(1.0 + torch.finfo(gradients.factors[0].outputs.dtype).eps * 2)  # for rounding to the dtype of the factors
 
 
-def _offset_terms(gradients: FactoredGradients, offset: Tensor) -> tuple[Tensor, Tensor]:
+def _offset_terms(gradients: _FactoredGradients, offset: Tensor) -> tuple[Tensor, Tensor]:
     """<F_r, O_c> and |O_c|^2 for every record, both (b,)."""
     b = gradients.factors[0].outputs.shape[0]
     cross, size = offset.new_zeros(b), offset.new_zeros(b)
@@ -173,7 +173,7 @@ def _offset_terms(gradients: FactoredGradients, offset: Tensor) -> tuple[Tensor,
 
 @_exactly
 def clipped_sums(
-    gradients: FactoredGradients,
+    gradients: _FactoredGradients,
     coefficients: Tensor,
     out: Tensor,
     *,
@@ -212,7 +212,7 @@ def clipped_sums(
     return out
 
 
-def _scaled(gradients: FactoredGradients, coefficients: Tensor, records: int) -> list[tuple[Tensor, Tensor | None]]:
+def _scaled(gradients: _FactoredGradients, coefficients: Tensor, records: int) -> list[tuple[Tensor, Tensor | None]]:
     """Outputs of every factor times the coefficients, and its inputs; rows of coefficient 0 are 0 in both."""
     scaled: list[tuple[Tensor, Tensor | None]] = [(f.outputs * coefficients[:, None], f.inputs) for f in gradients.factors]
     # A device is not asked whether there are any: it would have to be waited for.
@@ -222,7 +222,7 @@ def _scaled(gradients: FactoredGradients, coefficients: Tensor, records: int) ->
     return [(g.masked_fill_(excluded, 0.0), None if a is None else torch.where(excluded, 0.0, a)) for g, a in scaled]
 
 
-def _add_products(row: Tensor, f: AffineFactor, g: Tensor, a: Tensor | None, beta: float) -> None:
+def _add_products(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, beta: float) -> None:
     """Replace the factor's part of `row` (p,) by beta times it plus g^T a and the column sums of g."""
     if a is not None and f.weight is not None:
         row[f.weight].view(g.shape[1], -1).addmm_(g.T, a, beta=beta)
@@ -231,7 +231,7 @@ def _add_products(row: Tensor, f: AffineFactor, g: Tensor, a: Tensor | None, bet
         row[f.bias] = row[f.bias] + total if beta else total
 
 
-def _columns(gradients: FactoredGradients) -> int:
+def _columns(gradients: _FactoredGradients) -> int:
     """Number of parameters that the factors cover; no two factors share one."""
     owned = [part for f in gradients.factors for part in (f.weight, f.bias) if part is not None]
     return sum(part.stop - part.start for part in owned)

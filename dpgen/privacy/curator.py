@@ -32,8 +32,14 @@ from torch import Tensor
 from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.mechanisms import Mechanism, effective_multiplier, gaussian_event, subsampled_gaussian_event
+from dpgen.privacy.mechanisms import (
+    Mechanism,
+    effective_multiplier,
+    gaussian_event,
+    require_positive,
+    require_whole,
+    subsampled_gaussian_event,
+)
 from dpgen.privacy.noise import SecureSource, require_secure, to_device
 from dpgen.privacy.prefix_sums import noisy_prefix_sums
 from dpgen.privacy.sampling import PoissonMask

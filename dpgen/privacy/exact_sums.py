@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from dpgen.privacy.limits import require_positive
+from dpgen.privacy.mechanisms import require_positive
 
 if TYPE_CHECKING:
     from dpgen.privacy.accountants import Relation

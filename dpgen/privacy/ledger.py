@@ -12,11 +12,21 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dpgen.privacy.filters import Budget, BudgetExceeded, Cost, Filter, FilterTotals
+from dpgen.privacy.composition import (
+    Budget,
+    BudgetExceeded,
+    Cost,
+    Filter,
+    FilterTotals,
+    LedgerEntry,
+    LedgerItem,
+    Loads,
+    Planned,
+    rdp_bound,
+    worst,
+)
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
-from dpgen.privacy.limits import require_whole
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent
-from dpgen.privacy.parallel import LedgerEntry, LedgerItem, Loads, Planned, rdp_bound, worst
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, require_whole
 from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
@@ -37,7 +47,7 @@ class Ledger:
     guarantee, whatever part of it runs, in any order, stopped whenever. Charges inside of it are granted at once.
 
     **What is chosen later** - a charge beyond the declared counts, one that no plan declared, a second plan - is granted only
-    by the filter (`filters.py`): Renyi losses at one order, fixed in the file's header, of everything together, the first
+    by the filter (`composition.py`): Renyi losses at one order, fixed in the file's header, of everything together, the first
     plan included. Then the guarantee is the budget; where all are pure guarantees it is their sum.
 
     Why both hold on one ledger: whether the first plan fits the filter is known before anything is released. If it does not,

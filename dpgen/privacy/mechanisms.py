@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from dpgen.privacy.limits import require_positive, require_whole
-
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -21,6 +19,51 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpgen.privacy.noise import SecureSource
+
+
+def require_whole(name: str, value: int, low: int = 1, high: int | None = None) -> int:
+    """A whole number in [low, high], or from `low` on.
+
+    Raises:
+        ValueError: it is not.
+
+    >>> require_whole("rounds", 20)
+    20
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
+        allowed = f">= {low}" if high is None else f"in [{low}, {high}]"
+        raise ValueError(f"{name} is {value!r}; it must be a whole number {allowed}")
+    return value
+
+
+def require_within(name: str, value: float, limits: tuple[float, float], of: str = "") -> float:
+    """A number in [low, high], in (0, high] where low is 0; `of` ends the sentence that refuses it.
+
+    Raises:
+        ValueError: it is not.
+
+    >>> require_within("epsilon", 0.5, (1e-6, 100.0), " for one draw")
+    0.5
+    """
+    low, high = limits
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (low <= value <= high and value != 0):
+        raise ValueError(f"{name} is {value!r}; it must be in {'[' if low else '('}{low:g}, {high:g}]{of}")
+    return float(value)
+
+
+def require_positive(name: str, value: float | None) -> float:
+    """A finite number above 0.
+
+    Raises:
+        ValueError: it is not.
+
+    >>> require_positive("noise_multiplier", 0.5)
+    0.5
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}; it must be a finite number > 0")
+    return float(value)
+
 
 Relation = Literal["add_remove", "replace_one"]
 """Neighbouring relation: data sets differ in one unit more or less, or in the value of one."""

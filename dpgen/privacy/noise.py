@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.privacy import discrete
-from dpgen.privacy.discrete import DISCRETE_DELTA
-from dpgen.privacy.normal import KEY_BYTES, Keystream, SecureBackendError, require_backend
+from dpgen.privacy import draws
+from dpgen.privacy.draws import DISCRETE_DELTA, KEY_BYTES, Keystream, SecureBackendError, require_backend
 
 __all__ = ["DISCRETE_DELTA", "PublicRandomness", "SecureBackendError", "SecureSource", "grid_step", "require_secure"]
 
@@ -83,7 +82,7 @@ class SecureSource:
         """Return `count` uniform bytes."""
         return self._stream().words(_size((count,)), np.uint8).tobytes()
 
-    def words(self, *shape: int, bits: int = 64) -> discrete.Words:
+    def words(self, *shape: int, bits: int = 64) -> draws.Words:
         """Draw uint64 whole numbers, uniform in [0, 2^bits).
 
         Raises:
@@ -124,7 +123,7 @@ class SecureSource:
         return self._normal(shape, noise_std, dtype, _UNROUNDED_BITS)
 
     def _normal(self, shape: tuple[int, ...], noise_std: float, dtype: torch.dtype, bits: int) -> Tensor:
-        from dpgen.privacy.normal import add_normal
+        from dpgen.privacy.draws import add_normal
 
         _check_noise(noise_std, dtype)
         values = torch.zeros(_size(shape), dtype=dtype)
@@ -146,7 +145,7 @@ class SecureSource:
         Raises:
             ValueError: noise_std or dtype out of range, or a value is not finite (the values are spoilt then).
         """
-        from dpgen.privacy.normal import add_normal
+        from dpgen.privacy.draws import add_normal
 
         _check_noise(noise_std, values.dtype)
         grid = grid_step(noise_std)
@@ -173,7 +172,7 @@ class SecureSource:
         Raises:
             ValueError: noise_std outside [1e-6, 1e16].
         """
-        return self._integers(discrete.rounded_normal(self._stream(), _size(shape), noise_std=noise_std), shape)
+        return self._integers(draws.rounded_normal(self._stream(), _size(shape), noise_std=noise_std), shape)
 
     def discrete_gaussian(self, *shape: int, noise_std: float) -> Tensor:
         r"""Draw int64 $P(k) \propto e^{-k^2 / (2\sigma^2)}$ exactly (Canonne, Kamath and Steinke 2020).
@@ -181,7 +180,7 @@ class SecureSource:
         Raises:
             ValueError: noise_std outside [1e-6, 1e12].
         """
-        return self._integers(discrete.discrete_gaussian(self._stream(), _size(shape), noise_std=noise_std), shape)
+        return self._integers(draws.discrete_gaussian(self._stream(), _size(shape), noise_std=noise_std), shape)
 
     def discrete_laplace(self, *shape: int, scale: float) -> Tensor:
         r"""Draw int64 $P(k) \propto e^{-|k| / s}$ exactly; at sensitivity 1, scale 1/epsilon is epsilon-private.
@@ -189,7 +188,7 @@ class SecureSource:
         Raises:
             ValueError: scale outside [1e-6, 1e12].
         """
-        return self._integers(discrete.discrete_laplace(self._stream(), _size(shape), scale=scale), shape)
+        return self._integers(draws.discrete_laplace(self._stream(), _size(shape), scale=scale), shape)
 
     def bernoulli_indices(self, n: int, *, probability: float) -> Tensor:
         """Poisson-sample records: the increasing int64 indices of successes in n independent Bernoulli(p) trials.
@@ -201,11 +200,11 @@ class SecureSource:
         """
         if not 0 <= probability <= 1:
             raise ValueError(f"probability must be in [0, 1], got {probability!r}")
-        indices = discrete.bernoulli_indices(self._stream(), _size((n,)), probability=float(probability))
+        indices = draws.bernoulli_indices(self._stream(), _size((n,)), probability=float(probability))
         return torch.from_numpy(indices)
 
     @staticmethod
-    def _integers(values: discrete.Integers, shape: tuple[int, ...]) -> Tensor:
+    def _integers(values: draws.Integers, shape: tuple[int, ...]) -> Tensor:
         return torch.from_numpy(values).reshape(shape)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

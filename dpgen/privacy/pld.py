@@ -194,7 +194,7 @@ _COARSE_CELLS = 10_000
 
 
 @dataclass(frozen=True)
-class Tail:
+class _Tail:
     """Hockey stick on a window of losses (m,): masses strictly above each loss, scaled by `e^-log_scale`."""
 
     losses: Array
@@ -246,7 +246,7 @@ class Composition:
         """`log E e^(tilt * loss)` of the sum of all losses."""
         return sum(n * g.log_moment(tilt) for g, n in zip(self.grids, self.counts))
 
-    def tail(self, tilt: float, low: float, high: float, log_above: float) -> Tail:
+    def tail(self, tilt: float, low: float, high: float, log_above: float) -> _Tail:
         """Hockey stick between `low` and `high`, by one FFT; the mass above `high` is at most `e^log_above`."""
         from scipy.fft import irfft, next_fast_len, rfft
 
@@ -273,7 +273,7 @@ class Composition:
         return _tail_of(composed, losses, mean, tilt, log_scale, self.infinite + math.exp(log_above))
 
 
-def _tail_of(tilted: Array, losses: Array, centre: float, tilt: float, log_scale: float, infinite: float) -> Tail:
+def _tail_of(tilted: Array, losses: Array, centre: float, tilt: float, log_scale: float, infinite: float) -> _Tail:
     """Undo the tilt and sum from above, where exponentials do not overflow (delta spans e^+-600 there)."""
     reach = 600.0 / (1.0 + tilt)
     kept = losses >= centre - reach
@@ -282,7 +282,7 @@ def _tail_of(tilted: Array, losses: Array, centre: float, tilt: float, log_scale
     others = masses * np.exp(np.maximum(centre - losses, -700.0))
     above, above_other = (np.append(np.cumsum(m[:0:-1])[::-1], 0.0) for m in (masses, others))
     kept = losses <= centre + reach
-    return Tail(losses[kept], centre, log_scale - tilt * centre, above[kept], above_other[kept], infinite)
+    return _Tail(losses[kept], centre, log_scale - tilt * centre, above[kept], above_other[kept], infinite)
 
 
 def _fold(values: Array, origin: int, size: int) -> Array:
@@ -341,7 +341,7 @@ class Plan:
         tilt = self.limited(_minimise(lambda t: moment(t) - t * epsilon, max(epsilon, self.spread) / self.spread**2))
         return tilt, min(0.0, moment(tilt) - tilt * epsilon)
 
-    def levels(self, tilt: float, log_cut: float) -> Iterator[Tail]:
+    def levels(self, tilt: float, log_cut: float) -> Iterator[_Tail]:
         """Ever finer hockey sticks, each an upper bound, with at most `2 e^log_cut` of delta from cut-off tails."""
         moment, log_wrap = self.coarse.log_moment, math.log(_WRAP)
         steep = self.tilt_for_delta(log_cut)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 from scipy.fft import next_fast_len
 
-from dpgen.privacy.limits import require_positive
+from dpgen.privacy.mechanisms import require_positive
 from dpgen.privacy.noise import SecureSource, grid_step, require_secure
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ class PoissonDraw(NamedTuple):
     mask: PoissonMask | None = None
 
 
-class PoissonSampler(Sampler[PoissonDraw]):
+class _PoissonSampler(Sampler[PoissonDraw]):
     """Every record enters every draw independently with probability `sampling_rate`; draws may be empty.
 
     On one of several ranks, every record of the rank's shard does: the ranks' draws together are one Poisson draw of all
@@ -200,7 +200,7 @@ class PoissonLoader(DataLoader[Batch]):
             raise ValueError(f"sampling_rate must be in (0, 1], got {sampling_rate}")
         self.sampling_rate = sampling_rate
         self.table = PoissonTable(x, labels)
-        self.poisson = PoissonSampler(
+        self.poisson = _PoissonSampler(
             self.table,
             sampling_rate=sampling_rate,
             draws=ceil(1.0 / sampling_rate - 1e-9),

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.privacy.discrete import Integers, Words
+from dpgen.privacy.draws import Integers, Words
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import Secrets
 from dpgen.privacy.noise import require_secure

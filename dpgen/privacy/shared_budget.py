@@ -41,10 +41,9 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgen.privacy.filters import Budget, BudgetExceeded, Cost, Filter, FilterTotals
+from dpgen.privacy.composition import Budget, BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event
-from dpgen.privacy.limits import require_whole
-from dpgen.privacy.parallel import LedgerItem, Loads
+from dpgen.privacy.mechanisms import require_whole
 
 if TYPE_CHECKING:
     from dpgen.privacy.mechanisms import Relation

@@ -94,14 +94,14 @@ SYSTEMS: dict[str, System] = {
         kinds=("records",),
         plan_path="dpgen.systems.marginals.plan:MarginalsPlan",
         config_path="dpgen.systems.marginals.plan:MarginalsConfig",
-        fit_path="dpgen.systems.marginals.noisy_marginals:fit",
+        fit_path="dpgen.systems.marginals.fit:fit_marginals",
         model_paths=("dpgen.systems.marginals.model:ProductMixture",),
     ),
     "mwem": System(
         kinds=("records",),
         plan_path="dpgen.systems.marginals.plan:MWEMPlan",
         config_path="dpgen.systems.marginals.plan:MWEMConfig",
-        fit_path="dpgen.systems.marginals.mwem:fit",
+        fit_path="dpgen.systems.marginals.fit:fit_mwem",
         model_paths=("dpgen.systems.marginals.model:ProductMixture", "dpgen.systems.marginals.model:JointModel"),
     ),
     "merr": System(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from dpgen.auditing.audit import QUICK, SIGMA, TRAINED, TRAINED_OFTEN, audit_usage, parse_audit
-from dpgen.auditing.neighbours import audited
+from dpgen.auditing.options import QUICK, SIGMA, TRAINED, TRAINED_OFTEN, audit_usage, audited, parse_audit
 
 
 @pytest.mark.parametrize("model", list(audited()))

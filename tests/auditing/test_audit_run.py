@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpgen.auditing.audit import audit, canary_coins, parse_audit
+from dpgen.auditing.audits import audit, canary_coins
+from dpgen.auditing.options import parse_audit
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

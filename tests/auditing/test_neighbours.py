@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from dpgen.auditing.audit import audit, parse_audit
+from dpgen.auditing.audits import audit
 from dpgen.auditing.neighbours import (
-    Task,
+    Game,
     columns_pair,
     curator_audit,
     draw_once,
@@ -19,6 +19,7 @@ from dpgen.auditing.neighbours import (
     users_pair,
     with_direction,
 )
+from dpgen.auditing.options import parse_audit
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.release import Release
 from dpgen.systems.registry import SYSTEMS
@@ -87,16 +88,16 @@ def test_constant_statistics_do_not_matter() -> None:
 
 def test_draws_of_one_fit_are_claimed_one_by_one() -> None:
     job = parse_audit(["--model=grid_response", "--epsilon=3", "--draws=2"])
-    task = Task(model=job.model, plan=job.plan, config=job.config, trials=50)
-    found = draw_once(task, task.pair().first)
+    game = Game(model=job.model, plan=job.plan, config=job.config, trials=50)
+    found = draw_once(game, game.pair().first)
     assert found.values.shape == (50, 1)
     assert found.claimed == pytest.approx(1.5)
 
 
 def test_users_are_trials_with_all_their_draws() -> None:
     job = parse_audit(["--model=minimax", "--epsilon=2", "--draws=3"])
-    task = Task(model=job.model, plan=job.plan, config=job.config, trials=50)
-    found = draw_once(task, task.pair().first)
+    game = Game(model=job.model, plan=job.plan, config=job.config, trials=50)
+    found = draw_once(game, game.pair().first)
     assert found.values.sum(1).tolist() == [3.0] * 50
     assert found.claimed == pytest.approx(job.plan.open_ledger().budget.epsilon)
 
@@ -159,14 +160,14 @@ def test_noise_of_half_its_scale_is_found_by_few_fits() -> None:
     assert not audit(parse_audit([*options, f"--confidence={1 - 1e-6}"])).violated
 
 
-def task_of(*options: str) -> Task:
+def game_of(*options: str) -> Game:
     job = parse_audit(list(options))
-    return Task(model=job.model, plan=job.plan, config=job.config, trials=1)
+    return Game(model=job.model, plan=job.plan, config=job.config, trials=1)
 
 
 def test_losses_are_those_of_the_noise_that_is_charged() -> None:
     """One Laplace release of epsilon 1: the loss is never larger, is reached, and has the other sign on the other side."""
-    with curator_audit(task_of("--model=bernstein")) as watched:
+    with curator_audit(game_of("--model=bernstein")) as watched:
         assert watched.releases() == 1
         losses = [np.array(watched.losses(side, 60, 1)) for side in (0, 1)]
     assert max(np.abs(side).max() for side in losses) <= 1.0 + 1e-9
@@ -177,7 +178,7 @@ def test_losses_are_those_of_the_noise_that_is_charged() -> None:
 
 @pytest.mark.parametrize("model", ["marginals", "mwem", "merr", "kmeans"])
 def test_what_a_fit_makes_of_its_noisy_values_depends_on_nothing_else(model: str) -> None:
-    with curator_audit(task_of(f"--model={model}")) as watched:
+    with curator_audit(game_of(f"--model={model}")) as watched:
         assert not watched.leaks(released_numbers)
 
 

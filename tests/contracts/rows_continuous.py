@@ -14,9 +14,8 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.mbde import samplers
 from dpgen.systems.mbde.bernstein import BernsteinConfig, lattice_sums
 from dpgen.systems.mbde.channels import CellDensity, GridResponse, IntervalLaplace, Lattice
-from dpgen.systems.mbde.densities import Box, ClippedDensity, TiltedDensity
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity
 from dpgen.systems.mbde.plan import DrawPlan
-from dpgen.systems.mbde.references import GaussianReference
 
 WHOLE: tuple[Relation, ...] = ("replace_one",)
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.gaussian.calibration import item_sums, marginal_sums, pair_sums, size_bins, size_histogram
-from dpgen.systems.gaussian.spending import BORDER, NOTES
-from dpgen.systems.gaussian.subspace import Centres, Location, centre_sums, centred_moments, location_sums, radius_histogram
-from dpgen.systems.gaussian.sums import Batches, gram_sums
+from dpgen.systems.gaussian.components import Centres, centre_sums
+from dpgen.systems.gaussian.subspace import Location, centred_moments, location_sums, radius_histogram
+from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, gram_sums
 
 Rows = list[list[float]]
 

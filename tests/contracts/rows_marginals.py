@@ -10,8 +10,19 @@ from conformance import Law, LawRow, Pair, SumRow, pairs_of
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.marginals.mwem import COUNT, MEASUREMENT, SELECTION, TOTAL, Cells, Items, MWEMConfig, record_count
-from dpgen.systems.marginals.noisy_marginals import NOTE, Layout, truncated
+from dpgen.systems.marginals.fit import (
+    COUNT,
+    MEASUREMENT,
+    NOTE,
+    SELECTION,
+    TOTAL,
+    Cells,
+    Items,
+    Layout,
+    MWEMConfig,
+    record_count,
+    truncated,
+)
 
 D = 6
 BITS = pairs_of(lambda rng, n: (rng.random((n, 1 + D)) < rng.random()).astype(np.uint8))

@@ -18,9 +18,8 @@ from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.bernstein import BernsteinModel, BernsteinPlan
 from dpgen.systems.mbde.channels import GridResponse, Lattice
-from dpgen.systems.mbde.densities import Box
+from dpgen.systems.mbde.densities import Box, GaussianReference
 from dpgen.systems.mbde.plan import DrawPlan
-from dpgen.systems.mbde.references import GaussianReference
 
 
 class Law(PrivateDensity):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from dpgen.privacy.draws import Keystream
 from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.normal import Keystream
 
 
 class FixedKeySource(SecureSource):

@@ -19,7 +19,7 @@ from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonMask
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.engine import PrivateSums
+from dpgen.systems.dp_sgd.sums import PrivateSums
 from dpgen.systems.dpgm.model import MixtureModel
 
 N, D, CLASSES = 80, 16, 2

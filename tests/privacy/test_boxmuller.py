@@ -10,7 +10,7 @@ from fixed_source import fixed_stream
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
-from dpgen.privacy.normal import BLOCK, CHUNK, PAIRS, TAIL, add_block_normals, add_normal, count_tails
+from dpgen.privacy.draws import BLOCK, CHUNK, PAIRS, TAIL, add_block_normals, add_normal, count_tails
 
 Reals = npt.NDArray[np.floating]
 Words = npt.NDArray[np.uint32]

@@ -10,9 +10,8 @@ from fixed_source import fixed_stream
 from mpmath import mp
 from scipy import special, stats
 
-from dpgen.privacy import discrete
-from dpgen.privacy.discrete import bernoulli_indices, discrete_gaussian, discrete_laplace, rounded_normal
-from dpgen.privacy.normal import Keystream
+from dpgen.privacy import draws
+from dpgen.privacy.draws import Keystream, bernoulli_indices, discrete_gaussian, discrete_laplace, rounded_normal
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -27,7 +26,7 @@ def draw_rounded(stream: Keystream, count: int, scale: float) -> Integers:
 
 def draw_refined(stream: Keystream, count: int, scale: float) -> Integers:
     """The same with the two lowest bits drawn apart, as of large scales."""
-    return discrete._refined(stream, count, scale, 2)
+    return draws._refined(stream, count, scale, 2)
 
 
 def draw_gaussian(stream: Keystream, count: int, scale: float) -> Integers:
@@ -101,8 +100,8 @@ def test_distributions_are_told_apart() -> None:
 @pytest.mark.parametrize("scale", [0.4, 6.0])
 def test_slow_decisions_agree(draw: Sampler, pmf: object, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = draw(fixed_stream(), 60, scale)
-    monkeypatch.setattr(discrete, "_COIN_MARGIN", 2.0)
-    monkeypatch.setattr(discrete, "_TAIL_MARGIN", np.inf)
+    monkeypatch.setattr(draws, "_COIN_MARGIN", 2.0)
+    monkeypatch.setattr(draws, "_TAIL_MARGIN", np.inf)
     np.testing.assert_array_equal(draw(fixed_stream(), 60, scale), fast)
 
 
@@ -111,7 +110,7 @@ def test_slow_decisions_are_rare(draw: Sampler, pmf: object, monkeypatch: pytest
     def refuse() -> None:
         raise AssertionError("slow path")
 
-    monkeypatch.setattr(discrete, "_exact_context", refuse)
+    monkeypatch.setattr(draws, "_exact_context", refuse)
     draw(fixed_stream(), 20_000, 50.0)
 
 
@@ -120,7 +119,7 @@ def test_margins_cover_rounding() -> None:
     x = np.linspace(-0.5, 11.6, 300)
     with mp.workprec(200):
         errors = [abs(mp.mpf(float(special.erfc(t))) / mp.erfc(mp.mpf(float(t))) - 1) for t in x]
-    assert max(errors) < discrete._TAIL_MARGIN / 20
+    assert max(errors) < draws._TAIL_MARGIN / 20
 
 
 class WordStream(Keystream):
@@ -144,7 +143,7 @@ def test_inversion_at_an_edge(noise_std: float, edge: int) -> None:
     found = []
     for u in (digits - 1, digits + 1):
         words = [u >> 128, (u >> 64) % 2**64, u % 2**64]
-        found.append(int(discrete._inverted(WordStream(words), 1, noise_std)[0]))
+        found.append(int(draws._inverted(WordStream(words), 1, noise_std)[0]))
     assert found == [m, m - 1]
 
 
@@ -157,7 +156,7 @@ def test_coin_at_an_edge() -> None:
     third = 2**192 // 3
     for digits, heads in [(third - 1, True), (third + 1, False)]:
         stream = WordStream([digits >> 128, (digits >> 64) % 2**64, digits % 2**64])
-        coins = discrete._coins(stream, np.array([1 / 3]), lambda context, _: context.mpf(1) / 3)
+        coins = draws._coins(stream, np.array([1 / 3]), lambda context, _: context.mpf(1) / 3)
         assert coins.tolist() == [heads]
 
 
@@ -189,7 +188,7 @@ def test_large_rounded_normals_are_normal_and_their_low_bits_uniform(scale: floa
 
 def test_places_in_a_cell_are_kept_by_the_slope_of_the_density(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twin: uniform places in cells as wide as the deviation are no normal."""
-    monkeypatch.setattr(discrete, "_coins", lambda stream, probability, exact: np.ones(probability.size, np.bool_))
+    monkeypatch.setattr(draws, "_coins", lambda stream, probability, exact: np.ones(probability.size, np.bool_))
     assert p_value(draw_refined(fixed_stream(), COUNT, 7.5), pmf_rounded, 7.5) < ALPHA
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpgen.privacy.filters import Cost, Filter
+from dpgen.privacy.composition import Cost, Filter
 
 UNIT = 2.0**-256
 NEVER = 1 << 400  # a sum of pure epsilons that no budget has

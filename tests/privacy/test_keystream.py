@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from dpgen.privacy import normal
-from dpgen.privacy.normal import Keystream, SecureBackendError, aes_ctr, require_backend
+from dpgen.privacy import draws
+from dpgen.privacy.draws import Keystream, SecureBackendError, aes_ctr, require_backend
 
 # NIST SP 800-38A, F.5.5 CTR-AES256.Encrypt
 NIST_KEY = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"
@@ -61,7 +61,7 @@ def test_calls_continue_the_stream() -> None:
 
 
 def test_new_key_after_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(normal, "REKEY_BYTES", 64)
+    monkeypatch.setattr(draws, "REKEY_BYTES", 64)
     given, fresh_key = numbered_keys()
     words = Keystream(fresh_key).words(200, np.uint8)
     assert len(given) == 4
@@ -89,6 +89,6 @@ def test_key_is_not_kept() -> None:
 def test_refuses_without_backend(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in {package, *(name for name in sys.modules if name.split(".")[0] == package)}:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "dpgen.privacy.normal", raising=False)
+    monkeypatch.delitem(sys.modules, "dpgen.privacy.draws", raising=False)
     with pytest.raises(SecureBackendError, match=f"cryptography and numba, which do not work here.*{package}"):
         require_backend()

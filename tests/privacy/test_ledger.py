@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from dpgen.privacy.accountants import calibrate_noise, epsilon
+from dpgen.privacy.composition import Cost, Filter
 from dpgen.privacy.events import approximate_event, pure_event
-from dpgen.privacy.filters import Cost, Filter
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerEntry, LedgerError, Planned
 from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event, subsampled_gaussian_event

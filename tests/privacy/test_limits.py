@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpgen.privacy.limits import require_positive, require_whole
+from dpgen.privacy.mechanisms import require_positive, require_whole
 
 
 @pytest.mark.parametrize(("value", "low", "high"), [(1, 1, None), (10**30, 1, None), (0, 0, None), (2, 2, 5), (5, 2, 5)])

@@ -20,8 +20,8 @@ import torch
 from fixed_source import FixedKeySource
 from scipy import stats
 
+from dpgen.privacy.draws import Keystream
 from dpgen.privacy.noise import DISCRETE_DELTA, PublicRandomness, SecureSource, grid_step, require_secure
-from dpgen.privacy.normal import Keystream
 
 STD = 3.0
 STEP = 2.0**-9  # the grid of noise_std in [2, 4)

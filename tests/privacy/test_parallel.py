@@ -1,8 +1,8 @@
 import pytest
 
+from dpgen.privacy.composition import LedgerItem, cases, read_under, worst
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event
-from dpgen.privacy.parallel import LedgerItem, cases, read_under, worst
 
 
 def load(sigma, count, group):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dpgen.privacy.composition import Filter, FilterTotals
 from dpgen.privacy.events import approximate_event, pure_event
-from dpgen.privacy.filters import Filter, FilterTotals
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
 from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget

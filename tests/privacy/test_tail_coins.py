@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from dpgen.privacy.discrete import reach_thresholds
+from dpgen.privacy.draws import reach_thresholds
 
 
 @pytest.mark.parametrize(("scale", "most"), [(0.05, 3), (0.7, 2), (13.3, 11), (13.3, 3000)])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dpgen import data
-from dpgen.systems.private_data import PrivateColumns, PrivatePoints, PrivateRecords, PrivateUsers
+from dpgen.systems.plan import PrivateColumns, PrivatePoints, PrivateRecords, PrivateUsers
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "records": (PrivateRecords, lambda: data.load_digits()),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.callbacks import Clipping
-    from dpgen.privacy.filters import Filter
+    from dpgen.privacy.composition import Filter
 
 DEFAULT_EPSILON = 3.0
 NOT_CALIBRATED = "the plan's noise is not set: call calibrated() first"

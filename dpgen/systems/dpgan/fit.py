@@ -1,36 +1,26 @@
-"""DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018), and its start on samples of a released model.
-
-Warm start of DPGAN: both networks play without noise on samples of a released model, before private records are seen.
-
-DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018).
-"""
+"""DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018), and its start on samples of a released model."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from dpgen.nets.gan import ConvCriticBank, CriticBank, Generator, critic_loss, paired, sameness, with_parameters
-from dpgen.privacy.accountants import Relation
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.privacy.sampling import PoissonLoader
-from dpgen.release import RecordModel, RecordSamples
+from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.dp_sgd.engine import DPSGD, train
+from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
-from dpgen.systems.dp_sgd.warm_start import begin, not_covered, start_samples
+from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
-from dpgen.systems.private_data import PrivatePoints, PrivateRecords
-
-# -- gan warm start ----------------------------------------------------------------------------------------------------
-
+from dpgen.systems.plan import PrivatePoints, PrivateRecords
 
 _BATCH = 256
 _RATE = 1e-2
@@ -58,7 +48,8 @@ def pretrain_gan(module: "DPGAN", start: RecordModel, *, steps: int, generator: 
         z = torch.randn(_BATCH, module.gan.latent, generator=generator).to(critic.device)
         labels = torch.multinomial(frequencies, _BATCH, replacement=True, generator=generator).to(critic.device)
         made: Tensor = module.generator(z, paired(labels) if module.n_classes else None)
-        critic.grad = _critic_gradient(module, _batch(samples, module.n_classes, generator).to(made), made.detach())
+        x, _ = labelled_batch(samples, _BATCH, categories=module.n_classes, generator=generator)
+        critic.grad = _critic_gradient(module, x.to(made), made.detach())
         critic_adam.step()
         if module.gan.weight_bound is not None:
             critic.data.clamp_(-module.gan.weight_bound, module.gan.weight_bound)
@@ -78,18 +69,7 @@ def _critic_gradient(module: "DPGAN", x: Tensor, made: Tensor) -> Tensor:
     return sums[0] + sums[1]
 
 
-def _batch(samples: RecordSamples, categories: int, generator: torch.Generator) -> Tensor:
-    chosen = torch.randint(len(samples.x), (_BATCH,), generator=generator)
-    x = samples.x[chosen].float()
-    if not categories or samples.labels is None:
-        return x
-    return torch.cat([x, one_hot(samples.labels[chosen], categories).float()], 1)
-
-
-# -- dpgan -------------------------------------------------------------------------------------------------------------
-
-
-class ClassPartition:
+class _ClassPartition:
     """Every record belongs to the one critic; the noisy sizes of the classes are released, for the generator's labels."""
 
     k = 1
@@ -153,7 +133,7 @@ class DPGAN(DPSGD):
     """
 
     bank: CriticBank | ConvCriticBank
-    partition: ClassPartition
+    partition: _ClassPartition
 
     def __init__(
         self,
@@ -173,7 +153,7 @@ class DPGAN(DPSGD):
         assert plan.sigma_count is not None
         super().__init__(
             gan.critic(d, n_classes, image_shape),
-            ClassPartition(n_classes, noise_count=plan.sigma_count),
+            _ClassPartition(n_classes, noise_count=plan.sigma_count),
             plan=plan,
             config=training,
             n_classes=n_classes,
@@ -333,33 +313,30 @@ def fit(
     Raises:
         ValueError: what `DPGAN`, its options and its loader refuse.
     """
+    kind: dict[str, Any]
     if isinstance(data, PrivatePoints):
-        return _fit_points(data, plan=plan, config=config, curator=curator, runtime=runtime)
-    start, plan = begin(plan, config, curator, runtime, d=data.x.shape[1], n_classes=data.n_classes)
-    module = DPGAN(
-        d=data.x.shape[1],
+        if config.warm_start is not None:
+            raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records has one")
+        x, labels, image_shape = ((data.x - data.location) / data.scale).float(), None, None
+        kind = {"bounded": False}
+    else:
+        x, labels, image_shape = data.x, data.labels, data.image_shape
+        kind = {"n_classes": data.n_classes, "image_shape": image_shape}
+
+    def make(plan: DPSGDPlan[Any]) -> DPGAN:
+        return DPGAN(d=x.shape[1], plan=plan, config=config, seed=runtime.seed, private_logs=runtime.private_logs, **kind)
+
+    module, ledger = train(
+        make,
+        x,
+        labels,
         plan=plan,
         config=config,
-        n_classes=data.n_classes,
-        image_shape=data.image_shape,
-        seed=runtime.seed,
-        private_logs=runtime.private_logs,
+        n_classes=kind.get("n_classes", 0),
+        curator=curator,
+        runtime=runtime,
+        image_shape=image_shape,
     )
-    loader = PoissonLoader(data.x, data.labels, sampling_rate=plan.sampling_rate)
-    spent = train(module, loader, curator=curator, runtime=runtime, start=start, image_shape=data.image_shape)
-    model = module.release(spent, columns=data.columns)
-    model.statement = model.statement.extended(not_covered(start))
-    return model
-
-
-def _fit_points(
-    data: PrivatePoints, *, plan: DPSGDPlan[Any], config: DPGANConfig, curator: Curator, runtime: Runtime
-) -> PointGANModel:
-    if config.warm_start is not None:
-        raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records has one")
-    module = DPGAN(
-        d=data.x.shape[1], plan=plan, config=config, bounded=False, seed=runtime.seed, private_logs=runtime.private_logs
-    )
-    x = ((data.x - data.location) / data.scale).float()
-    spent = train(module, PoissonLoader(x, sampling_rate=plan.sampling_rate), curator=curator, runtime=runtime)
-    return module.release_points(spent, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns)
+    if isinstance(data, PrivatePoints):
+        return module.release_points(ledger, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns)
+    return module.release(ledger, columns=data.columns)

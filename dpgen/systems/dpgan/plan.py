@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dpgen.privacy.limits import require_whole
+from dpgen.privacy.mechanisms import require_whole
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 
 if TYPE_CHECKING:

@@ -3,29 +3,96 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from dpgen.nets import ModelBank
-from dpgen.privacy.accountants import Relation
+from dpgen.nets import ModelBank, VAEBank
+from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.privacy.sampling import OneClusterSchedule, PoissonLoader
-from dpgen.release import RecordModel
+from dpgen.privacy.sampling import OneClusterSchedule
+from dpgen.release import RecordModel, RecordSamples
 from dpgen.runtime import Runtime
-from dpgen.systems.dp_sgd.engine import DPSGD, train
+from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
-from dpgen.systems.dp_sgd.warm_start import begin, not_covered, pretrain
+from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
 from dpgen.systems.dpgm.model import MixtureModel
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.gaussian.fit import fit as fit_gaussian
 from dpgen.systems.kmeans.fit import DPKMeans
-from dpgen.systems.private_data import PrivateRecords
+from dpgen.systems.plan import PrivateRecords
 
 RATES_FOLLOW_SIZES = (
     "the published schedule took its rates from released sizes and no budget was enforced: this epsilon adds up what ran, "
     "which is a guarantee for rates fixed in advance only; with an epsilon the privacy filter gives one"
 )
+
+
+_SHRINK = 0.1
+_BATCH = 512
+_RATE = 2e-3
+
+
+@torch.no_grad()
+def _begin_at_marginals(bank: VAEBank, samples: RecordSamples, *, categories: int, by_label: bool) -> None:
+    """Set output biases to the logits of the samples' frequencies and shrink the last weights: sparse bits are there at once.
+
+    From random weights a few hundred steps leave items of sparse sets near p = .2.
+    """
+    last = f"decoder.{bank.depth}"
+    bank.part(f"{last}.weight").mul_(_SHRINK)
+    for c in range(bank.k):
+        own = samples.labels == c if by_label and bank.k > 1 and samples.labels is not None else slice(None)
+        count, sums = len(samples.x[own]), samples.x[own].double().sum(0)
+        logits = ((sums + 0.01) / (count + 0.02)).logit()
+        if categories:
+            assert samples.labels is not None
+            sizes = torch.bincount(samples.labels[own], minlength=categories).double()
+            logits = torch.cat([logits, ((sizes + 0.5) / (count + 0.5 * categories)).log()])
+        bank.part(f"{last}.bias")[c] = logits.to(bank.theta)
+
+
+def pretrain(
+    bank: ModelBank, start: RecordModel, *, categories: int, by_label: bool, steps: int, generator: torch.Generator
+) -> None:
+    """Train the networks on samples of a released model by plain Adam: post-processing, nothing is charged.
+
+    Arguments:
+        bank: k component networks, changed in place.
+        start: the released model.
+        categories: label columns of a record, 0 for none.
+        by_label: whether network c is that of class c; otherwise all of them learn from all samples.
+        steps: of 512 samples, at least 0.
+        generator: public randomness.
+
+    Raises:
+        ValueError: the samples have other columns than the networks, or no labels where these are needed.
+    """
+    d = int(bank.architecture()["d"]) - categories
+    samples = start_samples(start, d=d, labels=bank.k if by_label else categories, generator=generator)
+    if isinstance(bank, VAEBank):
+        _begin_at_marginals(bank, samples, categories=categories, by_label=by_label)
+    device = bank.theta.device
+    parameters = nn.Parameter(bank.theta.detach())
+    optimizer = torch.optim.Adam([parameters], lr=_RATE)
+
+    def noise(*shape: int, **_: object) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device)
+
+    for step in range(steps):
+        x, labels = labelled_batch(samples, _BATCH, categories=categories, generator=generator)
+        cluster, order = (labels if by_label and bank.k > 1 else torch.arange(_BATCH) % bank.k).sort(stable=True)
+        sizes = torch.bincount(cluster, minlength=bank.k)
+        bounds = [0, *sizes.cumsum(0).tolist()]
+        bank.begin_step()
+        with torch.enable_grad():
+            gradients = bank.gradients(x[order].to(device), bounds, noise)
+        weights = (1.0 / sizes.clamp_min(1).float())[cluster].to(device)
+        with torch.no_grad():
+            parameters.grad = clipped_sums(gradients, weights, torch.empty_like(bank.theta))
+        optimizer.param_groups[0]["lr"] = _RATE * (1.0 - step / steps)
+        optimizer.step()
 
 
 class KMeansPartition:
@@ -188,29 +255,34 @@ class DPGM(DPSGD):
         )
 
 
-def fit_networks(
+def _fit_networks(
     data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
 ) -> MixtureModel:
-    """Train DPGM on private records, or resume it, and release the mixture with its statement.
+    """Train DPGM on private records, or resume it, and release the mixture with its statement."""
 
-    Raises:
-        ValueError: what `DPGM`, its options and its warm start refuse.
-    """
-    start, plan = begin(plan, config, curator, runtime, d=data.x.shape[1], n_classes=data.n_classes)
-    module = DPGM(
-        d=data.x.shape[1],
+    def make(plan: DPGMPlan) -> DPGM:
+        return DPGM(
+            d=data.x.shape[1],
+            plan=plan,
+            config=config,
+            n_classes=data.n_classes,
+            public_x=data.public_x,
+            seed=runtime.seed,
+            private_logs=runtime.private_logs,
+        )
+
+    module, ledger = train(
+        make,
+        data.x,
+        data.labels,
         plan=plan,
         config=config,
         n_classes=data.n_classes,
-        public_x=data.public_x,
-        seed=runtime.seed,
-        private_logs=runtime.private_logs,
+        curator=curator,
+        runtime=runtime,
+        image_shape=data.image_shape,
     )
-    loader = PoissonLoader(data.x, data.labels, sampling_rate=plan.sampling_rate)
-    spent = train(module, loader, curator=curator, runtime=runtime, start=start, image_shape=data.image_shape)
-    model = module.release(spent, image_shape=data.image_shape, columns=data.columns)
-    model.statement = model.statement.extended(not_covered(start))
-    return model
+    return module.release(ledger, image_shape=data.image_shape, columns=data.columns)
 
 
 def module(config: DPGMConfig) -> type[DPGM] | None:
@@ -222,9 +294,9 @@ def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Cu
     """Fit a mixture of the configured component and release it with its statement.
 
     Raises:
-        ValueError: what the component's own fit refuses.
+        ValueError: what the component's own fit, its options and its warm start refuse.
     """
     if config.component != "gaussian":
-        return fit_networks(data, plan=plan, config=config, curator=curator, runtime=runtime)
+        return _fit_networks(data, plan=plan, config=config, curator=curator, runtime=runtime)
     plan.require_use(config)
     return fit_gaussian(data, plan=plan.for_gaussians(), config=config.for_gaussians(), curator=curator, runtime=runtime)

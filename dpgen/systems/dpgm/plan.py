@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.nets import ModelBank
-    from dpgen.privacy.filters import Filter
+    from dpgen.privacy.composition import Filter
 
 GENERAL_MOMENTS = "general moments (as published, not a guarantee)"
 
@@ -162,9 +162,9 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         """The same budget as a plan of the Gaussian system."""
         return GaussianPlan(**{field.name: getattr(self, field.name) for field in fields(GaussianPlan)})
 
-    def warm_started(self, noise_multiplier: float) -> "WarmStartedDPGMPlan":
+    def warm_started(self, noise_multiplier: float) -> "_WarmStartedDPGMPlan":
         values = {field.name: getattr(self, field.name) for field in fields(DPGMPlan)}
-        return WarmStartedDPGMPlan(**values, start_multiplier=noise_multiplier)
+        return _WarmStartedDPGMPlan(**values, start_multiplier=noise_multiplier)
 
     def kmeans_plan(self) -> KMeansPlan:
         """Rounds and noise of k-means."""
@@ -189,9 +189,9 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
     def filter(self, config: DPGMConfig) -> "Filter | None":
         """That of the published schedule, whose rates come from noisy counts, in the light of released values.
 
-        It asks for more noise than exact accounting (`privacy/filters.py`).
+        It asks for more noise than exact accounting (`privacy/composition.py`).
         """
-        from dpgen.privacy.filters import Filter
+        from dpgen.privacy.composition import Filter
 
         if config.parts == 1 or self.budget is None:
             return None
@@ -212,7 +212,7 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmStartedDPGMPlan(WarmStartedPlan[DPGMConfig], DPGMPlan):
+class _WarmStartedDPGMPlan(WarmStartedPlan[DPGMConfig], DPGMPlan):
     """The plan of a mixture that begins at a released model."""
 
 

@@ -1,11 +1,10 @@
 r"""Tilts that make samples agree with released marginals and with released sizes of sets.
 
-Released pairwise marginals, and the tilt of a model that makes its samples agree with them.
+**Pairs of bits.** For bits b the tilted model is :math:`p'(b) \propto p(b) \exp(b^\top \Theta b)`: of all reweightings of p
+the one nearest to it whose pairwise marginals are the released ones, up to their noise. Finding it and drawing from it is
+post-processing.
 
-For bits b the tilted model is :math:`p'(b) \propto p(b) \exp(b^\top \Theta b)`: of all reweightings of p the one nearest to
-it whose pairwise marginals are the released ones, up to their noise. Finding it and drawing from it is post-processing.
-
-Sparse sets in closed form: independent items given the size of the set, tilted so that the sizes are right.
+**Sizes of sparse sets**, in closed form: independent items given the size of the set,
 
 .. math:: p(x) = \sum_l w_l \prod_j \mathrm{Bernoulli}(x_j; \sigma(\theta_j + t_l)), \quad \sum_j \sigma(\theta_j + t_l) = s_l
 
@@ -25,8 +24,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.exact_sums import CHUNK, BoundedSum
-from dpgen.systems.gaussian.spending import BORDER, Spending
-from dpgen.systems.gaussian.sums import Batches, gram_sums, symmetric, vector_sums
+from dpgen.systems.gaussian.sums import BORDER, Batches, Spending, gram_sums, symmetric, vector_sums
 
 # -- marginal calibration ----------------------------------------------------------------------------------------------
 
@@ -132,7 +130,7 @@ _LEVEL_GROWTH = 1.35
 
 
 @dataclass(frozen=True)
-class SizeTilt:
+class _SizeTilt:
     """Weights (l,) and item probabilities (l, d) of the levels, and the noisy number of records."""
 
     weights: Tensor
@@ -182,8 +180,8 @@ def cleaned_histogram(noisy: Tensor, noise_std: float) -> Tensor:
     """Shares (bins,) of the sizes: zero from where all that is left is within three stds of noise, and never negative."""
     tails = noisy.flip(0).cumsum(0).flip(0)
     left = torch.arange(len(noisy), 0, -1).double()
-    heard = (tails > 3.0 * noise_std * left.sqrt()).nonzero().flatten()
-    end = int(heard[-1]) + 1 if len(heard) else 1
+    detected = (tails > 3.0 * noise_std * left.sqrt()).nonzero().flatten()
+    end = int(detected[-1]) + 1 if len(detected) else 1
     kept = torch.where(torch.arange(len(noisy)) < end, noisy, 0.0).clamp_min(0.0)
     return kept / kept.sum() if kept.sum() > 0 else torch.nn.functional.one_hot(torch.tensor(0), len(noisy)).double()
 
@@ -232,7 +230,7 @@ def _binned_sizes(probabilities: Tensor, bins: Tensor) -> Tensor:
     return cdf.diff(dim=1).clamp_min(1e-15)
 
 
-def fit_size_tilt(histogram: Tensor, bins: Tensor, counts: Tensor, *, clip: float, records: float) -> SizeTilt:
+def fit_size_tilt(histogram: Tensor, bins: Tensor, counts: Tensor, *, clip: float, records: float) -> _SizeTilt:
     """Levels, weights and probabilities that explain the released values; post-processing.
 
     Arguments:
@@ -258,7 +256,7 @@ def fit_size_tilt(histogram: Tensor, bins: Tensor, counts: Tensor, *, clip: floa
         expected = (weights * (clip / levels.clamp_min(clip)).sqrt()) @ p
         log_odds = log_odds + (target / expected.clamp_min(1e-12)).log().clamp(-2.0, 2.0)
     p = torch.sigmoid(log_odds + tilts(log_odds, levels)[:, None])
-    return SizeTilt(weights, p, records)
+    return _SizeTilt(weights, p, records)
 
 
 def _deconvolved(weights: Tensor, kernel: Tensor, histogram: Tensor) -> Tensor:
@@ -268,7 +266,7 @@ def _deconvolved(weights: Tensor, kernel: Tensor, histogram: Tensor) -> Tensor:
     return weights
 
 
-def release_size_tilt(batches: Batches, d: int, *, spending: Spending) -> SizeTilt:
+def release_size_tilt(batches: Batches, d: int, *, spending: Spending) -> _SizeTilt:
     """The whole fit: sizes, then item counts, then post-processing."""
     bins = size_bins(d)
     sizes, size_std = spending.release("sizes", size_histogram(batches, bins))

@@ -1,11 +1,8 @@
-"""From records to vectors and back: codecs, and the random warps that a released model declares.
+"""Post-processing that a released model declares, random affine warps of images and thresholds, and public codecs of images.
 
-Random affine warps of images, and thresholds: post-processing of samples that a released model declares.
-
-Optional public codecs of images: exact changes of coordinates in which strokes are closer to Gaussian.
-
-A codec maps each record by itself, by a public rule, so it neither costs privacy nor moves a sensitivity. Codes lie in
-[0, 1]; `decode(encode(x))` gives back binary images exactly.
+A codec is an exact change of coordinates in which strokes are closer to Gaussian. It maps each record by itself, by a public
+rule, so it neither costs privacy nor moves a sensitivity. Codes lie in [0, 1]; `decode(encode(x))` gives back binary images
+exactly.
 """
 
 import math

@@ -22,15 +22,13 @@ from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.calibration import SHARES, fit_tilt, release_marginals, release_pairs, release_size_tilt
 from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream, Warp, calibrated_thresholds
+from dpgen.systems.gaussian.components import Components, release_components
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
-from dpgen.systems.gaussian.moments import Components, release_components
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan, Sizes, default_shares, sizes
-from dpgen.systems.gaussian.spending import Spending, require_shares
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
-from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, checked
+from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, Spending, checked, require_shares
 from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
-from dpgen.systems.private_data import PrivateRecords
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateRecords
 
 # -- gaussian task -----------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,4 @@
-"""The released Gaussian mixture: draws, densities, posteriors.
-
-A mixture of Gaussians in the coordinates of a subspace: draws, densities, posteriors.
-
-The released Gaussian mixture: draws, likelihood, classes, counting queries.
-"""
+"""The released mixture of Gaussians in the coordinates of a subspace: draws, likelihood, classes, counting queries."""
 
 import math
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
-"""DP k-means: the rounds of Lloyd's algorithm with noisy counts and sums, and the system around them.
+"""Differentially private kernel k-means (Acs et al. 2017, Algorithm 2), and standard DP k-means as its baseline.
 
-The parts of DP k-means: features of bounded norm, exact sums, and Lloyd's steps on released values.
-
-Differentially private kernel k-means (Acs et al. 2017, Algorithm 2), and standard DP k-means as its baseline.
+Lloyd's rounds on features of bounded norm, with exact sums that get noise, and steps on released values alone.
 """
 
 from __future__ import annotations
@@ -18,8 +16,7 @@ from torch import Tensor
 
 from dpgen.callbacks.clipping import DPNorm
 from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, row_squares, size_sums
-from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.mechanisms import count_event
+from dpgen.privacy.mechanisms import count_event, require_positive, require_whole
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.kmeans.plan import (

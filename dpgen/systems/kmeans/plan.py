@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.mechanisms import count_event, effective_multiplier, gaussian_event
+from dpgen.privacy.mechanisms import count_event, effective_multiplier, gaussian_event, require_positive, require_whole
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

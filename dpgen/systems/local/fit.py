@@ -23,7 +23,7 @@ from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMi
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
 from dpgen.systems.local.model import SUM_TOLERANCE, FiniteSampler, raised_atoms, zero_atoms
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
-from dpgen.systems.private_data import PrivateUsers
+from dpgen.systems.plan import PrivateUsers
 
 SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
     sampler.kind: sampler

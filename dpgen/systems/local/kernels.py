@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.mechanisms import Secrets, require_within
 from dpgen.privacy.selection import draw_categorical, exact_sum, resolve, running_sum, scan_error, uniform_words
-from dpgen.systems.local.model import PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, FiniteSampler, require_epsilon
+from dpgen.systems.local.model import EPSILON, PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, FiniteSampler
 from dpgen.systems.local.mollifiers import mollifier_epsilon
 
 Reals = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ MOST_EXPLICIT = 4096
 _BLOCK = 1023  # sums are taken in blocks of 1024, so that errors grow like 1024 + n / 1024
 
 
-class LinearSampler(FiniteSampler):
+class _LinearSampler(FiniteSampler):
     r"""Q = PK with a row-stochastic kernel K whose columns vary by at most $e^\epsilon$: one item drawn from P is enough."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class LinearSampler(FiniteSampler):
         return items.detach().to("cpu", torch.int64).reshape(-1)
 
 
-class MinimaxSampler(LinearSampler, kind="minimax"):
+class MinimaxSampler(_LinearSampler, kind="minimax"):
     r"""The kernel that is minimax optimal, for every f-divergence, among those that leave the public prior q as it is.
 
     With q sorted increasingly, $E = e^\epsilon - 1$ and $S_k = \sum_{j \ge k} q_j$, the recursion of Zamanlooy et al.
@@ -154,7 +154,7 @@ class RandomizedResponse(MinimaxSampler, kind="randomized_response"):
         super().__init__(epsilon, prior if isinstance(prior, int) else int(torch.as_tensor(prior).numel()))
 
 
-class MechanismSampler(LinearSampler, kind="mechanism"):
+class MechanismSampler(_LinearSampler, kind="mechanism"):
     r"""The sampler A_R of a finite mechanism R: draw x from P, release a draw of row R(x) (Husain et al. 2020, section 2).
 
     Arguments:
@@ -182,7 +182,7 @@ class MechanismSampler(LinearSampler, kind="mechanism"):
         spent = mollifier_epsilon(matrix)
         if epsilon is not None and not spent <= epsilon + 1e-12:
             raise ValueError(f"matrix is {spent:.15g}-LDP; it must be epsilon-LDP for epsilon {epsilon!r}")
-        self.epsilon = require_epsilon(max(spent, 1e-300) if epsilon is None else epsilon)
+        self.epsilon = require_within("epsilon", max(spent, 1e-300) if epsilon is None else epsilon, EPSILON, " nats")
         self.matrix, self.n = matrix, matrix.shape[0]
 
     def get_params(self) -> dict[str, Any]:

@@ -13,14 +13,16 @@ from torch import Tensor
 
 from dpgen.divergences import Divergence, perspective
 from dpgen.files import TensorFiles, damaged, read_tensor_files
-from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.mechanisms import Secrets, require_within
 from dpgen.privacy.selection import draw_categorical
 from dpgen.release import PrivateSampler
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
 
-MAX_EPSILON = 700.0
+EPSILON = (0.0, 700.0)
+"""Of one draw, in nats: beyond, e^eps leaves the range of doubles."""
+
 SUM_TOLERANCE = 1e-6  # rows may miss the sum 1 by this much
 PRIOR_FLOOR = 1e-6
 ROUNDING = 1e-14  # sums this close to 1 are left as they are
@@ -57,7 +59,7 @@ class FiniteSampler(ABC):
             FiniteSampler.kinds[kind] = cls
 
     def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
-        self.epsilon = require_epsilon(epsilon)
+        self.epsilon = require_within("epsilon", epsilon, EPSILON, " nats")
         self.prior = public_prior(prior, floor=floor)
         self.raised = zero_atoms(prior)
         self.n = self.prior.numel()
@@ -179,17 +181,6 @@ def load_mechanism(directory: Path) -> FiniteSampler:
         return FiniteSampler.kinds[card["kind"]](**params)
     except (KeyError, TypeError) as error:
         raise damaged(directory, "mechanism", error) from error
-
-
-def require_epsilon(epsilon: float) -> float:
-    """An epsilon in (0, 700]: beyond, e^eps leaves the range of doubles.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon <= MAX_EPSILON:
-        raise ValueError(f"epsilon is {epsilon!r}; it must be a number in (0, {MAX_EPSILON:g}] nats")
-    return float(epsilon)
 
 
 def distributions(p: Tensor, n: int, *, name: str = "P") -> Tensor:

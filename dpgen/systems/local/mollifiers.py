@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.systems.local.model import distributions, require_epsilon
+from dpgen.privacy.mechanisms import require_within
+from dpgen.systems.local.model import EPSILON, distributions
 
 _EXCESS = 1e-12
 
@@ -35,7 +36,10 @@ def is_mollifier(members: Tensor, epsilon: float) -> bool:
     False
     """
     members = torch.as_tensor(members)
-    return mollifier_epsilon(distributions(members, members.shape[-1], name="members")) <= require_epsilon(epsilon) + _EXCESS
+    return (
+        mollifier_epsilon(distributions(members, members.shape[-1], name="members"))
+        <= require_within("epsilon", epsilon, EPSILON, " nats") + _EXCESS
+    )
 
 
 def in_relative_mollifier(q: Tensor, reference: Tensor, epsilon: float) -> Tensor:
@@ -47,7 +51,7 @@ def in_relative_mollifier(q: Tensor, reference: Tensor, epsilon: float) -> Tenso
     reference = distributions(reference, reference.shape[-1], name="reference")
     q = distributions(q, reference.shape[-1], name="Q")
     ratio = torch.where(q == reference, 0.0, q.log() - reference.log())
-    return ratio.abs().amax(-1) <= require_epsilon(epsilon) / 2 + _EXCESS
+    return ratio.abs().amax(-1) <= require_within("epsilon", epsilon, EPSILON, " nats") / 2 + _EXCESS
 
 
 def mixture(members: Tensor, weights: Tensor) -> Tensor:
@@ -100,7 +104,7 @@ def mollifier_ranges(epsilon: float) -> dict[str, tuple[float, float]]:
     A density has the value 1 somewhere, so no other member leaves $(e^{-\epsilon}, e^\epsilon)$; all densities within
     $[e^{-\epsilon/2}, e^{\epsilon/2}]$ form one (Husain et al. 2018, Figure 3).
     """
-    e = require_epsilon(epsilon)
+    e = require_within("epsilon", epsilon, EPSILON, " nats")
     return {"necessary": (math.exp(-e), math.exp(e)), "sufficient": (math.exp(-e / 2), math.exp(e / 2))}
 
 
@@ -134,7 +138,7 @@ def mollify_density(density: Callable[[Tensor], Tensor], epsilon: float, *, boun
     low, high = bounds
     if not 0 <= low <= 1 <= high < math.inf:
         raise ValueError(f"bounds are {bounds!r}; they must be 0 <= m <= 1 <= M, finite, as a density on [0, 1] has mean 1")
-    e = require_epsilon(epsilon)
+    e = require_within("epsilon", epsilon, EPSILON, " nats")
     down = -math.expm1(-e / 2) / (1 - low) if low < 1 else 1.0
     up = math.expm1(e / 2) / (high - 1) if high > 1 else 1.0
     return MollifiedDensity(density, min(1.0, down, up), e)

@@ -1,9 +1,4 @@
-"""What marginals and MWEM release: a mixture of independent bits, or a distribution over all combinations of few bits.
-
-A mixture of independent bits: released marginals per component, with closed-form answers to counting queries.
-
-A released distribution over all combinations of few bits.
-"""
+"""Releases of marginals and MWEM: a mixture of independent bits, or a distribution over all combinations of few bits."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpgen.privacy.accountants import epsilon
-from dpgen.privacy.limits import require_whole
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, require_whole
 from dpgen.systems.plan import Plan
 
 if TYPE_CHECKING:

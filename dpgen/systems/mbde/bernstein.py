@@ -18,8 +18,7 @@ from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.channels import require_box
 from dpgen.systems.mbde.plan import BernsteinConfig, BernsteinPlan
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE
-from dpgen.systems.private_data import PrivatePoints
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivatePoints
 from dpgen.systems.simplex_projection import project_to_simplex
 
 _BITS = 24  # of a record's integer weight, over all axes: sums of 2^28 records stay exact in doubles
@@ -95,7 +94,7 @@ def lattice_sums(y: Tensor, *, config: BernsteinConfig, group_size: int = 1) -> 
     return BoundedSum(total, float(lattice_units(d) * group_size), "kernel weights", norm="l1")
 
 
-def require_noise(epsilon: float, *, d: int, relation: Relation, group_size: int) -> None:
+def _require_noise(epsilon: float, *, d: int, relation: Relation, group_size: int) -> None:
     """An epsilon whose integer noise has an exact sampler; a matter of public numbers.
 
     Raises:
@@ -195,7 +194,7 @@ class BernsteinModel(DensityModel, kind="bernstein"):
         return cls(tensors["weights"], bounds=tensors["bounds"], columns=description["columns"], statement=statement)
 
 
-def require_size(d: int, degree: int) -> None:
+def _require_size(d: int, degree: int) -> None:
     """Few enough columns and coefficients.
 
     Raises:
@@ -219,8 +218,8 @@ def fit(
     runtime.require_one_process()
     bounds = require_box(data)
     d = len(bounds)
-    require_size(d, config.degree)
-    require_noise(plan.epsilon, d=d, relation=curator.relation, group_size=plan.group_size)
+    _require_size(d, config.degree)
+    _require_noise(plan.epsilon, d=d, relation=curator.relation, group_size=plan.group_size)
     note = f"Bernstein mechanism: {config.degree + 1}^{d} coefficients"
     curator.declare(Planned(pure_event(plan.epsilon), note))
     low, high = bounds.unbind(1)

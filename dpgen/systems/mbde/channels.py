@@ -14,15 +14,13 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.limits import require_whole
-from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.mechanisms import Secrets, require_whole
 from dpgen.release import Draws, PrivateDensity, PrivateSampler
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.mbde.densities import UniformReference
 from dpgen.systems.mbde.plan import GRID_CELLS, INTERVAL_CELLS, DrawPlan, GridResponseConfig, IntervalLaplaceConfig
-from dpgen.systems.mbde.references import UniformReference
-from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE
-from dpgen.systems.private_data import PrivatePoints
+from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
 
 _CHUNK = 2**22
 WORD = 2**52

@@ -1,34 +1,322 @@
-"""Densities of one draw: Q0 tilted by bounded classifiers, or clipped to a public box. PRIVATE: only draws may leave."""
+"""Public references Q0, and the densities of one draw relative to them: tilted by bounded classifiers, or clipped to a box.
+
+A reference is sampled freely and has a density where there is one. Densities of a draw are PRIVATE: only draws may leave.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.quasirandom import SobolEngine
 
-from dpgen.release import PrivateDensity
+from dpgen.privacy.mechanisms import Secrets, require_within
+from dpgen.release import PrivateDensity, PublicModel
 from dpgen.systems.mbde.plan import EPSILONS, require_alpha
-from dpgen.systems.mbde.references import Reference
+
+PublicSampler = Callable[[int, torch.Generator], Tensor]
+"""Gives n points (n, d) of Q0 from public randomness."""
+
+
+class Reference(ABC):
+    """A public distribution on R^d that was chosen without looking at the private data.
+
+    Arguments:
+        location: public centre (d,) in the user's units.
+        scale: public scale (d,), > 0; networks see (x - location) / scale.
+    """
+
+    def __init__(self, location: Tensor, scale: Tensor) -> None:
+        self.location, self.scale = _vector("location", location), _vector("scale", scale)
+        if self.location.shape != self.scale.shape or not bool((self.scale > 0).all()):
+            raise ValueError(
+                f"scale is {self.scale.tolist()}; it must have {len(self.location)} entries > 0, one for each of location"
+            )
+
+    @property
+    def d(self) -> int:
+        """Dimension."""
+        return len(self.location)
+
+    @abstractmethod
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+        """n points (n, d) in float64 from public randomness."""
+
+    def draw(self, n: int, secrets: Secrets) -> Tensor:
+        """n fresh points (n, d) for a private draw.
+
+        A generator of PyTorch is seeded anew. That is enough: the guarantees of SIR and of rejection hold for every set
+        of proposals, known or not; only which of them is released is secret.
+        """
+        seed = int.from_bytes(secrets.random_bytes(8), "big") >> 1
+        return self.sample(n, generator=torch.Generator().manual_seed(seed))
+
+    def evaluation_points(self, n: int) -> Tensor:
+        """n points (n, d), always the same, whose means stand for expectations under Q0."""
+        return self.sample(n, generator=torch.Generator().manual_seed(0))
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density (n,) in nats at points (n, d).
+
+        Raises:
+            ValueError: this reference has samples only.
+        """
+        raise ValueError(
+            f"the reference {type(self).__name__} has no density: the Metropolis sampler and likelihoods need one; "
+            "use sampler='sir' or 'rejection', which need samples only"
+        )
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """What networks see: float32 (n, d) in public units."""
+        return ((x - self.location) / self.scale).to(torch.float32)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(d={self.d})"
+
+
+class StandardReference(Reference):
+    """A reference with independent coordinates and an explicit quantile function, so that it can be drawn securely.
+
+    Arguments:
+        location: centre (d,).
+        scale: scale (d,).
+        bounds: public box (d, 2) in the user's units that the support is cut to; None: no box.
+
+    Raises:
+        ValueError: bounds of a wrong shape, empty, or without mass.
+    """
+
+    def __init__(self, location: Tensor, scale: Tensor, *, bounds: Tensor | None = None) -> None:
+        super().__init__(location, scale)
+        self.bounds = None if bounds is None else require_bounds(bounds, self.d)
+        low, high = torch.full_like(self.location, -math.inf), torch.full_like(self.location, math.inf)
+        if self.bounds is not None:
+            low, high = ((self.bounds - self.location[:, None]) / self.scale[:, None]).unbind(1)
+        self._low, self._high = low, high
+        self._floor, ceiling = self._cdf(low), self._cdf(high)
+        self._mass = ceiling - self._floor
+        if not bool((self._mass > 1e-6).all()):
+            raise ValueError("bounds must hold more than 1e-6 of the reference in every column; move location or scale")
+
+    @abstractmethod
+    def _cdf(self, z: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _inverse_cdf(self, p: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _log_density(self, z: Tensor) -> Tensor: ...
+
+    def quantile(self, u: Tensor) -> Tensor:
+        """Coordinates in standard units of uniforms in (0, 1), both (n, d)."""
+        z = self._inverse_cdf(self._floor + self._mass * u)
+        return z.maximum(self._low).minimum(self._high)
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+        u = torch.rand(n, self.d, dtype=torch.float64, generator=generator).clamp(2.0**-53, 1 - 2.0**-53)
+        return self.units(self.quantile(u))
+
+    def draw(self, n: int, secrets: Secrets) -> Tensor:
+        return self.units(self.quantile(secrets.uniform(n, self.d)))
+
+    def evaluation_points(self, n: int) -> Tensor:
+        """Quasi-random points: the error of a mean falls almost as 1 / n."""
+        u = SobolEngine(self.d, scramble=True, seed=0).draw(n, dtype=torch.float64)
+        return self.units(self.quantile(u.clamp(2.0**-53, 1 - 2.0**-53)))
+
+    def units(self, z: Tensor) -> Tensor:
+        """Standard units to the user's units, never outside the bounds."""
+        x = self.location + self.scale * z
+        return x if self.bounds is None else x.maximum(self.bounds[:, 0]).minimum(self.bounds[:, 1])
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        return self.log_standard((x.to(torch.float64) - self.location) / self.scale) - self.scale.log().sum()
+
+    def log_standard(self, z: Tensor) -> Tensor:
+        """Log density (n,) in standard units; -inf outside the support."""
+        inside = (z >= self._low) & (z <= self._high)
+        return torch.where(inside, self._log_density(z) - self._mass.log(), -math.inf).sum(1)
+
+    def coordinate_log_density(self, z: Tensor) -> Tensor:
+        """Log density of every coordinate in standard units, (n, d) like z, up to a constant and without the bounds."""
+        return self._log_density(z.to(torch.float64))
+
+    def lattice(self, spacing: float, reach: float) -> tuple[Tensor, Tensor]:
+        """First and last whole multiples of `spacing` in each coordinate, int64 (d,), inside the support and +-reach.
+
+        Raises:
+            ValueError: there are none.
+        """
+        first = (self._low.clamp_min(-reach) / spacing).ceil().to(torch.int64)
+        last = (self._high.clamp_max(reach) / spacing).floor().to(torch.int64)
+        if not bool((first <= last).all()):
+            raise ValueError(f"spacing is {spacing:g}; no multiple lies in the bounds, in standard units: take a finer one")
+        return first, last
+
+
+class GaussianReference(StandardReference):
+    """N(location, diag(scale^2)), cut to the bounds if there are any; the paper's Q0 is location 0, scale 1.
+
+    >>> GaussianReference.standard(2).log_prob(torch.zeros(1, 2)).item() == -math.log(2 * math.pi)
+    True
+    """
+
+    @classmethod
+    def standard(cls, d: int) -> GaussianReference:
+        """N(0, I) in d dimensions."""
+        return cls(torch.zeros(d), torch.ones(d))
+
+    def _cdf(self, z: Tensor) -> Tensor:
+        return torch.special.ndtr(z)
+
+    def _inverse_cdf(self, p: Tensor) -> Tensor:
+        return torch.special.ndtri(p)
+
+    def _log_density(self, z: Tensor) -> Tensor:
+        return -0.5 * z * z - 0.5 * math.log(2 * math.pi)
+
+
+class UniformReference(StandardReference):
+    """The uniform distribution on a public box (d, 2)."""
+
+    def __init__(self, bounds: Tensor) -> None:
+        bounds = require_bounds(bounds, len(bounds))
+        super().__init__(bounds.mean(1), (bounds[:, 1] - bounds[:, 0]) / 2, bounds=bounds)
+
+    def _cdf(self, z: Tensor) -> Tensor:
+        return (z + 1) / 2
+
+    def _inverse_cdf(self, p: Tensor) -> Tensor:
+        return 2 * p - 1
+
+    def _log_density(self, z: Tensor) -> Tensor:
+        return torch.full_like(z, -math.log(2))
+
+
+class DistributionReference(Reference):
+    """Any `torch.distributions` distribution on R or R^d that can be sampled in bounded memory."""
+
+    def __init__(self, distribution: Distribution) -> None:
+        shape = distribution.batch_shape + distribution.event_shape
+        if len(shape) != 1 or len(distribution.event_shape) > 1:
+            raise ValueError(
+                f"the distribution draws points of shape {tuple(shape)}; it must be (d,), for example by Independent"
+            )
+        mean, std = _moments(distribution)
+        super().__init__(mean, std)
+        self.distribution = distribution
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            return _points(self.distribution.sample((n,)), n, self.d)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        dtype = torch.get_default_dtype()
+        value = self.distribution.log_prob(x.to(dtype)).to(torch.float64)
+        return value if self.distribution.event_shape else value.sum(1)
+
+
+class ModelReference(Reference):
+    """A generative model of public data: a released model, or any callable (n, generator) -> points (n, d).
+
+    Arguments:
+        model: the model; its samples are all that is used.
+        log_density: (n, d) -> (n,), where the model has one.
+    """
+
+    def __init__(self, model: PublicModel | PublicSampler, *, log_density: Callable[[Tensor], Tensor] | None = None) -> None:
+        self.model, self.log_density = model, log_density
+        public = self._sample(4096, torch.Generator().manual_seed(0))
+        super().__init__(public.mean(0), public.std(0).clamp_min(1e-6))
+
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
+        if not isinstance(self.model, PublicModel):
+            return _points(self.model(n, generator), n)
+        drawn: Any = self.model.samples(n, random_state=int(torch.randint(2**62, (), generator=generator)))
+        if not isinstance(getattr(drawn, "x", None), Tensor):
+            raise ValueError(
+                f"the model {type(self.model).__name__} draws no records x (n, d); wrap it in a callable that does"
+            )
+        return _points(drawn.x, n)
+
+    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
+        return _points(self._sample(n, generator), n, self.d)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        return super().log_prob(x) if self.log_density is None else self.log_density(x).to(torch.float64)
+
+
+def as_reference(q0: Reference | Distribution | PublicModel | PublicSampler) -> Reference:
+    """The reference that an object stands for: a distribution, a released model, or a callable.
+
+    Raises:
+        ValueError: anything else.
+
+    >>> as_reference(torch.distributions.MultivariateNormal(torch.zeros(3), torch.eye(3))).d
+    3
+    """
+    if isinstance(q0, Reference):
+        return q0
+    if isinstance(q0, Distribution):
+        return DistributionReference(q0)
+    if isinstance(q0, PublicModel) or callable(q0):
+        return ModelReference(q0)
+    raise ValueError(f"the reference is a {type(q0).__name__}; it must be a distribution, a released model or a callable")
+
+
+def require_bounds(bounds: Tensor, d: int) -> Tensor:
+    """A public box (d, 2) in float64.
+
+    Raises:
+        ValueError: not numbers, a wrong shape, not finite or empty; a fitted scaler is refused by name.
+    """
+    if hasattr(bounds, "fit") or hasattr(bounds, "transform"):
+        raise ValueError(
+            f"bounds is a {type(bounds).__name__}: a scaler fitted to private records is not public; give the numbers of a box "
+            "that is known without looking at the records"
+        )
+    bounds = torch.as_tensor(bounds, dtype=torch.float64)
+    if bounds.shape != (d, 2):
+        raise ValueError(f"bounds has shape {tuple(bounds.shape)}; it must be ({d}, 2): low and high of each column")
+    if not bool(torch.isfinite(bounds).all()) or not bool((bounds[:, 0] < bounds[:, 1]).all()):
+        raise ValueError(f"bounds is {bounds.tolist()}; every row must be finite and increasing")
+    return bounds
+
+
+def _vector(name: str, values: Tensor) -> Tensor:
+    values = torch.as_tensor(values, dtype=torch.float64)
+    if values.ndim != 1 or len(values) < 1 or not bool(torch.isfinite(values).all()):
+        raise ValueError(f"{name} is {values.tolist()}; it must be a vector (d,) of finite numbers, d at least 1")
+    return values
+
+
+def _points(x: Tensor, n: int, d: int | None = None) -> Tensor:
+    if x.ndim != 2 or len(x) != n or (d is not None and x.shape[1] != d) or not bool(torch.isfinite(x).all()):
+        raise ValueError(f"the reference drew an array of shape {tuple(x.shape)}; it must be finite points ({n}, {d or 'd'})")
+    return x.to(torch.float64)
+
+
+def _moments(distribution: Distribution) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation where the distribution has them, else 0 and 1: they only set the unit of networks."""
+    try:
+        mean, std = distribution.mean, distribution.stddev
+    except NotImplementedError:
+        mean = std = torch.full((1,), math.nan)
+    shape = distribution.batch_shape + distribution.event_shape
+    usable = bool(torch.isfinite(mean).all()) and bool(torch.isfinite(std).all()) and bool((std > 0).all())
+    return (mean, std) if usable else (torch.zeros(shape), torch.ones(shape))
+
 
 _SHRINK = 1e-9
 _BISECTIONS, _NEWTON_STEPS = 32, 6
 _RANGE = 600.0  # nats; no box is wider, and exponentials stay finite
-
-
-def require_epsilon(epsilon: float) -> float:
-    """A finite epsilon inside `EPSILONS`.
-
-    Raises:
-        ValueError: it is not.
-    """
-    low, high = EPSILONS
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not low <= epsilon <= high:
-        raise ValueError(f"epsilon is {epsilon!r}; it must be in [{low:g}, {high:g}] for one draw")
-    return float(epsilon)
 
 
 @dataclass(frozen=True)
@@ -70,7 +358,7 @@ class Box:
         >>> round(box.low * box.high, 12), round(math.log(box.high), 6)
         (1.0, 1.0)
         """
-        epsilon = require_epsilon(epsilon) * (1 - _SHRINK)
+        epsilon = require_within("epsilon", epsilon, EPSILONS, " for one draw") * (1 - _SHRINK)
         if alpha is None:
             return cls(math.exp(-epsilon / 2), math.exp(epsilon / 2))
         low = 1 / (1 + require_alpha(alpha) * math.expm1(epsilon))

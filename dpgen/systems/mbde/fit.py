@@ -15,14 +15,20 @@ from dpgen.release import Draws, PrivateSampler
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde import samplers
-from dpgen.systems.mbde.certificates import RoundCertificate, plug_in_row, total_row
-from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, TiltedDensity, evaluated
-from dpgen.systems.mbde.model import MBDE, Minibatches, write_density
+from dpgen.systems.mbde.densities import (
+    Box,
+    ClippedDensity,
+    Density,
+    GaussianReference,
+    Reference,
+    TiltedDensity,
+    UniformReference,
+    evaluated,
+)
+from dpgen.systems.mbde.model import MBDE, Minibatches, RoundCertificate, plug_in_row, total_row, write_density
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
-from dpgen.systems.mbde.references import GaussianReference, Reference, UniformReference
 from dpgen.systems.mbde.samplers import MetropolisSampler, RejectionSampler, SIRSampler, tries_for
-from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE
-from dpgen.systems.private_data import PrivatePoints
+from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
 
 _STAND_INS = 64
 _CERTIFIED_POINTS = 2**15
@@ -49,7 +55,7 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
         BudgetExceeded: the ledger does not allow the draws.
     """
     reference = reference_for(data, config)
-    require_tries(plan, config)
+    _require_tries(plan, config)
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
     density = train(x, reference, plan=plan, config=config, runtime=runtime)
@@ -91,7 +97,7 @@ def require_points(x: Tensor, reference: Reference) -> Tensor:
     return x if len(x) else reference.evaluation_points(_STAND_INS)
 
 
-def require_tries(plan: DrawPlan, config: MBDEConfig) -> None:
+def _require_tries(plan: DrawPlan, config: MBDEConfig) -> None:
     """Refuse an epsilon that rejection cannot serve before hours of training, not after.
 
     Raises:
@@ -122,11 +128,11 @@ def train(
     trainer = runtime.private_trainer(max_steps=module.total_steps)
     trainer.fit(module, loader)
     module.to(trainer.strategy.root_device).eval()  # evaluated where it was trained; what decides about draws is on the CPU
-    return density_of(module, plan.per_draw, x)
+    return _density_of(module, plan.per_draw, x)
 
 
 @torch.no_grad()
-def density_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedDensity | TiltedDensity:
+def _density_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedDensity | TiltedDensity:
     """The density that a trained module stands for, with its certificates at private points x."""
     reference, config = module.reference, module.config
     y = reference.evaluation_points(_CERTIFIED_POINTS)

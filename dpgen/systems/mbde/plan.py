@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpgen.privacy.ledger import Budget
-from dpgen.privacy.limits import require_positive, require_whole
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
 from dpgen.systems.plan import Plan
 
 WHOLE = "whole data set (integral privacy)"

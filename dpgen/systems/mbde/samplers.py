@@ -1,6 +1,6 @@
 r"""Private draws of a certified density: rejection, sampling importance resampling, Metropolis.
 
-Rejection from Q0 in constant work: R proposals, the first accepted one, else a fresh draw of Q0.
+**Rejection** from Q0 in constant work: R proposals, the first accepted one, else a fresh draw of Q0.
 
 Plain rejection draws from :math:`Q \propto Q_0 e^f` exactly, but how many proposals it looks at depends on the data. Here
 R + 1 proposals are always made and looked at, in a secret random order; the last one in the order is taken if all others
@@ -13,13 +13,13 @@ where :math:`a_i` is not asked. This rises with :math:`a_i` and falls with every
 :math:`l / (R + 1)` and :math:`(1 - (1 - l)^{R + 1}) / (l (R + 1))`, and two data sets differ by less than
 :math:`l^{-2} = e^{4B} \le e^\epsilon`. Without the secret order the second proposal alone would tell them apart.
 
-Sampling-importance-resampling inside a public box: exactly private, in constant work, with no normaliser.
+**Sampling-importance-resampling** inside a public box: exactly private, in constant work, with no normaliser.
 
 A codebook of M points of Q0 is drawn; point i is released with probability w_i / M, where the weights w lie in [a, b] and
 have mean 1. Whatever the codebook, two data sets give its points probabilities within a factor b / a <= e^epsilon, and so
 also on average over codebooks: the guarantee holds even if the codebook is known.
 
-One state of a random-walk Metropolis chain, as published: exactly private, slow, and only near its target.
+**One state of a random-walk Metropolis chain**, as published: exactly private, slow, and only near its target.
 
 The chain starts at :math:`x_0 \sim Q_0` and runs a fixed, public number of steps. Its kernel keeps :math:`Q \propto Q_0 e^f`
 and never widens the range of :math:`dX_n / dQ`, so :math:`dX_n / dQ_0` stays in :math:`[e^{-2B}, e^{2B}]` as Q does. That is
@@ -34,6 +34,7 @@ drawn by them, and coins compare whole numbers: nothing depends on floats that w
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -41,12 +42,10 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.limits import require_whole
-from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.mechanisms import Secrets, require_whole
 from dpgen.release import PrivateSampler
-from dpgen.systems.mbde.densities import Box, Density, TiltedDensity, evaluated, mollified
+from dpgen.systems.mbde.densities import LARGEST_LOGIT, Box, Density, StandardReference, TiltedDensity, evaluated, mollified
 from dpgen.systems.mbde.plan import CODEBOOKS, MOST_TRIES
-from dpgen.systems.mbde.references import StandardReference
 
 REJECTION_DRAWS = "rejection draws"
 WORD_BITS = 62
@@ -95,7 +94,36 @@ def first_accepted(words: Tensor, secrets: Secrets) -> Tensor:
     return torch.where(accepted, order, 2**63 - 1).argmin(1)
 
 
-class RejectionSampler(PrivateSampler):
+class _DensitySampler(PrivateSampler):
+    """Draws of a density, so many at once that memory stays bounded.
+
+    Arguments:
+        density: function, reference and what bounds them.
+        curator: charges epsilon for each draw.
+        note: what the draws are called in the ledger.
+        at_once: draws made together.
+    """
+
+    def __init__(self, density: Density, *, curator: Curator, note: str, at_once: int) -> None:
+        super().__init__(epsilon=density.epsilon, curator=curator, note=note)
+        self._density, self._at_once = density, max(1, at_once)
+
+    def draw(self, secrets: Secrets, count: int) -> Tensor:
+        sizes = [min(self._at_once, count - done) for done in range(0, count, self._at_once)]
+        return torch.cat([self._part(size, secrets) for size in sizes])
+
+    @abstractmethod
+    def _part(self, k: int, secrets: Secrets) -> Tensor:
+        """k independent draws (k, d)."""
+
+    def _one_of(self, m: int, k: int, secrets: Secrets, choose: Callable[[Tensor], Tensor], limit: float) -> Tensor:
+        """k draws (k, d), each out of m fresh points of the reference; `choose` maps their values (k, m) to places (k,)."""
+        points = self._density.reference.draw(k * m, secrets)
+        values = evaluated(self._density.function, points, limit).reshape(k, m)
+        return points.reshape(k, m, -1)[torch.arange(k), choose(values)]
+
+
+class RejectionSampler(_DensitySampler):
     """Private draws from MBDE's density by constant-work rejection.
 
     Formal guarantees: every draw is epsilon-private, whatever the tilt (it is clamped to [-B, B], NaN counts as 0). R + 1
@@ -113,19 +141,15 @@ class RejectionSampler(PrivateSampler):
     """
 
     def __init__(self, density: TiltedDensity, *, curator: Curator, tries: int | None = None) -> None:
-        self._tries = tries_for(density.bound) if tries is None else require_whole("tries", tries, 1, MOST_TRIES)
-        super().__init__(epsilon=density.epsilon, curator=curator, note=REJECTION_DRAWS)
-        self._density = density
-
-    def draw(self, secrets: Secrets, count: int) -> Tensor:
-        at_once = max(1, _VALUES_AT_ONCE // (self._tries + 1))
-        return torch.cat([self._part(min(at_once, count - done), secrets) for done in range(0, count, at_once)])
+        self._proposals = 1 + (tries_for(density.bound) if tries is None else require_whole("tries", tries, 1, MOST_TRIES))
+        self._bound = density.bound
+        super().__init__(density, curator=curator, note=REJECTION_DRAWS, at_once=_VALUES_AT_ONCE // self._proposals)
 
     def _part(self, k: int, secrets: Secrets) -> Tensor:
-        points = self._density.reference.draw(k * (self._tries + 1), secrets)
-        tilt = evaluated(self._density.function, points, self._density.bound).reshape(k, self._tries + 1)
-        index = first_accepted(acceptance_words(tilt, self._density.bound), secrets)
-        return points.reshape(k, self._tries + 1, -1)[torch.arange(k), index]
+        def choose(tilt: Tensor) -> Tensor:
+            return first_accepted(acceptance_words(tilt, self._bound), secrets)
+
+        return self._one_of(self._proposals, k, secrets, choose, self._bound)
 
 
 SIR_DRAWS = "SIR draws"
@@ -169,7 +193,7 @@ def chosen(weights: Tensor, secrets: Secrets) -> Tensor:
     return torch.searchsorted(weights.cumsum(1), target[:, None], right=True).squeeze(1)
 
 
-class SIRSampler(PrivateSampler):
+class SIRSampler(_DensitySampler):
     """Private draws from a learned density ratio by SIR.
 
     Formal guarantees: every draw is epsilon-private for any private function, whatever it was learned from, as long as
@@ -185,8 +209,7 @@ class SIRSampler(PrivateSampler):
 
     >>> from dpgen.privacy.curator import Curator
     >>> from dpgen.privacy.ledger import Budget, Ledger
-    >>> from dpgen.systems.mbde.densities import ClippedDensity
-    >>> from dpgen.systems.mbde.references import GaussianReference
+    >>> from dpgen.systems.mbde.densities import ClippedDensity, GaussianReference
     >>> curator = Curator(Ledger(Budget(2.0, 0.0), relation="replace_one", unit="the whole data set"))
     >>> density = ClippedDensity(lambda x: x.sum(1), GaussianReference.standard(2), box=Box.of(1.0), epsilon=1.0)
     >>> SIRSampler(density, curator=curator).sample(2).shape, curator.ledger.epsilon()
@@ -199,19 +222,14 @@ class SIRSampler(PrivateSampler):
             raise ValueError(
                 f"box is {density.box}: its log-ratio {density.box.epsilon:.6g} is above epsilon {density.epsilon:g} of a draw"
             )
-        super().__init__(epsilon=density.epsilon, curator=curator, note=SIR_DRAWS)
-        self._density, self._codebook = density, codebook
-
-    def draw(self, secrets: Secrets, count: int) -> Tensor:
-        at_once = max(1, _VALUES_AT_ONCE // self._codebook)
-        sizes = [min(at_once, count - done) for done in range(0, count, at_once)]
-        return torch.cat([self._part(size, secrets) for size in sizes])
+        super().__init__(density, curator=curator, note=SIR_DRAWS, at_once=_VALUES_AT_ONCE // codebook)
+        self._codebook = codebook
 
     def _part(self, k: int, secrets: Secrets) -> Tensor:
-        points = self._density.reference.draw(k * self._codebook, secrets)
-        values = evaluated(self._density.function, points).reshape(k, self._codebook)
-        index = chosen(whole_weights(values, self._density.box), secrets)
-        return points.reshape(k, self._codebook, -1)[torch.arange(k), index]
+        def choose(log_ratio: Tensor) -> Tensor:
+            return chosen(whole_weights(log_ratio, self._density.box), secrets)
+
+        return self._one_of(self._codebook, k, secrets, choose, LARGEST_LOGIT)
 
 
 METROPOLIS_STATES = "single states of Metropolis chains"
@@ -310,7 +328,7 @@ def walk(
     return state
 
 
-class MetropolisSampler(PrivateSampler):
+class MetropolisSampler(_DensitySampler):
     """Private draws as last states of independent chains, for comparison with exact samplers.
 
     Formal guarantees: every draw is epsilon-private, whatever the tilt and the length, up to 2^-127 in total variation for
@@ -338,17 +356,9 @@ class MetropolisSampler(PrivateSampler):
         require_whole("length", length)
         if not STEP_SIZES[0] <= step_size <= STEP_SIZES[1]:
             raise ValueError(f"step_size is {step_size!r}; it must be in [{STEP_SIZES[0]:g}, {STEP_SIZES[1]:g}]")
-        super().__init__(epsilon=density.epsilon, curator=curator, note=METROPOLIS_STATES)
-        self._density, self._lattice, self._length, self._step_size = (
-            density,
-            ChainLattice(density.reference),
-            length,
-            step_size,
-        )
-
-    def draw(self, secrets: Secrets, count: int) -> Tensor:
-        sizes = [min(_CHAINS_AT_ONCE, count - done) for done in range(0, count, _CHAINS_AT_ONCE)]
-        return torch.cat([self._part(size, secrets) for size in sizes])
+        super().__init__(density, curator=curator, note=METROPOLIS_STATES, at_once=_CHAINS_AT_ONCE)
+        self._bound, self._lattice = density.bound, ChainLattice(density.reference)
+        self._length, self._step_size = length, step_size
 
     def _part(self, k: int, secrets: Secrets) -> Tensor:
         lattice, density, shape = self._lattice, self._density, (k, self._density.reference.d)
@@ -357,8 +367,8 @@ class MetropolisSampler(PrivateSampler):
             return lattice.reference.units(index * lattice.spacing)
 
         def weights(index: Tensor) -> Tensor:
-            tilt = evaluated(density.function, points(index), density.bound)
-            return torch.cat([lattice.weights(index), acceptance_words(tilt, density.bound)[:, None]], 1)
+            tilt = evaluated(density.function, points(index), self._bound)
+            return torch.cat([lattice.weights(index), acceptance_words(tilt, self._bound)[:, None]], 1)
 
         def step() -> Tensor:
             length, sign = torch.special.ndtri(secrets.uniform(*shape)).abs(), 1 - 2 * (secrets.uniform(*shape) < 0.5).long()

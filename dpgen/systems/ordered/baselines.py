@@ -12,8 +12,7 @@ from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.limits import require_whole
-from dpgen.privacy.mechanisms import Relation, Secrets
+from dpgen.privacy.mechanisms import Relation, Secrets, require_whole
 from dpgen.privacy.selection import exponential_mechanism
 from dpgen.systems.ordered.counts import (
     NO_RECORDS,
@@ -89,7 +88,7 @@ class FixedPartitionHistogram(LaplaceHistogram):
 
     def edges(self, N: int) -> Integers:
         """Public cell ends (t + 1,) from 0 to N."""
-        return equal_edges(N, min(self.cells, N))
+        return _equal_edges(N, min(self.cells, N))
 
 
 def consistent_leaves(levels: list[Reals], root: float | None = None) -> Reals:
@@ -133,7 +132,7 @@ class DyadicTree(OrderedEstimator):
 
     def edges(self, N: int) -> Integers:
         """Public ends (2^h + 1,) of the cells at the bottom, h = depth or as many halvings as [0, N) has."""
-        return equal_edges(N, 2 ** min(self.depth, (N - 1).bit_length()))
+        return _equal_edges(N, 2 ** min(self.depth, (N - 1).bit_length()))
 
     def _counts(self, values: Integers, N: int, relation: Relation) -> BoundedSum:
         """Counts of all levels; under replace-one the root is n, which is public, and is left out."""
@@ -170,7 +169,7 @@ class DyadicTree(OrderedEstimator):
         return monotone_counts(edges[1:-1], below[:-1], np.ones(len(below) - 1), N=N, size=size)
 
 
-class RecursiveMedians:
+class _RecursiveMedians:
     r"""Private medians of medians, a mechanism for `Curator.release`.
 
     A median x of n' records in (low, high) is drawn with probability proportional to
@@ -214,7 +213,7 @@ class PrivateQuantiles(OrderedEstimator):
     r"""The 2^levels - 1 quantiles j / 2^levels: a private median, then medians of both halves, and so on.
 
     The budget is divided evenly over the levels, :math:`\lambda = \epsilon / levels` (replace-one: half of it), see
-    `RecursiveMedians`. Epsilon-private, delta 0, and n need not be known.
+    `_RecursiveMedians`. Epsilon-private, delta 0, and n need not be known.
 
     Arguments:
         levels: halvings h >= 1. More of them resolve more and are noisier.
@@ -226,9 +225,9 @@ class PrivateQuantiles(OrderedEstimator):
         super().__post_init__()
         require_whole("levels", self.levels, *LEVELS)
 
-    def _mechanism(self, values: Integers, N: int, relation: Relation) -> RecursiveMedians:
+    def _mechanism(self, values: Integers, N: int, relation: Relation) -> _RecursiveMedians:
         rate = Fraction(self.epsilon) / (self.levels * records_moved(relation))
-        return RecursiveMedians(values, N=N, rate=rate, levels=self.levels, relation=relation)
+        return _RecursiveMedians(values, N=N, rate=rate, levels=self.levels, relation=relation)
 
     @property
     def _note(self) -> str:
@@ -262,10 +261,10 @@ def _median(values: Integers, low: int, high: int, rate: Fraction, secrets: Secr
 
 
 @lru_cache(maxsize=2)
-def equal_edges(N: int, cells: int) -> Integers:
+def _equal_edges(N: int, cells: int) -> Integers:
     """Ends (cells + 1,) of the cells of [0, N) whose widths differ by at most one, some 0 for cells > N; read-only.
 
-    >>> equal_edges(10, 4).tolist()
+    >>> _equal_edges(10, 4).tolist()
     [0, 2, 5, 7, 10]
     """
     edges = np.array([N * i // cells for i in range(cells + 1)], np.int64)

@@ -8,11 +8,11 @@ import numpy as np
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, require_within
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.counts import Integers, MonotoneCounts, size_sentence
 from dpgen.systems.ordered.model import OrderedDistribution
-from dpgen.systems.ordered.plan import require_epsilon
+from dpgen.systems.ordered.plan import EPSILON, PER_COLUMN
 from dpgen.systems.plan import CHOSEN_BLIND, ROUNDED_FLOATS, SECURE_NOISE
 
 MOST_VALUES = 2**62
@@ -42,7 +42,7 @@ class OrderedEstimator(ABC):
     size: int | None = None
 
     def __post_init__(self) -> None:
-        require_epsilon(self.epsilon)
+        require_within("epsilon", self.epsilon, EPSILON, PER_COLUMN)
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta is {self.delta!r}; it must be in [0, 1)")
         if self.size is not None and not 1 <= self.size <= MOST_VALUES:

@@ -16,7 +16,7 @@ from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
 from dpgen.systems.ordered.plan import CLAMP_SHARE, OrderedConfig, OrderedPlan
-from dpgen.systems.private_data import PrivateColumns
+from dpgen.systems.plan import PrivateColumns
 
 _CLAMPED_NOTE = "number of clamped values"
 

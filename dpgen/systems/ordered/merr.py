@@ -9,8 +9,7 @@ import numpy as np
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import approximate_event
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.limits import require_whole
-from dpgen.privacy.mechanisms import Mechanism, Relation
+from dpgen.privacy.mechanisms import Mechanism, Relation, require_whole
 from dpgen.systems.ordered.counts import Integers, MonotoneCounts, monotone_counts, planned_size, released_size, size_is_free
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.plan import DELTA_BELOW, STEPS

@@ -43,12 +43,11 @@ import numba
 import numpy as np
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.discrete import Words, reach_thresholds
+from dpgen.privacy.draws import Words, reach_thresholds
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.limits import require_positive
-from dpgen.privacy.mechanisms import Relation, Secrets
+from dpgen.privacy.mechanisms import Relation, Secrets, require_positive
 from dpgen.systems.ordered.counts import (
     Integers,
     MonotoneCounts,

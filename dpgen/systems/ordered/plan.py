@@ -5,43 +5,22 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from dpgen.privacy.ledger import Budget
-from dpgen.privacy.limits import require_whole as whole
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, require_whole, require_within
 from dpgen.systems.plan import Plan
 
 # -- public limits -----------------------------------------------------------------------------------------------------
 
 
-EPSILON = (1e-3, 1e3)
-"""Of one column: every noise scale of every method can be drawn exactly in this range."""
+EPSILON = (1e-3 * (1 - 1e-9), 1e3 * (1 + 1e-9))
+"""Of one column, with room for the rounding of shares: every noise scale of every method can be drawn exactly there."""
+
+PER_COLUMN = " for each column"
 
 DELTA_BELOW = 0.5
 STEPS = (1, 10_000)
 CELLS = (1, 2**24)
 DEPTH = (1, 22)
 LEVELS = (1, 16)
-
-_ROUNDING = 1e-9  # shares of a budget at the end of the range are rounded
-
-
-def require_epsilon(epsilon: float) -> None:
-    """Refuse an epsilon that no noise can be scaled to.
-
-    Raises:
-        ValueError: not a number in `EPSILON`.
-
-    >>> require_epsilon(1.0)
-    """
-    low, high = EPSILON
-    wide = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if not (wide and low * (1 - _ROUNDING) <= epsilon <= high * (1 + _ROUNDING)):
-        raise ValueError(f"epsilon is {epsilon!r}; it must be in [{low:g}, {high:g}] for each column")
-
-
-def require_whole(name: str, value: int, limits: tuple[int, int]) -> int:
-    """`dpgen.privacy.limits.require_whole` for a pair of limits."""
-    return whole(name, value, *limits)
-
 
 # -- ordered options ---------------------------------------------------------------------------------------------------
 
@@ -88,7 +67,7 @@ class OrderedPlan(Plan):
         if self.public_n is not None and self.public_n < 2:
             raise ValueError(f"public_n is {self.public_n}; it must be at least 2")
         super().__post_init__()
-        require_epsilon(self.epsilon)
+        require_within("epsilon", self.epsilon, EPSILON, PER_COLUMN)
         if self.column_shares is not None and not all(0 < share < math.inf for share in self.column_shares):
             raise ValueError(f"column_shares are {self.column_shares}; every one must be > 0")
 
@@ -153,10 +132,10 @@ class OrderedConfig:
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
         if self.steps != "private":
-            require_whole("steps", self.steps, STEPS)
-        require_whole("cells", self.cells, CELLS)
-        require_whole("depth", self.depth, DEPTH)
-        require_whole("levels", self.levels, LEVELS)
+            require_whole("steps", self.steps, *STEPS)
+        require_whole("cells", self.cells, *CELLS)
+        require_whole("depth", self.depth, *DEPTH)
+        require_whole("levels", self.levels, *LEVELS)
         if self.published_noise and (self.method not in SELECTIONS or self.steps == "private"):
             raise ValueError(
                 f"published_noise is True, method is {self.method!r} and steps is {self.steps!r}; published_noise is of the "

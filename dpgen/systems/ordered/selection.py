@@ -76,9 +76,9 @@ class PointSelection(_Exponential):
         self._span = max(1, math.floor(_SPAN / rate))
         self._marks = np.ascontiguousarray(values[:: self._span])
 
-    def given(self, model: MonotoneCounts) -> PointDraw:
+    def given(self, model: MonotoneCounts) -> _PointDraw:
         """The draw for one public model."""
-        return PointDraw(self, model)
+        return _PointDraw(self, model)
 
     def score(self, x: int, model: MonotoneCounts) -> Fraction:
         """|c(x) - A(x)|, without rounding; A(x) is the public number that the model computes."""
@@ -98,7 +98,7 @@ class PointSelection(_Exponential):
         return cells, scores
 
 
-class PointDraw:
+class _PointDraw:
     """One draw of `PointSelection`, a mechanism for `Curator.release`."""
 
     def __init__(self, selection: PointSelection, model: MonotoneCounts) -> None:
@@ -168,7 +168,7 @@ class DyadicDraw:
         self.event, self.model = selection.event, model
         self.values, self.N, self.rate = selection.values, selection.N, selection.rate
         self.depth, self.least = selection.cells.depth, selection.cells.least
-        self.heavy: HeavyCells = selection.cells.heavy(model)
+        self.heavy: _HeavyCells = selection.cells.heavy(model)
         self.spacing = _SPACING / self.rate
         self.marks = int(model.counts[-1] / self.spacing) + 1
 
@@ -345,12 +345,12 @@ class ChoosingSelection:
         self.values, self.N, self.constants, self.relation = values, N, constants, relation
         self.cells = DyadicCells(values, N=N, least=constants.least - _NEAR)
 
-    def given(self, model: MonotoneCounts) -> ChoosingDraw:
+    def given(self, model: MonotoneCounts) -> _ChoosingDraw:
         """The draw for one public model."""
-        return ChoosingDraw(self, model)
+        return _ChoosingDraw(self, model)
 
 
-class ChoosingDraw:
+class _ChoosingDraw:
     """One draw of `ChoosingSelection`, a mechanism for `Curator.release`."""
 
     def __init__(self, selection: ChoosingSelection, model: MonotoneCounts) -> None:
@@ -366,7 +366,7 @@ class ChoosingDraw:
         heavy = self.selection.cells.heavy(self.model)
         return [self._one(secrets, heavy) for _ in range(count)]
 
-    def _one(self, secrets: Secrets, heavy: HeavyCells) -> tuple[int, int] | None:
+    def _one(self, secrets: Secrets, heavy: _HeavyCells) -> tuple[int, int] | None:
         constants = self.selection.constants
         starts, stops = heavy.start, heavy.stops(self.selection.cells)
 
@@ -392,7 +392,7 @@ class ChoosingDraw:
 
 
 @dataclass(frozen=True)
-class HeavyCells:
+class _HeavyCells:
     """Dyadic intervals with many records or much of the model, (m,) each: level (0 is all of [N]), first point, scores.
 
     `ranks` (m, 2) are the numbers of records below the interval's ends; `scores` (m,) are |count - model| in float64.
@@ -428,14 +428,14 @@ class DyadicCells:
             used = _split_ranks(values, self.depth, least, tree)
         self._tree, self._room = tree[:used].copy(), 4 * used + 1024
 
-    def heavy(self, model: MonotoneCounts) -> HeavyCells:
+    def heavy(self, model: MonotoneCounts) -> _HeavyCells:
         """All heavy intervals, the whole domain always among them."""
         while True:
             cells, scores = np.empty((self._room, 4), np.int64), np.empty(self._room)
             used = _expand(self.values, self.depth, self.least, self._tree, model.positions, model.counts, cells, scores)
             if used <= self._room:
                 cells = cells[:used]
-                return HeavyCells(cells[:, 0].copy(), cells[:, 1].copy(), cells[:, 2:].copy(), scores[:used].copy())
+                return _HeavyCells(cells[:, 0].copy(), cells[:, 1].copy(), cells[:, 2:].copy(), scores[:used].copy())
             self._room *= 4
 
 

@@ -14,7 +14,7 @@ from dpgen.nets.bank import Factor, Noise
 from dpgen.nets.gan import ConvCritic, ConvCriticBank, CriticBank
 from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, gradient_norms
 from dpgen.privacy.sampling import Batch
-from dpgen.systems.dp_sgd.invariance import Shapes, candidates, fitting_shapes
+from dpgen.systems.dp_sgd.sums import Shapes, candidates, fitting_shapes
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 

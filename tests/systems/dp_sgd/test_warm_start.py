@@ -12,8 +12,9 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.runtime import Runtime
-from dpgen.systems.dp_sgd.warm_start import FINGERPRINT, NOTE, Prior, begin, pretrain, released_start, with_prior
+from dpgen.systems.dp_sgd.training import FINGERPRINT, NOTE, Prior, begin, released_start, with_prior
 from dpgen.systems.dpgm.fit import fit as fit_dpgm
+from dpgen.systems.dpgm.fit import pretrain
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.marginals.model import ProductMixture
 

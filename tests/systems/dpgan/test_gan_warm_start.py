@@ -11,7 +11,7 @@ from dpgen.data import load_ring
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
-from dpgen.systems.dp_sgd.warm_start import NOTE
+from dpgen.systems.dp_sgd.training import NOTE
 from dpgen.systems.dpgan.fit import DPGAN, fit, pretrain_gan
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.marginals.model import ProductMixture

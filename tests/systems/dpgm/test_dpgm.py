@@ -22,7 +22,7 @@ from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.sampling import Batch, PoissonLoader
-from dpgen.systems.dp_sgd import engine
+from dpgen.systems.dp_sgd import sums as private_sums
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
@@ -74,7 +74,7 @@ class Skipping(DPGM):
 
 def test_a_step_is_divided_by_the_expected_number_of_records_never_by_the_drawn_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every sum 10^4, beside which the noise is small."""
-    monkeypatch.setattr(engine, "clipped_sums", lambda gradients, weights, out, **_: out.fill_(1e4))
+    monkeypatch.setattr(private_sums, "clipped_sums", lambda gradients, weights, out, **_: out.fill_(1e4))
     x, labels = records()
     config = DPGMConfig(**TINY, optimizer="sgd", lr=0.25, lr_decay="none", clipping="fixed", clip_bound=3.0)
     module = DPGM(d=D, plan=plan(), config=config, n_classes=K)

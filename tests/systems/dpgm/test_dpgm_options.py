@@ -11,7 +11,7 @@ import pytest
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm, QuantileClipping
 from dpgen.nets import RBMBank, VAEBank
 from dpgen.privacy.accountants import epsilon
-from dpgen.privacy.filters import Filter
+from dpgen.privacy.composition import Filter
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, WarmStartedPlan

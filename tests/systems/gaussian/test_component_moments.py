@@ -8,10 +8,9 @@ from torch import Tensor
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.gaussian.moments import Components, pooled, release_components, release_moments, shrunken
+from dpgen.systems.gaussian.components import Components, pooled, release_components, release_moments, shrunken
 from dpgen.systems.gaussian.plan import FULL, SINGLE, TIED
-from dpgen.systems.gaussian.spending import Spending
-from dpgen.systems.gaussian.sums import RecordStream
+from dpgen.systems.gaussian.sums import RecordStream, Spending
 
 
 def stream(n: int = 6000) -> RecordStream:

@@ -11,19 +11,25 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.gaussian import calibration
-from dpgen.systems.gaussian import moments as module
+from dpgen.systems.gaussian import components as module
 from dpgen.systems.gaussian.calibration import fit_tilt, release_marginals, release_size_tilt
-from dpgen.systems.gaussian.moments import Moments, mixture_of, pooled, release_moments, shrunken, tied
-from dpgen.systems.gaussian.spending import BORDER, MEAN_BORDER, MEAN_SQUARE, Spending
-from dpgen.systems.gaussian.subspace import (
+from dpgen.systems.gaussian.components import (
     Centres,
-    Location,
+    Moments,
+    mixture_of,
+    pooled,
     release_centres,
+    release_moments,
+    shrunken,
+    tied,
+)
+from dpgen.systems.gaussian.subspace import (
+    Location,
     release_location,
     release_radius,
     release_subspace,
 )
-from dpgen.systems.gaussian.sums import RecordStream
+from dpgen.systems.gaussian.sums import BORDER, MEAN_BORDER, MEAN_SQUARE, RecordStream, Spending
 
 GRAM = 1.0 + BORDER**2
 """Sensitivity of a bordered matrix."""
@@ -122,9 +128,9 @@ def test_moments_carry_their_noise_and_know_it() -> None:
 def test_a_component_is_heard_from_four_deviations_on() -> None:
     std = 2.0 * GRAM / BORDER**2
     found = moments(0, 1, 2.0, k=3)
-    for deviations, heard in ((3.9, False), (4.1, True)):
+    for deviations, detected in ((3.9, False), (4.1, True)):
         counts = torch.full((3,), deviations * std).double()
-        assert Moments(counts, found.means, found.covariances, found.noise_std).heard.tolist() == [heard] * 3
+        assert Moments(counts, found.means, found.covariances, found.noise_std).detected.tolist() == [detected] * 3
 
 
 def test_pooled_moments_have_the_noise_of_all_components() -> None:

@@ -14,11 +14,10 @@ from dpgen.privacy.exact_sums import BoundedSum, clipped
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.gaussian.calibration import item_sums, marginal_sums, pair_sums, size_bins, size_histogram
 from dpgen.systems.gaussian.codecs import DistanceCodec, EncodedStream, ShearCodec
+from dpgen.systems.gaussian.components import Centres, centre_sums
 from dpgen.systems.gaussian.subspace import (
-    Centres,
     Location,
     Subspace,
-    centre_sums,
     centred_moments,
     location_sums,
     radius_histogram,

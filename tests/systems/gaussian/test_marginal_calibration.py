@@ -7,8 +7,7 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.gaussian.calibration import fit_tilt, pair_scores, release_marginals, release_pairs, tilted_choice
-from dpgen.systems.gaussian.spending import Spending
-from dpgen.systems.gaussian.sums import RecordStream
+from dpgen.systems.gaussian.sums import RecordStream, Spending
 
 
 def spending(scale: float) -> Spending:

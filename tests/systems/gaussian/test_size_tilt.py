@@ -20,8 +20,7 @@ from dpgen.systems.gaussian.calibration import (
     size_histogram,
     tilts,
 )
-from dpgen.systems.gaussian.spending import Spending
-from dpgen.systems.gaussian.sums import RecordStream
+from dpgen.systems.gaussian.sums import RecordStream, Spending
 from dpgen.systems.marginals.model import ProductMixture
 
 

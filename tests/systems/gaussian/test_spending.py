@@ -15,7 +15,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems.gaussian.plan import FULL, SINGLE, TIED
-from dpgen.systems.gaussian.spending import NOTES, WHOLE, Spending, require_shares
+from dpgen.systems.gaussian.sums import NOTES, WHOLE, Spending, require_shares
 
 BUDGET = Budget(1.0, 1e-5)
 RELATIONS = ["add_remove", "replace_one"]

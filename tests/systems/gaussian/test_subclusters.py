@@ -5,9 +5,8 @@ import torch
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import clipped
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.gaussian.spending import Spending
-from dpgen.systems.gaussian.subspace import Centres, release_centres
-from dpgen.systems.gaussian.sums import RecordStream
+from dpgen.systems.gaussian.components import Centres, release_centres
+from dpgen.systems.gaussian.sums import RecordStream, Spending
 
 
 def test_assignment_is_to_the_nearest_centre_of_the_own_class() -> None:

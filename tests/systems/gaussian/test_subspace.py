@@ -9,9 +9,8 @@ from torch import Tensor
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.gaussian.spending import Spending
 from dpgen.systems.gaussian.subspace import Location, radius_histogram, release_location, release_radius, release_subspace
-from dpgen.systems.gaussian.sums import RecordStream
+from dpgen.systems.gaussian.sums import RecordStream, Spending
 
 SHARES = {"mean": 0.3, "subspace": 0.4, "radius": 0.3}
 

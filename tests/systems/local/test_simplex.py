@@ -6,20 +6,20 @@ import pytest
 import torch
 
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
-from dpgen.systems.local.model import distributions, public_prior, require_epsilon, zero_atoms
+from dpgen.systems.local.model import distributions, public_prior, zero_atoms
 
 NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, 700.1, NAN, INF, True, "1"])
 def test_bad_epsilon(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=r"it must be a number in \(0, 700\]"):
-        require_epsilon(epsilon)
+    with pytest.raises(ValueError, match=r"it must be in \(0, 700\] nats"):
+        RandomizedResponse(epsilon, 3)
 
 
 def test_extreme_epsilon() -> None:
-    assert require_epsilon(700) == 700.0
-    assert require_epsilon(1e-9) == 1e-9
+    assert RandomizedResponse(700, 3).epsilon == 700.0
+    assert RandomizedResponse(1e-9, 3).epsilon == 1e-9
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
-from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.marginals.mwem import (
+from dpgen.systems.marginals.fit import (
     COUNT,
     MEASUREMENT,
     SELECTION,
@@ -28,9 +27,10 @@ from dpgen.systems.marginals.mwem import (
     JointModel,
     MWEMConfig,
     MWEMPlan,
-    fit,
+    fit_mwem,
     multiplicative_weights,
 )
+from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import load
 
 QUIET = Runtime(progress_bar=False)
@@ -73,7 +73,7 @@ def test_no_neighbour_changes_a_query_by_more_than_the_sensitivity(cells):
 
 
 def test_a_twin_without_truncation_is_rejected(monkeypatch):
-    monkeypatch.setattr("dpgen.systems.marginals.mwem.truncated", lambda x, *_: x)
+    monkeypatch.setattr("dpgen.systems.marginals.fit.truncated", lambda x, *_: x)
     worst, claimed = worst_change(cells=False)
     assert worst > claimed
 
@@ -140,7 +140,7 @@ def test_a_fit_charges_its_plan_and_adds_the_noise_that_this_pays_for(domain, re
     curator = Curator(plan.open_ledger(), source=Spy())
     x = torch.randint(0, 2, (30, 4), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
-    model = fit(data, plan=plan, config=MWEMConfig(domain=domain, max_items=2), curator=curator, runtime=QUIET)
+    model = fit_mwem(data, plan=plan, config=MWEMConfig(domain=domain, max_items=2), curator=curator, runtime=QUIET)
     notes = [*([COUNT] if relation == "add_remove" else []), *([TOTAL] if domain == "items" else [])]
     share, step = (0.05 / len(notes) if notes else 0.0), (0.95 if notes else 1.0) / 6
     expected = [(note, share) for note in notes] + 3 * [(SELECTION, step), (MEASUREMENT, step)]
@@ -158,7 +158,7 @@ def test_no_records_are_no_reason_to_refuse():
     plan = MWEMPlan(rounds=2)
     data = SimpleNamespace(x=torch.zeros(0, 3, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
     for domain in ("cells", "items"):
-        model = fit(data, plan=plan, config=MWEMConfig(domain=domain), curator=Curator(plan.open_ledger()), runtime=QUIET)
+        model = fit_mwem(data, plan=plan, config=MWEMConfig(domain=domain), curator=Curator(plan.open_ledger()), runtime=QUIET)
         assert model.samples(5, random_state=0).x.shape == (5, 3)
 
 
@@ -169,7 +169,7 @@ def test_on_cells_it_learns_a_joint_distribution(tmp_path):
     x = torch.cat([first[:, None], first[:, None] ^ flips], 1).to(torch.uint8)
     data = SimpleNamespace(x=x, labels=first, n_classes=2, columns=["a", "b", "c"])
     plan = MWEMPlan(epsilon=20.0, delta=0.0, rounds=20)
-    model = fit(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET)
+    model = fit_mwem(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET)
     assert isinstance(model, JointModel)
     assert abs(model.size - 4000) < 100
     samples = model.samples(20_000, random_state=1)
@@ -192,7 +192,7 @@ def test_on_items_it_answers_sums_better_than_it_began():
     data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
     plan = MWEMPlan(epsilon=20.0, rounds=30)
     config = MWEMConfig(domain="items", max_items=30, queries=200)
-    model = fit(data, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=QUIET)
+    model = fit_mwem(data, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=QUIET)
     assert isinstance(model, ProductMixture)
     flat = float((p.mean() - p).abs().mean())
     assert float((model.probabilities[0] - p).abs().mean()) < 0.6 * flat
@@ -204,7 +204,7 @@ def test_under_a_small_budget_there_is_noise():
     data = SimpleNamespace(x=torch.zeros(200, 3, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
     for _ in range(3):
         counts.append(
-            fit(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET).counts.item()
+            fit_mwem(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET).counts.item()
         )
     assert set(counts) != {200.0}
 
@@ -239,7 +239,7 @@ def test_too_many_columns_for_cells():
     data = SimpleNamespace(x=torch.zeros(3, 17, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
     plan = MWEMPlan()
     with pytest.raises(ValueError, match="domain='cells' allows 65536 combinations, 17 columns have 131072"):
-        fit(data, plan=plan, config=MWEMConfig(domain="cells"), curator=Curator(plan.open_ledger()), runtime=QUIET)
+        fit_mwem(data, plan=plan, config=MWEMConfig(domain="cells"), curator=Curator(plan.open_ledger()), runtime=QUIET)
 
 
 def test_fewer_queries_than_rounds_leave_no_budget_unused():
@@ -247,7 +247,7 @@ def test_fewer_queries_than_rounds_leave_no_budget_unused():
     plan = MWEMPlan(epsilon=2.0, rounds=50)
     ledger = plan.open_ledger()
     data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
-    fit(data, plan=plan, config=MWEMConfig(domain="items", queries=4), curator=Curator(ledger), runtime=QUIET)
+    fit_mwem(data, plan=plan, config=MWEMConfig(domain="items", queries=4), curator=Curator(ledger), runtime=QUIET)
     assert 1.9 < ledger.epsilon() <= 2.0
 
 

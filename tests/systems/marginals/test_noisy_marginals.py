@@ -12,11 +12,11 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
-from dpgen.systems.marginals.noisy_marginals import (
+from dpgen.systems.marginals.fit import (
     Layout,
     MarginalsConfig,
     MarginalsPlan,
-    fit,
+    fit_marginals,
     truncated,
 )
 from dpgen.systems.registry import load
@@ -62,7 +62,7 @@ def test_a_fit_charges_what_its_noise_pays_for(relation):
 
     stds, data, plan = [], tiny.records(), MarginalsPlan(relation=relation)
     curator = Curator(plan.open_ledger(), source=Spy())
-    fit(data, plan=plan, config=MarginalsConfig(), curator=curator, runtime=Runtime(progress_bar=False))
+    fit_marginals(data, plan=plan, config=MarginalsConfig(), curator=curator, runtime=Runtime(progress_bar=False))
     [entry] = curator.ledger.entries()
     layout = Layout(data.x.shape[1], data.n_classes)
     moves = layout.sensitivity if relation == "add_remove" else layout.replaced / 2
@@ -73,7 +73,7 @@ def test_a_fit_charges_what_its_noise_pays_for(relation):
 def test_no_records_are_no_reason_to_refuse():
     plan, none = MarginalsPlan(), SimpleNamespace(x=torch.zeros(0, 3), labels=None, n_classes=0, columns=None)
     curator = Curator(plan.open_ledger())
-    model = fit(none, plan=plan, config=MarginalsConfig(), curator=curator, runtime=Runtime(progress_bar=False))
+    model = fit_marginals(none, plan=plan, config=MarginalsConfig(), curator=curator, runtime=Runtime(progress_bar=False))
     assert model.samples(4, random_state=0).x.shape == (4, 3)
 
 
@@ -92,7 +92,7 @@ def test_truncation_keeps_a_subset_of_each_record_alone():
 def test_with_a_large_budget_the_marginals_are_the_records(tmp_path):
     records = tiny.records()
     plan = MarginalsPlan(epsilon=1e4)
-    model = fit(
+    model = fit_marginals(
         records, plan=plan, config=MarginalsConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime(progress_bar=False)
     )
     for c in range(records.n_classes):
@@ -108,7 +108,7 @@ def test_with_a_large_budget_the_marginals_are_the_records(tmp_path):
 def test_under_a_small_budget_there_is_noise():
     """Too good means that noise is missing."""
     records, plan = tiny.records(labelled=False), MarginalsPlan(epsilon=0.1)
-    model = fit(
+    model = fit_marginals(
         records, plan=plan, config=MarginalsConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime(progress_bar=False)
     )
     assert float((model.probabilities[0] - records.x.double().mean(0)).abs().mean()) > 0.02
@@ -132,7 +132,9 @@ def test_replace_one_asks_for_twice_the_noise():
     records = tiny.records(labelled=False)
     for ledger in (add, swap):
         plan = MarginalsPlan(relation=ledger.relation)
-        fit(records, plan=plan, config=MarginalsConfig(), curator=Curator(ledger), runtime=Runtime(progress_bar=False))
+        fit_marginals(
+            records, plan=plan, config=MarginalsConfig(), curator=Curator(ledger), runtime=Runtime(progress_bar=False)
+        )
     noise = [ledger.entries()[0].event.noise_multiplier for ledger in (add, swap)]
     assert noise[1] == pytest.approx(2 * noise[0], rel=1e-3)
 
@@ -141,7 +143,9 @@ def test_a_fit_counts_no_more_ones_than_it_says():
     ones = SimpleNamespace(x=torch.ones(50, D, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
     plan, config = MarginalsPlan(epsilon=500.0), MarginalsConfig(max_items=1)
     curator = Curator(plan.open_ledger())
-    model = fit(ones, plan=plan, config=config, curator=curator, runtime=Runtime(accelerator="cpu", progress_bar=False))
+    model = fit_marginals(
+        ones, plan=plan, config=config, curator=curator, runtime=Runtime(accelerator="cpu", progress_bar=False)
+    )
     assert float(model.samples(2000, random_state=0).x.double().sum(1).mean()) < 1.3
 
 
@@ -152,5 +156,5 @@ def test_values_other_than_bits_are_refused_before_anything_is_spent(value):
     records = SimpleNamespace(x=x, labels=None, n_classes=0, public_x=None, image_shape=None, columns=None)
     plan, ledger = MarginalsPlan(epsilon=1.0), Ledger(Budget(1.0, 1e-5))
     with pytest.raises(ValueError, match="records must be 0 or 1"):
-        fit(records, plan=plan, config=MarginalsConfig(), curator=Curator(ledger), runtime=Runtime())
+        fit_marginals(records, plan=plan, config=MarginalsConfig(), curator=Curator(ledger), runtime=Runtime())
     assert ledger.entries() == []

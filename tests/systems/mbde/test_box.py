@@ -7,7 +7,7 @@ import torch
 from enumeration import adversarial
 from scipy.optimize import linprog
 
-from dpgen.systems.mbde.densities import Box, mollified, require_epsilon
+from dpgen.systems.mbde.densities import Box, mollified
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.25, 1.0, 5.0, 100.0])
@@ -28,7 +28,7 @@ def test_ceilings_and_the_symmetric_alpha() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-9, 1000.0, True])
 def test_bad_epsilon(epsilon: float) -> None:
     with pytest.raises(ValueError, match=r"epsilon is .*must be in"):
-        require_epsilon(epsilon)
+        Box.of(epsilon)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, math.nan])

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from dpgen.systems.mbde.certificates import (
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference
+from dpgen.systems.mbde.model import (
     NOTE,
     MollificationGap,
     RoundCertificate,
@@ -17,9 +18,7 @@ from dpgen.systems.mbde.certificates import (
     published_gain,
     total_row,
 )
-from dpgen.systems.mbde.densities import Box, ClippedDensity
 from dpgen.systems.mbde.plan import LOG2, step_sizes
-from dpgen.systems.mbde.references import GaussianReference
 
 
 def two_values(theta: float, gamma_p: float, gamma_q: float, c_star: float = LOG2) -> float:

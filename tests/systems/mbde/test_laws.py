@@ -9,8 +9,7 @@ import torch
 from test_rejection import law as tilted
 from torch import nn
 
-from dpgen.systems.mbde.densities import Box, ClippedDensity, TiltedDensity, bounded, evaluated, logits_of
-from dpgen.systems.mbde.references import GaussianReference
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity, bounded, evaluated, logits_of
 
 GRID = torch.linspace(-8, 8, 4001, dtype=torch.float64)[:, None]
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from dpgen.systems.mbde.densities import GaussianReference, ModelReference
 from dpgen.systems.mbde.model import MBDE, Minibatches, require_batch
 from dpgen.systems.mbde.plan import LOG2, MBDEConfig
-from dpgen.systems.mbde.references import GaussianReference, ModelReference
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

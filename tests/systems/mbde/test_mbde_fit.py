@@ -16,11 +16,10 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde.certificates import NOTE, MollificationGap
-from dpgen.systems.mbde.densities import ClippedDensity, TiltedDensity
+from dpgen.systems.mbde.densities import ClippedDensity, GaussianReference, TiltedDensity, UniformReference
 from dpgen.systems.mbde.fit import fit, reference_for, require_points, sampler_for, train
+from dpgen.systems.mbde.model import NOTE, MollificationGap
 from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
-from dpgen.systems.mbde.references import GaussianReference, UniformReference
 
 pytestmark = pytest.mark.usefixtures("quiet")
 SMALL = {"steps": 4, "batch": 32}

@@ -13,7 +13,7 @@ from test_sir import Scripted, curator
 from torch import Tensor
 
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde.references import GaussianReference, ModelReference, UniformReference
+from dpgen.systems.mbde.densities import GaussianReference, ModelReference, UniformReference
 from dpgen.systems.mbde.samplers import ChainLattice, MetropolisSampler, acceptance_words, accepted, walk
 
 M = 5

@@ -3,8 +3,8 @@
 import torch
 from test_rejection import law
 
+from dpgen.systems.mbde.densities import GaussianReference
 from dpgen.systems.mbde.model import density_picture
-from dpgen.systems.mbde.references import GaussianReference
 
 
 def test_pictures_by_dimension() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, distributions
 from dpgen.nets import VAEBank
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.dpgm.model import MixtureModel
-from dpgen.systems.mbde.references import (
+from dpgen.systems.mbde.densities import (
     DistributionReference,
     GaussianReference,
     ModelReference,

@@ -11,9 +11,8 @@ from fixed_source import FixedKeySource
 from test_sir import Scripted, curator, three_points
 from torch import Tensor
 
-from dpgen.systems.mbde.densities import TiltedDensity, evaluated
+from dpgen.systems.mbde.densities import GaussianReference, ModelReference, TiltedDensity, evaluated
 from dpgen.systems.mbde.plan import LOG2, step_sizes
-from dpgen.systems.mbde.references import GaussianReference, ModelReference
 from dpgen.systems.mbde.samplers import RejectionSampler, acceptance_words, first_accepted, tries_for
 
 EPSILONS = [1e-6, 0.25, 1.0, 5.0]

@@ -1,26 +1,34 @@
-"""Warm start: component networks learn from samples of a released model, for free, before they see private records."""
+"""One training by DP-SGD: its start, its plan, its trainer.
+
+A warm start lets networks learn from samples of a released model, for free, before they see private records.
+"""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
-from torch import Tensor, nn
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
 from torch.nn.functional import one_hot
 
+from dpgen.callbacks import Previews, PrivacyAccountant
 from dpgen.files import write_atomically
-from dpgen.nets import ModelBank, VAEBank
-from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Secrets, gaussian_event
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.sampling import PoissonLoader
 from dpgen.release import RecordModel, RecordSamples
 from dpgen.runtime import Runtime
 from dpgen.statement import guarantee, rounded_up
+from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.plan import DPSGDPlan, WarmStartedPlan
 from dpgen.systems.registry import load
 
 P = TypeVar("P", bound=DPSGDPlan[Any])
+M = TypeVar("M", bound=DPSGD)
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
 """What the ledger calls the cost of the release."""
@@ -29,11 +37,8 @@ FINGERPRINT = "warm_start.sha256"
 """File of a run directory with the checksum of the release that the run began from."""
 
 _REMEDY = "give the release that the run began from, or another run_dir"
-_SHRINK = 0.1
 _SAMPLES = 60_000
 _LOOKED_AT = 1000
-_BATCH = 512
-_RATE = 2e-3
 
 
 def released_start(path: Path) -> RecordModel:
@@ -49,7 +54,7 @@ def released_start(path: Path) -> RecordModel:
     return model
 
 
-class StartOptions(Protocol):
+class _StartOptions(Protocol):
     """What a configuration says about its start."""
 
     @property
@@ -60,7 +65,7 @@ class StartOptions(Protocol):
     def warm_start_steps(self) -> int: ...
 
 
-def with_prior(plan: P, config: StartOptions, start: RecordModel) -> P:
+def with_prior(plan: P, config: _StartOptions, start: RecordModel) -> P:
     """The plan with what `start` cost in it, unless it was fitted to public records: both fits are of the same people.
 
     Raises:
@@ -104,7 +109,7 @@ class Prior:
             curator.release(self.note, self)
 
 
-class Start(NamedTuple):
+class _Start(NamedTuple):
     """What networks begin from, how long they learn from it, and what it cost where its records are these."""
 
     model: RecordModel
@@ -121,10 +126,22 @@ class Start(NamedTuple):
         """What the plan of the run holds for it."""
         return () if self.prior is None else (Planned(self.prior.event, self.prior.note),)
 
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """Of the statement: a start that is not in its ledger."""
+        if not self.public:
+            return ()
+        own = self.model.statement
+        return (
+            f"the networks began from a released model (sha256 {self.model.sha256}) declared to be of public records: its "
+            f"records are covered by its own statement only, {guarantee(own.epsilon, own.delta, own.relation, own.unit)}, "
+            "which is not part of this epsilon",
+        )
+
 
 def begin(
-    plan: P, config: StartOptions, curator: Curator, runtime: Runtime, *, d: int, n_classes: int
-) -> tuple[Start | None, P]:
+    plan: P, config: _StartOptions, curator: Curator, runtime: Runtime, *, d: int, n_classes: int
+) -> tuple[_Start | None, P]:
     """The start of a run, if it has one, and the plan with its cost; resumed, it must be the same.
 
     Arguments:
@@ -152,7 +169,7 @@ def begin(
             "warm_start_origin=records, or this run's epsilon is too small",
             stacklevel=2,
         )
-    return Start(start, config.warm_start_steps, prior), plan
+    return _Start(start, config.warm_start_steps, prior), plan
 
 
 def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
@@ -161,79 +178,6 @@ def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
         write_atomically(path, start.sha256 + "\n")
     elif (before := path.read_text().strip()) != start.sha256:
         raise ValueError(f"warm_start has changed: the run began from sha256 {before}, now it is {start.sha256}: {_REMEDY}")
-
-
-def not_covered(start: Start | None) -> tuple[str, ...]:
-    """What a statement says about a start that is not in its ledger."""
-    if start is None or not start.public:
-        return ()
-    own = start.model.statement
-    return (
-        f"the networks began from a released model (sha256 {start.model.sha256}) declared to be of public records: its "
-        f"records are covered by its own statement only, {guarantee(own.epsilon, own.delta, own.relation, own.unit)}, which "
-        "is not part of this epsilon",
-    )
-
-
-@torch.no_grad()
-def begin_at_marginals(bank: VAEBank, samples: RecordSamples, *, categories: int, by_label: bool) -> None:
-    """Set output biases to the logits of the samples' frequencies and shrink the last weights: sparse bits are there at once.
-
-    From random weights a few hundred steps leave items of sparse sets near p = .2.
-    """
-    last = f"decoder.{bank.depth}"
-    bank.part(f"{last}.weight").mul_(_SHRINK)
-    for c in range(bank.k):
-        own = samples.labels == c if by_label and bank.k > 1 and samples.labels is not None else slice(None)
-        count, sums = len(samples.x[own]), samples.x[own].double().sum(0)
-        logits = ((sums + 0.01) / (count + 0.02)).logit()
-        if categories:
-            assert samples.labels is not None
-            sizes = torch.bincount(samples.labels[own], minlength=categories).double()
-            logits = torch.cat([logits, ((sizes + 0.5) / (count + 0.5 * categories)).log()])
-        bank.part(f"{last}.bias")[c] = logits.to(bank.theta)
-
-
-def pretrain(
-    bank: ModelBank, start: RecordModel, *, categories: int, by_label: bool, steps: int, generator: torch.Generator
-) -> None:
-    """Train the networks on samples of a released model by plain Adam: post-processing, nothing is charged.
-
-    Arguments:
-        bank: k component networks, changed in place.
-        start: the released model.
-        categories: label columns of a record, 0 for none.
-        by_label: whether network c is that of class c; otherwise all of them learn from all samples.
-        steps: of 512 samples, at least 0.
-        generator: public randomness.
-
-    Raises:
-        ValueError: the samples have other columns than the networks, or no labels where these are needed.
-    """
-    d = int(bank.architecture()["d"]) - categories
-    samples = start_samples(start, d=d, labels=bank.k if by_label else categories, generator=generator)
-    if isinstance(bank, VAEBank):
-        begin_at_marginals(bank, samples, categories=categories, by_label=by_label)
-    device = bank.theta.device
-    parameters = nn.Parameter(bank.theta.detach())
-    optimizer = torch.optim.Adam([parameters], lr=_RATE)
-
-    def noise(*shape: int, **_: object) -> Tensor:
-        return torch.randn(*shape, generator=generator).to(device)
-
-    for step in range(steps):
-        chosen = torch.randint(len(samples.x), (_BATCH,), generator=generator)
-        x, cluster = _batch(samples, chosen, categories, by_label, bank.k)
-        sizes = torch.bincount(cluster, minlength=bank.k)
-        bounds = [0, *sizes.cumsum(0).tolist()]
-        bank.begin_step()
-        with torch.enable_grad():
-            gradients = bank.gradients(x.to(device), bounds, noise)
-        weights = (1.0 / sizes.clamp_min(1).float())[cluster].to(device)
-        with torch.no_grad():
-            parameters.grad = clipped_sums(gradients, weights, torch.empty_like(bank.theta))
-        optimizer.param_groups[0]["lr"] = _RATE * (1.0 - step / steps)
-        optimizer.step()
 
 
 def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.Generator, n: int = _SAMPLES) -> RecordSamples:
@@ -256,12 +200,56 @@ def _require_labels(samples: RecordSamples, wanted: int) -> None:
         raise ValueError(f"warm_start has labels up to {int(samples.labels.max())}, these records have {wanted} classes")
 
 
-def _batch(samples: RecordSamples, chosen: Tensor, categories: int, by_label: bool, k: int) -> tuple[Tensor, Tensor]:
-    """Records of a step sorted by network, and their networks."""
+def labelled_batch(samples: RecordSamples, size: int, *, categories: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Records (size, d + categories) out of samples, their one-hot labels appended, and the labels (size,), 0 without."""
+    chosen = torch.randint(len(samples.x), (size,), generator=generator)
     labels = samples.labels[chosen] if samples.labels is not None else torch.zeros_like(chosen)
-    cluster = labels if by_label and k > 1 else torch.arange(len(chosen)) % k
-    cluster, order = cluster.sort(stable=True)
-    x = samples.x[chosen[order]].float()
-    if categories:
-        x = torch.cat([x, one_hot(labels[order], categories).to(x)], 1)
-    return x, cluster
+    x = samples.x[chosen].float()
+    return (torch.cat([x, one_hot(labels, categories).to(x)], 1) if categories else x), labels
+
+
+def train(
+    make: Callable[[P], M],
+    x: Tensor,
+    labels: Tensor | None,
+    *,
+    plan: P,
+    config: _StartOptions,
+    n_classes: int,
+    curator: Curator,
+    runtime: Runtime,
+    image_shape: tuple[int, int] | None = None,
+) -> tuple[M, Ledger]:
+    """Train a module within the budget, or go on with it.
+
+    Arguments:
+        make: builds the untrained module for the plan with the cost of its start.
+        x: private records (n, d).
+        labels: of the records (n,) in [0, n_classes), if they have any.
+        image_shape: of pictures in TensorBoard, if records are images.
+
+    Returns:
+        The trained module, and the ledger that counts: on several ranks a copy of the first's.
+
+    Raises:
+        ValueError: what `begin` and the module refuse.
+    """
+    start, plan = begin(plan, config, curator, runtime, d=x.shape[1], n_classes=n_classes)
+    module, loader = make(plan), PoissonLoader(x, labels, sampling_rate=plan.sampling_rate)
+    module.declare(curator, *(start.planned if start else ()))
+    if start is not None:
+        module.not_covered = start.not_covered
+        if start.prior is not None:
+            start.prior.charged(curator)
+        if not runtime.checkpoint.exists():
+            public = PublicRandomness(runtime.seed).spawn("warm start").generator
+            module.learn_from(start.model, steps=start.steps, generator=public)
+    every = max(1, round(plan.steps * plan.sampling_rate / 10))  # epochs; ten pictures and tight values in a run
+    accountant = PrivacyAccountant(curator, every=every)
+    callbacks: list[Callback] = [accountant, module.config.clipping_callback(module.plan)]
+    if image_shape is not None:
+        callbacks.append(Previews(module.preview, image_shape=image_shape, every=every))
+    runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
+    if module.global_step < plan.steps:
+        warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=3)
+    return module, accountant.ledger

@@ -1,4 +1,4 @@
-"""Noisy Gaussians of classes and sub-clusters, cleaned up."""
+"""Noisy Gaussians of classes and of the sub-clusters that private k-means finds in them, cleaned up."""
 
 import math
 from dataclasses import dataclass
@@ -7,15 +7,77 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dpgen.privacy.exact_sums import clipped
+from dpgen.privacy.exact_sums import BoundedSum, clipped, row_squares
 from dpgen.systems.gaussian.model import Cleaned, LatentMixture, clean_covariance
 from dpgen.systems.gaussian.plan import Covariance
-from dpgen.systems.gaussian.spending import BORDER, Spending
-from dpgen.systems.gaussian.subspace import Centres, release_centres
-from dpgen.systems.gaussian.sums import Batches, Encode, gram_sums, spectral_noise, symmetric
+from dpgen.systems.gaussian.sums import BORDER, Batches, Encode, Spending, gram_sums, spectral_noise, symmetric, vector_sums
 
-_HEARD = 4.0  # noise stds of a count below which a component is not told from an empty one
+_DETECTED = 4.0  # noise stds of a count below which a component is not told from an empty one
 _SPREAD = 0.7  # initial centres are drawn from the class Gaussian, shrunk
+ROUNDS = 4
+"""Rounds of k-means; more make each round noisier, four were as good as any on the training splits."""
+
+_BITS = 34  # of a product with a coordinate of 18 bits, in the 53 of float64
+_STARVING = 3.0  # noise stds of a count below which a centre is not moved
+
+
+@dataclass(frozen=True)
+class Centres:
+    """Released centres (k, s, m) of s sub-clusters of each of k classes, and their noisy sizes (k, s) a round earlier."""
+
+    centres: Tensor
+    counts: Tensor
+    sum_std: float
+
+    def assign(self, u: Tensor, classes: Tensor) -> Tensor:
+        """Component (b,) = class * s + nearest centre of the class, for clipped coordinates u (b, m)."""
+        s, m = self.centres.shape[1:]
+        # Clipped coordinates lie on a grid; with centres on another one float64 products are exact, and ties fall the same
+        # way in any batch.
+        reach = max(float(self.centres.abs().max()) * m**0.5, 2.0**-20)
+        grid = 2.0 ** (_BITS - math.ceil(math.log2(reach)))
+        result = torch.empty(len(u), dtype=torch.int64, device=u.device)
+        for c in classes.unique().tolist():
+            chosen = classes == c
+            centres = (self.centres[c].to(u.device) * grid).round() / grid
+            # |u|^2 is the same for all centres of a record
+            distances = row_squares(centres) - 2.0 * (u[chosen].double() @ centres.T)
+            result[chosen] = c * s + distances.argmin(1)
+        return result
+
+
+def centre_sums(batches: Batches, encode: Encode, centres: Centres) -> BoundedSum:
+    """(count, sum) of the records nearest to every centre of their own class, (k s, m + 1)."""
+    k, s, m = centres.centres.shape
+
+    def nearest(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        u, classes = encode(x, labels)
+        u = clipped(u)
+        return u, centres.assign(u, classes)
+
+    return vector_sums(batches, nearest, k=k * s, m=m, border=BORDER)
+
+
+def release_centres(batches: Batches, encode: Encode, initial: Tensor, *, spending: Spending, rounds: int = ROUNDS) -> Centres:
+    """Lloyd's rounds with noisy (counts, sums) of every class at once; one record is in one class, so one Gaussian a round.
+
+    Arguments:
+        batches: private records.
+        encode: records to (coordinates, class).
+        initial: centres (k, s, m) from released values, as draws of the released Gaussian of each class.
+        spending: pays for "clusters", for all rounds together.
+        rounds: T.
+    """
+    k, s, m = initial.shape
+    found = Centres(initial.clone(), torch.zeros(k, s, dtype=torch.float64), 0.0)
+    for _ in range(rounds):
+        noisy, noise_std = spending.release("clusters", centre_sums(batches, encode, found), rounds)
+        noisy = noisy.reshape(k, s, m + 1)
+        counts = noisy[..., 0] / BORDER
+        moved = noisy[..., 1:] / counts.clamp_min(1.0)[..., None]
+        detected = counts > _STARVING * noise_std / BORDER
+        found = Centres(torch.where(detected[..., None], moved, found.centres), counts, noise_std)
+    return found
 
 
 @dataclass(frozen=True)
@@ -39,9 +101,9 @@ class Moments:
     noise_std: float
 
     @property
-    def heard(self) -> Tensor:
+    def detected(self) -> Tensor:
         """Whether a component has more records than noise would show, (k,)."""
-        return self.counts > _HEARD * self.noise_std / BORDER**2
+        return self.counts > _DETECTED * self.noise_std / BORDER**2
 
     def edge(self, j: int) -> float:
         """Largest eigenvalue that noise alone shows in covariance j."""
@@ -96,7 +158,7 @@ def shrunken(covariance: Tensor, target: Tensor, noise_std: float) -> Cleaned:
     return Cleaned(values.clamp_min(least).flip(0), vectors.flip(1).contiguous(), least)
 
 
-def _assembled(parts: list[_Part], cut: float, lonely: list[int]) -> Components:
+def _assembled(parts: list[_Part], cut: float, undetected: list[int]) -> Components:
     sizes = torch.stack([part.size for part in parts])
     weights, means = sizes / sizes.sum(), torch.stack([part.mean for part in parts])
     # The spread inside components, not between them, is what a component is likely to have.
@@ -105,7 +167,7 @@ def _assembled(parts: list[_Part], cut: float, lonely: list[int]) -> Components:
     cleaned = [clean_covariance(part.covariance, cut * part.edge) for part in parts]
     dense = [shrunken(part.covariance, target, part.edge / scale) for part in parts]
     mixture, density = (_mixture(weights, means, kind) for kind in (cleaned, dense))
-    return Components(mixture, density, torch.tensor([part.owner for part in parts]), sizes, tuple(lonely))
+    return Components(mixture, density, torch.tensor([part.owner for part in parts]), sizes, tuple(undetected))
 
 
 def _mixture(weights: Tensor, means: Tensor, covariances: list[Cleaned]) -> LatentMixture:
@@ -118,31 +180,31 @@ def _mixture(weights: Tensor, means: Tensor, covariances: list[Cleaned]) -> Late
     )
 
 
-def _pooled_parts(moments: Moments, owners: Tensor, lonely: list[int]) -> list[_Part]:
-    """The pooled Gaussian for each class in `lonely`, with the class's own noisy size."""
+def _pooled_parts(moments: Moments, owners: Tensor, undetected: list[int]) -> list[_Part]:
+    """The pooled Gaussian for each class in `undetected`, with the class's own noisy size."""
     whole = pooled(moments)
-    sizes = {c: moments.counts[owners == c].sum().clamp_min(1.0) for c in lonely}
-    return [_Part(whole.means[0], whole.covariances[0], whole.edge(0), sizes[c], c) for c in lonely]
+    sizes = {c: moments.counts[owners == c].sum().clamp_min(1.0) for c in undetected}
+    return [_Part(whole.means[0], whole.covariances[0], whole.edge(0), sizes[c], c) for c in undetected]
 
 
 def mixture_of(moments: Moments, owners: Tensor, cut: float) -> Components:
-    """Clean components; a class that is not heard takes the pooled Gaussian, a sub-cluster that is not heard is left out.
+    """Clean components; a class that is not detected takes the pooled Gaussian, a sub-cluster that is not detected is left out.
 
     Arguments:
         moments: of every component.
         owners: class (k,) of every component.
         cut: noise edges below which eigenvalues are cut.
     """
-    heard = moments.heard
-    lonely = [c for c in range(int(owners.max()) + 1) if not bool(heard[owners == c].any())]
+    detected = moments.detected
+    undetected = [c for c in range(int(owners.max()) + 1) if not bool(detected[owners == c].any())]
     parts = [
         _Part(moments.means[j], moments.covariances[j], moments.edge(j), moments.counts[j], int(owners[j]))
-        for j in heard.nonzero().flatten().tolist()
+        for j in detected.nonzero().flatten().tolist()
     ]
-    return _assembled(parts + _pooled_parts(moments, owners, lonely), cut, lonely)
+    return _assembled(parts + _pooled_parts(moments, owners, undetected), cut, undetected)
 
 
-def initial_centres(classes: Components, s: int, generator: torch.Generator) -> Tensor:
+def _initial_centres(classes: Components, s: int, generator: torch.Generator) -> Tensor:
     """s centres (k, s, m) of each class, drawn from its released Gaussian with public randomness."""
     k = len(classes.classes)
     order = classes.classes.argsort()
@@ -160,8 +222,8 @@ def tied(classes: Moments, centres: Centres, cut: float) -> Components:
     Noise of the centres would count as spread between them; it is known and given back. Centres are moved together so that
     the class keeps its own, better known mean.
     """
-    parts, heard = [], classes.heard.tolist()
-    for c in (c for c, known in enumerate(heard) if known):
+    parts, detected = [], classes.detected.tolist()
+    for c in (c for c, known in enumerate(detected) if known):
         counts = centres.counts[c].clamp_min(0.0)
         shares = counts / counts.sum().clamp_min(1.0) if counts.sum() > 0 else torch.ones_like(counts) / len(counts)
         offset = centres.centres[c] - shares @ centres.centres[c]
@@ -171,9 +233,9 @@ def tied(classes: Moments, centres: Centres, cut: float) -> Components:
         for share, place in zip(shares, offset):
             if share > 0:
                 parts.append(_Part(classes.means[c] + place, within, classes.edge(c), share * classes.counts[c], c))
-    lonely = [c for c, known in enumerate(heard) if not known]
-    owners = torch.arange(len(heard))
-    return _assembled(parts + _pooled_parts(classes, owners, lonely), cut, lonely)
+    undetected = [c for c, known in enumerate(detected) if not known]
+    owners = torch.arange(len(detected))
+    return _assembled(parts + _pooled_parts(classes, owners, undetected), cut, undetected)
 
 
 def release_components(
@@ -205,7 +267,7 @@ def release_components(
         moments = release_moments(batches, encode, k=k, m=m, name="components", spending=spending)
         return mixture_of(moments, torch.arange(k), cut)
     classes = release_moments(batches, encode, k=k, m=m, name="classes", spending=spending)
-    start = initial_centres(mixture_of(classes, torch.arange(k), cut), subclusters, generator)
+    start = _initial_centres(mixture_of(classes, torch.arange(k), cut), subclusters, generator)
     centres = release_centres(batches, encode, start, spending=spending)
     if covariance == "tied":
         return tied(classes, centres, cut)

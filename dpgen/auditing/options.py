@@ -1,0 +1,227 @@
+"""Options of an audit: what its command line may say, read without torch and without a fit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from dpgen.cli.jobs import DEFAULT_MODEL
+from dpgen.cli.options import Sources, choose, full_names, keys, option_table, require_writable, split_options, typed
+from dpgen.privacy.mechanisms import Relation
+from dpgen.systems.dp_sgd.plan import DPSGDPlan
+from dpgen.systems.plan import Plan
+from dpgen.systems.registry import System, systems
+
+TRAINED = {"sampling_rate": "0.01", "steps": "800"}
+"""Of private training with many canaries, unless other numbers are given: enough for the broken twins to show."""
+
+TRAINED_IN_TURNS = {"sampling_rate": "0.01", "steps": "1600"}
+"""The same with one cluster a step: the canaries' has its turn about 16 times."""
+
+TRAINED_OFTEN = {"sampling_rate": "0.2", "steps": "10"}
+"""Of private training with one canary, which takes hundreds of trainings."""
+
+SIGMA = "1.2"
+"""Noise of private training where neither it nor epsilon is given."""
+
+NOISY = {"delta": "0.2"}
+"""Of Gaussian releases: at a small delta two worst cases are told apart too rarely for the few fits of an audit."""
+
+COMPONENT = NOISY | {"epsilon": "1", "trainings": "500"}
+"""Of Gaussian fits, which take a tenth of a second."""
+
+QUICK: dict[str, dict[str, str]] = {
+    "dpgm": TRAINED,
+    "dpgan": TRAINED,
+    "gaussian": COMPONENT,
+    "marginals": NOISY,
+    "kmeans": NOISY | {"trainings": "400"},
+    "merr": NOISY,
+    "mwem": {"rounds": "1", "total_share": "0.98", "delta": "0"},
+    "mbde": {"steps": "100", "codebook": "64"},
+    "bernstein": {"degree": "4", "bandwidth": "0.05"},
+    "grid_response": {"cells": "4"},
+    "interval_laplace": {"cells": "16"},
+}
+"""Options of small fits, taken where the command line gives no others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusteringPlan(Plan):
+    """Privacy budget of DP k-means by itself.
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: in (0, 1).
+        relation: neighbouring relation.
+        rounds: of k-means.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    rounds: int = 2
+    gaussian: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusteringConfig:
+    """Public choices of k-means.
+
+    Arguments:
+        k: clusters.
+        n_features: random Fourier features.
+    """
+
+    k: int = 2
+    n_features: int = 8
+
+
+KMEANS = System(
+    kinds=("records",),
+    plan_path="dpgen.auditing.options:ClusteringPlan",
+    config_path="dpgen.auditing.options:ClusteringConfig",
+    fit_path="dpgen.auditing.neighbours:fit_clusters",
+)
+"""The clustering that several systems begin with."""
+
+
+def audited() -> dict[str, System]:
+    """Systems that can be audited, by name: all of them, and "kmeans"."""
+    return systems() | {"kmeans": KMEANS}
+
+
+Broken = Literal["no", "noise", "sensitivity"]
+"""Nothing, noise of half the scale that is paid for, or records that move sums by twice what is stated."""
+
+EXIT_CODES = "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """Options of an audit.
+
+    Arguments:
+        trainings: fits of each of the two data sets, or draws from each where a fit makes many; with several canaries,
+            runs in which a coin decides about each of them. None: 1 run with canaries, else 600 fits or 20,000 draws.
+        canaries: of private training: several, guessed in the same run, or 1, present in one data set alone. None: 1000.
+        share: of all records that the canaries' cluster holds, under schedule="published".
+        accounting: "ledger", or "published": the claim of Acs et al. 2017 for its one-cluster schedule.
+        loader: "poisson", or the broken twin "shuffled".
+        noise: "fresh", or the broken twin "reused".
+        broken: "no", or a broken twin of systems that are not trained: "noise" of half the scale that is paid for, or
+            "sensitivity", a record that moves sums by twice what is stated.
+        confidence: of the lower bound, in (0, 1): an honest system is flagged with probability at most 1 - confidence.
+        workers: processes; None: one for each CPU where there are hundreds of trainings, else 1.
+        seed: of public randomness and of the canaries' coins.
+        progress_bar: show one.
+        out: JSON file for the finding.
+    """
+
+    trainings: int | None = None
+    canaries: int | None = None
+    share: float = 0.01
+    accounting: Literal["ledger", "published"] = "ledger"
+    loader: Literal["poisson", "shuffled"] = "poisson"
+    noise: Literal["fresh", "reused"] = "fresh"
+    broken: Broken = "no"
+    confidence: float = 0.95
+    workers: int | None = None
+    seed: int = 0
+    progress_bar: bool = True
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("trainings", "canaries", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"confidence must be in (0, 1), got {self.confidence}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        if self.out is not None:
+            require_writable(self.out, "out")
+
+
+@dataclass(frozen=True)
+class AuditJob:
+    """A system with its options, and how to try them."""
+
+    model: str
+    plan: Any
+    config: Any
+    options: AuditOptions
+
+    @property
+    def trained(self) -> bool:
+        """Whether the claim is that of the DP-SGD engine, which can be looked into."""
+        return isinstance(self.plan, DPSGDPlan) and getattr(self.config, "component", "") != "gaussian"
+
+
+def parse_audit(arguments: Sequence[str]) -> AuditJob:
+    """Read an audit from command-line arguments: `--model NAME`, and `--key value` of its privacy, its model or the audit.
+
+    Raises:
+        ValueError: in one line, what is wrong and what is allowed.
+    """
+    given = split_options(arguments)
+    model = choose("model", given.pop("model", DEFAULT_MODEL), list(audited()))
+    sources = _sources(model)
+    named = full_names(given, sources, also={"model"})
+    quick = _quick(model, {name.partition(".")[2]: value for name, value in named.items()})
+    made = typed(sources, full_names(quick, sources) | named).made
+    job = AuditJob(model, made["privacy"], made["model"], made["audit"])
+    _require_meaning(job)
+    return job
+
+
+def _sources(model: str) -> Sources:
+    return {"privacy": audited()[model].plan, "model": audited()[model].config, "audit": AuditOptions}
+
+
+def _quick(model: str, given: Mapping[str, str]) -> dict[str, str]:
+    quick = QUICK.get(model, {})
+    if quick is not TRAINED:
+        return quick
+    if given.get("component") == "gaussian":
+        return COMPONENT
+    often, turns = given.get("canaries") == "1", given.get("schedule") == "published"
+    noise = {} if {"epsilon", "sigma_sgd"} & set(given) else {"sigma_sgd": SIGMA}
+    return (TRAINED_OFTEN if often else TRAINED_IN_TURNS if turns else TRAINED) | noise
+
+
+def _require_meaning(job: AuditJob) -> None:
+    """Refuse options that this system, or its audit, would ignore."""
+    job.plan.require_use(job.config)
+    options = job.options
+    changed = [
+        name
+        for name, usual in (("accounting", "ledger"), ("loader", "poisson"), ("noise", "fresh"), ("canaries", None))
+        if getattr(options, name) != usual
+    ]
+    if options.broken != "no" and job.trained:
+        raise ValueError(
+            f"broken is {options.broken!r}; the twins of private training are loader='shuffled' and noise='reused'"
+        )
+    if changed and not job.trained:
+        raise ValueError(f"{changed[0]} is {getattr(options, changed[0])!r}: only systems that DP-SGD trains have that choice")
+
+
+def audit_usage(arguments: Sequence[str] = ()) -> str:
+    """Usage of the command line: in general, or the options of the model that it names.
+
+    Defaults are those of an audit, whose fits are smaller than others.
+    """
+    given = split_options(arguments)
+    if "model" not in given:
+        lines = ["usage: dpgen audit [--model NAME] [--key value ...]", "", f"  --model {', '.join(audited())}"]
+        lines += option_table({"audit": "audit"}, {"audit": AuditOptions})
+        return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean", "", EXIT_CODES])
+    model = choose("model", given["model"], list(audited()))
+    sources, quick = _sources(model), _quick(model, given)
+    defaults = {block: {key: value for key, value in quick.items() if key in keys(source)} for block, source in sources.items()}
+    titles = {"privacy": f"privacy of {model}", "model": f"model {model}", "audit": "audit"}
+    return "\n".join(
+        [f"usage: dpgen audit --model {model} [--key value ...]", *option_table(titles, sources, defaults), "", EXIT_CODES]
+    )
