@@ -132,7 +132,7 @@ def test_a_first_run_may_use_the_whole_total_and_is_then_the_only_one(shared: Sh
     assert not spending.terms.limits.fits(spending.total)
     with pytest.raises(BudgetExceeded, match="the shared budget"):
         run(shared, Planned(gaussian_event(500.0), "almost nothing"), budget=TOTAL)
-    with pytest.raises(BudgetExceeded, match="^budget epsilon 3 "):
+    with pytest.raises(BudgetExceeded, match=r"^budget epsilon 3 "):
         ledger.charge(gaussian_event(2.0), note="its own ledger has the last word")
 
 
