@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import Job, keyword_job
 from dpgen.cli.options import choose, entries
-from dpgen.containers import InMemory, in_memory
+from dpgen.containers import InMemory, article, in_memory
 from dpgen.data import Columns, Points, Records, Users
 from dpgen.data.loaders import LOADERS, loaders
 from dpgen.data.table_files import form_of
@@ -134,7 +135,7 @@ def _loader_of(private: InMemory, model: str, system: System) -> str:
     name = "events" if "users" in system.kinds and private.like == "parquet" else private.like
     if name not in loaders(system.kinds):
         tables = [kind for kind in LOADERS if kind in system.kinds]
-        raise TypeError(f"data is a {private}; model {model!r} works on {' or '.join(tables)}, which it does not hold")
+        raise TypeError(f"data is {article(private)}; model {model!r} works on {' or '.join(tables)}, which it does not hold")
     return name
 
 
@@ -220,7 +221,7 @@ class Synthesizer(BaseEstimator):
         """
         self.release_ = fit(self.model, X, **self._given())
         names = self.release_.form.names if self.release_.form is not None else ()
-        self.n_features_in_ = X.shape[1] if len(getattr(X, "shape", ())) > 1 else len(names)
+        self.n_features_in_ = _width(X) or len(names)
         self.__dict__.pop("feature_names_in_", None)
         if isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
@@ -241,8 +242,22 @@ class Synthesizer(BaseEstimator):
         density = getattr(self.release_, "log_prob", None)
         if density is None:
             raise ValueError(f"{type(self.release_).__name__} has no density: there is no score")
-        records = _job(self.model, X, self._given()).load(Path())
+        if (width := _width(X)) not in (None, self.n_features_in_):
+            name = type(self).__name__
+            raise ValueError(f"X has {width} features, but {name} is expecting {self.n_features_in_} features as input")
+        with TemporaryDirectory(prefix="dpgen-") as scratch:
+            records = _job(self.model, X, self._given()).load(Path(scratch))
         return float(density(records.x).mean())
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _width(X: Any) -> int | None:
+    """Columns of data that say so."""
+    return int(X.shape[1]) if len(getattr(X, "shape", ())) > 1 else None
 
 
 _ACRONYMS = {"dpgm", "dpgan", "mwem", "merr", "mbde"}

@@ -98,7 +98,7 @@ class Form:
             from scipy.sparse import csr_matrix
 
             return csr_matrix(x)
-        tensors = [torch.from_numpy(np.ascontiguousarray(part)) for part in (x, *(() if y is None else (y.to_numpy(),)))]
+        tensors = [torch.from_numpy(np.array(part)) for part in (x, *(() if y is None else (y,)))]
         return tensors[0] if self.container == "torch" else TensorDataset(*tensors)
 
     def _arrow(self, table: pd.DataFrame, kept: Mapping[str | int, str]) -> Any:
@@ -204,10 +204,11 @@ def in_memory(data: Any) -> InMemory:
     for fits, convert in _CONVERTERS:
         if fits(data):
             return convert(data)
-    raise TypeError(f"data is {_article(type(data).__name__)}; it must be {ACCEPTED}")
+    raise TypeError(f"data is {article(type(data).__name__)}; it must be {ACCEPTED}")
 
 
-def _article(name: str) -> str:
+def article(name: str) -> str:
+    """A name after its article."""
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
@@ -280,7 +281,7 @@ def _from_tensor(data: torch.Tensor) -> InMemory:
 def _from_dataset(data: Any) -> InMemory:
     """Records of a map-style data set, and their labels as a last column where it has pairs."""
     if not hasattr(data, "__len__"):
-        raise TypeError(f"data is {_article(type(data).__name__)} without a length; it must be a map-style data set")
+        raise TypeError(f"data is {article(type(data).__name__)} without a length; it must be a map-style data set")
     items = [data[i] for i in range(len(data))]
     if not items:
         raise ValueError("data set is empty: it has no record")
@@ -321,7 +322,7 @@ def _from_list(data: Any) -> InMemory:
     try:
         return _from_array(np.asarray(data))
     except ValueError as error:  # rows of unequal lengths
-        raise TypeError(f"data is {_article(type(data).__name__)} of no one shape; it must be {ACCEPTED}") from error
+        raise TypeError(f"data is {article(type(data).__name__)} of no one shape; it must be {ACCEPTED}") from error
 
 
 _CONVERTERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], InMemory]], ...] = (

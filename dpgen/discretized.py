@@ -75,7 +75,7 @@ class DiscretizedColumn:
         try:
             if self.kind == "date" and name != "resolution":
                 return int(pd.Timestamp(text).tz_localize(None).as_unit("ns").value) * _NANOSECOND
-            return Fraction(Decimal(text))
+            return Fraction(plain_decimal(text))
         except (ValueError, InvalidOperation, OverflowError, TypeError):
             wanted = "an ISO date" if self.kind == "date" and name != "resolution" else "a finite decimal number"
             raise ValueError(f"{name} is {text!r}; it must be {wanted}") from None
@@ -139,7 +139,7 @@ class DiscretizedColumn:
         if array.dtype.kind in "ui":
             return self._from_units(array, 1)
         if array.dtype.kind == "b":
-            return self._from_units(array.astype(np.int64), 1)
+            raise ValueError("values are True and False; they must be numbers")
         if array.dtype.kind == "f":
             return self._from_floats(array)
         return self._from_text(array)
@@ -205,7 +205,7 @@ class DiscretizedColumn:
         exact = []
         for row, value in enumerate(values.tolist()):
             try:
-                exact.append(Fraction(Decimal(value if isinstance(value, Decimal) else str(value))))
+                exact.append(Fraction(value if isinstance(value, Decimal) else plain_decimal(str(value))))
             except (InvalidOperation, ValueError, OverflowError):
                 raise ValueError(f"value {str(value)[:40]!r} in row {row + 1} is not a finite number") from None
         return self._indices(exact), np.array([not self._start <= x <= self._last for x in exact], bool)
@@ -284,6 +284,20 @@ class DiscretizedColumn:
         16
         """
         return cls(low="0", high=str(size - 1))
+
+
+def plain_decimal(text: str) -> Decimal:
+    """A decimal number as files write it; Python alone would read the underscores and the digits of other scripts too.
+
+    Raises:
+        ValueError: anything else.
+
+    >>> plain_decimal(" -1.5e3")
+    Decimal('-1.5E+3')
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{text!r} is no decimal number")
+    return Decimal(text)
 
 
 def _dtype_of(values: Any) -> Any:

@@ -1,15 +1,23 @@
 """The front door: what people type first in Python works, gives back what came in, and refuses in one line."""
 
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.base import clone
 
 import dpgen
+from dpgen.api import _job
+from dpgen.cli.jobs import DROPPED
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.release import PublicModel
+from dpgen.systems.registry import SYSTEMS
 
 RNG = np.random.default_rng(0)
 N = 300
@@ -63,3 +71,229 @@ def test_random_states_are_those_of_scikit_learn(frame: pd.DataFrame) -> None:
     assert not release.sample(50).equals(release.sample(50))
     with pytest.raises(ValueError, match=r"random_state is 'x'; it must be None, an integer in \[0, 2\^63\) or NumPy's"):
         release.sample(3, "x")  # type: ignore[arg-type]
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+TABLE = pd.DataFrame(RNG.integers(0, 2, (60, 3)), columns=list("abc"))
+
+REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("gausian", TABLE, {}, r"model must be one of .*, got 'gausian' \(did you mean 'gaussian'\?\)"),
+    ("gaussian", TABLE, {"epsiln": 1}, "unknown option 'epsiln': did you mean 'epsilon'"),
+    ("gaussian", TABLE, {"axes": "many"}, "axes must be a whole number or null, got 'many'"),
+    ("gaussian", TABLE, {"axes": 0}, "axes must be at least 1, got 0"),
+    ("gaussian", TABLE, {"epsilon": None}, "epsilon is null; it needs a value"),
+    ("gaussian", TABLE, {"epsilon": -1.0}, "epsilon is -1.0; it must be a finite number > 0"),
+    ("gaussian", TABLE, {"seed": object()}, "seed is '<object .*; it must be made of numbers, texts, lists and mappings"),
+    ("gaussian", TABLE, {"path": "x"}, "path is 'x'; it must be left out: the data are DataFrame"),
+    ("gaussian", TABLE, {"missing": "ignore"}, "missing must be one of error, drop, category, got 'ignore'"),
+    ("gaussian", TABLE * 3, {}, "DataFrame column 'a' has '3' in row .: only 0 and 1 are supported"),
+    ("gaussian", TABLE[:0], {}, "DataFrame is empty: it has 3 columns and no record"),
+    ("gaussian", TABLE[[]], {}, "DataFrame has no 0/1 columns: at least one is needed"),
+    ("gaussian", TABLE.assign(d="x"), {"label_column": "e"}, "DataFrame has no column 'e': its columns are a, b, c, d"),
+    ("gaussian", dpgen.data.load_digits(), {"path": "x"}, "option must be one of .*, got 'path'"),
+    ("merr", dpgen.data.load_digits(), {}, "data is Records; model 'merr' works on columns"),
+    ("merr", [{"a"}], {}, "data is a list of sets; model 'merr' works on columns"),
+    ("merr", TABLE, {}, "low and high of column 'a' are None and None: both must be given"),
+    ("merr", TABLE == 1, {"low": 0, "high": 1}, "values are True and False; they must be numbers"),
+    ("merr", pd.DataFrame({"x": ["1_0", "2"]}), {"low": 0, "high": 9}, "value '1_0' in row 1 is not a finite number"),
+    ("bernstein", TABLE, {}, "bounds must be given"),
+    ("minimax", TABLE, {"user": "a"}, "DataFrame has no column 'category'"),
+    ("minimax", TABLE.to_numpy(), {}, "data is an array; model 'minimax' works on users, which it does not hold"),
+    ("mbde", "absent.csv", {"bounds": "0,1"}, "path is 'absent.csv': there is no such file"),
+]
+
+
+@pytest.mark.parametrize(("model", "data", "options", "match"), REFUSED, ids=[row[3][:30] for row in REFUSED])
+def test_what_is_wrong_is_said_in_one_line(model: str, data: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=match) as raised:
+        dpgen.fit(model, data, **({"epsilon": 1.0} | options))
+    assert "\n" not in str(raised.value)
+
+
+VALUES = st.one_of(
+    st.sampled_from([0, 1]), st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=2),
+    st.dates(), st.datetimes(), st.decimals(), st.timedeltas(), st.lists(st.integers(), max_size=2), st.just(10**30),
+    st.just(pd.NA),
+)  # fmt: skip
+PLAIN = st.sampled_from([0, 1])
+NAMES = st.one_of(st.text(max_size=2), st.integers(-2, 2), st.none(), st.booleans(), st.tuples(st.integers(0, 1)))
+TYPES = st.sampled_from(["object", "category", "Int64", "boolean", "string", "float32", "uint8", "bool", "Sparse[int]"])
+FUZZED: dict[str, dict[str, Any]] = {
+    "gaussian": {},
+    "marginals": {},
+    "merr": {"low": 0, "high": 10},
+    "bernstein": {"bounds": [[-10, 10]], "degree": 4},
+    "grid_response": {"bounds": "0,1"},
+    "minimax": {"user": "c0", "category": "c1"},
+}
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> pd.DataFrame:
+    """Empty, one row, all missing, mixed types, equal names, huge numbers, dates, bytes."""
+    n, d = draw(st.integers(0, 6)), draw(st.integers(0, 3))
+    columns = []
+    for _ in range(d):
+        values = pd.Series(draw(st.lists(draw(st.sampled_from([PLAIN, PLAIN, VALUES])), min_size=n, max_size=n)), dtype=object)
+        with suppress(ValueError, TypeError, OverflowError):
+            values = values.astype(draw(TYPES))
+        columns.append(values)
+    frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(n))
+    odd = draw(st.integers(0, 3)) == 0
+    frame.columns = pd.Index([draw(NAMES) for _ in range(d)] if odd else [f"c{i}" for i in range(d)], dtype=object)
+    return frame
+
+
+def released_or_refused(frame: pd.DataFrame, model: str, missing: str) -> None:
+    ledger = SYSTEMS[model].plan(epsilon=1.0).open_ledger()
+    refused = ""
+    try:
+        release = dpgen.fit(model, frame, epsilon=1.0, missing=missing, ledger=ledger, **FUZZED[model])
+    except (ValueError, TypeError) as error:
+        refused = str(error)
+    assert bool(ledger.entries()) != bool(refused), "nothing is spent where the data are refused"
+    if refused:
+        assert "\n" not in refused
+        return
+    back = release.sample(2) if isinstance(release, PublicModel) else release.sample()
+    assert set(back.columns) <= set(frame.columns)
+    assert isinstance(back, pd.DataFrame)
+
+
+MISSING = st.sampled_from(["error", "drop", "category"])
+
+
+@pytest.mark.filterwarnings("ignore:delta is")
+@settings(max_examples=40)
+@given(frames(), st.sampled_from(list(FUZZED)), MISSING)
+def test_any_table_is_released_or_refused_in_one_line(frame: pd.DataFrame, model: str, missing: str) -> None:
+    released_or_refused(frame, model, missing)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:delta is")
+@settings(max_examples=300)
+@given(frames(), st.sampled_from(list(FUZZED)), MISSING)
+def test_300_tables_are_released_or_refused_in_one_line(frame: pd.DataFrame, model: str, missing: str) -> None:
+    released_or_refused(frame, model, missing)
+
+
+# -- missing values ----------------------------------------------------------------------------------------------------
+
+
+def test_dropping_incomplete_rows_is_part_of_the_statement() -> None:
+    holes = TABLE.astype(float)
+    holes.iloc[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"DataFrame column 'b' has no value in row 4: .* missing=drop$"):
+        dpgen.fit("marginals", holes, epsilon=1.0)
+    with pytest.raises(ValueError, match="column 'b' has no value in row 4 and holds no categories: choose missing=drop"):
+        dpgen.fit("marginals", holes, epsilon=1.0, missing="category")
+    sentences = {
+        relation: dpgen.fit("marginals", holes, epsilon=1.0, missing="drop", relation=relation).statement.assumptions[-1]
+        for relation in ("add_remove", "replace_one")
+    }
+    assert sentences["add_remove"].endswith("neighbouring data sets differ in one record, complete or not")
+    assert sentences["replace_one"].endswith("complete in both; how many are complete is not protected")
+    assert all(text.startswith(DROPPED) for text in sentences.values())
+    assert not any(text.startswith(DROPPED) for text in dpgen.fit("marginals", TABLE, epsilon=1.0).statement.assumptions)
+
+
+@pytest.mark.parametrize("model", ["marginals", "merr"])
+def test_dropping_gives_what_the_complete_rows_give(model: str) -> None:
+    """Were a row dropped in the light of others, a neighbour would change more than its own row."""
+    options: dict[str, Any] = {"low": 0, "high": 1} if model == "merr" else {}
+    holes = TABLE.astype(float)
+    holes.iloc[::7, 1] = np.nan
+    jobs = [_job(model, holes, {"epsilon": 1.0, "missing": "drop"} | options)]
+    jobs += [_job(model, holes.dropna(), {"epsilon": 1.0} | options)]
+    one, other = (job.load(Path()) for job in jobs)
+    if model == "merr":
+        assert all(values.tolist() == other.values[name].tolist() for name, values in one.values.items())
+    else:
+        assert one.x.tolist() == other.x.tolist()
+
+
+def test_missing_values_may_be_a_category() -> None:
+    answers = pd.DataFrame({"a": ["yes", None, "no", "yes"] * 20})
+    drawn = dpgen.fit("merr", answers, epsilon=5.0, categories=["yes", "no"], missing="category").sample(200, 0)
+    assert set(drawn["a"]) == {"yes", "no", "missing"}
+    labelled = TABLE.assign(y=pd.Series([1, None] * 30, dtype="Int64"))
+    records = _job("marginals", labelled, {"epsilon": 1.0, "label_column": "y", "missing": "category"}).load(Path())
+    assert records.class_names == ("1", "missing")
+    clicks = pd.DataFrame({"user": ["u", "u", "v"], "category": ["x", None, "y"]})
+    users = _job("minimax", clicks, {"epsilon": 1.0, "missing": "category"}).load(Path())
+    assert users.categories == ("missing", "x", "y")
+    assert _job("minimax", clicks, {"epsilon": 1.0, "missing": "drop"}).load(Path()).counts.sum() == 2
+
+
+# -- what a release costs ----------------------------------------------------------------------------------------------
+
+
+def test_all_rows_are_private_unless_a_part_is_asked_for(tmp_path: Path) -> None:
+    assert _job("gaussian", TABLE, {"epsilon": 1.0}).load(tmp_path).n == len(TABLE)
+    half = _job("gaussian", TABLE, {"epsilon": 1.0, "test_fraction": 0.5}).load(tmp_path)
+    assert half.n + len(half.test_x) == len(TABLE)
+    assert 0 < half.n < len(TABLE)
+    keyed = TABLE.assign(who=range(len(TABLE)))
+    split = _job("gaussian", keyed, {"epsilon": 1.0, "split_column": "who"}).load(tmp_path)
+    assert 0 < len(split.test_x) < len(TABLE), "by the hash of the column, with the usual probability"
+
+
+def test_a_ledger_is_charged_and_has_to_fit() -> None:
+    plan = SYSTEMS["marginals"].plan(epsilon=1.0)
+    ledger = plan.open_ledger()
+    release = dpgen.fit("marginals", TABLE, epsilon=1.0, ledger=ledger)
+    assert release.epsilon == ledger.epsilon()
+    with pytest.raises(BudgetExceeded, match="budget epsilon 1"):
+        dpgen.fit("marginals", TABLE, epsilon=1.0, ledger=ledger)
+    with pytest.raises(ValueError, match="ledger has relation 'add_remove'; it must be 'replace_one', that of the fit"):
+        dpgen.fit("marginals", TABLE, epsilon=1.0, relation="replace_one", ledger=plan.open_ledger())
+    with pytest.raises(ValueError, match="ledger has delta 1e-05; it must be 1e-06"):
+        dpgen.fit("marginals", TABLE, epsilon=1.0, delta=1e-6, ledger=plan.open_ledger())
+    with pytest.raises(ValueError, match="ledger has unit"):
+        dpgen.fit("grid_response", TABLE, epsilon=1.0, bounds="0,1", ledger=Ledger(Budget(1.0, 0.0), relation="replace_one"))
+    with pytest.raises(ValueError, match="ledger and run_dir 'here' are both given"):
+        dpgen.fit("marginals", TABLE, epsilon=1.0, ledger=plan.open_ledger(), run_dir="here")
+
+
+def test_draws_are_never_charged_silently() -> None:
+    points = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 0.125]})
+    ledger = SYSTEMS["grid_response"].plan(epsilon=1.0, draws=3).open_ledger()
+    release = dpgen.fit("grid_response", points, epsilon=1.0, bounds="0,4", draws=3, ledger=ledger)
+    before = ledger.position()
+    assert release.sample().dtypes.tolist() == points.dtypes.tolist()
+    assert [len(release.sample(n)) for n in (0, 2, 3)] == [0, 2, 3]
+    with pytest.raises(ValueError, match=r"n is 4; it must be in \[0, 3\], the draws .* paid for: more of them cost more"):
+        release.sample(4)
+    assert ledger.position() == before
+
+
+def test_draws_of_users_come_back_under_the_names_of_the_table() -> None:
+    clicks = pd.DataFrame({"site": list("xyzx"), "uid": [3, 3, 9, 11], "w": 1.0})
+    drawn = dpgen.fit("minimax", clicks, epsilon=1.0, user="uid", category="site", weight="w", draws=2).sample(6)
+    assert drawn.columns.tolist() == ["site", "uid"]
+    assert drawn["uid"].tolist() == [3, 3, 9, 9, 11, 11]
+    assert drawn.dtypes.tolist() == clicks.dtypes.tolist()[:2]
+
+
+def test_a_delta_that_allows_one_record_to_be_published_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"delta is 0.05 and about \d+ records were found \(a released, noisy number\)"):
+        dpgen.fit("marginals", TABLE, epsilon=8.0, delta=0.05)
+
+
+def test_files_and_names_are_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    TABLE.to_csv("t.csv", index=False)
+    TABLE.to_parquet("t.parquet")
+    for path in (Path("t.csv"), "t.parquet"):
+        assert dpgen.fit("marginals", path, epsilon=1.0).sample(3).dtypes.tolist() == TABLE.dtypes.tolist()
+    drawn = dpgen.fit("marginals", "digits", epsilon=1.0).sample(4)
+    assert (drawn.x.shape, drawn.labels.shape) == ((4, 64), (4,))
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [], "nothing is left behind"
+
+
+def test_a_run_directory_holds_what_the_command_leaves(tmp_path: Path) -> None:
+    release = dpgen.fit("marginals", TABLE, epsilon=1.0, run_dir=tmp_path / "run")
+    assert {"model", "privacy.json", "ledger.jsonl", "config.yaml"} <= {path.name for path in (tmp_path / "run").iterdir()}
+    assert dpgen.load(tmp_path / "run").sample(5, 1).equals(release.sample(5, 1))

@@ -323,7 +323,7 @@ def typed(sources: Sources, given: Mapping[str, str], stored: Mapping[str, Mappi
         if inspect.isclass(source):
             made[block] = ready[block] if block in ready else source()  # jsonargparse knows no block without options
         else:
-            made[block] = vars(ready[block]) if block in ready else {}
+            made[block] = ready[block].as_dict() if block in ready else {}
     settings = {b: json.loads(json.dumps(parsed[b].as_dict() if b in parsed else {}, default=str)) for b in sources}
     return Typed(made, settings)
 
