@@ -130,6 +130,8 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Curator]]:
     if (directory / "last.ckpt").exists() and not (directory / "ledger.jsonl").exists():
         raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
     new = not directory.exists()
+    if new:
+        job.shared_budget()  # which refuses before anything is made
     resumable = job.system.module(job.config) is not None
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -175,9 +177,7 @@ def _locked_ledger(job: Job, path: Path) -> Ledger:
             return ledger
         path.unlink()  # while still locked: a run that was refused before its first charge binds nobody
         ledger.close()
-    ledger = job.plan.open_ledger(path)
-    assert isinstance(ledger, Ledger)
-    return ledger
+    return job.open_ledger(path)
 
 
 def _require_same(job: Job, config_path: Path) -> None:

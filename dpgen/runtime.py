@@ -1,4 +1,4 @@
-"""Where and how a run executes: directory, hardware, trainer. Nothing here reaches the ledger.
+"""Where and how a run executes: directory, budget that it shares, hardware, trainer. Nothing here changes what a run costs.
 
 PyTorch and Lightning are imported where something is trained: the options of a run are read and explained without them.
 """
@@ -41,6 +41,9 @@ class Runtime:
 
     Arguments:
         run_dir: directory of the run; None: `runs/<model>-<data>-<date>`. An unfinished run in it is resumed.
+        ledger: file of a budget that all runs on the data set pay from, beside the run's own; None: the run's own is all.
+        ledger_epsilon: total of that file in nats, which the first run makes with it; later ones need not repeat it.
+        ledger_delta: of that total; None: that of the run.
         seed: of public randomness only (initial weights, features, splits), in [0, 2^32); noise and sampling masks ignore
             it.
         accelerator: "auto", "cpu" or "gpu".
@@ -58,6 +61,9 @@ class Runtime:
     """
 
     run_dir: Path | None = None
+    ledger: Path | None = None
+    ledger_epsilon: float | None = None
+    ledger_delta: float | None = None
     seed: int = 0
     accelerator: str = "auto"
     devices: int = 1
@@ -85,6 +91,10 @@ class Runtime:
             self._require_gpu()
         if self.loggers:
             self._require_loggers()
+        if self.ledger is None and not (self.ledger_epsilon is None and self.ledger_delta is None):
+            raise ValueError("ledger is None; ledger_epsilon and ledger_delta are the total of a file: give that file, too")
+        if self.ledger_delta is not None and self.ledger_epsilon is None:
+            raise ValueError(f"ledger_delta is {self.ledger_delta!r}; it needs ledger_epsilon beside it")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
 

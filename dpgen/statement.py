@@ -65,9 +65,20 @@ def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     return tuple(lines)
 
 
+def shared_in_words(shared: dict[str, Any]) -> str:
+    """What a statement says of a budget that several runs pay from.
+
+    >>> shared_in_words({"file": "data.budget", "epsilon": 3.0, "delta": 1e-5, "spent": 1.25, "runs": 2})
+    'epsilon 1.25 of 3 at delta 1e-05 is paid for by 2 runs on the data set (data.budget)'
+    """
+    runs = f"{shared['runs']} run{'s' if shared['runs'] != 1 else ''}"
+    spent, total, delta = (rounded_up(shared[name]) for name in ("spent", "epsilon", "delta"))
+    return f"epsilon {spent} of {total} at delta {delta} is paid for by {runs} on the data set ({shared['file']})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
-    """Guarantee of a release with its unit, assumptions and limits."""
+    """Guarantee of a release with its unit, assumptions and limits; `shared`: of the budget that other runs pay from, too."""
 
     epsilon: float
     delta: float
@@ -78,6 +89,7 @@ class PrivacyStatement:
     mechanisms: tuple[dict[str, Any], ...] = ()
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
+    shared: dict[str, Any] | None = None
 
     @classmethod
     def from_ledger(
@@ -112,6 +124,7 @@ class PrivacyStatement:
             mechanisms=_mechanisms(ledger),
             assumptions=(*assumptions, SATISFIED, *unplanned),
             not_covered=tuple(not_covered),
+            shared=None if ledger.payer is None else ledger.payer.statement(),
         )
 
     def extended(
@@ -125,7 +138,8 @@ class PrivacyStatement:
 
     def headline(self) -> dict[str, Any]:
         """Guarantee and its other readings, for a summary."""
-        return {name: getattr(self, name) for name in ("epsilon", "delta", "relation", "unit")} | self.also
+        own = {name: getattr(self, name) for name in ("epsilon", "delta", "relation", "unit")} | self.also
+        return own | ({} if self.shared is None else {"all runs": shared_in_words(self.shared)})
 
     def to_json(self) -> str:
         """The statement for programs."""
@@ -149,6 +163,7 @@ class PrivacyStatement:
             "| other readings of the same run | epsilon |",
             "|---|---|",
             *(f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()),
+            *self._together(),
             "",
             "| mechanism | event | times | at most | disjoint group |",
             "|---|---|---|---|---|",
@@ -165,3 +180,16 @@ class PrivacyStatement:
             "",
         ]
         return "\n".join(lines)
+
+    def _together(self) -> list[str]:
+        """What holds for all runs that pay from one budget, whoever sees all of them."""
+        if self.shared is None:
+            return []
+        total, delta = rounded_up(self.shared["epsilon"]), rounded_up(self.shared["delta"])
+        return [
+            "",
+            f"When this was written, {shared_in_words(self.shared)}, as if all of it had been fixed in advance. The guarantee "
+            "of all runs that ever pay from it, each chosen in the light of the others, is "
+            f"**(epsilon = {total}, delta = {delta})** for the same unit, of records that none of them has put aside for "
+            "evaluation.",
+        ]

@@ -1,5 +1,7 @@
 """`dpgen budget`: what a DPGM training would spend, epoch by epoch, or the noise that a budget asks for.
 
+With a FILE it is about a budget that many runs share, see `shared_budget.py` here.
+
 dpgen budget --sampling_rate 0.0017 --epochs 20 --sigma_sgd 1 --delta 1e-5
 dpgen budget --sampling_rate 0.0017 --epochs 20 --epsilon 2 --delta 1e-5 --out budget.png
 """
@@ -40,7 +42,7 @@ def parser() -> OneLineParser:
     result = OneLineParser(
         "dpgen budget",
         description="What a DPGM run spends. Sigmas are noise std / sensitivity. Defaults are those of dpgen train --help: "
-        "what a configuration file sets must be given.",
+        "what a configuration file sets must be given. dpgen budget FILE --help: one budget for many runs.",
         argument_default=argparse.SUPPRESS,
     )
     length = result.add_mutually_exclusive_group()
@@ -111,7 +113,11 @@ def table(costs: list[EpochCost]) -> str:
 
 
 def main(arguments: list[str]) -> str:
-    """Table of what every epoch has cost; with `--out`, a picture of it."""
+    """Table of what every epoch has cost; with `--out`, a picture of it. A FILE comes first: a shared budget."""
+    if arguments and not arguments[0].startswith("-"):
+        from dpgen.cli import shared_budget
+
+        return shared_budget.main(arguments)
     options = vars(parser().parse_args(arguments))
     plan, config = planned(options)
     costs = epoch_costs(plan, config, rows=options["rows"])

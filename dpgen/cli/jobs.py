@@ -12,6 +12,8 @@ import yaml
 from dpgen.cli.options import Sources, choose, full_names, option_table, plain, read_yaml, split_options, typed
 from dpgen.cli.sweep import Sweep, parse_sweep
 from dpgen.data.loaders import LOADERS, loaders
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.runtime import Runtime
 from dpgen.systems.plan import Plan
 from dpgen.systems.registry import System, systems
@@ -97,7 +99,31 @@ class Job:
 
         if not needs_key(self.data_options):
             return None
-        return self.data_options["split_key"] or directory / KEY_FILE
+        shared = self.runtime.ledger  # runs that share a budget put the same records aside: who is private to one is to all
+        return self.data_options["split_key"] or (directory / KEY_FILE if shared is None else Path(f"{shared}.key"))
+
+    def shared_budget(self) -> SharedBudget | None:
+        """The budget that the run shares with others, if any; made if it is not there yet.
+
+        Raises:
+            ValueError: it is not there and has no total, or fixes other terms than the plan's.
+            LedgerError: the file is damaged or no shared budget.
+        """
+        path, total = self.runtime.ledger, None
+        if path is None:
+            return None
+        if self.runtime.ledger_epsilon is not None:
+            delta = self.plan.resolved_delta if self.runtime.ledger_delta is None else self.runtime.ledger_delta
+            total = Budget(self.runtime.ledger_epsilon, delta)
+        shared = SharedBudget.obtain(path, total, relation=self.plan.relation, unit=self.plan.unit)
+        shared.require_same(relation=self.plan.relation, unit=self.plan.unit, delta=self.plan.resolved_delta)
+        return shared
+
+    def open_ledger(self, path: Path | None = None) -> Ledger:
+        """The ledger of a new run, kept in the file `path` if given, which pays from the shared budget if there is one."""
+        shared = self.shared_budget()
+        payer = None if shared is None else shared.payer(self.model, directory=path and path.parent)
+        return self.plan.open_ledger(path, payer=payer)
 
     def load(self, directory: Path) -> Any:
         """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""

@@ -367,6 +367,12 @@ class Filter:
             return False
         return total.renyi <= self._limits[0] or total.pure <= self._limits[2]
 
+    def share(self, total: Cost) -> float:
+        """Part of what the filter grants that `total` takes up, for a display; above 1 where it does not fit."""
+        renyi, delta, pure = self._limits
+        parts = [n / limit if limit > 0 else math.inf for n, limit in ((total.renyi, renyi), (total.pure, pure))]
+        return max(min(parts), total.delta / delta if delta else 0.0)
+
     @property
     def _limits(self) -> tuple[int, int, int]:
         return _limits(self)

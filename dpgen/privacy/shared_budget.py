@@ -227,6 +227,30 @@ class SharedBudget:
             file.close()
         return cls(path)
 
+    @classmethod
+    def obtain(cls, path: Path, budget: Budget | None, *, relation: Relation, unit: str) -> SharedBudget:
+        """The file at `path`, made with this budget if it is not there.
+
+        Raises:
+            ValueError: it is not there and no budget is given, or it has another one.
+            LedgerError: damaged, or no shared budget.
+        """
+        if not (path.exists() and path.stat().st_size):
+            if budget is None:
+                raise ValueError(
+                    f"ledger {str(path)!r} does not exist; dpgen budget {path} --create --epsilon E --delta D makes it, and so "
+                    "does the first run with --ledger_epsilon E"
+                )
+            try:
+                return cls.create(path, budget, relation=relation, unit=unit)
+            except LedgerError:  # made by another process at this moment
+                if not (path.exists() and path.stat().st_size):
+                    raise
+        shared = cls(path)
+        if budget not in (None, shared.terms.budget):
+            raise ValueError(f"the total is given as {budget}; it must be {shared.terms.budget}, that of {path}, or left out")
+        return shared
+
     @contextmanager
     def opened(self) -> Iterator[tuple[LedgerFile, Spending]]:
         """The locked file and what it says."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, runtime_che
 
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import Relation, require_positive
+from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,10 +83,13 @@ class Plan:
         """The budget that the ledger enforces; None: report only."""
         return None if self.epsilon is None else Budget(self.epsilon, self.resolved_delta)
 
-    def open_ledger(self, path: Path | None = None) -> Ledger:
-        """A new ledger that enforces the budget, or only reports at the delta; kept in the file `path` if given."""
+    def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+        """A new ledger that enforces the budget, or only reports at the delta; kept in the file `path` if given.
+
+        With a `payer` it pays from a shared budget as well.
+        """
         delta = self.resolved_delta if self.budget is None else None
-        return Ledger(self.budget, delta=delta, relation=self.relation, unit=self.unit, path=path)
+        return Ledger(self.budget, delta=delta, relation=self.relation, unit=self.unit, path=path, payer=payer)
 
     def require_use(self, config: object) -> None:
         """Refuse numbers that a model of this configuration would ignore.

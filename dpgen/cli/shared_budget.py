@@ -1,0 +1,147 @@
+"""`dpgen budget FILE`: a budget that all runs on a data set pay from: who paid for what, what is left, what a run would cost.
+
+dpgen budget census.budget --create --epsilon 3 --delta 1e-5
+dpgen budget census.budget
+dpgen budget census.budget --plan --model gaussian --data csv --path census.csv --epsilon 1
+"""
+
+import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+from dpgen.cli.command import OneLineParser
+from dpgen.cli.options import require_writable
+from dpgen.privacy.ledger import Budget
+from dpgen.privacy.parallel import Loads, rdp_bound
+from dpgen.privacy.shared_budget import Payer, Payment, SharedBudget, Spending
+from dpgen.statement import guarantee, rounded_up
+
+COLUMNS = ("time", "user", "model", "run", "alone", "together")
+
+
+def parser() -> OneLineParser:
+    result = OneLineParser(
+        "dpgen budget FILE",
+        description="A budget that all runs on a data set pay from: who paid, what is left. --plan and the options of dpgen "
+        "train: what that run would cost; its data are read, nothing is spent.",
+    )
+    result.add_argument("file", type=Path, metavar="FILE", help="the budget; runs pay from it with --ledger FILE")
+    result.add_argument("--create", action="store_true", help="make FILE, with")
+    result.add_argument("--epsilon", type=float, help="its total in nats,")
+    result.add_argument("--delta", type=float, default=1e-5, help="at this delta (default 1e-05),")
+    result.add_argument("--relation", choices=["add_remove", "replace_one"], default="add_remove", help="of neighbouring data")
+    result.add_argument("--unit", default="one record", help='that differ in this (default "one record")')
+    result.add_argument("--plan", nargs=argparse.REMAINDER, metavar="...", help="options of dpgen train, for a planned run")
+    return result
+
+
+def main(arguments: list[str]) -> str:
+    """Make a budget, show it, or say what a run would cost."""
+    options = parser().parse_args(arguments)
+    file = options.file
+    if options.create:
+        if options.epsilon is None:
+            raise ValueError("epsilon is missing; --create needs the total, as in --epsilon 3")
+        require_writable(file, "file")
+        total = Budget(options.epsilon, options.delta)
+        shared = SharedBudget.create(file, total, relation=options.relation, unit=options.unit)
+    elif options.epsilon is not None:
+        raise ValueError(f"epsilon is {options.epsilon:g}; the total is fixed when a budget is made, with --create")
+    elif not file.exists():
+        raise ValueError(f"{str(file)!r} does not exist; dpgen budget {file} --create --epsilon E --delta D makes it")
+    else:
+        shared = SharedBudget(file)
+    if options.plan is not None:
+        return _planned(shared, options.plan)
+    return "\n".join([*_table(shared, shared.spending()), _left(shared.spending())])
+
+
+def _table(shared: SharedBudget, spending: Spending) -> list[str]:
+    terms = spending.terms
+    lines = [f"{shared.path.name}: {guarantee(terms.budget.epsilon, terms.budget.delta, terms.relation, terms.unit)} in all"]
+    if not spending.payments:
+        return [*lines, "nothing is paid for yet"]
+    rows = [COLUMNS, *(_row(spending, number) for number in range(len(spending.payments)))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return [*lines, "alone: epsilon of the run, or of what it paid beyond its plan, by itself; together: with all above it"]
+
+
+def _row(spending: Spending, number: int) -> tuple[str, ...]:
+    payment = spending.payments[number]
+    together = rounded_up(spending.upto(number + 1).epsilon)
+    where = payment.directory or payment.run
+    return (payment.time, payment.user, payment.model, where, rounded_up(_alone(spending, payment)), together)
+
+
+def _alone(spending: Spending, payment: Payment) -> float:
+    """Epsilon of one payment: of the budget that its ledger enforces, unless it is an extra one or the plan needs less."""
+    loads = [(m.priced or m, n) for m, n in payment.loads]
+    try:
+        needed = rdp_bound(loads, spending.terms.budget.delta, spending.terms.relation)
+    except ValueError:  # a guarantee that has no moments
+        needed = float("inf")
+    return min(needed, *([] if payment.budget is None else [payment.budget.epsilon]), spending.terms.budget.epsilon)
+
+
+def _left(spending: Spending) -> str:
+    total, spent = spending.terms.budget.epsilon, spending.epsilon
+    if spending.payments and not spending.terms.limits.fits(spending.total):
+        return f"paid for: epsilon {rounded_up(total)}, by one run that needs all of it: nothing is left"
+    share = max(0.0, 1 - spending.terms.limits.share(spending.total))
+    return (
+        f"paid for: epsilon {rounded_up(spent)} of {rounded_up(total)}; {100 * share:.3g} % of what the filter grants is left"
+    )
+
+
+# -- a planned run -----------------------------------------------------------------------------------------------------
+
+
+class _Planned(Exception):
+    """The plan that a run has declared, instead of running."""
+
+    def __init__(self, loads: Loads) -> None:
+        super().__init__("declared")
+        self.loads = loads
+
+
+class _Quoting(Payer):
+    """Takes the plan of a run, and ends it."""
+
+    def pay(self, loads: Loads, budget: Budget | None) -> NoReturn:
+        """Pays nothing."""
+        raise _Planned(loads)
+
+
+def _planned(shared: SharedBudget, arguments: list[str]) -> str:
+    """What a run would pay: it declares its plan before it looks at a record, and ends there."""
+    from dpgen.cli.command import quiet_runtime
+    from dpgen.cli.jobs import CONFIGS, parse_job
+    from dpgen.privacy.curator import Curator
+
+    job = parse_job(arguments, config_root=CONFIGS)
+    plan: Any = job.plan
+    shared.require_same(relation=plan.relation, unit=plan.unit, delta=plan.resolved_delta)
+    payer = _Quoting(shared.path, "planned", job.model, "", "")
+    with TemporaryDirectory(prefix="dpgen-") as scratch:
+        data = job.load(Path(scratch))
+        try:
+            curator = Curator(plan.open_ledger(payer=payer))
+            job.system.fit(data, plan=plan, config=job.config, curator=curator, runtime=quiet_runtime(Path(scratch), 0))
+        except _Planned as declared:
+            loads = declared.loads
+        else:
+            raise ValueError(f"model {job.model} declares no plan: what it would cost is known once it has run")
+    spending = shared.spending()
+    payment = payer.quote(loads, plan.budget, spending.terms)
+    lines = [*_table(shared, spending), _left(spending), "", f"{job.model} on {job.data} would bring it to "]
+    lines[-1] += f"epsilon {rounded_up(spending.plus(payment).epsilon)} (by itself {rounded_up(_alone(spending, payment))})"
+    if not spending.fits(payment):
+        return "\n".join([*lines[:-1], f"{lines[-1]}: refused, it does not fit"])
+    return "\n".join([*lines[:-1], f"{lines[-1]}: it fits, {_times(spending, payment)}"])
+
+
+def _times(spending: Spending, payment: Payment) -> str:
+    room = spending.room(payment)
+    return f"{room} time{'s' if room != 1 else ''}" if room else "and nothing beside it"
