@@ -38,7 +38,13 @@ Options = dict[str, Any]
 
 
 def fit(
-    model: str, data: Any, *, epsilon: float | None, delta: float | None = None, ledger: Ledger | None = None, **options: Any
+    model: str,
+    data: Any,
+    *,
+    epsilon: float | None,
+    delta: float | None = None,
+    ledger: Ledger | Path | str | None = None,
+    **options: Any,
 ) -> Release:
     """A private release of the data, with a statement of what it cost.
 
@@ -53,14 +59,15 @@ def fit(
             the name of a data set such as "digits"; or loaded by `dpgen.data`.
         epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
-        ledger: a ledger that the fit is charged to, of the same relation, unit and delta; None: one of its own.
+        ledger: the file of a budget that all runs on the data set pay from, with `ledger_epsilon` for its total where it is
+            new; or a ledger that the fit is charged to, of the same relation, unit and delta; None: one of its own.
         options: those of the command line by their names, see `dpgen train --model NAME --help`. With `run_dir` the fit
             leaves a run there as the command line does, its evaluation included.
 
     Raises:
         ValueError: in one line, a wrong name or value, and what is allowed; nothing was spent.
         TypeError: data in a container that cannot be read.
-        BudgetExceeded: the ledger allows less than the fit needs.
+        BudgetExceeded: the ledger, or the shared budget, allows less than the fit needs.
 
     Example:
         >>> frame = pd.DataFrame(np.eye(4, dtype=int).repeat(50, axis=0), columns=["tea", "milk", "rum", "water"])
@@ -68,11 +75,14 @@ def fit(
         >>> release.epsilon <= 1.0, release.sample(2).columns.tolist()
         (True, ['tea', 'milk', 'rum', 'water'])
     """
-    job = _job(model, data, {"epsilon": epsilon} | ({} if delta is None else {"delta": delta}) | options)
-    if ledger is not None:
-        _require_same(ledger, job)
+    named = {"delta": delta, "ledger": None if isinstance(ledger, Ledger) else ledger}
+    given = {"epsilon": epsilon} | {name: value for name, value in named.items() if value is not None}
+    job = _job(model, data, given | options)
+    own = ledger if isinstance(ledger, Ledger) else None
+    if own is not None:
+        _require_same(own, job)
     with quiet_training():
-        release = run(job).release if job.runtime.run_dir is not None else _fit_in_memory(job, ledger)
+        release = run(job).release if job.runtime.run_dir is not None else _fit_in_memory(job, own)
     _warn_of_delta(release)
     return release
 
@@ -81,9 +91,8 @@ def _fit_in_memory(job: Job, ledger: Ledger | None) -> Release:
     """The release alone; checkpoints and logs of a training are thrown away."""
     job.runtime.limit_threads()
     with TemporaryDirectory(prefix="dpgen-") as scratch:
-        private = job.load(Path(scratch))
-        curator = Curator(job.plan.open_ledger() if ledger is None else ledger)
-        return job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch)))
+        curator = Curator(job.open_ledger() if ledger is None else ledger)
+        return job.fit(job.load(Path(scratch)), curator, replace(job.runtime, run_dir=Path(scratch)))
 
 
 def _require_same(ledger: Ledger, job: Job) -> None:

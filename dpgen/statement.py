@@ -132,9 +132,7 @@ class PrivacyStatement:
     ) -> "PrivacyStatement":
         """The statement with facts about the data and the run that it must repeat, and what else it rests on."""
         logs = ("losses on private records were logged (private_logs): the logs are not covered",) if private_logs else ()
-        return replace(
-            self, assumptions=(*self.assumptions, *assumptions), not_covered=(*self.not_covered, *notes, *logs)
-        )
+        return replace(self, assumptions=(*self.assumptions, *assumptions), not_covered=(*self.not_covered, *notes, *logs))
 
     def headline(self) -> dict[str, Any]:
         """Guarantee and its other readings, for a summary."""

@@ -141,9 +141,7 @@ class Job:
         release.form = getattr(data, "form", None)
         schema = () if release.form is None else (SCHEMA,)
         dropped = self._dropped if self.data_options.get("missing") == "drop" else ()
-        release.statement = release.statement.extended(
-            [*getattr(data, "notes", ()), *schema, *self.notes], assumptions=dropped
-        )
+        release.statement = release.statement.extended([*getattr(data, "notes", ()), *schema, *self.notes], assumptions=dropped)
         return release
 
     @property

@@ -13,7 +13,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sample": ("dpgen.cli.sample", "draw records from a released model"),
     "evaluate": ("dpgen.cli.evaluate", "evaluate a run again, or compare several"),
     "report": ("dpgen.cli.report", "one page about a run or a released model, for people"),
-    "budget": ("dpgen.cli.budget", "what a training would spend, or the noise that a budget asks for"),
+    "budget": (
+        "dpgen.cli.budget",
+        "what a training would spend, the noise that a budget asks for, or one budget for many runs",
+    ),
+    "verify": ("dpgen.cli.verify", "whether statement, ledger, model and shared budget of a run say the same"),
     "audit": ("dpgen.cli.audit", "look for a leak of a system"),
     "completion": ("dpgen.cli.completion", "completion of commands and options for bash, zsh or fish"),
 }
