@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from dpgen.cli.command import OneLineParser
 from dpgen.cli.options import require_writable
+from dpgen.privacy.composition import Loads, rdp_bound
 from dpgen.privacy.ledger import Budget
-from dpgen.privacy.parallel import Loads, rdp_bound
 from dpgen.privacy.shared_budget import Payer, Payment, SharedBudget, Spending
 from dpgen.statement import guarantee, rounded_up
 

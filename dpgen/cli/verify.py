@@ -108,6 +108,8 @@ def _of_shared(payer: Payer | None, statement: PrivacyStatement, loads: Counter[
 def _of_model(run: Path, statement: PrivacyStatement) -> Iterator[str]:
     """The model's checksum, and the statement that it carries."""
     if not (run / "model").is_dir():
+        if not (run / "draws.csv").is_file():
+            yield "neither model/ nor draws.csv is there"
         return
     from dpgen.files import read_tensor_files
 

@@ -1,0 +1,301 @@
+"""Runs that pay from one budget, what `dpgen budget FILE` shows of it, and `dpgen verify`, which finds what was changed."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny
+
+from dpgen.cli.jobs import parse_job
+from dpgen.cli.main import main
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
+from dpgen.privacy.shared_budget import SharedBudget
+from dpgen.run import run
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+OPTIONS = ("--model=gaussian", "--epsilon=1", "--k=1", *tiny.UNLABELLED)
+
+
+def arguments(directory: Path, name: str, *extra: str) -> list[str]:
+    """A run of the Gaussian model on the tiny records that pays from `directory / "data.budget"`."""
+    data = [a for a in tiny.arguments(directory) if a.startswith(("--data=", "--path=", "--progress_bar=", "--accelerator="))]
+    given = (*data, *OPTIONS, f"--ledger={directory / 'data.budget'}", f"--run_dir={directory / name}", *extra)
+    options = [a for a in given if not a.startswith(("--clusters", "--k="))]
+    return list({a.partition("=")[0]: a for a in options}.values())
+
+
+@pytest.fixture(scope="module")
+def paid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with two runs that share a budget of epsilon 2."""
+    directory = tmp_path_factory.mktemp("shared")
+    run(parse_job(arguments(directory, "one", "--ledger_epsilon=2")))
+    run(parse_job(arguments(directory, "two")))
+    return directory
+
+
+def command(capsys: pytest.CaptureFixture[str], *given: str | Path) -> tuple[int, str]:
+    """Exit code and all that was said."""
+    capsys.readouterr()
+    code = main([str(part) for part in given])
+    return code, "".join(capsys.readouterr())
+
+
+def test_every_run_states_its_own_guarantee_and_the_total(paid: Path) -> None:
+    spending = SharedBudget(paid / "data.budget").spending()
+    assert (spending.terms.budget, spending.runs) == (Budget(2.0, 1e-5), 2)
+    for name, runs in (("one", 1), ("two", 2)):
+        statement = json.loads((paid / name / "privacy.json").read_text())
+        assert statement["epsilon"] <= 1
+        assert statement["shared"]["runs"] == runs
+        assert statement["shared"]["spent"] == spending.upto(runs).epsilon
+        text = (paid / name / "PRIVACY.md").read_text()
+        assert f"is paid for by {runs} run" in text
+        assert "is **(epsilon = 2, delta = 1e-05)** for the same unit" in text
+    assert spending.epsilon < 2, "less than the two epsilons"
+
+
+def test_runs_that_share_a_budget_put_the_same_records_aside(paid: Path) -> None:
+    assert (paid / "data.budget.key").exists()
+    assert not (paid / "one" / "split.key").exists()
+
+
+def test_a_run_that_does_not_fit_or_differs_leaves_nothing(paid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (paid / "data.budget").read_bytes()
+    with pytest.raises(BudgetExceeded, match="this plan would bring it to"):
+        run(parse_job(arguments(paid, "three")))
+    for extra, match in (
+        ("--relation=replace_one", "relation is 'replace_one'; it must be 'add_remove'"),
+        ("--delta=1e-6", "delta is 1e-06; it must be 1e-05"),
+        ("--ledger_epsilon=3", "the total is given as"),
+        (f"--ledger={paid / 'absent'}", r"absent' does not exist; dpgen budget"),
+    ):
+        code, said = command(capsys, "train", *arguments(paid, "three", extra))
+        assert (code, said.count("\n")) == (2, 1)
+        assert re.search(match, said)
+    assert (paid / "data.budget").read_bytes() == before
+    assert not (paid / "three").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "match"),
+    [
+        ("--ledger_epsilon=1", "ledger is None; ledger_epsilon and ledger_delta are the total of a file"),
+        ("--ledger_delta=1e-5", "ledger is None"),
+    ],
+)
+def test_a_total_needs_its_file(extra: str, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        parse_job(["--model=gaussian", extra])
+    with pytest.raises(ValueError, match="it needs ledger_epsilon beside it"):
+        parse_job(["--model=gaussian", "--ledger=x", "--ledger_delta=1e-5"])
+
+
+# -- dpgen budget FILE -------------------------------------------------------------------------------------------------
+
+
+def test_the_table_says_who_paid_and_what_is_left(paid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = command(capsys, "budget", paid / "data.budget")
+    assert code == 0
+    assert said.startswith("data.budget: epsilon 2 at delta 1e-05 (add or remove one record) in all\n")
+    rows = re.findall(r"^\S+T\S+ +\S+ +gaussian +(\S+) +([\d.]+) +([\d.]+)$", said, re.MULTILINE)
+    assert [row[0] for row in rows] == [str(paid / "one"), str(paid / "two")]
+    spent = SharedBudget(paid / "data.budget").spending().epsilon
+    assert float(rows[1][2]) == pytest.approx(spent, rel=1e-3)
+    assert re.search(r"paid for: epsilon 1\.\d+ of 2; [\d.]+ % of what the filter grants is left", said)
+
+
+def test_what_a_planned_run_would_cost_is_what_it_pays(paid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shared = SharedBudget.create(tmp_path / "data.budget", Budget(2.0, 1e-5))
+    shutil.copy(paid / "tiny.npy", tmp_path)
+    options = [a for a in arguments(tmp_path, "x") if not a.startswith(("--ledger", "--run_dir"))]
+    code, said = command(capsys, "budget", shared.path, "--plan", *options)
+    assert code == 0
+    assert "nothing is paid for yet" in said
+    found = re.search(r"gaussian on npy would bring it to epsilon (\S+) \(by itself (\S+)\): it fits, 2 times\n$", said)
+    assert found is not None, said
+    assert shared.spending().runs == 0, "it is an estimate"
+    run(parse_job(arguments(tmp_path, "x")))
+    assert float(found[1]) == pytest.approx(shared.spending().epsilon, rel=1e-3)
+    code, said = command(capsys, "budget", paid / "data.budget", "--plan", *options)
+    assert (code, said.endswith(": refused, it does not fit\n")) == (0, True)
+    code, said = command(capsys, "budget", shared.path, "--plan", *options, "--relation=replace_one")
+    assert (code, said.startswith("error: relation is 'replace_one'; it must be 'add_remove'")) == (2, True)
+
+
+def test_a_budget_that_one_run_needs_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shared = SharedBudget.create(tmp_path / "b", Budget(1.0, 1e-5))
+    job = parse_job(arguments(tmp_path, "x", f"--ledger={shared.path}"))
+    run(job)
+    code, said = command(capsys, "budget", shared.path)
+    assert (code, said.endswith("paid for: epsilon 1, by one run that needs all of it: nothing is left\n")) == (0, True)
+
+
+def test_a_budget_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "b"
+    for given, match in (
+        (["--create"], "epsilon is missing; --create needs the total"),
+        (["--create", "--epsilon", "-1"], "epsilon is -1.0; it must be a finite number > 0"),
+        (["--create", "--epsilon", "1", "--delta", "1"], r"delta is 1.0; it must lie in \[0, 1\)"),
+        ([], "does not exist; dpgen budget"),
+        (["--epsilon", "1"], "the total is fixed when a budget is made"),
+        (["--creat"], "option must be one of|did you mean"),
+    ):
+        code, said = command(capsys, "budget", file, *given)
+        assert (code, said.count("\n")) == (2, 1)
+        assert re.search(match, said)
+        assert not file.exists()
+    code, said = command(
+        capsys, "budget", file, "--create", "--epsilon", "1", "--relation", "replace_one", "--unit", "one user"
+    )
+    assert (code, "epsilon 1 at delta 1e-05 (replace one user) in all\nnothing is paid" in said) == (0, True)
+    code, said = command(capsys, "budget", file, "--create", "--epsilon", "1")
+    assert (code, "a ledger is already there" in said) == (2, True)
+
+
+# -- dpgen verify ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(paid: Path, tmp_path: Path) -> Path:
+    """The second run, to be tampered with."""
+    return Path(shutil.copytree(paid / "two", tmp_path / "two"))
+
+
+def test_a_run_as_it_was_left_fits(paid: Path, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for directory in (paid / "one", paid / "two", copied):
+        code, said = command(capsys, "verify", directory)
+        assert (code, said.count("\n")) == (0, 1)
+        assert "statement and ledger, model, shared budget fit" in said
+
+
+def changed_statement(**fields: object) -> object:
+    def change(directory: Path) -> None:
+        path = directory / "privacy.json"
+        values = json.loads(path.read_text())
+        for name, value in fields.items():
+            values[name] = value(values[name]) if callable(value) else value
+        path.write_text(json.dumps(values))
+
+    return change
+
+
+def changed_file(name: str, old: bytes, new: bytes) -> object:
+    def change(directory: Path) -> None:
+        path = directory / name
+        raw = path.read_bytes()
+        assert raw.count(old) >= 1
+        path.write_bytes(raw.replace(old, new, 1))
+
+    return change
+
+
+def flipped_byte(directory: Path) -> None:
+    path = directory / "model" / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+
+
+def without_a_line(directory: Path) -> None:
+    path = directory / "ledger.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], *lines[4:]]))
+
+
+def cut_short(directory: Path) -> None:
+    path = directory / "ledger.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+TAMPERED = {
+    "epsilon": (changed_statement(epsilon=0.5), "epsilon is 0.5 in privacy.json, the ledger says 0.99"),
+    "slightly": (changed_statement(epsilon=lambda e: e * 0.9999), "epsilon is 0.99.* in privacy.json, the ledger says"),
+    "delta": (changed_statement(delta=1e-7), "delta is 1e-07 in privacy.json, the ledger says 1e-05"),
+    "relation": (changed_statement(relation="replace_one"), "relation is 'replace_one' in privacy.json"),
+    "unit": (changed_statement(unit="one person"), "unit is 'one person' in privacy.json"),
+    "replace one": (changed_statement(also={}), "replace_one is None in privacy.json"),
+    "mechanism missing": (changed_statement(mechanisms=lambda m: m[:-1]), "privacy.json lacks the mechanism"),
+    "mechanism made up": (changed_statement(mechanisms=lambda m: [*m, m[0] | {"note": "x"}]), "the ledger lacks the mechanism"),
+    "shared spent": (
+        changed_statement(shared=lambda s: s | {"spent": 0.1}),
+        "spent of the shared budget is 0.1 in privacy.json, its file says 1",
+    ),
+    "shared total": (changed_statement(shared=lambda s: s | {"epsilon": 1.0}), "epsilon of the shared budget is 1.0"),
+    "no shared": (changed_statement(shared=None), "privacy.json names no shared budget, the other one does"),
+    "what is not covered": (changed_statement(not_covered=[]), "the model carries another statement than privacy.json"),
+    "ledger's line": (changed_file("ledger.jsonl", b'"count":1', b'"count":2'), r"ledger\.jsonl: line \d+ does not match"),
+    "ledger's line gone": (without_a_line, r"ledger\.jsonl: line 4 does not match its checksum"),
+    "ledger cut": (cut_short, "the ledger lacks the mechanism|says"),
+    "ledger gone": (lambda directory: (directory / "ledger.jsonl").unlink(), "cannot open the ledger"),
+    "model's byte": (flipped_byte, "does not match the checksum in model.json"),
+    "model's card": (changed_file("model/model.json", b'"statement"', b'"Statement"'), "does not match the checksum"),
+    "model gone": (lambda directory: shutil.rmtree(directory / "model"), r"neither model/ nor draws\.csv is there"),
+    "model's weights gone": (lambda directory: (directory / "model" / "model.safetensors").unlink(), "holds a damaged model: FileNotFoundError"),
+}
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_what_was_changed_is_named(copied: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    change, match = TAMPERED[case]
+    change(copied)  # type: ignore[operator]
+    code, said = command(capsys, "verify", copied)
+    assert code == 1
+    assert re.search(match, said), said
+    assert all(line.startswith(f"{copied}: ") for line in said.splitlines())
+
+
+def test_a_shared_budget_without_the_payment_is_named(paid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = Path(shutil.copytree(paid, tmp_path / "moved"))
+    path = directory / "two" / "ledger.jsonl"
+    shared = directory / "data.budget"
+    shared.write_bytes(b"".join(shared.read_bytes().splitlines(keepends=True)[:2]))
+    with Ledger.open(path) as ledger:
+        header = ledger.payer
+    assert header is not None
+    original = header.path.read_bytes()
+    try:
+        header.path.write_bytes(shared.read_bytes())  # the last payment is cut off
+        code, said = command(capsys, "verify", directory / "two")
+        assert code == 1
+        assert "holds no payment of this run for" in said
+        header.path.unlink()
+        code, said = command(capsys, "verify", directory / "two")
+        assert (code, "cannot open the ledger" in said) == (1, True)
+    finally:
+        header.path.write_bytes(original)
+
+
+def test_what_is_no_finished_run_cannot_be_verified(tmp_path: Path, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = command(capsys, "verify", tmp_path / "absent")
+    assert (code, "holds no finished run: privacy.json is missing" in said) == (2, True)
+    (copied / "privacy.json").write_text("{")
+    code, said = command(capsys, "verify", copied)
+    assert (code, "privacy.json is damaged" in said, said.count("\n")) == (2, True, 1)
+
+
+# -- training that goes on ---------------------------------------------------------------------------------------------
+
+
+def test_a_training_that_was_stopped_goes_on_without_paying_again(tmp_path: Path) -> None:
+    given = tiny.arguments(tmp_path, *tiny.UNLABELLED, "--epsilon=2", f"--ledger={tmp_path / 'b'}", "--ledger_epsilon=2")
+    job = parse_job(given)
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpgen.release.PublicModel.write", stop)
+        with pytest.raises(KeyboardInterrupt, match=""):
+            run(job)
+    assert len(SharedBudget(tmp_path / "b").spending().payments) == 1
+    run(job)
+    assert len(SharedBudget(tmp_path / "b").spending().payments) == 1
+    assert main(["verify", str(tmp_path / "run")]) == 0
+    (tmp_path / "b").unlink()
+    shutil.rmtree(tmp_path / "run" / "model")
+    (tmp_path / "run" / "privacy.json").unlink()
+    with pytest.raises(LedgerError, match="cannot open the ledger"):
+        run(job)
