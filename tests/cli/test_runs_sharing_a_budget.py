@@ -205,6 +205,10 @@ def without_a_line(directory: Path) -> None:
     path.write_bytes(b"".join([*lines[:3], *lines[4:]]))
 
 
+def without_weights(directory: Path) -> None:
+    (directory / "model" / "model.safetensors").unlink()
+
+
 def cut_short(directory: Path) -> None:
     path = directory / "ledger.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
@@ -233,7 +237,7 @@ TAMPERED = {
     "model's byte": (flipped_byte, "does not match the checksum in model.json"),
     "model's card": (changed_file("model/model.json", b'"statement"', b'"Statement"'), "does not match the checksum"),
     "model gone": (lambda directory: shutil.rmtree(directory / "model"), r"neither model/ nor draws\.csv is there"),
-    "model's weights gone": (lambda directory: (directory / "model" / "model.safetensors").unlink(), "holds a damaged model: FileNotFoundError"),
+    "model's weights gone": (without_weights, "holds a damaged model: FileNotFoundError"),
 }
 
 
@@ -284,11 +288,11 @@ def test_a_training_that_was_stopped_goes_on_without_paying_again(tmp_path: Path
     job = parse_job(given)
 
     def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("stopped here")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpgen.release.PublicModel.write", stop)
-        with pytest.raises(KeyboardInterrupt, match=""):
+        with pytest.raises(KeyboardInterrupt, match="stopped here"):
             run(job)
     assert len(SharedBudget(tmp_path / "b").spending().payments) == 1
     run(job)
