@@ -17,6 +17,7 @@ from scipy.stats import norm
 from dpgen import report as exported
 from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import parse_job
+from dpgen.cli.main import main
 from dpgen.discretized import DiscretizedColumn
 from dpgen.nets.gan import Generator
 from dpgen.pictures import pictures
@@ -287,6 +288,19 @@ def test_what_is_no_release_is_refused_in_one_line(tmp_path: Path) -> None:
         pictures("model")  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError, match=r"the directory .* does not exist"):
         report(tiny.mixture(), tmp_path / "absent" / "r.html")
+
+
+def test_the_command(finished: Outcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown, hidden = tmp_path / "shown.html", tmp_path / "hidden.html"
+    assert main(["report", str(finished.directory), "--out", str(shown)]) == 0
+    assert UNPROTECTED in capsys.readouterr().out
+    assert main(["report", str(finished.directory / "model"), "--public", "--out", str(hidden)]) == 0
+    assert capsys.readouterr().out == f"{hidden}: for publication\n"
+    assert Page(shown).marked
+    require_public(Page(hidden))
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / REPORT).exists()
 
 
 def test_damaged_scores_are_named(tmp_path: Path) -> None:

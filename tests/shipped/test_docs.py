@@ -9,9 +9,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+EXAMPLES = re.compile(r"^```python\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -42,6 +45,14 @@ def test_the_site_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: P
     assert 'id="dpgen.privacy.ledger.Ledger.declare"' in reference
     assert "blockquote" not in reference, "doctests are code, not quotations"
     assert ".. math::" not in reference
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("page", [page for page in PAGES if EXAMPLES.search(page.read_text())], ids=lambda page: page.stem)
+def test_every_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for example in EXAMPLES.findall(page.read_text()):
+        exec(compile(example, str(page), "exec"), {"__name__": page.stem})
 
 
 # -- figures ---------------------------------------------------------------------------------------------------------

@@ -232,14 +232,37 @@ def test_train_prints_one_summary_and_sample_follows(
 # -- notebooks and benchmarks ----------------------------------------------------------------------------------------
 
 
+def kinds(cell: nbformat.NotebookNode) -> list[tuple[str, ...]]:
+    """What a cell leaves: its pictures, tables and texts in order, printed lines together, hints of libraries left out."""
+    left: list[tuple[str, ...]] = []
+    for output in cell.get("outputs", []):
+        kind = ("stdout",) if output.output_type == "stream" else (output.output_type, *sorted(output.get("data", {})))
+        if output.get("name") != "stderr" and not (kind == ("stdout",) and left[-1:] == [kind]):
+            left.append(kind)
+    return left
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_every_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_notebook_runs_and_leaves_what_it_was_committed_with(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DPGEN_SMOKE", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    notebook = nbformat.read(path, as_version=4)
+    committed, notebook = nbformat.read(path, as_version=4), nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert list(tmp_path.iterdir()) == [], "a notebook leaves nothing beside itself"
+    assert list(map(kinds, committed.cells)) == list(map(kinds, notebook.cells))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_every_notebook_is_committed_with_its_outputs(path: Path) -> None:
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "run once, from the top"
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert {"image/png", "text/plain"} <= {mime for output in outputs for mime in output.get("data", {})}
+    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    assert path.stat().st_size < 300_000
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=name)
