@@ -26,7 +26,7 @@ from dpgen.data.call_detail import TOWERS, CallDetail
 from dpgen.metrics.queries import SANITY, answers, random_queries
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.systems.gaussian.fit import Task, fit_task
+from dpgen.systems.gaussian.fit import Inputs, fit_inputs
 from dpgen.systems.gaussian.plan import GaussianOptions
 from dpgen.systems.marginals.model import ProductMixture
 
@@ -58,9 +58,9 @@ def streamed(n_users: int, epsilon: float) -> dict[str, Any]:
             return city.batches()
 
     users = Users()
-    task = Task(values=users, bits=users, d=TOWERS, options=GaussianOptions(form="sizes"))
+    inputs = Inputs(values=users, bits=users, d=TOWERS, options=GaussianOptions(form="sizes"))
     budget = Budget(epsilon, DELTA)
-    model = fit_task(task, budget=budget, curator=Curator(Ledger(budget)))
+    model = fit_inputs(inputs, budget=budget, curator=Curator(Ledger(budget)))
     assert isinstance(model, ProductMixture)
     fitted = time.process_time() - start
     queries = random_queries(TOWERS, 422, generator=torch.Generator().manual_seed(0), n_queries=250)

@@ -1,14 +1,8 @@
-r"""Private records to a Gaussian mixture.
-
-One Gaussian fit before it runs: the records as streams, and every choice that is public.
-
-The Gaussian component from records to release: location, axes, moments, clean-up, calibration.
-"""
+"""The Gaussian component from records to release: location, axes, moments, clean-up, calibration."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,12 +20,9 @@ from dpgen.systems.gaussian.components import Components, release_components
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan, Sizes, default_shares, sizes
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
-from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, Spending, checked, require_shares
+from dpgen.systems.gaussian.sums import Batches, CheckedStream, Encode, RecordStream, Spending, checked, require_shares
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateRecords
-
-# -- gaussian task -----------------------------------------------------------------------------------------------------
-
 
 PAIR_FEATURES = 128
 """Tables of at most this many features have their pairs calibrated by default."""
@@ -41,8 +32,8 @@ _WARP = 0.8  # on images of classes, where the option leaves it open
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """What is fitted.
+class Inputs:
+    """Private records as streams, and all that is public about them and their fit.
 
     Arguments:
         values: records to model, in [0, 1]^d, with labels if these make the clusters.
@@ -83,8 +74,8 @@ class Task:
         seed: int,
         device: str = "cpu",
         public_n: int | None = None,
-    ) -> "Task":
-        """The task of fitting records in memory.
+    ) -> "Inputs":
+        """Those of records in memory.
 
         Arguments:
             clusters: "labels", "kmeans" or "none".
@@ -173,7 +164,7 @@ class Task:
     @property
     def first_codes(self) -> Batches:
         """The same for the first pass, which also checks every record."""
-        stream = Checked(self.values, self.d, self.n_classes)
+        stream = CheckedStream(self.values, self.d, self.n_classes)
         return stream if self.codec is None else EncodedStream(stream, self.codec)
 
     @property
@@ -206,7 +197,7 @@ class Task:
             raise ValueError(f"shares has {sorted(given)}; this fit releases {sorted(ruled)}")
         return require_shares(given)
 
-    def ways(self) -> dict[bool, dict[str, float]]:
+    def shares_by_size(self) -> dict[bool, dict[str, float]]:
         """Shares for one and for several Gaussians per class; only one of them where the number is public already."""
         fixed = self.options.subclusters or self.k
         return {several: self.shares(2 if several else 1) for several in (False, True) if not fixed or several == (fixed > 1)}
@@ -221,25 +212,12 @@ class Task:
             if self.public_n is not None:
                 raise ValueError(f"public_n is {self.public_n}; only form='latent' uses it, and the form is {self.form!r}")
             return
-        self.ways()
+        self.shares_by_size()
         if self.options.axes is not None and self.options.axes > self.width:
             raise ValueError(f"axes must be at most {self.width}, the features of a record, got {self.options.axes}")
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A stream whose batches are checked each time they are read."""
-
-    batches: Batches
-    d: int
-    n_classes: int
-
-    def __iter__(self) -> Any:
-        return checked(self.batches, self.d, self.n_classes)
-
-
-# -- gaussian fit ------------------------------------------------------------------------------------------------------
-
+# -- fit ---------------------------------------------------------------------------------------------------------------
 
 ASSUMPTIONS = (
     ONE_RECORD,
@@ -264,7 +242,7 @@ def fit(data: PrivateRecords, *, plan: GaussianPlan, config: GaussianConfig, cur
     assert plan.budget is not None
     resolved = config.resolved(n_classes=data.n_classes)
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"
-    task = Task.of(
+    inputs = Inputs.of(
         data,
         config,
         clusters=resolved.clusters,
@@ -275,24 +253,24 @@ def fit(data: PrivateRecords, *, plan: GaussianPlan, config: GaussianConfig, cur
     )
     if curator.relation != plan.relation:
         raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {curator.relation!r}")
-    return fit_task(task, budget=plan.budget, curator=curator)
+    return fit_inputs(inputs, budget=plan.budget, curator=curator)
 
 
-def fit_task(task: Task, *, budget: Budget, curator: Curator) -> RecordModel:
+def fit_inputs(inputs: Inputs, *, budget: Budget, curator: Curator) -> RecordModel:
     """Spend the budget, under the ledger's relation, and release a model; for streams that are not in memory, too.
 
     Raises:
         ValueError: options that contradict the data, or records out of range.
         BudgetExceeded: the ledger does not allow what the budget promised.
     """
-    task.require_sound()
-    if task.form == "latent":
-        fit_form, shares = _fit_latent, next(iter(task.ways().values()))  # all ways give the mean the same share
-    elif task.form == "sizes":
+    inputs.require_sound()
+    if inputs.form == "latent":
+        fit_form, shares = _fit_latent, next(iter(inputs.shares_by_size().values()))  # the mean has one share in all
+    elif inputs.form == "sizes":
         fit_form, shares = _fit_sizes, SHARES
     else:
         fit_form, shares = _fit_independent, {"marginals": 1.0}
-    run = _Run(task, curator, Spending.within(curator, budget, shares))
+    run = _Run(inputs, curator, Spending.within(curator, budget, shares))
     model = fit_form(run)
     model.noise_multiplier = run.spending.whole  # of all releases, now that they are made
     return model
@@ -300,52 +278,52 @@ def fit_task(task: Task, *, budget: Budget, curator: Curator) -> RecordModel:
 
 @dataclass(frozen=True)
 class _Run:
-    """A task with the means to pay for it."""
+    """Inputs with the means to pay for their fit."""
 
-    task: Task
+    inputs: Inputs
     curator: Curator
     spending: Spending
 
     def statement(self) -> PrivacyStatement:
-        n = self.task.public_n
+        n = self.inputs.public_n
         declared = () if n is None else (f"the number of records, {n}, was declared public",)
         return PrivacyStatement.from_ledger(self.curator.ledger, assumptions=(*ASSUMPTIONS, *declared))
 
 
 def _fit_sizes(run: _Run) -> RecordModel:
-    task = run.task
-    bits = Checked(task.bits, task.d, 0)
-    tilt = release_size_tilt(bits, task.d, spending=run.spending)
+    inputs = run.inputs
+    bits = CheckedStream(inputs.bits, inputs.d, 0)
+    tilt = release_size_tilt(bits, inputs.d, spending=run.spending)
     return ProductMixture(
         tilt.probabilities,
         tilt.weights * tilt.count,
         statement=run.statement(),
-        columns=task.columns,
+        columns=inputs.columns,
         declared=("items are independent given the size of the set; rare items are shrunk towards their common prior",),
     )
 
 
 def _fit_independent(run: _Run, declared: str = "independent marginals of every class") -> RecordModel:
-    task = run.task
-    bits = Checked(task.bits, task.d, task.n_classes)
-    counts, frequencies = release_marginals(bits, task.d, k=task.groups, spending=run.spending)
+    inputs = run.inputs
+    bits = CheckedStream(inputs.bits, inputs.d, inputs.n_classes)
+    counts, frequencies = release_marginals(bits, inputs.d, k=inputs.groups, spending=run.spending)
     return ProductMixture(
         frequencies,
         counts,
         statement=run.statement().extended((declared,)),
-        n_classes=task.n_classes,
-        columns=task.columns,
+        n_classes=inputs.n_classes,
+        columns=inputs.columns,
         declared=(declared,),
     )
 
 
 def _fit_latent(run: _Run) -> RecordModel:
-    task, spending = run.task, run.spending
-    location = release_location(task.first_codes, task.width, spending=spending)
-    if task.public_n is not None:
-        location = replace(location, count=float(task.public_n))
-    chosen = task.sizes(spending.mu, location.count)
-    spending.share({name: share for name, share in task.ways()[chosen.subclusters > 1].items() if name != "mean"})
+    inputs, spending = run.inputs, run.spending
+    location = release_location(inputs.first_codes, inputs.width, spending=spending)
+    if inputs.public_n is not None:
+        location = replace(location, count=float(inputs.public_n))
+    chosen = inputs.sizes(spending.mu, location.count)
+    spending.share({name: share for name, share in inputs.shares_by_size()[chosen.subclusters > 1].items() if name != "mean"})
     subspace = _subspace(run, location, chosen)
     if float(subspace.eigenvalues[0]) <= subspace.edge:
         spending.share({"marginals": 1.0})
@@ -366,45 +344,45 @@ def _no_signal(mu: float, location: Location, subspace: Subspace) -> str:
 
 
 def _subspace(run: _Run, location: Location, chosen: Sizes) -> Subspace:
-    task, clip = run.task, run.task.options.clip
+    inputs, clip = run.inputs, run.inputs.options.clip
     if clip == "quantile":
-        clip = release_radius(task.codes, location, quantile=_QUANTILE, spending=run.spending)
+        clip = release_radius(inputs.codes, location, quantile=_QUANTILE, spending=run.spending)
     elif clip == "moments":
         clip = math.sqrt(location.spread)
     assert not isinstance(clip, str)
     return release_subspace(
-        task.codes,
+        inputs.codes,
         location,
         axes=chosen.axes,
-        power=task.options.whitening,
-        radius=task.options.radius,
+        power=inputs.options.whitening,
+        radius=inputs.options.radius,
         clip=clip,
         spending=run.spending,
     )
 
 
 def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: Sizes) -> RecordModel:
-    task = run.task
+    inputs = run.inputs
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         return subspace.project(x), torch.zeros(len(x), dtype=torch.int64, device=x.device) if labels is None else labels
 
-    batches: Batches = task.codes
+    batches: Batches = inputs.codes
     coordinates: Encode = encode
-    if chosen.subclusters > 1 and isinstance(task.values, RecordStream):
+    if chosen.subclusters > 1 and isinstance(inputs.values, RecordStream):
         batches, coordinates = _coordinates(batches, encode), _as_they_are
     components = release_components(
         batches,
         coordinates,
-        k=task.groups,
+        k=inputs.groups,
         m=chosen.axes,
         subclusters=chosen.subclusters,
-        covariance=task.options.covariance,
-        cut=task.options.cut,
+        covariance=inputs.options.covariance,
+        cut=inputs.options.cut,
         spending=run.spending,
-        generator=PublicRandomness(task.seed).spawn("centres").generator,
+        generator=PublicRandomness(inputs.seed).spawn("centres").generator,
     )
-    m, width = chosen.axes, task.width
+    m, width = chosen.axes, inputs.width
     left = (location.spread - float(subspace.eigenvalues.clamp_min(0.0).sum())) / max(1, width - m)
     model = _model(run, subspace, components, residual=max(left, 1e-4 * location.spread / width))
     model = _calibrated(run, model, location)
@@ -434,11 +412,11 @@ def _declared(components: Components) -> Sequence[str]:
 
 
 def _model(run: _Run, subspace: Subspace, components: Components, residual: float) -> GaussianMixtureModel:
-    task, options = run.task, run.task.options
+    inputs, options = run.inputs, run.inputs.options
     post = PostProcessing(
-        warp=task.warp,
-        grey=task.grey,
-        threshold=task.threshold,
+        warp=inputs.warp,
+        grey=inputs.grey,
+        threshold=inputs.threshold,
         fill=options.fill,
         codec=None if options.codec == "none" else options.codec,
     )
@@ -449,32 +427,32 @@ def _model(run: _Run, subspace: Subspace, components: Components, residual: floa
         classes=components.classes,
         counts=components.counts,
         statement=run.statement(),
-        n_classes=task.n_classes,
+        n_classes=inputs.n_classes,
         residual=residual,
         post=post,
-        image_shape=task.image_shape,
-        columns=task.columns,
+        image_shape=inputs.image_shape,
+        columns=inputs.columns,
         declared=_declared(components),
     )
 
 
 def _calibrated(run: _Run, model: GaussianMixtureModel, location: Location) -> GaussianMixtureModel:
     """The model with bits that follow released marginals; a pilot of its own samples serves, so only releases cost."""
-    task, pairs = run.task, None
-    bits = Checked(task.bits, task.d, task.n_classes)
-    if task.calibration == "none":
+    inputs, pairs = run.inputs, None
+    bits = CheckedStream(inputs.bits, inputs.d, inputs.n_classes)
+    if inputs.calibration == "none":
         return model
-    if task.calibration == "pairs":
-        pairs, noise_std = release_pairs(bits, task.d, spending=run.spending)
+    if inputs.calibration == "pairs":
+        pairs, noise_std = release_pairs(bits, inputs.d, spending=run.spending)
         marginals = pairs.diagonal().clone()
-    elif task.grey or task.codec is not None:
-        marginals = release_marginals(bits, task.d, k=1, spending=run.spending)[1][0]
+    elif inputs.grey or inputs.codec is not None:
+        marginals = release_marginals(bits, inputs.d, k=1, spending=run.spending)[1][0]
     else:
         marginals = location.mean
-    generator = PublicRandomness(task.seed).spawn("pilot").generator
+    generator = PublicRandomness(inputs.seed).spawn("pilot").generator
     values = model.pilot(generator)
     jitter = None
-    if task.image_shape is None:  # bits of tables vary beyond the axes; strokes of images are kept sharp
+    if inputs.image_shape is None:  # bits of tables vary beyond the axes; strokes of images are kept sharp
         jitter = (marginals * (1.0 - marginals) - values.double().var(0)).clamp_min(1e-6).sqrt()
         values = values + jitter.float() * torch.randn(values.shape, generator=generator)
     thresholds = calibrated_thresholds(values, marginals)

@@ -49,9 +49,6 @@ from dpgen.privacy.exact_sums import (
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event
 
-# -- record stream -----------------------------------------------------------------------------------------------------
-
-
 Batches = Iterable[tuple[Tensor, Tensor | None]]
 """Anything that yields (x (b, d) float32 in [0, 1], labels (b,) or None) each time it is read, on any device."""
 
@@ -124,8 +121,19 @@ def _require_labels(labels: Tensor | None, b: int, n_classes: int) -> None:
         raise ValueError(f"labels must be in [0, {n_classes}), got [{int(labels.min())}, {int(labels.max())}]")
 
 
-# -- gram sums ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CheckedStream:
+    """A stream whose batches are checked each time they are read."""
 
+    batches: Batches
+    d: int
+    n_classes: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        return checked(self.batches, self.d, self.n_classes)
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
 
 Encode = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(x (b, d), labels) to (u (b, m), cluster (b,)): record by record, from released and public values only."""

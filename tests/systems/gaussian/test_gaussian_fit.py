@@ -21,7 +21,7 @@ from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.systems.dpgm.fit import fit as fit_dpgm
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
-from dpgen.systems.gaussian.fit import Task, _coordinates, _no_signal, fit, fit_task
+from dpgen.systems.gaussian.fit import Inputs, _coordinates, _no_signal, fit, fit_inputs
 from dpgen.systems.gaussian.model import GaussianMixtureModel
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan
 from dpgen.systems.gaussian.subspace import Location, Subspace
@@ -123,9 +123,9 @@ def test_streams_do_not_have_to_be_in_memory() -> None:
             assert records.labels is not None
             return zip(records.x.float().split(100), records.labels.split(100))
 
-    task = Task(values=Slices(), bits=Slices(), d=records.d, options=GaussianOptions(), n_classes=2)
+    inputs = Inputs(values=Slices(), bits=Slices(), d=records.d, options=GaussianOptions(), n_classes=2)
     budget = Budget(3.0, 1e-5)
-    assert fit_task(task, budget=budget, curator=Curator(Ledger(budget))).samples(10).x.shape == (10, records.d)
+    assert fit_inputs(inputs, budget=budget, curator=Curator(Ledger(budget))).samples(10).x.shape == (10, records.d)
 
 
 def test_kept_coordinates_are_those_of_every_pass() -> None:
@@ -290,10 +290,10 @@ def test_records_out_of_range_are_refused_before_anything_is_declared() -> None:
 
 
 def test_streams_are_refused_before_they_are_paid_for() -> None:
-    task = Task(values=[], bits=[], d=300, options=GaussianOptions(axes=301))
+    inputs = Inputs(values=[], bits=[], d=300, options=GaussianOptions(axes=301))
     ledger = Ledger(Budget(1.0, 1e-5))
     with pytest.raises(ValueError, match="axes must be at most 300, the features of a record, got 301"):
-        fit_task(replace(task, n_classes=2), budget=Budget(1.0, 1e-5), curator=Curator(ledger))
+        fit_inputs(replace(inputs, n_classes=2), budget=Budget(1.0, 1e-5), curator=Curator(ledger))
     assert not ledger.entries()
 
 
