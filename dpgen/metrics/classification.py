@@ -14,7 +14,6 @@ from dpgen.metrics.distances import require_samples
 
 # -- train on synthetic, test on real ----------------------------------------------------------------------------------
 
-
 Kind = Literal["auto", "cnn", "mlp", "logistic", "boosting"]
 
 CNN_SIDE = 16

@@ -28,7 +28,6 @@ from dpgen.systems.gaussian.sums import BORDER, Batches, Spending, gram_sums, sy
 
 # -- marginal calibration ----------------------------------------------------------------------------------------------
 
-
 _ROUNDS = 60
 _MOST = 4.0  # bound of |theta|: a weight ratio of e^4 per pair says "never" loudly enough
 
@@ -118,7 +117,6 @@ def tilted_choice(bits: Tensor, tilt: Tensor, n: int, generator: torch.Generator
 
 
 # -- size tilt ---------------------------------------------------------------------------------------------------------
-
 
 SHARES = {"sizes": 0.1, "items": 0.9}
 """Shares of mu^2 of the two releases."""

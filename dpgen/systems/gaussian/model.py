@@ -19,7 +19,6 @@ from dpgen.systems.gaussian.subspace import Subspace
 
 # -- bivariate ---------------------------------------------------------------------------------------------------------
 
-
 _NODES, _WEIGHTS = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(64))
 
 
@@ -127,7 +126,6 @@ def clean_covariance(covariance: Tensor, edge: float) -> Cleaned:
 
 
 # -- gaussian model ----------------------------------------------------------------------------------------------------
-
 
 _AT_ONCE = 8192
 _CANDIDATES = 4

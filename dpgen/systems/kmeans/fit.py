@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 # -- lloyd -------------------------------------------------------------------------------------------------------------
 
-
 FeatureMap = Callable[[Tensor], Tensor]
 """Public map of records (n, m), float32, to features (n, d)."""
 
@@ -222,7 +221,6 @@ def identity(x: Tensor) -> Tensor:
 
 
 # -- kmeans ------------------------------------------------------------------------------------------------------------
-
 
 _CACHE_ENTRIES = 2**26
 _STARVING = 3.0  # noise stds of a count below which a cluster counts as empty

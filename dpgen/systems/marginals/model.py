@@ -11,7 +11,6 @@ from dpgen.statement import PrivacyStatement
 
 # -- product mixture ---------------------------------------------------------------------------------------------------
 
-
 _AT_ONCE = 4096
 
 

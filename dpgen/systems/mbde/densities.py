@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 from torch.quasirandom import SobolEngine
 
@@ -449,16 +449,6 @@ def bounded(values: Tensor, n: int, limit: float = LARGEST_LOGIT) -> Tensor:
 def evaluated(function: PrivateFunction, x: Tensor, limit: float = LARGEST_LOGIT) -> Tensor:
     """`bounded` values (n,) at points (n, d), a part at a time: the number of calls depends on n only."""
     return torch.cat([bounded(function(part), len(part), limit) for part in x.split(_ROWS)])
-
-
-def logits_of(module: nn.Module, reference: Reference) -> PrivateFunction:
-    """A network's logits as a function of points in the user's units."""
-
-    def function(x: Tensor) -> Tensor:
-        values: Tensor = module(reference.standardised(x))
-        return values
-
-    return function
 
 
 class Density(PrivateDensity):

@@ -6,7 +6,7 @@ published bounds (Husain et al. 2020, Theorems 5 and 6; 2018, Theorems 6 and 7) 
 - the low regime lacks a factor :math:`c^*`, the high regime needs :math:`c^* = \log 2`;
 - the lower bound on the total gain uses :math:`\Gamma(z) \ge z \log 2`, which is false for z < 1.
 
-Both are here as published, for comparison; the chord bound holds.
+The first is here as published, for comparison; the chord bound holds.
 """
 
 from __future__ import annotations
@@ -345,19 +345,6 @@ def published_drop(theta: float, gamma_p: float, gamma_q: float, *, c_star: floa
     if gamma_q >= _HIGH:
         return theta * (c_star * gamma_p + gamma_function(gamma_q))
     return theta * (gamma_p + gamma_q - c_star * theta / 2)
-
-
-def corrected_drop(theta: float, gamma_p: float, gamma_q: float, *, c_star: float = LOG2) -> float:
-    """Theorem 5 with the factors that its proof gives; holds, and is never above `chord_bound`'s truth."""
-    if gamma_q >= _HIGH:
-        return theta * (c_star * gamma_p + gamma_function(c_star * gamma_q / LOG2))
-    return theta * c_star * (gamma_p + gamma_q - c_star * theta / 2)
-
-
-def published_gain(epsilon: float, rounds: int, gamma_p: float, gamma_q: float) -> float:
-    """The total gain that Theorem 6 of Husain et al. 2020 claims in the high regime, as printed; it can be above the truth."""
-    last = (epsilon / (epsilon + 4 * LOG2)) ** rounds
-    return epsilon / 2 * (gamma_p + gamma_q) / 2 * (1 - last)
 
 
 @dataclass(frozen=True, kw_only=True)

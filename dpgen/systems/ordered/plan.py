@@ -10,7 +10,6 @@ from dpgen.systems.plan import Plan
 
 # -- public limits -----------------------------------------------------------------------------------------------------
 
-
 EPSILON = (1e-3 * (1 - 1e-9), 1e3 * (1 + 1e-9))
 """Of one column, with room for the rounding of shares: every noise scale of every method can be drawn exactly there."""
 
@@ -23,7 +22,6 @@ DEPTH = (1, 22)
 LEVELS = (1, 16)
 
 # -- ordered options ---------------------------------------------------------------------------------------------------
-
 
 Method = Literal["partition", "points", "exponential", "choosing", "laplace", "fixed", "tree", "quantiles"]
 SELECTIONS = ("points", "exponential", "choosing")

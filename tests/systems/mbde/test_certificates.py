@@ -11,14 +11,25 @@ from dpgen.systems.mbde.model import (
     MollificationGap,
     RoundCertificate,
     chord_bound,
-    corrected_drop,
     gamma_function,
     plug_in_row,
     published_drop,
-    published_gain,
     total_row,
 )
 from dpgen.systems.mbde.plan import LOG2, step_sizes
+
+
+def corrected_drop(theta: float, gamma_p: float, gamma_q: float, *, c_star: float = LOG2) -> float:
+    """Theorem 5 with the factors that its proof gives; holds, and is never above `chord_bound`'s truth."""
+    if gamma_q >= 1 / 3:
+        return theta * (c_star * gamma_p + gamma_function(c_star * gamma_q / LOG2))
+    return theta * c_star * (gamma_p + gamma_q - c_star * theta / 2)
+
+
+def published_gain(epsilon: float, rounds: int, gamma_p: float, gamma_q: float) -> float:
+    """The total gain that Theorem 6 of Husain et al. 2020 claims in the high regime, as printed; it can be above the truth."""
+    last = (epsilon / (epsilon + 4 * LOG2)) ** rounds
+    return epsilon / 2 * (gamma_p + gamma_q) / 2 * (1 - last)
 
 
 def two_values(theta: float, gamma_p: float, gamma_q: float, c_star: float = LOG2) -> float:

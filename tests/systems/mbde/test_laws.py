@@ -7,9 +7,8 @@ import pickle
 import pytest
 import torch
 from test_rejection import law as tilted
-from torch import nn
 
-from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity, bounded, evaluated, logits_of
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity, bounded, evaluated
 
 GRID = torch.linspace(-8, 8, 4001, dtype=torch.float64)[:, None]
 
@@ -31,7 +30,7 @@ def test_evaluation_in_parts_is_the_whole() -> None:
 
 def test_networks_see_public_units() -> None:
     reference = GaussianReference(torch.tensor([10.0]), torch.tensor([2.0]))
-    assert logits_of(nn.Identity(), reference)(torch.tensor([[14.0]]).double()).item() == 2.0
+    assert reference.standardised(torch.tensor([[14.0]]).double()).item() == 2.0
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 5.0])
