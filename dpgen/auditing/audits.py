@@ -91,7 +91,7 @@ def _audit_engine(job: AuditJob) -> Finding:
 
 
 def canary_coins(canaries: int, *, trainings: int | None, seed: int) -> npt.NDArray[np.bool_]:
-    """Which canaries are in which training, (runs, m): fair coins, or for a single canary in turns."""
+    """Presence (runs, m) of every canary in every training: fair coins, or for a single canary in turns."""
     if canaries == 1:
         fits = trainings or _FITS
         if fits < FEWEST:

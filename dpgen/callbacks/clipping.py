@@ -126,7 +126,7 @@ _WHOLE = 2**20  # a record is so many units of a histogram, which its two cells 
 
 
 def bin_centres(edges: Tensor, spacing: Literal["linear", "log"]) -> Tensor:
-    """Where a norm counts for one cell alone, (bins + 1,): the middle of every bin, the last one as far above C_max."""
+    """Norms (bins + 1,) that count for one cell alone: the middle of every bin, the last one as far above C_max."""
     if spacing == "linear":
         return edges[0] * (torch.arange(len(edges) + 1, dtype=torch.float64) + 0.5).to(edges)
     ratio = (edges[-1] / edges[0]) ** (0.5 / max(len(edges) - 1, 1)) if len(edges) > 1 else edges.new_tensor(10.0**0.5)

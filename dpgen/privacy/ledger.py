@@ -538,7 +538,7 @@ class Ledger:
         return self._file.path
 
     def position(self) -> dict[str, Any]:
-        """Where the ledger stands, for a checkpoint: `{"lines": int, "head": hexadecimal}`."""
+        """Position of the ledger, for a checkpoint: `{"lines": int, "head": hexadecimal}`."""
         return self._file.position()
 
     def verify_contains(self, position: dict[str, Any]) -> int:

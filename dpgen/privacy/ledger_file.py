@@ -57,7 +57,7 @@ class LedgerFile:
         return self._head
 
     def position(self) -> dict[str, Any]:
-        """Where the file stands: `{"lines": int, "head": hexadecimal}`."""
+        """Position in the file: `{"lines": int, "head": hexadecimal}`."""
         return {"lines": self.lines, "head": self.head}
 
     def require_extends(self, position: dict[str, Any]) -> int:

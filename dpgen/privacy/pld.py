@@ -59,7 +59,7 @@ def _outcome(losses: Array, rate: float, sigma: float) -> Array:
 
 
 def _outcome_replaced(losses: Array, rate: float, sigma: float) -> Array:
-    """Where `(1-q) N(0) + q N(1)` exceeds `(1-q) N(0) + q N(-1)` by the factor `e^loss`."""
+    """The point at which `(1-q) N(0) + q N(1)` exceeds `(1-q) N(0) + q N(-1)` by the factor `e^loss`."""
     half = np.abs(losses) / 2
     if rate == 1:
         bent = np.zeros_like(half)

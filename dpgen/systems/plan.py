@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """What neighbouring data sets differ in."""
+        """The unit that neighbouring data sets differ in."""
         return "one record"
 
     @property

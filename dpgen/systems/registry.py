@@ -53,7 +53,7 @@ class System:
         return resolve_name(self.fit_path)
 
     def module(self, config: object) -> "Callable[..., DPSGD] | None":
-        """What DP-SGD trains with this configuration, if anything."""
+        """The module that DP-SGD trains with this configuration, if any."""
         return resolve_name(self.module_path)(config) if self.module_path else None
 
 

@@ -38,7 +38,7 @@ ASSUMPTIONS = (
     EXACT_INTEGERS,
     SAME_BITS,
 )
-"""What the statement of a training by DP-SGD rests on."""
+"""Assumptions of the statement of a training by DP-SGD."""
 
 SEVERAL_RANKS = "the processes that trained together, their machines and the network between them trust one another"
 BFLOAT16 = (
@@ -216,7 +216,7 @@ class DPSGD(PrivateSums):
         return loader
 
     def _schedule(self) -> OneClusterSchedule | None:
-        """Which cluster each step draws from; None: every step draws from all of them."""
+        """Cluster that each step draws from; None: every step draws from all of them."""
         return None
 
     def _charged_to(self, cluster: int) -> str | None:
@@ -279,7 +279,7 @@ class DPSGD(PrivateSums):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What a statement rests on, with what the hardware of this training adds."""
+        """Assumptions of the statement, with those that the hardware of this training adds."""
         return (*ASSUMPTIONS, *self._circumstances)
 
     def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:

@@ -12,7 +12,7 @@ from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import count_event
 
 SIZES = "cluster sizes"
-"""What the ledger calls the sizes of clusters that labels make."""
+"""Note of the sizes of clusters that labels make."""
 
 
 class Partition(Protocol):
@@ -24,7 +24,7 @@ class Partition(Protocol):
     def counts(self) -> Tensor: ...
 
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        """What `fit` releases, as a ledger of this relation declares it."""
+        """Releases of `fit`, as a ledger of this relation declares them."""
 
     def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
         """Release what the rule needs, each release charged first."""

@@ -178,7 +178,7 @@ class _Trials:
         return True
 
     def _batches(self, most: int) -> Iterator[list[Tensor]]:
-        """Which records each cluster has: every size is tried with all places taken, then with some, as often again."""
+        """Records of each cluster in the trials: every size is tried with all places taken, then with some, as often again."""
         sizes = range(self.shapes.unit, self.shapes.most + 1, self.shapes.unit)
         visits = max(2, -(-_TRIALS // len(sizes)))
         left = [(size, visit % 2 == 0) for visit in range(visits) for size in sizes]
@@ -370,7 +370,7 @@ class PrivateSums(L.LightningModule):
         return (1.0 if bounds is None else bounds.to(sizes.device)) / sizes
 
     def _target(self, sizes: Sequence[int], out: Tensor | None) -> Tensor:
-        """Where the sums go: float64 where float32 would add an error of its own, over ranks, parts or many records.
+        """Memory of the sums: float64 where float32 would add an error of its own, over ranks, parts or many records.
 
         Public numbers decide; a cluster that is drawn ten standard deviations above its noisy size is not left to chance.
         """

@@ -31,7 +31,7 @@ P = TypeVar("P", bound=DPSGDPlan[Any])
 M = TypeVar("M", bound=DPSGD)
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
-"""What the ledger calls the cost of the release."""
+"""Note of the cost of the release."""
 
 FINGERPRINT = "warm_start.sha256"
 """File of a run directory with the checksum of the release that the run began from."""
@@ -55,7 +55,7 @@ def released_start(path: Path) -> RecordModel:
 
 
 class _StartOptions(Protocol):
-    """What a configuration says about its start."""
+    """Options of a warm start."""
 
     @property
     def warm_start(self) -> Path | None: ...
@@ -110,7 +110,7 @@ class Prior:
 
 
 class _Start(NamedTuple):
-    """What networks begin from, how long they learn from it, and what it cost where its records are these."""
+    """A released model that networks begin from, the steps of learning, and its cost where its records are these."""
 
     model: RecordModel
     steps: int
@@ -123,7 +123,7 @@ class _Start(NamedTuple):
 
     @property
     def planned(self) -> tuple[Planned, ...]:
-        """What the plan of the run holds for it."""
+        """Its part of the plan of the run."""
         return () if self.prior is None else (Planned(self.prior.event, self.prior.note),)
 
     @property

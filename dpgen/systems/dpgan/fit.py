@@ -301,7 +301,7 @@ class DPGAN(DPSGD):
 
 
 def module(config: DPGANConfig) -> type[DPGAN]:
-    """What is trained by DP-SGD, whatever the configuration is."""
+    """The module that DP-SGD trains, whatever the configuration is."""
     return DPGAN
 
 

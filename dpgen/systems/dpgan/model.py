@@ -24,7 +24,7 @@ _CHUNK = 10_000
 
 
 class _GeneratorModel(PublicModel):
-    """What released generators share: their files."""
+    """A released generator: its files, which both kinds share."""
 
     generator: Generator
 

@@ -158,7 +158,7 @@ class Inputs:
 
     @property
     def codes(self) -> Batches:
-        """What the Gaussians model: the values or their codes."""
+        """Records as the Gaussians model them: the values or their codes."""
         return self.values if self.codec is None else EncodedStream(self.values, self.codec)
 
     @property
@@ -227,7 +227,7 @@ ASSUMPTIONS = (
     "the result of one device serves all of a fit",
     EXACT_INTEGERS,
 )
-"""What the statement of a Gaussian fit rests on."""
+"""Assumptions of the statement of a Gaussian fit."""
 
 _QUANTILE = 0.8
 

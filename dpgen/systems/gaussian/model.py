@@ -133,7 +133,7 @@ _CANDIDATES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PostProcessing:
-    """What happens to a draw after the Gaussian, all of it public or released; declared in the model's description.
+    """Steps of a draw after the Gaussian, all of them public or released; declared in the model's description.
 
     Arguments:
         warp: random affine warp of images; None: none.

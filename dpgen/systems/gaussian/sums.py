@@ -239,7 +239,7 @@ MEAN_BORDER = MEAN_SQUARE = 0.3
 """Weights of the count and of the squared norm beside the first mean."""
 
 WHOLE = "Gaussian fit: all its noisy sums together"
-"""What the ledger calls the one Gaussian, with its multiplier: several fits may share a ledger."""
+"""Note of the one Gaussian, completed by its multiplier: several fits may share a ledger."""
 
 NOTES = {
     "mean": "mean, count and mean square of the records",

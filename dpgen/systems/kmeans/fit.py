@@ -315,7 +315,7 @@ class DPKMeans:
         return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in self.planned(relation)])
 
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        """What `fit` releases, as a ledger of this relation declares it: `curator.declare(*kmeans.planned(...))` before fit."""
+        """Releases of `fit`, as a ledger of this relation declares them: `curator.declare(*kmeans.planned(...))` before fit."""
         from dpgen.privacy.ledger import Planned
 
         if not isinstance(self.norm_bound, str | DPNorm):

@@ -1,4 +1,4 @@
-"""What DP k-means releases, and how its noise is divided: numbers only, so that planning needs no tensors."""
+"""Releases of DP k-means and the division of its noise: numbers only, so that planning needs no tensors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def round_replaced(weight: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class KMeansPlan:
-    r"""What k-means releases: T rounds of (counts, sums), then the counts of the final clusters.
+    r"""Releases of k-means: T rounds of (counts, sums), then the counts of the final clusters.
 
     .. math:: \mu^2 = T (1/\sigma_n^2 + 1/\sigma_s^2) + 1/\sigma_n^2
 

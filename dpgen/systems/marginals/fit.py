@@ -39,7 +39,7 @@ def truncated(x: Tensor, max_items: int, public: PublicRandomness) -> Tensor:
 
 @dataclass(frozen=True)
 class Layout:
-    r"""How records of d bits are added up in k rows: a record adds :math:`(w, s)` to its own row.
+    r"""Layout of sums of d bits in k rows: a record adds :math:`(w, s)` to its own row.
 
     s is :math:`2x - 1`, of norm :math:`\sqrt d`, or x itself where at most m = `max_items` ones count, of norm
     :math:`\sqrt m`, whichever is shorter about 0; w counts records, :math:`w^2 \approx .1 \|s\|^2`.
@@ -161,7 +161,7 @@ def record_count(x: Tensor) -> BoundedSum:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    r"""What private records answer to the queries: whole numbers, PRIVATE.
+    r"""Answers of private records to the queries: whole numbers, PRIVATE.
 
     A query adds up what each record holds of it, a number in :math:`[0, \Delta]`. So a record that comes, goes or is replaced
     moves an answer by at most :math:`\Delta`, and the score :math:`|q(A) - q(B)|` as well, whatever the weights A are.
@@ -290,7 +290,7 @@ class Weights(ABC):
         self.measured: dict[int, float] = {}
 
     def answers(self) -> np.ndarray:
-        """What the weights answer, (m,)."""
+        """Answers (m,) of the weights."""
         return np.asarray(self.queries @ self.weights)
 
     def learn(self, query: int, value: float) -> None:

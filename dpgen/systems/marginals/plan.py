@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MarginalsPlan(Plan):
-    """What noisy marginals may spend: one Gaussian release.
+    """Budget of noisy marginals: one Gaussian release.
 
     Arguments:
         epsilon: budget in nats.
@@ -46,7 +46,7 @@ class MarginalsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MWEMPlan(Plan):
-    r"""What MWEM may spend: noisy totals, then T rounds of one selection and one measurement of equal cost.
+    r"""Budget of MWEM: noisy totals, then T rounds of one selection and one measurement of equal cost.
 
     With delta = 0 a round costs :math:`.95\,\epsilon / T` and the totals the rest, as in the paper; with delta > 0 the same
     pure mechanisms are composed by the accountant, which leaves each of them more. Totals are the number of records, which

@@ -73,7 +73,7 @@ class Reference(ABC):
         )
 
     def standardised(self, x: Tensor) -> Tensor:
-        """What networks see: float32 (n, d) in public units."""
+        """Points as networks see them: float32 (n, d) in public units."""
         return ((x - self.location) / self.scale).to(torch.float32)
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
 _STAND_INS = 64
 _CERTIFIED_POINTS = 2**15
 NOTES = {"sir": samplers.SIR_DRAWS, "rejection": samplers.REJECTION_DRAWS, "metropolis": samplers.METROPOLIS_STATES}
-"""What the draws of each sampler are called in the ledger."""
+"""Note of the draws of each sampler."""
 
 ASSUMPTIONS = (
     "any data set may replace any other (integral privacy): with one person's data in it this is local privacy",
@@ -41,7 +41,7 @@ ASSUMPTIONS = (
     SECURE_NOISE,
     "an adversary does not see how often the program was run",
 )
-"""What the statement rests on."""
+"""Assumptions of the statement."""
 
 SYNTHETIC_LOGS = "the logs hold the density behind the draws (private/), which is not covered: the target is synthetic"
 

@@ -139,7 +139,7 @@ class MERR(OrderedEstimator):
 
 
 class _Selector(Protocol):
-    """Who finds where a public model is wrong: a point, the ends of an interval, or None to stop."""
+    """A private selection of the place where a public model is wrong: a point, the ends of an interval, or None to stop."""
 
     def given(self, model: MonotoneCounts) -> Mechanism[Sequence[int | tuple[int, int] | None]]: ...
 

@@ -33,7 +33,7 @@ CLAMP_SHARE = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedPlan(Plan):
-    r"""What all columns together may spend; columns share epsilon and delta by `column_shares` (basic composition).
+    r"""Budget of all columns together; columns share epsilon and delta by `column_shares` (basic composition).
 
     Without `delta` it is :math:`n^{-1.1}` for a public n, else :math:`10^{-9}`, which is below :math:`n^{-1.1}` up to
     :math:`n = 10^8` whatever the data are. (Diakonikolas et al. 2015 take 1/n, which allows one record to be published.)
@@ -96,7 +96,7 @@ class OrderedPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedConfig:
-    """How the distribution of a column is found; public choices, none of them private.
+    """Estimator of the distribution of a column; public choices, none of them private.
 
     Arguments:
         method: "partition" (recommended), the maximum error rule with "points", "exponential" or "choosing" selection
