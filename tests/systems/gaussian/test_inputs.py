@@ -45,7 +45,7 @@ def test_given_shares_fix_the_size() -> None:
     shares = {"mean": 1.0, "subspace": 1.0, "components": 1.0, "pairs": 1.0}
     assert inputs(shares=shares, subclusters=1).shares(1)["pairs"] == 0.25
     with pytest.raises(ValueError, match="this fit releases"):
-        inputs(shares=shares).ways()
+        inputs(shares=shares).shares_by_size()
     with pytest.raises(ValueError, match="calibration='pairs' needs at most 256 features, got 300"):
         _ = inputs(300, calibration="pairs").calibration
 
