@@ -17,7 +17,7 @@ from dpgen.files import write_atomically
 from dpgen.pictures import pictures
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel, Release
-from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, rounded_up
+from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, rounded_up, shared_in_words
 from dpgen.systems.registry import load
 
 REPORT = "report.html"
@@ -285,6 +285,7 @@ def page(content: Content, *, public: bool) -> str:
         guessed=guessed(statement.epsilon, statement.delta),
         tests=list(_tests(statement)),
         mechanisms=[[m["note"], m["event"], m["count"], m.get("most", m["count"])] for m in statement.mechanisms],
+        shared=shared_in_words(statement.shared) if statement.shared else "",
         readings=_READINGS,
         mark=UNPROTECTED,
         public=public,

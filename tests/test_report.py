@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -205,6 +206,14 @@ def test_what_was_spent_and_what_is_left_comes_from_the_ledger(directories: dict
     for page in (full, public):
         assert all(text in page.text for text in (*statement["assumptions"], *statement["not_covered"]))
         assert all(mechanism["note"] in page.text for mechanism in statement["mechanisms"])
+
+
+def test_a_budget_that_others_pay_from_is_named(tmp_path: Path) -> None:
+    model = tiny.mixture()
+    assert "same budget" not in Page(model.report(tmp_path / "alone.html")).text
+    paid = {"file": "data.budget", "epsilon": 7.5, "delta": 1e-5, "spent": 1.25, "runs": 2}
+    model.statement = replace(model.statement, shared=paid)
+    assert "epsilon 1.25 of 7.5 at delta 1e-05 is paid for by 2 runs" in Page(model.report(tmp_path / "shared.html")).text
 
 
 # -- releases ----------------------------------------------------------------------------------------------------------
