@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import lightning as L
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
     from lightning.pytorch.plugins.environments import SLURMEnvironment
     from lightning.pytorch.strategies import Strategy
-
-T = TypeVar("T")
 
 RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
@@ -32,6 +30,7 @@ _CHOICES = {
     "strategy": ("auto", "ddp"),
     "precision": ("32", "bf16-mixed"),
     "logger": ("tensorboard", "csv"),
+    "evaluation": ("none", "quick", "full"),
 }
 
 
@@ -55,7 +54,8 @@ class Runtime:
         loggers: more of Lightning's loggers (Weights & Biases, MLflow), from Python; they get what TensorBoard gets.
         compile: let `torch.compile` fuse entry-wise computations of the networks; results change by rounding only.
         private_logs: log losses of private records too; marks the directory and the statement as not covered.
-        progress_bar: show one.
+        evaluation: "none", "quick" (samples of the records, of a size that stands beside the scores) or "full".
+        progress_bar: show one, on a terminal.
         checkpoint_every: steps between checkpoints.
         threads: CPU threads of a process; None leaves PyTorch's choice.
     """
@@ -74,6 +74,7 @@ class Runtime:
     loggers: tuple[Any, ...] = ()
     compile: bool = False
     private_logs: bool = False
+    evaluation: Literal["none", "quick", "full"] = "quick"
     progress_bar: bool = True
     checkpoint_every: int = 200
     threads: int | None = None
@@ -181,7 +182,7 @@ class Runtime:
     ) -> "L.Trainer":
         import lightning as L
 
-        from dpgen.callbacks.loggers import EpsilonBar
+        from dpgen.callbacks.loggers import TrainingProgress
 
         self.limit_threads()
         return L.Trainer(
@@ -192,11 +193,11 @@ class Runtime:
             precision=self.precision,
             max_steps=max_steps,
             max_epochs=-1,
-            callbacks=[*callbacks, *([EpsilonBar(refresh_rate=10)] if self.progress_bar else [])],
+            callbacks=[*callbacks, TrainingProgress()],
             logger=list(loggers) or False,
             plugins=list(plugins),
             enable_checkpointing=False,
-            enable_progress_bar=self.progress_bar,
+            enable_progress_bar=False,
             enable_model_summary=False,
             log_every_n_steps=10,
             use_distributed_sampler=False,
@@ -215,12 +216,6 @@ class Runtime:
         if self.logger == "csv":
             return CSVLogger(self.directory, name=None, version="csv")
         return TensorBoardLogger(self.directory, name=None, version="tensorboard")
-
-    def progress(self, items: Sequence[T], name: str) -> Iterator[T]:
-        """The items, with a progress bar where one is wanted."""
-        from tqdm.auto import tqdm
-
-        return iter(tqdm(items, desc=name, disable=not self.progress_bar, leave=False))
 
     @property
     def logged(self) -> bool:

@@ -7,17 +7,22 @@ from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch import Tensor
 from torchvision.utils import make_grid
 
+from dpgen.progress import report
 
-class EpsilonBar(TQDMProgressBar):
-    """Lightning's progress bar with what was logged for it (epsilon), without the logger's version."""
 
-    def get_metrics(self, trainer: L.Trainer, pl_module: L.LightningModule) -> dict[str, Any]:
-        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
+class TrainingProgress(Callback):
+    """Tells the progress bar of the run how much of the training is done."""
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        report(0.0, "cluster")
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        report(trainer.global_step / trainer.max_steps, "" if batch_idx else "train")
 
 
 @runtime_checkable

@@ -21,6 +21,8 @@ from dpgen.metrics import (
     query_errors,
     train_on_synthetic_accuracy,
 )
+from dpgen.metrics.classification import CNN_SIDE
+from dpgen.progress import report
 from dpgen.release import GreySamples, RecordModel, RecordSamples
 
 if TYPE_CHECKING:
@@ -105,10 +107,35 @@ MOST_SYNTHETIC = 60_000
 MOST_COMPARED = 10_000
 """Records whose marginals and correlations are compared; a random choice where there are more."""
 
-MOST_TESTED = 2_000
-"""Records of each sample that the classifier two-sample test uses."""
-
 _LEAST_TESTED = 20
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many records of each sample the figures are computed on, at most; a random choice where there are more.
+
+    Arguments:
+        trained: by the classifier that is trained on synthetic records.
+        held: of the test records that judge that classifier.
+        tested: by the classifier two-sample test.
+        steps: of training a convolutional network; None: as many as it usually has.
+    """
+
+    trained: int
+    held: int
+    tested: int
+    steps: int | None = None
+
+    def epochs(self, n: int, image_shape: tuple[int, int] | None) -> int | None:
+        """Passes over n records of training; None: the usual ones."""
+        if self.steps is None or image_shape is None or min(image_shape) < CNN_SIDE:
+            return None
+        return max(1, self.steps * 256 // n)
+
+
+FULL = Effort(trained=MOST_SYNTHETIC, held=MOST_SYNTHETIC, tested=2_000)
+QUICK = Effort(trained=10_000, held=2_000, tested=500, steps=120)
+"""About half a minute on a core for 60,000 images of 784 pixels; counting queries look at all records."""
 
 NOT_COVERED = (
     "reference values in metrics.json (a classifier, queries and marginals on private records) "
@@ -138,7 +165,7 @@ class _Held:
         return ", on the private records" if self.private else ""
 
 
-def evaluate(release: RecordModel, records: Records, *, seed: int) -> Evaluation:
+def evaluate(release: RecordModel, records: Records, *, seed: int, effort: Effort = FULL) -> Evaluation:
     """Scores of a release against the test records, and the synthetic records that were scored.
 
     Train-on-synthetic accuracy stands beside the same classifier trained on the private records; counting queries, pairs
@@ -149,7 +176,10 @@ def evaluate(release: RecordModel, records: Records, *, seed: int) -> Evaluation
 
     Without test records scores compare with the private records, say so in their names, and have no value of real data
     beside them; without any record there are none. Pictures show test records only.
+
+    Of more records than `effort` allows a random choice is looked at, whose size stands beside the score.
     """
+    report(0.0, "sample")
     samples = release.samples(min(max(release.size, 1), MOST_SYNTHETIC), random_state=seed)
     held = _Held.of(records)
 
@@ -162,11 +192,10 @@ def evaluate(release: RecordModel, records: Records, *, seed: int) -> Evaluation
         rivals["real"] = records.x
     if records.n:
         rivals["chance"] = independent_marginals(records.x, records.n, generator=generator)
-    scores = [
-        *_label_scores(release, samples, records, held, seed),
-        *_query_scores(held, rivals, seed),
-        *_joint_scores(held, rivals, seed),
-    ]
+    report(0.1, "evaluate")
+    scores = [*_query_scores(held, rivals, seed), *_joint_scores(held, rivals, seed, effort)]
+    report(0.5)
+    scores = [*_label_scores(release, samples, records, held, seed, effort), *scores]
     return Evaluation(
         scores=scores if len(held.x) else [],
         released={"samples.npz": samples.save},
@@ -174,21 +203,46 @@ def evaluate(release: RecordModel, records: Records, *, seed: int) -> Evaluation
     )
 
 
-def _label_scores(release: RecordModel, samples: RecordSamples, records: Records, held: _Held, seed: int) -> list[Score]:
+def _some(x: Tensor, most: int, seed: int) -> Tensor:
+    """Positions (m,) of at most so many rows of x, all in order or a random choice."""
+    if len(x) <= most:
+        return torch.arange(len(x))
+    return torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:most]
+
+
+def _of(most: int, *samples: Tensor) -> str:
+    """What stands beside a score that has not looked at all records."""
+    return f"{most:,} records" if any(len(x) > most for x in samples) else ""
+
+
+def _label_scores(
+    release: RecordModel, samples: RecordSamples, records: Records, held: _Held, seed: int, effort: Effort
+) -> list[Score]:
     if held.labels is None or not len(held.x):
         return []
-    scores, chance = [], chance_level(held.labels)
+    scores, chance, shape = [], chance_level(held.labels), records.image_shape
+    judging = _some(held.x, effort.held, seed)
+    size = _of(effort.trained, samples.x, records.x) or _of(effort.held, held.x)
 
     def accuracy(x: Tensor, labels: Tensor | None, test_x: Tensor) -> float:
         assert labels is not None
         assert held.labels is not None
-        return train_on_synthetic_accuracy(x, labels, test_x, held.labels, image_shape=records.image_shape, seed=seed)
+        chosen = _some(x, effort.trained, seed)
+        return train_on_synthetic_accuracy(
+            x[chosen],
+            labels[chosen],
+            test_x[judging],
+            held.labels[judging],
+            image_shape=shape,
+            seed=seed,
+            epochs=effort.epochs(len(chosen), shape),
+        )
 
     if samples.labels is not None:
         for name, (synthetic_x, real_x, test_x) in _views(samples, records, held).items():
             value = accuracy(synthetic_x, samples.labels, test_x)
             real = None if held.private or not records.n else accuracy(real_x, records.labels, test_x)
-            scores.append(Score(name + held.where, value, real=real, chance=chance))
+            scores.append(Score(name + held.where, value, real=real, chance=chance, sample=size))
     clusters = release.assign(held.x)
     if clusters is not None:
         scores.append(Score("clustering accuracy" + held.where, clustering_accuracy(held.labels, clusters), chance=chance))
@@ -214,29 +268,29 @@ def _query_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Sco
     ]
 
 
-def _joint_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Score]:
+def _joint_scores(held: _Held, rivals: dict[str, Tensor], seed: int, effort: Effort) -> list[Score]:
     """Marginals, correlations and the two-sample test, where there are columns and records enough."""
     if not len(held.x):
         return []
     generator = torch.Generator().manual_seed(seed)
     real, *chosen = (x[torch.randperm(len(x), generator=generator)[:MOST_COMPARED]] for x in (held.x, *rivals.values()))
-    others = dict(zip(rivals, chosen))
+    others, size = dict(zip(rivals, chosen)), _of(MOST_COMPARED, held.x, *rivals.values())
     scores = []
     if real.shape[1] >= 2:
         distances = {rival: float(marginal_errors(real, x, 2, seed=seed).mean()) for rival, x in others.items()}
-        scores.append(_beside_marginals(f"2-way marginals: mean total variation{held.where}", distances))
+        scores.append(_beside_marginals(f"2-way marginals: mean total variation{held.where}", distances, size))
     if int((real.amax(0) > real.amin(0)).sum()) >= 2:
         errors = {rival: float(correlation_errors(real, x).mean()) for rival, x in others.items()}
-        scores.append(_beside_marginals(f"pairwise correlations: mean absolute error{held.where}", errors))
+        scores.append(_beside_marginals(f"pairwise correlations: mean absolute error{held.where}", errors, size))
     if min(map(len, (real, *chosen))) >= _LEAST_TESTED:
         tests = {
-            rival: classifier_two_sample_test(real, x, most=MOST_TESTED, seed=seed).accuracy for rival, x in others.items()
+            rival: classifier_two_sample_test(real, x, most=effort.tested, seed=seed).accuracy for rival, x in others.items()
         }
-        scores.append(_beside_marginals(f"classifier two-sample test: accuracy{held.where}", tests))
+        scores.append(_beside_marginals(f"classifier two-sample test: accuracy{held.where}", tests, _of(effort.tested, real, *chosen)))
     return scores
 
 
-def _beside_marginals(name: str, values: dict[str, float]) -> Score:
+def _beside_marginals(name: str, values: dict[str, float], sample: str = "") -> Score:
     """A score whose values are the synthetic records', the private records' and their independent marginals'."""
     real, chance = values.get("real"), values.get("chance")
-    return Score(name, values["value"], real=real, chance=chance, better="lower", baseline="independent marginals")
+    return Score(name, values["value"], real=real, chance=chance, better="lower", baseline="independent marginals", sample=sample)

@@ -26,6 +26,7 @@ class Score:
         chance: the same measure without any knowledge of the records, or for the plain baseline that is named.
         better: whether higher or lower figures are better.
         baseline: what ``chance`` stands for, in a word or two.
+        sample: how many records of each sample it was computed on, in words, where these are not all.
         private: whether one of the figures looks at private or test records; then every table carries the mark `UNPROTECTED`.
     """
 
@@ -35,6 +36,7 @@ class Score:
     chance: float | None = None
     better: Literal["higher", "lower"] = "higher"
     baseline: str = "chance"
+    sample: str = ""
     private: bool = True
 
     @property
@@ -79,7 +81,8 @@ def metrics_markdown(scores: Sequence[Score]) -> str:
     rows = []
     for score in scores:
         baseline = number(score.chance) + ("" if score.chance is None else f" ({score.baseline})")
-        rows.append([score.name, score.better, score.value, number(score.real), baseline])
+        name = f"{score.name} ({score.sample})" if score.sample else score.name
+        rows.append([name, score.better, score.value, number(score.real), baseline])
     table = markdown_table(["measure", "better", "synthetic", "real data", "baseline"], rows)
     return "\n\n".join([*marks(scores), table])
 
@@ -93,6 +96,8 @@ def metrics_json(scores: Sequence[Score]) -> str:
 # -- evaluation --------------------------------------------------------------------------------------------------------
 
 
+METRICS = "metrics.json"
+
 Writer = Callable[[Path], object]
 
 
@@ -104,15 +109,17 @@ class Evaluation:
         scores: figures of merit; some may look at private data, which the evaluator's `NOT_COVERED` says.
         released: files that the guarantee covers, by name.
         pictures: files that it does not cover, by name.
+        notes: what the summary says about them.
     """
 
     scores: list[Score]
     released: Mapping[str, Writer] = field(default_factory=dict)
     pictures: Mapping[str, Writer] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def write(self, directory: Path) -> None:
-        """Write every file, and the scores as metrics.json and METRICS.md."""
+        """Write every file, and the scores as METRICS.md and, last, as metrics.json: where that is, the evaluation is whole."""
         for name, writer in {**self.released, **self.pictures}.items():
             writer(directory / name)
-        write_atomically(directory / "metrics.json", metrics_json(self.scores))
         write_atomically(directory / "METRICS.md", metrics_markdown(self.scores))
+        write_atomically(directory / METRICS, metrics_json(self.scores))

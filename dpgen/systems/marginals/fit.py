@@ -17,6 +17,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.selection import ExponentialMechanism
+from dpgen.progress import steps
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.marginals.model import JointModel, ProductMixture, binary_digits
@@ -203,7 +204,7 @@ def multiplicative_weights(
         step: epsilon_s.
     """
     unmeasured = np.ones(len(answers.values), bool)
-    for _ in runtime.progress(range(rounds), "MWEM"):
+    for _ in steps(range(rounds), "rounds"):
         chosen = np.flatnonzero(unmeasured)
         picked = curator.release(SELECTION, answers.selection(chosen, weights.answers(), step))
         query = int(chosen[picked[0]])

@@ -7,6 +7,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation
+from dpgen.progress import steps
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
@@ -104,7 +105,7 @@ def fit(
     columns = _columns(data, plan, config)
     curator.declare(*(line for column in columns for line in column.planned(plan.relation)))
     cdfs, facts, split = {}, dict[str, Any](method=config.method), []
-    for column in runtime.progress(columns, "columns"):
+    for column in steps(columns, "columns"):
         name, N = column.name, column.N
         split.append(f"{name} eps {column.epsilon:.4g}, delta {column.delta:.3g}")
         if data.clamped is not None and column.clamped is not None:

@@ -1,0 +1,87 @@
+"""One progress bar for a whole run: its phases, and epsilon beside it; silent where stderr is no terminal."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO, TypeVar
+
+T = TypeVar("T")
+
+PHASES = {"read": 5, "fit": 60, "release": 2, "evaluate": 33}
+"""Phases of a run in order, with the usual percent of its time."""
+
+_FORMAT = "{desc:<10}{percentage:3.0f}%|{bar}| {postfix[0]} [{elapsed}<{remaining}]"
+_EVERY = 0.5  # seconds between two looks at the ledger
+
+
+class Bar:
+    """The bar of one run.
+
+    Arguments:
+        shown: whether to show it; on a terminal only.
+        spent: what has been spent so far, in words.
+        stream: where to; None: stderr.
+    """
+
+    def __init__(self, *, shown: bool, spent: Callable[[], str], stream: TextIO | None = None) -> None:
+        from tqdm import tqdm
+
+        self._spent, self._looked = spent, 0.0
+        self._start, self._share = 0.0, 0.0
+        disable = None if shown else True
+        options: dict[str, Any] = {"disable": disable, "leave": False, "bar_format": _FORMAT, "postfix": [""]}
+        self._bar = tqdm(total=100, file=stream or sys.stderr, dynamic_ncols=True, **options)
+
+    def phase(self, name: str) -> None:
+        """Begin a phase of `PHASES`."""
+        names = list(PHASES)
+        self._start = float(sum(PHASES[earlier] for earlier in names[: names.index(name)]))
+        self._share = float(PHASES[name])
+        self.at(0.0, name)
+
+    def at(self, part: float, name: str = "") -> None:
+        """So much of the present phase is done, in [0, 1]; `name` says what comes now."""
+        if self._bar.disable:
+            return
+        if name:
+            self._bar.set_description_str(name, refresh=False)
+        now = time.monotonic()
+        if name or now - self._looked > _EVERY:
+            self._bar.postfix[0], self._looked = self._spent(), now
+        self._bar.n = round(self._start + self._share * min(max(part, 0.0), 1.0), 1)
+        self._bar.refresh()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.close()
+
+
+_SHOWN: list[Bar] = []
+
+
+@contextmanager
+def showing(bar: Bar) -> Iterator[Bar]:
+    """Let everything below report to this bar."""
+    _SHOWN.append(bar)
+    try:
+        yield bar
+    finally:
+        _SHOWN.pop().close()
+
+
+def report(part: float, name: str = "") -> None:
+    """Tell the bar of the run, if there is one, how much of the present phase is done; see `Bar.at`."""
+    if _SHOWN:
+        _SHOWN[-1].at(part, name)
+
+
+def steps(items: Sequence[T], name: str) -> Iterator[T]:
+    """The items, which are reported as parts of the present phase.
+
+    >>> list(steps([3, 1, 2], "rounds"))
+    [3, 1, 2]
+    """
+    for index, item in enumerate(items):
+        report(index / len(items), name)
+        yield item
