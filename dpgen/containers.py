@@ -66,9 +66,7 @@ class Form:
         own: Sequence[str | int] = names if self.container in _ARRAYS else self.names
         kept = [(i, name) for i, name in enumerate(own) if str(name) in names]
         types = self.types if len(self.types) == 1 else tuple(self.types[i] for i, _ in kept)
-        return replace(
-            self, names=tuple(name for _, name in kept), types=types, label=label, categories=dict(categories or {})
-        )
+        return replace(self, names=tuple(name for _, name in kept), types=types, label=label, categories=dict(categories or {}))
 
     def restore(self, table: pd.DataFrame) -> Any:
         """Samples, a table with columns of these names, as the data came; columns that are not modelled are left out."""
@@ -79,9 +77,7 @@ class Form:
             return self._sets(table)
         if self.container in ("polars", "arrow"):
             return self._arrow(table, kept)
-        values = {
-            name: as_type(table[str(name)], dtype, self.categories.get(str(name), _BITS)) for name, dtype in kept.items()
-        }
+        values = {name: as_type(table[str(name)], dtype, self.categories.get(str(name), _BITS)) for name, dtype in kept.items()}
         if self.container in _ARRAYS:
             return self._array(values)
         frame = pd.DataFrame(values, index=pd.RangeIndex(len(table)))

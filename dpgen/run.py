@@ -1,31 +1,38 @@
 """One run: read private data, fit within the budget, release, evaluate, summarise.
 
-Its directory is created once, resumed if unfinished, and never shared by two runs or two configurations.
+Its directory is created once, resumed if unfinished, and never shared by two runs or two configurations. The statement is
+written before what it states is released; a run that died later is finished by the same command, for free.
 """
 
+import json
 import platform
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from dpgen.cli.jobs import Job
 from dpgen.data.split import await_key, secret_key
 from dpgen.evaluation import Evaluation, evaluator
-from dpgen.evaluation.scores import Score, marks, number
+from dpgen.evaluation.scores import METRICS, Score, marks, number
 from dpgen.files import remove_leftovers, write_atomically
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.release import Release
+from dpgen.progress import Bar, showing
+from dpgen.release import Draws, Release
 from dpgen.runtime import Runtime
-from dpgen.statement import guarantee, rounded_up
+from dpgen.statement import PrivacyStatement, guarantee, rounded_up
+from dpgen.systems.local.model import FiniteSampler, load_mechanism
+from dpgen.systems.registry import load
 
 # -- summary -----------------------------------------------------------------------------------------------------------
 
@@ -90,7 +97,8 @@ def _entry(label: str, text: str) -> str:
 def _beside(score: Score) -> str:
     references = [(score.real, "real data"), (score.chance, score.baseline)]
     known = [f"{name} {number(value)}" for value, name in references if value is not None]
-    return f"{number(score.value):<8}({'; '.join([*known, f'{score.better} is better'])})"
+    known += [f"{score.better} is better", *([f"on {score.sample}"] if score.sample else [])]
+    return f"{number(score.value):<7} ({'; '.join(known)})"
 
 
 # -- rundir ------------------------------------------------------------------------------------------------------------
@@ -98,14 +106,39 @@ def _beside(score: Score) -> str:
 
 PACKAGES = ("dpgen", "torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
 FREE_TO_CHANGE = (
-    "run_dir", "progress_bar", "checkpoint_every", "threads", "accelerator", "devices", "num_nodes", "strategy", "compile",
-    "logger", "loggers",
+    "run_dir", "progress_bar", "evaluation", "checkpoint_every", "threads", "accelerator", "devices", "num_nodes", "strategy",
+    "compile", "logger", "loggers",
 )  # fmt: skip
 """Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
 
 
+STATEMENT, DRAWS, MODEL, MECHANISM = "privacy.json", "draws.csv", "model", "mechanism"
+
+
+def is_released(directory: Path) -> bool:
+    """Whether a run has released what it paid for: the statement, and after it a model or draws."""
+    return (directory / STATEMENT).is_file() and any((directory / n).is_file() for n in (f"{MODEL}/model.json", DRAWS))
+
+
+def is_finished(directory: Path, evaluation: str = "quick") -> bool:
+    """Whether nothing is left to do in a run: it is released and, where that is wanted, evaluated."""
+    return is_released(directory) and (evaluation == "none" or (directory / METRICS).is_file())
+
+
+def released(directory: Path) -> Release | None:
+    """What a run has released, if it has; what drew private draws is not kept, unless it is a public mechanism."""
+    if not is_released(directory):
+        return None
+    if not (directory / DRAWS).is_file():
+        return load(directory)
+    statement = PrivacyStatement.from_dict(json.loads((directory / STATEMENT).read_text()))
+    table = pd.read_csv(directory / DRAWS, dtype=dict.fromkeys(("user", "group", "category"), str), keep_default_na=False)
+    public = load_mechanism(directory / MECHANISM) if (directory / MECHANISM).is_dir() else None
+    return Draws(table, statement=statement, origin=public)
+
+
 @contextmanager
-def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Curator]]:
+def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, Curator]]:
     """The run's directory, its runtime and a curator of its ledger, new or resumed; the ledger is locked until the run ends.
 
     A directory that this run made is removed again if the run fails before it has spent anything. The key that the data are
@@ -113,9 +146,13 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Curator]]:
 
     Of several processes only the first one does so; the others wait for the key, get one in memory, and write nothing.
 
+    Arguments:
+        job: what runs.
+        again: whether the directory of a finished run is wanted, to evaluate it once more.
+
     Raises:
         ValueError: the directory belongs to a finished run or to one with other settings, lacks the key of a run that has
-            spent something, or cannot be written.
+            spent something, holds a run that can only be begun anew, or cannot be written.
         LedgerError: the ledger is damaged, or another process holds it.
     """
     if not job.runtime.first:
@@ -125,14 +162,15 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Curator]]:
         return
     started = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"
-    if (directory / "privacy.json").exists():
+    if not again and is_finished(directory, job.runtime.evaluation):
         raise ValueError(f"run_dir {str(directory)!r} holds a finished run; choose another directory")
+    if again and not is_released(directory):
+        raise ValueError(f"{directory} holds no released run: {STATEMENT} with {MODEL}/ or {DRAWS} is missing")
     if (directory / "last.ckpt").exists() and not (directory / "ledger.jsonl").exists():
         raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
     new = not directory.exists()
     if new:
         job.shared_budget()  # which refuses before anything is made
-    resumable = job.system.module(job.config) is not None
     try:
         directory.mkdir(parents=True, exist_ok=True)
         ledger = _locked_ledger(job, directory / "ledger.jsonl")
@@ -141,18 +179,18 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Curator]]:
     key = job.split_key(directory)
     with ledger:
         remove_leftovers(directory)  # of a process that was killed; the lock says that no other one is writing
-        if ledger.entries():
+        if ledger.entries() or ledger.recovered:
             _require_same(job, directory / "config.yaml")
             if key is not None and not key.exists():
                 raise ValueError(
                     f"{key} is missing beside a ledger with charges: under another key other records would be for evaluation; "
                     "choose another run_dir"
                 )
-            if not resumable:
+            if not (is_released(directory) or _resumable(job)):
                 raise ValueError(
-                    f"run_dir {str(directory)!r} holds a run that was cut off after it had spent epsilon "
-                    f"{rounded_up(ledger.epsilon())}; only training by DP-SGD can be resumed: what was released is in the "
-                    "directory, and a new run needs another one"
+                    f"run_dir {str(directory)!r} holds a run that died after it had spent epsilon "
+                    f"{rounded_up(ledger.epsilon())} and before anything was released: that is lost, for only training by "
+                    "DP-SGD can go on; a new run needs another run_dir and spends anew"
                 )
         else:
             write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
@@ -169,11 +207,16 @@ def open_run(job: Job) -> Iterator[tuple[Path, Runtime, Curator]]:
             raise
 
 
+def _resumable(job: Job) -> bool:
+    """Whether what dies while it is fitted goes on from a checkpoint."""
+    return job.system.module(job.config) is not None
+
+
 def _locked_ledger(job: Job, path: Path) -> Ledger:
     """The ledger of an earlier run if it has spent anything, else a new one for this job."""
     if path.exists() and path.stat().st_size:
-        ledger = Ledger.open(path)
-        if ledger.entries():
+        ledger = Ledger.open(path, recover=True)
+        if ledger.entries() or ledger.recovered:
             return ledger
         path.unlink()  # while still locked: a run that was refused before its first charge binds nobody
         ledger.close()
@@ -208,44 +251,141 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run."""
+    """Result of a run.
+
+    Arguments:
+        directory: of the run.
+        release: what it released.
+        scores: of the evaluation.
+        summary: all of it in a few lines.
+        problem: why the evaluation failed, if it did; the release stands.
+    """
 
     directory: Path
     release: Release
     scores: list[Score]
     summary: str
+    problem: str = ""
 
 
-def run(job: Job) -> Outcome:
+def run(job: Job, *, again: bool = False) -> Outcome:
     """Data -> fit -> ledger -> release -> evaluate, all of it kept in the run directory.
+
+    What an earlier process of the same run has released is taken as it is, and evaluated.
+
+    Arguments:
+        job: what runs.
+        again: evaluate a finished run once more.
 
     Raises:
         ValueError: bad data or options, or the directory belongs to a different or finished run.
         LedgerError: the ledger in the directory is damaged or in use.
+        KeyboardInterrupt, Preempted: with what was spent, and how to go on.
     """
     job.runtime.limit_threads()
-    with open_run(job) as (directory, runtime, curator):
-        data = job.load(directory)
-        evaluate, not_covered = evaluator(data)
-        release = job.fit(data, curator, runtime)
-        release.statement = release.statement.extended([not_covered, *runtime.not_covered])
-        released = release.write(directory)
-        write_atomically(directory / "PRIVACY.md", release.statement.to_markdown())
-        evaluation = Evaluation([])
-        try:
-            evaluation = evaluate(release, data, seed=runtime.seed)
-            evaluation.write(directory)
-        except Exception as error:  # what was paid for is released, whatever happens to the pictures of it
-            warnings.warn(f"the release is complete, but its evaluation failed: {error!r}", stacklevel=2)
-        runtime.log_results(job.settings, {score.tag: score.value for score in evaluation.scores})
-        write_atomically(directory / "privacy.json", release.statement.to_json())  # last: marks the run as finished
+    with open_run(job, again=again) as (directory, runtime, curator), _interrupted(job, directory, curator.ledger):
+        bar = Bar(shown=runtime.progress_bar and runtime.first, spent=lambda: _so_far(curator.ledger))
+        with showing(bar):
+            bar.phase("read")
+            data = job.load(directory)
+            evaluate, not_covered = evaluator(data, full=runtime.evaluation == "full")
+            release = released(directory)
+            if release is None:
+                bar.phase("fit")
+                release = job.fit(data, curator, runtime)
+                bar.phase("release")
+                release.statement = release.statement.extended([not_covered, *runtime.not_covered])
+                _write(release, directory)
+            bar.phase("evaluate")
+            evaluation, problem = _evaluated(
+                job, release, lambda: evaluate(release, data, seed=runtime.seed), runtime, again=again
+            )
     text = summary(
         f"{job.model} on {data.name}",
         privacy=release.statement.headline(),
-        released=[*released, *evaluation.released, "privacy.json"],
+        released=[*_files(directory), *evaluation.released],
         directory=directory,
         scores=evaluation.scores,
-        notes=release.statement.not_covered,
+        notes=[*evaluation.notes, *release.statement.not_covered],
         settings=job.base,
     )
-    return Outcome(directory, release, evaluation.scores, text)
+    return Outcome(directory, release, evaluation.scores, text, problem)
+
+
+def _write(release: Release, directory: Path) -> None:
+    """The statement first, so that nothing is released without it."""
+    write_atomically(directory / "PRIVACY.md", release.statement.to_markdown())
+    write_atomically(directory / STATEMENT, release.statement.to_json())
+    if isinstance(release, Draws) and isinstance(release.origin, FiniteSampler):
+        release.origin.save(directory / MECHANISM)
+    release.write(directory)
+
+
+def _files(directory: Path) -> list[str]:
+    """What may be shared of a run."""
+    named = {f"{MODEL}/": MODEL, DRAWS: DRAWS, f"{MECHANISM}/": MECHANISM, STATEMENT: STATEMENT}
+    return [shown for shown, name in named.items() if (directory / name).exists()]
+
+
+KEPT_BY_NOBODY = (
+    "no scores: the density behind the draws is private and never kept, so only the process that made them can tell"
+)
+
+
+def _evaluated(
+    job: Job, release: Release, evaluate: Callable[[], Evaluation], runtime: Runtime, *, again: bool
+) -> tuple[Evaluation, str]:
+    """The evaluation, written and logged, and what went wrong with it: what was paid for is released in any case."""
+    directory = runtime.directory
+    if isinstance(release, Draws) and release.origin is None:
+        if again:
+            raise ValueError(f"{directory} has {KEPT_BY_NOBODY}")
+        evaluate = partial(Evaluation, [], notes=(KEPT_BY_NOBODY,))
+    if runtime.evaluation == "none":
+        return Evaluation([], notes=(f"not evaluated; dpgen evaluate {directory} does it",)), ""
+    try:
+        evaluation = evaluate()
+        shown = [s for s in evaluation.scores if not s.private or runtime.private_logs or not isinstance(release, Draws)]
+        runtime.log_results(job.settings, {score.tag: score.value for score in shown})
+        evaluation.write(directory)  # last: marks the run as finished
+    except Exception as error:
+        problem = f"the release in {directory} is complete, but its evaluation failed: {error!r}"
+        problem += f"; dpgen evaluate {directory} repeats it"
+        return Evaluation([], notes=("the evaluation failed",)), problem
+    return evaluation, ""
+
+
+@contextmanager
+def _interrupted(job: Job, directory: Path, ledger: Ledger) -> Iterator[None]:
+    """Tells whoever interrupts a run where it stands, and how it goes on."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit):
+            if not isinstance(end.__context__, KeyboardInterrupt):
+                raise
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # which Lightning ignores before it exits
+        raise KeyboardInterrupt(_standing(job, directory, ledger)) from None
+
+
+def _standing(job: Job, directory: Path, ledger: Ledger) -> str:
+    if not ledger.entries():
+        return "interrupted before anything was spent"
+    same, whole = f"the same command with --run_dir {directory}", rounded_up(ledger.epsilon())
+    if is_released(directory):
+        return (
+            f"interrupted while evaluating: the release in {directory} is complete (epsilon {whole}); {same}, or dpgen "
+            f"evaluate {directory}, finishes it"
+        )
+    if _resumable(job):
+        return f"interrupted: {_so_far(ledger)} is spent; {same} goes on"
+    return (
+        f"interrupted after epsilon {whole} was spent and before anything was released: that is lost, and a new run spends anew"
+    )
+
+
+def _so_far(ledger: Ledger) -> str:
+    """What has run until now, for a display."""
+    if ledger.budget is None:
+        return f"eps {ledger.spent_rdp():.3g}"
+    return f"eps {min(ledger.spent_rdp(), ledger.budget.epsilon):.3g} of {ledger.budget.epsilon:.3g}"

@@ -260,6 +260,7 @@ class Runtime:
 
         Raises:
             Preempted: a signal ended training early; the same command continues it.
+            KeyboardInterrupt: the signal was Ctrl-C; the same holds.
         """
         from dpgen.callbacks.checkpoint import Preempted, Preemption, requeue
         from dpgen.privacy.distributed import RemoteFailure
@@ -274,11 +275,12 @@ class Runtime:
         if stop.stopped and trainer.global_step < max_steps:
             if not self.first:
                 raise RemoteFailure("stopped by a signal; rank 0 says so")
+            if stop.received == signal.SIGINT:
+                raise KeyboardInterrupt
             again = stop.received == signal.SIGUSR1 and requeue()
             raise Preempted(
                 f"stopped by a signal after step {trainer.global_step} of {max_steps}; "
-                + ("the job has been requeued" if again else "the same command with the same run_dir continues"),
-                by_hand=stop.received == signal.SIGINT,
+                + ("the job has been requeued" if again else "the same command with the same run_dir continues")
             )
 
 

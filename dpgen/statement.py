@@ -49,6 +49,13 @@ FIXED_IN_ADVANCE = (
 """Assumption of a guarantee that is added up afterwards."""
 
 
+RECOVERED = (
+    "the last line of the ledger was cut when the process or the machine died: the whole budget is booked, whatever was lost "
+    "with that line, and nothing was granted afterwards"
+)
+"""Assumption of a guarantee that a budget gave, not the lines of its ledger."""
+
+
 def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     """Mechanisms and their counts, the most that the guarantee allows, or the divisible Gaussian that they were a part of."""
     times = Counter[tuple[str, str, str | None, str | None]]()
@@ -113,6 +120,7 @@ class PrivacyStatement:
             with suppress(UnsupportedEvent):
                 other["rdp"] = ledger.epsilon(accountant="rdp")
         other = {name: value for name, value in other.items() if value < float("inf")}
+        recovered = (RECOVERED,) if ledger.recovered else ()
         unplanned = (FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
         return cls(
             epsilon=ledger.epsilon(),
@@ -122,7 +130,7 @@ class PrivacyStatement:
             accountant=ledger.accountant,
             also=other | (also or {}),
             mechanisms=_mechanisms(ledger),
-            assumptions=(*assumptions, SATISFIED, *unplanned),
+            assumptions=(*assumptions, SATISFIED, *unplanned, *recovered),
             not_covered=tuple(not_covered),
             shared=None if ledger.payer is None else ledger.payer.statement(),
         )

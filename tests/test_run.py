@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -253,8 +254,17 @@ def test_a_failed_evaluation_does_not_lose_what_was_paid_for(tmp_path: Path, mon
 
     monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "query_errors", broken)
     job = parse_job(["--model=marginals", *(a for a in tiny.arguments(tmp_path) if not a.startswith(OF_NETWORKS))])
-    with pytest.warns(UserWarning, match=r"the release is complete, but its evaluation failed: .*no picture today"):
-        outcome = run(job)
+    outcome = run(job)
+    assert re.match(
+        r"the release in .* is complete, but its evaluation failed: .*no picture today.*; dpgen evaluate", outcome.problem
+    )
     names = {path.name for path in outcome.directory.iterdir()}
     assert {"model", "PRIVACY.md", "privacy.json"} <= names
     assert outcome.scores == []
+    assert "metrics.json" not in names
+    monkeypatch.undo()
+    before = (outcome.directory / "ledger.jsonl").read_bytes()
+    again = run(job)
+    assert (again.problem, again.release.statement) == ("", outcome.release.statement)
+    assert again.scores
+    assert (outcome.directory / "ledger.jsonl").read_bytes() == before, "evaluating is free"

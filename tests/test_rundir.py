@@ -9,7 +9,7 @@ import yaml
 
 from dpgen.cli.jobs import parse_job
 from dpgen.data.split import KEY_FILE
-from dpgen.privacy.ledger import Budget, LedgerError
+from dpgen.privacy.ledger import Budget, BudgetExceeded, LedgerError
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.run import PACKAGES, open_run
 
@@ -77,7 +77,9 @@ def test_a_ledger_that_died_at_birth_is_replaced(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_refused(tmp_path: Path) -> None:
     begin(tmp_path)
-    (tmp_path / "run" / "privacy.json").write_text("{}")
+    (tmp_path / "run" / "model").mkdir()
+    for name in ("privacy.json", "metrics.json", "model/model.json"):
+        (tmp_path / "run" / name).write_text("{}")
     with pytest.raises(ValueError, match="holds a finished run; choose another directory"), open_run(tiny.job(tmp_path)):
         pass
 
@@ -99,15 +101,28 @@ def test_a_missing_config_is_refused(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_cut_ledger_is_refused(tmp_path: Path, share: float) -> None:
+def test_a_ledger_that_was_cut_books_its_whole_budget(tmp_path: Path) -> None:
     begin(tmp_path)
+    path = tmp_path / "run" / "ledger.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    with open_run(tiny.job(tmp_path)) as (_, _, curator):
+        assert curator.ledger.recovered
+        assert curator.ledger.epsilon() == 3.0
+        with pytest.raises(BudgetExceeded, match="all of it is booked, since a line of the ledger was cut"):
+            curator.ledger.charge(gaussian_event(20.0), note="cluster sizes")
+
+
+@pytest.mark.parametrize(("share", "more"), [(0.3, ()), (0.9, ("--epsilon=null", "--sigma_sgd=4", "--sigma_count=20"))])
+def test_a_ledger_that_was_cut_in_its_first_line_or_has_no_budget_is_refused(
+    tmp_path: Path, share: float, more: tuple[str, ...]
+) -> None:
+    begin(tmp_path, *more)
     path = tmp_path / "run" / "ledger.jsonl"
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(LedgerError, match="cut in the middle of line"), open_run(tiny.job(tmp_path)):
+    with pytest.raises(LedgerError, match="cut in"), open_run(tiny.job(tmp_path, *more)):
         pass
-    assert path.exists(), "what is damaged is kept"
+    assert path.read_bytes() == content[: int(share * len(content))], "what is damaged is kept"
 
 
 def test_an_edited_ledger_is_refused(tmp_path: Path) -> None:
@@ -206,7 +221,7 @@ def test_what_dp_sgd_did_not_train_is_not_resumed(tmp_path: Path, model: str) ->
     job = parse_job([*model.split(), f"--run_dir={tmp_path / 'run'}"])
     with open_run(job) as (_, _, curator):
         curator.ledger.charge(gaussian_event(20.0), note="marginals")
-    match = r"was cut off after it had spent epsilon \d\S*; only training by DP-SGD can be resumed"
+    match = r"died after it had spent epsilon \d\S* and before anything was released: that is lost"
     with pytest.raises(ValueError, match=match), open_run(job):
         pass
     assert (tmp_path / "run" / "ledger.jsonl").exists()

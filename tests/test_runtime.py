@@ -10,13 +10,14 @@ import lightning as L
 import pytest
 import tiny
 import torch
-from lightning.pytorch.callbacks import Callback, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, Preempted, SealedCheckpointIO
+from dpgen.callbacks.loggers import TrainingProgress
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.sampling import PoissonLoader
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
         ({"logger": "tensorflow"}, "logger must be one of 'tensorboard', 'csv', got 'tensorflow'"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
         ({"accelerator": "tpu"}, "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
+        ({"evaluation": "some"}, "evaluation must be one of 'none', 'quick', 'full', got 'some'"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"seed": -1}, r"seed must be in \[0, 2\^32\), got -1"),
         ({"seed": 2**32}, r"seed must be in \[0, 2\^32\), got 4294967296"),
@@ -62,14 +64,13 @@ def test_the_trainer(tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", checkpoint_every=7)
     trainer = runtime.trainer(max_steps=5, callbacks=[])
     assert any(isinstance(c, Checkpoint) for c in trainer.callbacks)  # type: ignore[attr-defined]
-    assert isinstance(trainer.progress_bar_callback, TQDMProgressBar)
+    assert trainer.progress_bar_callback is None, "there is one bar for the whole run"
+    assert any(isinstance(c, TrainingProgress) for c in trainer.callbacks)  # type: ignore[attr-defined]
     assert isinstance(trainer.strategy.checkpoint_io, SealedCheckpointIO)
     assert isinstance(trainer.logger, TensorBoardLogger)
     assert Path(trainer.logger.log_dir) == tmp_path / "tensorboard"
     assert trainer.max_steps == 5
     assert runtime.checkpoint == tmp_path / "last.ckpt"
-    silent = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False).trainer(max_steps=5, callbacks=[])
-    assert silent.progress_bar_callback is None
 
 
 def fit(runtime: Runtime, ledger: Ledger, steps: int, *callbacks: Callback) -> L.LightningModule:
@@ -186,9 +187,3 @@ def test_what_is_not_released_leaves_no_logs_unless_asked(tmp_path: Path) -> Non
     ):
         with pytest.raises(ValueError, match=match):
             replace(runtime, **options).private_trainer(max_steps=3)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("shown", [True, False])
-def test_progress_goes_through_all_items(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(Runtime(progress_bar=shown).progress([3, 1, 2], "rounds")) == [3, 1, 2]
-    assert ("rounds" in capsys.readouterr().err) == shown

@@ -67,16 +67,7 @@ class Checkpoint(Callback):
 
 
 class Preempted(RuntimeError):
-    """Training stopped because a signal asked it to; the checkpoint and the ledger are on disk. Resume to go on.
-
-    Arguments:
-        message: where it stopped, and how it goes on.
-        by_hand: whether the signal was Ctrl-C.
-    """
-
-    def __init__(self, message: str, *, by_hand: bool = False) -> None:
-        super().__init__(message)
-        self.by_hand = by_hand
+    """Training stopped because a signal asked it to; the checkpoint and the ledger are on disk. Resume to go on."""
 
 
 class Preemption(Callback):

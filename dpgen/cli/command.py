@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 # -- quiet -------------------------------------------------------------------------------------------------------------
 
 
-_LOGGERS = ("lightning.pytorch", "lightning.fabric")
-
-
 def quiet_runtime(directory: Path, seed: int) -> "Runtime":
     """A run on the CPU that shows nothing and is thrown away."""
     from dpgen.runtime import Runtime  # here, because planning a budget is quiet too, and needs no torch
@@ -29,18 +26,15 @@ def quiet_runtime(directory: Path, seed: int) -> "Runtime":
 
 @contextmanager
 def quiet_training() -> Iterator[None]:
-    """Lightning's hints and Python warnings kept to itself; what it logs as a warning or an error is heard."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
+    """Lightning's hints and Python warnings kept to itself; what is logged as a warning or an error is heard."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)  # levels would not do: Lightning sets its own when it is imported
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         try:
             yield
         finally:
-            for logger, level in zip(loggers, levels):
-                logger.setLevel(level)
+            logging.disable(before)
 
 
 # -- command -----------------------------------------------------------------------------------------------------------
@@ -100,7 +94,7 @@ def exit_code(work: Callable[[], str | int | Ended]) -> int:
     | returns a number | that | |
     | returns an `Ended` | its code | its text, and its problem on stderr |
     | raises ValueError, OSError, LedgerError or BudgetExceeded | 2 | the error in one line, on stderr |
-    | raises Preempted | 75, or 130 after Ctrl-C | the same |
+    | raises Preempted | 75 | the same |
     | raises KeyboardInterrupt | 130 | the same |
     | raises SystemExit | its code | what the parser has said |
     | raises RemoteFailure, on another process than the first | 0 | nothing: the first one says why |
@@ -121,7 +115,7 @@ def exit_code(work: Callable[[], str | int | Ended]) -> int:
         if isinstance(error, RemoteFailure):
             return 0
         if isinstance(error, Preempted):
-            return _say(str(error), INTERRUPTED if error.by_hand else TRY_AGAIN)
+            return _say(str(error), TRY_AGAIN)
         raise
     if isinstance(ended, int):
         return ended

@@ -143,7 +143,9 @@ class Comparison:
         self.picture(directory / "comparison.png")
 
 
-def compare(runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, progress_bar: bool = True) -> Comparison:
+def compare(
+    runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, full: bool = True, progress_bar: bool = True
+) -> Comparison:
     """Evaluate the released models of several runs on the held-out data of the first, and write the comparison to `out`.
 
     Raises:
@@ -161,17 +163,29 @@ def compare(runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, pro
                 f"{run} was made on {own['data']}, {runs[0]} on {settings[0]['data']}: their data must be the same"
             )
     models = [_model(run) for run in runs]
-    job = parse_job(["--config", str(runs[0] / "config.yaml"), "--accelerator=auto"])
+    job = job_of(runs[0])
     _require_one_split(job, runs)
     data = job.load(runs[0])
-    entries = []
-    for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=not progress_bar, leave=False):
-        evaluation = evaluate(model, data, seed=seed)
+    entries, hidden = [], None if progress_bar else True
+    for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=hidden, leave=False):
+        evaluation = evaluate(model, data, seed=seed, full=full)
         entries.append(Entry(f"{run.name} ({own['model']['name']})", model.statement, evaluation.scores))
     comparison = Comparison(data.name, entries)
     if out is not None:
         comparison.write(out)
     return comparison
+
+
+def job_of(run: Path, *, evaluation: str = "full") -> Job:
+    """The job of a run, to read its data and to evaluate it on this machine.
+
+    Raises:
+        ValueError: there is no run.
+    """
+    path = run / "config.yaml"
+    if not path.is_file():
+        raise ValueError(f"{run} is no run: config.yaml is missing")
+    return parse_job(["--config", str(path), "--accelerator=auto", f"--run_dir={run}", f"--evaluation={evaluation}"])
 
 
 def _require_one_split(job: Job, runs: Sequence[Path]) -> None:

@@ -1,20 +1,32 @@
-"""`dpgen evaluate RUN [RUN ...]`: one table, one figure and the guarantees side by side for several finished runs."""
+"""`dpgen evaluate RUN`: evaluate a run again, into its directory; with several runs, compare them."""
 
 from pathlib import Path
 
-from dpgen.cli.command import OneLineParser
+from dpgen.cli.command import RELEASED_ONLY, Ended, OneLineParser
 
 
-def main(arguments: list[str]) -> str:
-    """Compare released models on the same held-out data."""
+def main(arguments: list[str]) -> str | Ended:
+    """The scores of one run, or one table for several on the same held-out data."""
     parser = OneLineParser(
-        "dpgen evaluate", description="One table, one figure and the guarantees side by side for several finished runs."
+        "dpgen evaluate",
+        description="Of one run: its scores and pictures again, written into its directory. Of several, or with --out: one "
+        "table, one figure and the guarantees side by side.",
     )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directories of finished runs on the same data")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directories of runs, several on the same data")
     parser.add_argument("--out", type=Path, metavar="DIR", help="for comparison.csv, comparison.tex and comparison.png")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples and of the classifiers that judge them")
+    parser.add_argument("--seed", type=int, default=0, help="of the samples and classifiers of a comparison (default 0)")
+    parser.add_argument(
+        "--evaluation", choices=("quick", "full"), default="full", help="samples of the records, or all of them (default full)"
+    )
     options = parser.parse_args(arguments)
+    full = options.evaluation == "full"
+    if len(options.runs) > 1 or options.out is not None:
+        from dpgen.cli.comparison import compare
 
-    from dpgen.cli.comparison import compare
+        return compare(options.runs, seed=options.seed, out=options.out, full=full).to_text()
 
-    return compare(options.runs, seed=options.seed, out=options.out).to_text()
+    from dpgen.cli.comparison import job_of
+    from dpgen.run import run
+
+    outcome = run(job_of(options.runs[0], evaluation=options.evaluation), again=True)
+    return Ended(outcome.summary, RELEASED_ONLY if outcome.problem else 0, outcome.problem)

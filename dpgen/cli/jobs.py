@@ -274,7 +274,9 @@ def _usual(root: Path, stem: str, given: dict[str, str]) -> Path:
 
 
 def _from_here(path: Path) -> Path:
-    """A path relative to the working directory, where it lies inside."""
+    """A path relative to the working directory, where it lies inside; of a configuration that is shipped, its name alone."""
+    if path.parent.resolve() == CONFIGS.resolve():
+        return Path("configs", path.name)
     return path.resolve().relative_to(Path.cwd()) if path.resolve().is_relative_to(Path.cwd()) else path
 
 

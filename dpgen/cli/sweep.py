@@ -151,6 +151,7 @@ def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
     from tqdm import tqdm
 
     from dpgen.files import write_atomically
+    from dpgen.run import is_finished
 
     sweep.directory.mkdir(parents=True, exist_ok=True)
     runs = list(sweep.runs())
@@ -158,7 +159,7 @@ def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
     def start(job: tuple[str, list[str]]) -> Result:
         name, arguments = job
         directory = sweep.directory / name
-        if (directory / "privacy.json").exists():
+        if is_finished(directory):
             return Result(name, 0, directory)
         directory.mkdir(parents=True, exist_ok=True)
         silent = [] if {"progress_bar", "runtime.progress_bar"} & set(split_options(arguments)) else ["--progress_bar=false"]

@@ -1,6 +1,6 @@
 """`dpgen train`: fit a system to private data, release it, evaluate the release."""
 
-from dpgen.cli.command import Ended
+from dpgen.cli.command import RELEASED_ONLY, Ended
 from dpgen.cli.jobs import CONFIGS, parse_command, parse_job, usage, written
 
 
@@ -22,4 +22,5 @@ def main(arguments: list[str]) -> str | Ended:
         return dry_run(job, command.dry_run)
     from dpgen.run import run
 
-    return run(job).summary
+    outcome = run(job)
+    return Ended(outcome.summary, RELEASED_ONLY if outcome.problem else 0, outcome.problem)

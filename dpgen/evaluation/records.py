@@ -286,11 +286,15 @@ def _joint_scores(held: _Held, rivals: dict[str, Tensor], seed: int, effort: Eff
         tests = {
             rival: classifier_two_sample_test(real, x, most=effort.tested, seed=seed).accuracy for rival, x in others.items()
         }
-        scores.append(_beside_marginals(f"classifier two-sample test: accuracy{held.where}", tests, _of(effort.tested, real, *chosen)))
+        scores.append(
+            _beside_marginals(f"classifier two-sample test: accuracy{held.where}", tests, _of(effort.tested, real, *chosen))
+        )
     return scores
 
 
 def _beside_marginals(name: str, values: dict[str, float], sample: str = "") -> Score:
     """A score whose values are the synthetic records', the private records' and their independent marginals'."""
     real, chance = values.get("real"), values.get("chance")
-    return Score(name, values["value"], real=real, chance=chance, better="lower", baseline="independent marginals", sample=sample)
+    return Score(
+        name, values["value"], real=real, chance=chance, better="lower", baseline="independent marginals", sample=sample
+    )

@@ -125,6 +125,7 @@ class Ledger:
         self._divisible: dict[tuple[str, str | None], LedgerItem] = {}
         self._plans: list[dict[int, int]] = []  # number of a mechanism: greatest count
         self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
+        self.recovered = False
         self._filtered: FilterTotals | None = None
         self._runs: list[list[Any]] = []
         self._charged = array("q")  # charges up to and including each line
@@ -147,16 +148,20 @@ class Ledger:
         }
 
     @classmethod
-    def open(cls, path: Path, *, durable: bool = False) -> Ledger:
+    def open(cls, path: Path, *, durable: bool = False, recover: bool = False) -> Ledger:
         """Resume the ledger at `path`, locked against a second writer.
 
         Declaring a plan that the file holds takes it up where it stopped, once for each time that it was declared.
+
+        Arguments:
+            recover: accept a last line that was cut. What was lost with it is unknown, but was within the budget: all of that
+                is booked (`recovered`), and nothing is granted any more.
 
         Raises:
             LedgerError: missing, empty, locked, cut inside a line, edited, or written by another version.
         """
         file = LedgerFile(Path(path))
-        lines = file.read()
+        lines = file.read(torn=recover)
         header = next(lines)
         try:
             if header.get("dpgen_ledger") == 1:
@@ -171,6 +176,10 @@ class Ledger:
             ledger.payer = Payer.of(header["shared"], Path(path).parent) if "shared" in header else None
             for line in lines:
                 ledger._replay(line)
+            if file.torn:
+                if budget is None:
+                    raise LedgerError(f"{path}: cut in its last line, and there is no budget that could be booked for it")
+                ledger._replay(file.mend())
         except (KeyError, TypeError, ValueError, IndexError) as error:
             file.close()
             raise LedgerError(f"{path}: line {file.lines} cannot be understood: {error!r}") from None
@@ -191,6 +200,8 @@ class Ledger:
             self._number(self._find(event, line["note"], line["group"], whole=whole, divisible=line.get("divisible", False)))
         elif "plan" in line:
             self._enter_plan({int(n): require_whole("count", count) for n, count in line["plan"]})
+        elif "recovered" in line:
+            self.recovered = True
         else:
             mechanism, charged = self._declared[line["charge"]], require_whole("count", line["count"])
             self._book(mechanism, charged)
@@ -259,6 +270,7 @@ class Ledger:
             self._require_one_each([m for m in lines if m.divisible])
             if not lines or self._taken_up(lines):
                 return
+            self._require_whole()
             if self.budget is not None:
                 self._require_fit(lines)
             if self.payer is not None:
@@ -304,6 +316,10 @@ class Ledger:
             needed = self._spent(loads)
         if needed > budget.epsilon:
             raise BudgetExceeded(f"{self._terms()}: a plan of {names} would bring it to {needed:.6g}")
+
+    def _require_whole(self) -> None:
+        if self.recovered:
+            raise BudgetExceeded(f"{self._terms()}: all of it is booked, since a line of the ledger was cut")
 
     def _terms(self) -> str:
         budget = cast(Budget, self.budget)
@@ -366,6 +382,7 @@ class Ledger:
         if count.__class__ is not int or count < 1:
             count = require_whole("count", count)
         with self._lock:
+            self._require_whole()
             mechanism = self._find(event, note, group, whole=None if of is None else self._whole(of, group))
             if mechanism.whole is not None:
                 self._require_part(mechanism.whole, mechanism, count)
@@ -429,11 +446,19 @@ class Ledger:
             cost = self._cost(LedgerItem.of(event, "", group))
             if cost == Cost():
                 raise ValueError(f"event {event!r} costs nothing; there is no limit to state")
-            return self._totals().room(cost, group)
+            return 0 if self.recovered else self._totals().room(cost, group)
 
     def _guaranteed(self) -> Loads:
         """Plans as a whole, and what was charged beyond them: the guarantee counts these."""
-        return [(m.priced or m, m.most) for m in self._declared if m.most]
+        if not self.recovered:
+            return [(m.priced or m, m.most) for m in self._declared if m.most]
+        from dpgen.privacy.events import approximate_event
+
+        whole = cast(Budget, self.budget)
+        return [(LedgerItem.of(approximate_event(whole.epsilon, whole.delta), "the whole budget", None), 1)]
+
+    def _ran(self) -> Loads:
+        return self._guaranteed() if self.recovered else [(m, m.count) for m in self._declared]
 
     def _spent(
         self, loads: Loads, delta: float | None = None, relation: Relation | None = None, accountant: Accountant = "tightest"
@@ -443,8 +468,8 @@ class Ledger:
 
     @property
     def chosen_later(self) -> bool:
-        """Whether anything stands beside the first plan; with a budget, the filter then makes the guarantee."""
-        return len(self._plans) > 1 or any(m.later for m in self._declared)
+        """Whether anything stands beside the first plan, or may have; with a budget, the filter then makes the guarantee."""
+        return self.recovered or len(self._plans) > 1 or any(m.later for m in self._declared)
 
     def epsilon(
         self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
@@ -467,6 +492,10 @@ class Ledger:
 
     def _of_filter(self, delta: float | None, relation: Relation | None) -> float:
         limits, total = cast(Filter, self.filter), self._totals().heaviest()
+        if self.recovered:
+            if delta in (None, self.delta) and relation in (None, self.relation):
+                return cast(Budget, self.budget).epsilon
+            raise UnsupportedEvent("a line of the ledger was cut: what is known is its budget, at its own delta and relation")
         pure = limits.pure_epsilon(total)  # bounds the loss itself, at any time
         if relation in (None, self.relation):
             return min(pure, limits.guarantee(self.delta if delta is None else delta))
@@ -480,6 +509,8 @@ class Ledger:
     @property
     def accountant(self) -> str:
         """Accounting behind the guarantee, in words."""
+        if self.recovered:
+            return "the whole budget, whatever was spent of it"
         if self.filter is None or not self.chosen_later:
             return "tightest valid of PLD, Renyi and closed forms"
         return f"filter of Renyi order {self.filter.order:.4g}" if self.filter.order else "sum of pure epsilons"
@@ -491,7 +522,7 @@ class Ledger:
         with self._lock:
             key = ("spent", delta, relation, accountant)
             if key not in self._cache:
-                self._cache[key] = self._spent([(m, m.count) for m in self._declared], delta, relation, accountant)
+                self._cache[key] = self._spent(self._ran(), delta, relation, accountant)
             return float(self._cache[key])
 
     def _copy(self) -> dict[str, Any]:
@@ -507,7 +538,7 @@ class Ledger:
     def spent_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
         with self._lock:
-            return self._rdp([(m, m.count) for m in self._declared])
+            return self._rdp(self._ran())
 
     def _rdp(self, loads: Loads) -> float:
         if not self.delta:

@@ -45,6 +45,7 @@ class LedgerFile:
         self._pid = os.getpid()
         self._fd = -1
         self._closed = False
+        self.torn = 0  # bytes of a last line that was cut
 
     @property
     def lines(self) -> int:
@@ -94,8 +95,11 @@ class LedgerFile:
             self.close()
             raise LedgerError(f"{self.path}: a ledger is already there; use Ledger.open to resume it, or another path")
 
-    def read(self) -> Iterator[dict[str, Any]]:
+    def read(self, *, torn: bool = False) -> Iterator[dict[str, Any]]:
         """Lock an existing file and yield its verified lines.
+
+        Arguments:
+            torn: let a last line that was cut pass, after a whole one; then it must be mended before anything is appended.
 
         Raises:
             LedgerError: missing, empty, locked, cut inside a line, or edited; the line is named.
@@ -106,15 +110,18 @@ class LedgerFile:
             raise LedgerError(f"{self.path}: cannot open the ledger: {error.strerror}") from None
         self._lock()
         try:
-            yield from self._verified()
+            yield from self._verified(torn)
         except BaseException:
             self.close()
             raise
 
-    def _verified(self) -> Iterator[dict[str, Any]]:
+    def _verified(self, torn: bool) -> Iterator[dict[str, Any]]:
         with open(self._fd, "rb", closefd=False) as file:
             for number, raw in enumerate(file, start=1):
                 if not raw.endswith(b"\n"):
+                    self.torn = len(raw)
+                    if torn and self.lines:
+                        return
                     raise LedgerError(f"{self.path}: cut in the middle of line {number}; the ledger is not trusted")
                 body, mark, chain = raw.rpartition(_MARK)
                 body += b"}"
@@ -127,6 +134,21 @@ class LedgerFile:
                 yield json.loads(body)
         if not self.lines:
             raise LedgerError(f"{self.path}: the ledger is empty; nothing was ever charged, remove it and start again")
+
+    def mend(self) -> dict[str, Any]:
+        """Write a line that says so over the one that was cut, in one write: the file never ends whole without it."""
+        body = {"recovered": self.torn, "room": " " * self.torn}  # room: the line covers all bytes of the other
+        line, chain = _line(self._head, json.dumps(body))
+        fd = os.open(str(self.path), os.O_WRONLY | os.O_CLOEXEC)  # the one that appends would write behind the cut line
+        try:
+            if os.pwrite(fd, line, self._size) != len(line):
+                raise LedgerError(f"{self.path}: the line that was cut could not be replaced; nothing may be charged")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self._advance(chain, len(line))
+        self.torn = 0
+        return body
 
     def _lock(self) -> None:
         until = time.monotonic() + self.wait
@@ -158,9 +180,7 @@ class LedgerFile:
             raise LedgerError(f"{self.path or 'ledger'}: charged in a forked process; only its opener may charge")
         chain, text, chains = self._head, b"", []
         for body in bodies:
-            raw = body.encode()
-            chain = sha256(chain.encode() + raw).hexdigest()[:_CHAIN]
-            line = raw[:-1] + _MARK + chain.encode() + b'"}\n'
+            line, chain = _line(chain, body)
             text += line
             chains.append((chain, len(line)))
         if self._fd >= 0:
@@ -202,6 +222,13 @@ class LedgerFile:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger cannot be pickled or copied: two copies would forget each other's charges")
+
+
+def _line(head: str, body: str) -> tuple[bytes, str]:
+    """A line of the file after the chain value `head`, and its own."""
+    raw = body.encode()
+    chain = sha256(head.encode() + raw).hexdigest()[:_CHAIN]
+    return raw[:-1] + _MARK + chain.encode() + b'"}\n', chain
 
 
 def encode_event(event: DpEvent) -> list[Any]:

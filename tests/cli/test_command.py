@@ -29,7 +29,6 @@ def test_a_text_is_printed_and_a_number_is_the_code(capsys: pytest.CaptureFixtur
         (LedgerError("damaged"), 2, "error: damaged\n"),
         (BudgetExceeded("spent"), 2, "error: spent\n"),
         (Preempted("stopped"), 75, "stopped\n"),
-        (Preempted("stopped", by_hand=True), 130, "stopped\n"),
         (KeyboardInterrupt("stopped"), 130, "stopped\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (RemoteFailure("elsewhere"), 0, ""),
@@ -56,9 +55,9 @@ def test_other_errors_keep_their_traceback(error: Exception) -> None:
 def test_lightning_is_quiet_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
     def work() -> int:
         warnings.warn_explicit("few workers", UserWarning, "a.py", 1, module="lightning.data")
-        return logging.getLogger("lightning.pytorch").getEffectiveLevel()
+        return logging.getLogger("lightning.pytorch").isEnabledFor(logging.INFO)
 
-    assert exit_code(work) == logging.WARNING
+    assert exit_code(work) == 0
     assert capsys.readouterr() == ("", "")
 
 

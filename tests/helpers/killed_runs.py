@@ -77,7 +77,7 @@ def main() -> int:
         key = directory / "split.key"
         digest = hashlib.sha256(key.read_bytes()).hexdigest() if key.exists() else None
         print(json.dumps({"moment": moment, "lines": lines(directory), "alive": alive, "key": digest}), flush=True)
-        if (directory / "privacy.json").exists():  # it had time to finish: begin again beside it
+        if (directory / "metrics.json").exists():  # it had time to finish: begin again beside it
             directory.rename(f"{directory}.{moment}")
     return os.waitstatus_to_exitcode(os.waitpid(begin(arguments), 0)[1])
 

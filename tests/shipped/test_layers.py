@@ -18,13 +18,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "divergences": set(),
     "files": set(),
     "figures": {"files"},
+    "progress": set(),
     "data": {"containers", "discretized", "files"},
     "nets": set(),
     "metrics": {"divergences"},
     "privacy": set(),
     "statement": {"privacy"},
     "release": {"privacy", "files", "statement", "containers"},
-    "callbacks": {"privacy", "files"},
+    "callbacks": {"privacy", "files", "progress"},
     "runtime": {"privacy", "files", "callbacks"},
     "systems": {
         "discretized",
@@ -36,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "callbacks",
         "runtime",
         "files",
+        "progress",
     },
 }
 """What each part of dpgen may import beside itself; parts that are not named may import everything."""

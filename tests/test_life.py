@@ -1,0 +1,301 @@
+"""The life of a run: whatever dies after something was released is finished by the same command, and costs nothing more."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import tiny
+
+from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.cli.jobs import Job, parse_job
+from dpgen.cli.main import main
+from dpgen.files import write_atomically
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.run import is_finished, is_released, run
+from dpgen.statement import RECOVERED, PrivacyStatement
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate", "--accelerator")
+
+
+def records(directory: Path, *extra: str) -> Job:
+    return parse_job(["--model=marginals", *closed_form(directory, *extra)])
+
+
+def closed_form(directory: Path, *extra: str) -> list[str]:
+    """Arguments of a run without labels that trains nothing."""
+    unlabelled = ("--label_column=null", "--image_shape=null", *extra)
+    return [a for a in tiny.arguments(directory, *unlabelled) if not a.startswith(OF_NETWORKS)]
+
+
+def users(directory: Path, *extra: str) -> Job:
+    data = ("--data=synthetic_users", "--n_users=6", "--n_categories=4", "--prior_epsilon=null", "--progress_bar=false")
+    return parse_job(["--model=minimax", *data, f"--run_dir={directory / 'run'}", *extra])
+
+
+def points(directory: Path, *extra: str) -> Job:
+    data = ("--data=mixture_1d", "--n_points=40", "--n_test=20", "--cells=4", "--progress_bar=false")
+    return parse_job(["--model=grid_response", *data, f"--run_dir={directory / 'run'}", *extra])
+
+
+JOBS: dict[str, Callable[..., Job]] = {"records": records, "users": users, "points": points}
+
+
+class Died(BaseException):
+    """The process is gone; nothing catches it."""
+
+
+def dies(monkeypatch: pytest.MonkeyPatch, *, at: int | str) -> list[str]:
+    """Let a run die instead of its write of this number, or of the file of this name; the names of the files written."""
+    written: list[str] = []
+
+    def write(path: Path, data: bytes | str) -> None:
+        if at in (len(written), path.name):
+            raise Died("gone")
+        written.append(path.name)
+        write_atomically(path, data)
+
+    for place in ("files", "run", "release", "evaluation.scores", "evaluation.users", "evaluation.points", "figures"):
+        monkeypatch.setattr(sys.modules[f"dpgen.{place}"], "write_atomically", write)
+    return written
+
+
+def die_at(job: Job, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        dies(patch, at=file)
+        with pytest.raises(Died, match="gone"):
+            run(job)
+
+
+def finished(job: Job) -> PrivacyStatement:
+    """The statement of a run that is finished now."""
+    outcome = run(job)
+    assert outcome.problem == ""
+    assert is_finished(outcome.directory, job.runtime.evaluation)
+    stored = PrivacyStatement.from_dict(json.loads((outcome.directory / "privacy.json").read_text()))
+    assert stored == outcome.release.statement
+    return stored
+
+
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("file", ["metrics.json", "METRICS.md"])
+def test_what_died_while_it_was_evaluated_is_finished_for_free(
+    kind: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, ledger = JOBS[kind](tmp_path), tmp_path / "run" / "ledger.jsonl"
+    die_at(job, file, monkeypatch)
+    assert is_released(tmp_path / "run")
+    before = ledger.read_bytes()
+    finished(job)
+    assert ledger.read_bytes() == before
+    with pytest.raises(ValueError, match="holds a finished run; choose another directory"):
+        run(job)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("number", range(17))
+def test_death_at_any_write(kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """51 deaths: the run begins anew before anything is spent, is finished after its release, and between says what is lost."""
+    job, directory = JOBS[kind](tmp_path), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        dies(patch, at=number)
+        try:
+            run(job)
+        except Died:
+            pass
+        else:
+            assert is_finished(directory)
+            return
+    spent = directory.exists() and bool(Ledger.open(directory / "ledger.jsonl").entries())
+    if spent and not is_released(directory):
+        before = (directory / "ledger.jsonl").read_bytes()
+        with pytest.raises(ValueError, match="before anything was released: that is lost"):
+            run(job)
+        assert (directory / "ledger.jsonl").read_bytes() == before
+        return
+    finished(job)
+
+
+def test_kill_9_of_a_closed_form_after_its_release(tmp_path: Path) -> None:
+    moments = ["model/model.json", "samples.npz"]
+    options = closed_form(tmp_path, "--clusters=none")
+    program = Path(__file__).parent / "helpers" / "killed_runs.py"
+    command = [sys.executable, str(program), str(tmp_path / "run"), ",".join(moments), "--", "--model=gaussian", *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    shots = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    lengths = [shot["lines"] for shot in shots]
+    assert len(set(lengths)) == 1, "once released, nothing more is charged"
+    assert is_finished(tmp_path / "run")
+
+
+# -- a ledger whose last line was cut --------------------------------------------------------------------------------
+
+
+EVENT = gaussian_event(30.0)
+
+
+def cut(directory: Path, lost: int) -> None:
+    path = directory / "ledger.jsonl"
+    path.write_bytes(path.read_bytes()[:-lost])
+
+
+def test_a_cut_ledger_after_the_release_states_the_whole_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = records(tmp_path, "--epsilon=2")
+    die_at(job, "metrics.json", monkeypatch)
+    cut(tmp_path / "run", 5)
+    statement = finished(job)
+    assert statement.epsilon <= 2.0, "what was released states what it cost: its ledger was whole then"
+    with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
+        assert (ledger.recovered, ledger.epsilon()) == (True, 2.0)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_training_whose_ledger_was_cut_releases_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = tiny.job(tmp_path, *tiny.UNLABELLED, "--steps=6", "--checkpoint_every=4", "--epsilon=2", "--evaluation=none")
+    save = Checkpoint.on_train_batch_end
+
+    def die(self: Checkpoint, trainer: L.Trainer, *rest: Any) -> None:
+        save(self, trainer, *rest)
+        if trainer.global_step == 5:
+            raise Died("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "on_train_batch_end", die)
+        with pytest.raises(Died, match="gone"):
+            run(job)
+    cut(tmp_path / "run", 3)  # the charge of step 5; the checkpoint is that of step 4
+    with pytest.warns(UserWarning, match="the budget ended training after 4 of 6 steps"):
+        statement = finished(job)
+    assert statement.epsilon == 2.0
+    assert RECOVERED in statement.assumptions
+
+
+def test_the_statement_says_that_a_line_was_cut(tmp_path: Path) -> None:
+    job = records(tmp_path, "--epsilon=2")
+    with job.plan.open_ledger(tmp_path / "l.jsonl") as ledger:
+        ledger.charge(EVENT, note="marginals")
+    content = (tmp_path / "l.jsonl").read_bytes()
+    (tmp_path / "l.jsonl").write_bytes(content[:-4])
+    with Ledger.open(tmp_path / "l.jsonl", recover=True) as mended:
+        statement = PrivacyStatement.from_ledger(mended)
+    assert (statement.epsilon, statement.accountant) == (2.0, "the whole budget, whatever was spent of it")
+    assert RECOVERED in statement.assumptions
+    assert statement.also == {}
+
+
+# -- evaluation ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_not_evaluated_can_be_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = records(tmp_path, "--evaluation=none")
+    outcome = run(job)
+    assert not (outcome.directory / "metrics.json").exists()
+    assert "not evaluated; dpgen evaluate" in outcome.summary
+    with pytest.raises(ValueError, match="holds a finished run"):
+        run(job)
+    before = (outcome.directory / "ledger.jsonl").read_bytes()
+    for _ in range(2):  # at any time, as often as somebody likes
+        assert main(["evaluate", str(outcome.directory), "--evaluation=quick"]) == 0
+        assert "counting queries" in capsys.readouterr().out
+        assert is_finished(outcome.directory)
+    assert (outcome.directory / "ledger.jsonl").read_bytes() == before
+
+
+def test_private_draws_are_evaluated_by_the_run_that_made_them_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = run(points(tmp_path)).directory
+    metrics = (directory / "metrics.json").read_bytes()
+    assert main(["evaluate", str(directory)]) == 2
+    assert "never kept" in capsys.readouterr().err
+    assert (directory / "metrics.json").read_bytes() == metrics
+
+
+def test_what_was_never_released_is_not_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path} is no run: config.yaml is missing\n"
+
+
+def test_a_failed_evaluation_has_a_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no picture today")
+
+    monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "query_errors", broken)
+    assert main(["train", "--model=marginals", *closed_form(tmp_path)]) == 3
+    out, errors = capsys.readouterr()
+    assert out.startswith("marginals on tiny\n")
+    assert errors.count("\n") == 1
+    assert "is complete, but its evaluation failed: RuntimeError('no picture today'); dpgen evaluate" in errors
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("evaluator", "interrupted before anything was spent"),
+        ("_write", "before anything was released: that is lost, and a new run spends anew"),
+        ("_evaluated", "while evaluating: the release in .* is complete .*, or dpgen evaluate .*, finishes it"),
+    ],
+)
+def test_ctrl_c_says_where_the_run_stands(place: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["dpgen.run"], place, interrupt)
+    with pytest.raises(KeyboardInterrupt, match=said):
+        run(records(tmp_path))
+    assert (tmp_path / "run").exists() == (place != "evaluator")
+
+
+def test_ctrl_c_while_training_saves_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = tiny.arguments(tmp_path, *tiny.UNLABELLED, "--steps=6", "--evaluation=none")
+    save = Checkpoint.on_train_batch_end
+
+    def press(self: Checkpoint, trainer: L.Trainer, *rest: Any) -> None:
+        save(self, trainer, *rest)
+        if trainer.global_step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "on_train_batch_end", press)
+        assert main(["train", *arguments]) == 130
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[-1].startswith("interrupted: eps ")
+    assert f"the same command with --run_dir {tmp_path / 'run'} goes on" in errors[-1]
+    assert main(["train", *arguments]) == 0
+    with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
+        assert {e.note: e.count for e in ledger.entries()}["training steps"] == 6, "no step twice"
+
+
+def test_random_bytes_at_the_end_of_a_ledger(tmp_path: Path) -> None:
+    """Whatever a torn page leaves behind the last whole line: the whole budget is booked."""
+    generator = random.Random(0)
+    job = records(tmp_path, "--epsilon=2")
+    with job.plan.open_ledger(tmp_path / "l.jsonl") as ledger:
+        ledger.charge(EVENT, note="marginals")
+    content = (tmp_path / "l.jsonl").read_bytes()
+    for size in (1, 2, 30, 700):
+        (tmp_path / "l.jsonl").write_bytes(content + generator.randbytes(size).replace(b"\n", b" "))
+        with Ledger.open(tmp_path / "l.jsonl", recover=True) as mended:
+            assert mended.epsilon() == 2.0
+        with Ledger.open(tmp_path / "l.jsonl") as again:
+            assert (again.recovered, again.epsilon()) == (True, 2.0)
