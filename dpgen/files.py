@@ -64,6 +64,22 @@ def create_private(path: Path, data: bytes) -> None:
         Path(name).unlink(missing_ok=True)
 
 
+# -- the directory of a run --------------------------------------------------------------------------------------------
+
+
+STATEMENT, DRAWS, MODEL, MECHANISM, METRICS = "privacy.json", "draws.csv", "model", "mechanism", "metrics.json"
+
+
+def is_released(directory: Path) -> bool:
+    """Whether a run has released what it paid for: the statement, and after it a model or draws."""
+    return (directory / STATEMENT).is_file() and any((directory / n).is_file() for n in (f"{MODEL}/model.json", DRAWS))
+
+
+def is_finished(directory: Path, evaluation: str = "quick") -> bool:
+    """Whether nothing is left to do in a run: it is released and, where that is wanted, evaluated."""
+    return is_released(directory) and (evaluation == "none" or (directory / METRICS).is_file())
+
+
 # -- tensors -----------------------------------------------------------------------------------------------------------
 
 

@@ -23,8 +23,8 @@ import yaml
 from dpgen.cli.jobs import Job
 from dpgen.data.split import await_key, secret_key
 from dpgen.evaluation import Evaluation, evaluator
-from dpgen.evaluation.scores import METRICS, Score, marks, number
-from dpgen.files import remove_leftovers, write_atomically
+from dpgen.evaluation.scores import Score, marks, number
+from dpgen.files import DRAWS, MECHANISM, MODEL, STATEMENT, is_finished, is_released, remove_leftovers, write_atomically
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.progress import Bar, showing
@@ -110,19 +110,6 @@ FREE_TO_CHANGE = (
     "compile", "logger", "loggers",
 )  # fmt: skip
 """Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
-
-
-STATEMENT, DRAWS, MODEL, MECHANISM = "privacy.json", "draws.csv", "model", "mechanism"
-
-
-def is_released(directory: Path) -> bool:
-    """Whether a run has released what it paid for: the statement, and after it a model or draws."""
-    return (directory / STATEMENT).is_file() and any((directory / n).is_file() for n in (f"{MODEL}/model.json", DRAWS))
-
-
-def is_finished(directory: Path, evaluation: str = "quick") -> bool:
-    """Whether nothing is left to do in a run: it is released and, where that is wanted, evaluated."""
-    return is_released(directory) and (evaluation == "none" or (directory / METRICS).is_file())
 
 
 def released(directory: Path) -> Release | None:

@@ -150,8 +150,7 @@ def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
     """
     from tqdm import tqdm
 
-    from dpgen.files import write_atomically
-    from dpgen.run import is_finished
+    from dpgen.files import is_finished, write_atomically
 
     sweep.directory.mkdir(parents=True, exist_ok=True)
     runs = list(sweep.runs())

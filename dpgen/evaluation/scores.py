@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from dpgen.files import write_atomically
+from dpgen.files import METRICS, write_atomically
 from dpgen.statement import UNPROTECTED
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -95,8 +95,6 @@ def metrics_json(scores: Sequence[Score]) -> str:
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
 
-
-METRICS = "metrics.json"
 
 Writer = Callable[[Path], object]
 
