@@ -186,7 +186,7 @@ def test_a_mechanism_with_other_outputs() -> None:
         (torch.tensor([[1.5, -0.5], [0.5, 0.5]]), None, "entries >= 0"),
         (torch.tensor([[float("nan"), 0.5], [0.5, 0.5]]), None, "entries >= 0"),
         (torch.tensor([[0.75, 0.25], [0.25, 0.75]]), 1.0, "matrix is 1.09861.*-LDP; it must be epsilon-LDP for epsilon 1.0"),
-        (torch.tensor([[1.0, 0.0], [0.5, 0.5]]), None, r"epsilon is inf; it must be a number in \(0, 700\]"),
+        (torch.tensor([[1.0, 0.0], [0.5, 0.5]]), None, r"epsilon is inf; it must be in \(0, 700\]"),
     ],
 )
 def test_bad_mechanisms(matrix: Tensor, epsilon: float | None, match: str) -> None:

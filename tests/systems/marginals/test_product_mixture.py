@@ -62,7 +62,7 @@ def test_conditional_draws_and_files(tmp_path: Path) -> None:
 def test_bad_questions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"x must have shape \(n, 3\), got \(1, 2\)"):
         mixture().log_prob(torch.zeros(1, 2))
-    with pytest.raises(ValueError, match="n must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="n is -1; it must be a whole number"):
         mixture().samples(-1)
     with pytest.raises(ValueError, match=r"numbers in \[0, 2\), got \[2\]"):
         draw_components(torch.ones(2), 1, [2], torch.Generator())
