@@ -61,7 +61,7 @@ def test_points_round_trip_and_stay_in_their_box(tmp_path):
     assert load(tmp_path / "free").bounds is None
 
 
-@pytest.mark.parametrize(("arguments", "match"), [((-1,), "n is -1; it must be a whole number"), ((1, None, [2]), "numbers in .0, 1.")])
+@pytest.mark.parametrize(("arguments", "match"), [((-1,), "n is -1; it must be"), ((1, None, [2]), "numbers in .0, 1.")])
 def test_bad_requests_are_refused(arguments, match):
     model = GANModel(generator(), torch.tensor([3.0]), statement=tiny.statement())
     n, seed, clusters = (*arguments, None, None)[:3]
