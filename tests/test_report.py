@@ -184,6 +184,7 @@ def test_a_public_report_is_made_from_what_may_be_shared_alone(kind: str, direct
     page = Page(report(directory, tmp_path / "public.html", public=True))
     require_alone(page)
     require_public(page)
+    assert str(Path(__file__).parents[1]) not in page.source, "a path says who made it"
     assert page.source == report(shared, tmp_path / "again.html", public=True).read_text()
 
 

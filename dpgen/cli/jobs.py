@@ -87,7 +87,9 @@ class Job:
         """Lines of the statement on where the settings come from."""
         if self.base is None:
             return ()
-        return (f"settings that {self.base} gives may have been tuned on public data of this kind; no budget covers tuning",)
+        return (
+            f"settings that {self.base.name} gives may have been tuned on public data of this kind; no budget covers tuning",
+        )
 
     @property
     def system(self) -> System:
