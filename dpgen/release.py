@@ -351,7 +351,7 @@ class PublicModel(Release):
             random_state: None, a seed, or a generator of NumPy.
             options: of `samples`.
         """
-        samples = self.samples(n, random_state=random_state, **options)
+        samples = self.samples(int(n) if isinstance(n, np.integer) else n, random_state=random_state, **options)
         return samples if self.form is None else samples.in_form(self.form)
 
     @abstractmethod

@@ -19,6 +19,7 @@ from .ratings import load_movielens as load_movielens
 from .records import Records as Records
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
+from .sets import load_sparse as load_sparse
 from .toy import load_mixture as load_mixture
 from .toy import load_mixture_1d as load_mixture_1d
 from .toy import load_random_gaussians as load_random_gaussians
@@ -51,5 +52,6 @@ __all__ = [
     "load_records",
     "load_ring",
     "load_sets",
+    "load_sparse",
     "load_synthetic_users",
 ]

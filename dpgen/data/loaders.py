@@ -67,6 +67,7 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "mnist": Loader("dpgen.data.images:load_mnist"),
         "fashion_mnist": Loader("dpgen.data.images:load_fashion_mnist"),
         "sets": Loader("dpgen.data.sets:load_sets"),
+        "sparse": Loader("dpgen.data.sets:load_sparse"),
         "call_detail": Loader("dpgen.data.call_detail:load_call_detail"),
         "csv": Loader("dpgen.data.records:load_records"),
         "parquet": Loader("dpgen.data.records:load_records"),

@@ -16,7 +16,7 @@ from torch import Tensor
 from dpgen.containers import Form, InMemory
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import SplitOptions
-from dpgen.data.table_files import name_of, read_bytes
+from dpgen.data.table_files import UNREADABLE, existing_file, name_of, read_bytes, unreadable
 from dpgen.data.users import natural_order
 
 # -- sparse rows -------------------------------------------------------------------------------------------------------
@@ -187,6 +187,61 @@ def load_sets(
         notes=note,
         form=replace(form, names=tuple(universe)),
     )
+
+
+def load_sparse(
+    *,
+    path: str,
+    n_items: int | None = None,
+    test_fraction: float = 0.2,
+    split_key: Path | None = None,
+    public_records: int = 0,
+) -> Records:
+    """Sparse rows of item numbers as bits: a scipy.sparse matrix (.npz), or a folder that `write_sparse_rows` wrote.
+
+    Arguments:
+        path: file of `scipy.sparse.save_npz`, or folder of starts.npy and items.npy.
+        n_items: public number of items, so of columns; of a .npz file its own shape says it.
+        test_fraction: probability of each record to be kept for evaluation, in [0, 1).
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
+        public_records: number of training records to declare public.
+
+    Raises:
+        ValueError: no such rows, values but 0 and 1, or more cells than fit.
+    """
+    split = SplitOptions(test_fraction, split_key=split_key).split()
+    rows = _matrix_rows(path) if path.endswith(".npz") else None
+    if rows is None:
+        if n_items is None:
+            raise ValueError("n_items is None; it must be the public number of items: the rows do not say it")
+        rows = SparseRows.open(Path(path), d=n_items)
+    elif n_items not in (None, rows.d):
+        raise ValueError(f"n_items is {n_items}; it must be {rows.d}, the columns of {path}")
+    if len(rows) * rows.d > MAX_CELLS:
+        raise ValueError(f"{path} has {len(rows)} records x {rows.d} items: at most {MAX_CELLS} cells fit")
+    return split_records(
+        name_of(path),
+        rows[slice(0, len(rows))],
+        split=split,
+        columns=[str(item) for item in range(rows.d)],
+        public_records=public_records,
+        notes=("the number of items is public",),
+        form=Form(container="sets", names=tuple(str(item) for item in range(rows.d)), types=("int64",)),
+    )
+
+
+def _matrix_rows(path: str) -> SparseRows:
+    from scipy.sparse import load_npz
+
+    try:
+        matrix = load_npz(existing_file(path)).tocsr()
+    except (*UNREADABLE, KeyError) as error:
+        raise unreadable(path, "a sparse matrix", error) from error
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if (matrix.data != 1).any():
+        raise ValueError(f"{path} has {matrix.data[matrix.data != 1][0]}: only 0 and 1 are supported")
+    return SparseRows(matrix.indptr.astype(np.int64), matrix.indices, matrix.shape[1])
 
 
 def read_baskets(path: Path | str) -> list[list[str]]:

@@ -189,7 +189,7 @@ def test_sample_draws_from_a_run_or_from_its_model(
     ("arguments", "said"),
     [
         (["absent"], "holds no model"),
-        (["RUN", "--n=-1"], "n must be at least 0, got -1"),
+        (["RUN", "--n=-1"], "n is -1; it must be a whole number in"),
         (["RUN", "--clusters", "9"], "numbers in [0, 2), got [9]"),
         (["RUN", "--out=s.txt"], "must end in one of .npz, .csv, .parquet"),
         (["RUN", "--out=absent/s.csv"], "absent"),

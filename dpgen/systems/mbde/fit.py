@@ -23,12 +23,14 @@ from dpgen.systems.mbde.densities import (
     Reference,
     TiltedDensity,
     UniformReference,
+    as_reference,
     evaluated,
 )
 from dpgen.systems.mbde.model import MBDE, Minibatches, RoundCertificate, plug_in_row, total_row, write_density
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
 from dpgen.systems.mbde.samplers import MetropolisSampler, RejectionSampler, SIRSampler, tries_for
 from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
+from dpgen.systems.registry import load
 
 _STAND_INS = 64
 _CERTIFIED_POINTS = 2**15
@@ -42,6 +44,12 @@ ASSUMPTIONS = (
     "an adversary does not see how often the program was run",
 )
 """Assumptions of the statement."""
+
+RELEASED_REFERENCE = (
+    "the reference is a released model, which its own statement makes public; where it was fitted to these data, its epsilon "
+    "comes on top of this one"
+)
+"""Assumption of draws from a reference that was read from files."""
 
 SYNTHETIC_LOGS = "the logs hold the density behind the draws (private/), which is not covered: the target is synthetic"
 
@@ -62,14 +70,24 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     if runtime.private_logs or data.target is not None:
         log_density(density, data, runtime)
     draws = sampler_for(density, config, curator).sample(plan.draws)
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
+    released = () if config.reference_path is None else (RELEASED_REFERENCE,)
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(*ASSUMPTIONS, *released))
     notes = (SYNTHETIC_LOGS,) if data.target is not None else ()
     statement = statement.extended(notes, private_logs=runtime.private_logs)
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
 
 def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
-    """The public reference of the configuration, in the user's units."""
+    """The public reference of the configuration, in the user's units.
+
+    Raises:
+        ValueError: no bounds for a uniform reference, or no model of such points at `reference_path`.
+    """
+    if config.reference_path is not None:
+        try:
+            return as_reference(load(config.reference_path))
+        except FileNotFoundError as error:
+            raise ValueError(f"reference_path is {config.reference_path!r}: {error}") from error
     if config.reference == "uniform":
         if data.bounds is None:
             raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")

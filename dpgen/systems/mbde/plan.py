@@ -90,6 +90,7 @@ class MBDEConfig:
             by 1 / draws ("scaled"; boosted densities only).
         steps_full: scale theta so that the boosted density uses the whole budget; the paper leaves theta_T of it unused.
         reference: "gaussian" at the data's public location and scale, cut to public bounds, or "uniform" on public bounds.
+        reference_path: directory of a released model of points, whose samples are the reference instead.
         training: "fast" (Adam on minibatches with fresh points of the reference) or "paper" (Nesterov 0.01, 750 full-batch
             epochs a round on 10,000 points of the reference).
         steps: training steps a round of "fast".
@@ -109,6 +110,7 @@ class MBDEConfig:
     draws_by: Literal["split", "scaled"] = "split"
     steps_full: bool = False
     reference: Literal["gaussian", "uniform"] = "gaussian"
+    reference_path: str | None = None
     training: Literal["fast", "paper"] = "fast"
     steps: int = 600
     batch: int = 500
