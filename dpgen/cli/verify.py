@@ -8,7 +8,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -106,18 +105,22 @@ def _of_shared(payer: Payer | None, statement: PrivacyStatement, loads: Counter[
 
 
 def _of_model(run: Path, statement: PrivacyStatement) -> Iterator[str]:
-    """The model's checksum, and the statement that it carries."""
-    if not (run / "model").is_dir():
-        if not (run / "draws.csv").is_file():
-            yield "neither model/ nor draws.csv is there"
-        return
-    from dpgen.files import read_tensor_files
+    """Checksums of the model, or of the public mechanism behind draws, and the statement that the model carries."""
+    from dpgen.files import DRAWS, MECHANISM, MODEL, read_tensor_files
 
-    try:
-        kind = json.loads((run / "model" / "model.json").read_text())["kind"]
-        card, _ = read_tensor_files(run / "model", "model", kinds=[kind])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        yield " ".join(f"model: {error}".split())
-        return
-    if card.get("statement") != json.loads(json.dumps(asdict(statement))):
-        yield "the model carries another statement than privacy.json"
+    if not ((run / MODEL).is_dir() or (run / DRAWS).is_file()):
+        yield f"neither {MODEL}/ nor {DRAWS} is there"
+    for name in (MODEL, MECHANISM):
+        if not (run / name).is_dir():
+            continue
+        try:
+            kind = json.loads((run / name / f"{name}.json").read_text())["kind"]
+            card, _ = read_tensor_files(run / name, name, kinds=[kind])
+            if name == MODEL and _as_json(PrivacyStatement.from_dict(card["statement"])) != _as_json(statement):
+                yield "the model carries another statement than privacy.json"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            yield " ".join(f"{name}: {error}".split())
+
+
+def _as_json(statement: PrivacyStatement) -> Any:
+    return json.loads(statement.to_json())

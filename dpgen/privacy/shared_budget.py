@@ -285,15 +285,19 @@ class SharedBudget:
 
 
 def _spending(file: LedgerFile) -> Spending:
-    lines = file.read()
+    """What the file says. A last line that was cut is no payment: a run begins after all of its own is on the disk."""
+    lines = file.read(torn=True)
     header = next(lines)
     if header.get("dpgen_shared_budget") != _FORMAT:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
     try:
         terms = Terms.of(header)
-        return Spending(terms, tuple(_payment(line, terms) for line in lines))
+        payments = tuple(_payment(line, terms) for line in lines if "recovered" not in line)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LedgerError(f"{file.path}: line {file.lines} cannot be understood: {error!r}") from None
+    if file.torn:
+        file.mend()
+    return Spending(terms, payments)
 
 
 def _payment(line: dict[str, Any], terms: Terms) -> Payment:

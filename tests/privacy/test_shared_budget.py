@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from dpgen.privacy.composition import Filter, FilterTotals
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
+from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
 
@@ -218,8 +220,43 @@ def test_a_payment_that_is_gone_ends_the_run(shared: SharedBudget, tmp_path: Pat
     with Ledger.open(path) as again, pytest.raises(LedgerError, match="cannot open the ledger"):
         again.declare(PLAN)
     SharedBudget.create(shared.path, TOTAL)
+    run(shared, *PLAN)  # of somebody else
     with Ledger.open(path) as again, pytest.raises(LedgerError, match="holds no payment for this plan"):
         again.declare(PLAN)
+
+
+def test_a_payment_that_was_cut_is_none(shared: SharedBudget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run never began: it waits for its line to be on the disk."""
+    run(shared, *PLAN)
+    paid, before = shared.spending().total, shared.path.read_bytes()
+
+    def killed(file: LedgerFile) -> None:
+        if file.path == shared.path:
+            raise RuntimeError("killed here")
+
+    ledger = begin(shared)
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerFile, "sync", killed)
+        with pytest.raises(RuntimeError, match="killed here"):
+            ledger.declare(PLAN)
+    assert ledger.promised() == []
+    shared.path.write_bytes(shared.path.read_bytes()[: len(before) + 40])
+    assert shared.spending().total == paid
+    run(shared, *PLAN)
+    assert (shared.spending().total, shared.spending().runs) == (paid.times(2), 2)
+
+
+def test_a_payment_waits_for_the_lock(shared: SharedBudget, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with shared.opened():
+            waiting = pool.submit(run, shared, *PLAN)
+            time.sleep(0.2)
+            assert not waiting.done()
+        waiting.result(60)
+    monkeypatch.setattr("dpgen.privacy.shared_budget._PATIENCE", 0.05)
+    with shared.opened(), pytest.raises(LedgerError, match="another process is writing this ledger"):
+        run(shared, *PLAN)
+    assert shared.spending().runs == 1
 
 
 def pay(path: Path, times: int) -> int:
