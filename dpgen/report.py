@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from dpgen.figures import inline_svg
-from dpgen.files import write_atomically
+from dpgen.files import DRAWS, MECHANISM, METRICS, MODEL, STATEMENT, write_atomically
 from dpgen.pictures import pictures
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel, Release
@@ -23,7 +23,7 @@ from dpgen.systems.registry import load
 REPORT = "report.html"
 """Name of a report beside what it reports on."""
 
-RELEASED = ("model", "draws.csv", "samples.npz", "samples.csv", "quantiles.csv", "privacy.json", "PRIVACY.md")
+RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, "PRIVACY.md", "samples.npz", "samples.csv", "quantiles.csv")
 """Names in a run directory that may be shared; a report treats everything else as not for publication."""
 
 _TEMPLATE = "report.html.jinja"
@@ -140,18 +140,18 @@ class Content:
 
 def _of_directory(directory: Path) -> Content:
     """What a run, or a released model, has left in its directory."""
-    if (directory / "model").is_dir() or (directory / "model.json").is_file():
+    if (directory / MODEL).is_dir() or (directory / "model.json").is_file():
         release: Release = load(directory)
-    elif (directory / "draws.csv").is_file() and (directory / "privacy.json").is_file():
-        statement = PrivacyStatement.from_dict(_json(directory / "privacy.json"))
-        release = Draws(pd.read_csv(directory / "draws.csv"), statement=statement)
+    elif (directory / DRAWS).is_file() and (directory / STATEMENT).is_file():
+        statement = PrivacyStatement.from_dict(_json(directory / STATEMENT))
+        release = Draws(pd.read_csv(directory / DRAWS), statement=statement)
     else:
         raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")
     names = _names(directory)
     return replace(
         _of_release(release, " on ".join(names) if names else directory.resolve().name),
         spending=_spending(directory / "ledger.jsonl"),
-        scores=_json(directory / "metrics.json") if (directory / "metrics.json").is_file() else (),
+        scores=_json(directory / METRICS) if (directory / METRICS).is_file() else (),
         panels=[*_own_panels(release), *_private_panels(directory)],
         entries=list(_entries(directory)),
     )
