@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from dpgen.cli.command import Ended
 from dpgen.cli.options import list_items, read_yaml, split_options
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
-from dpgen.statement import UNPROTECTED, guarantee, rounded_up
+from dpgen.statement import UNPROTECTED, guarantee, rounded_up, shared_in_words
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,8 @@ def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
     rows = [result.row() for result in results]
     write_atomically(sweep.directory / "sweep.json", json.dumps(rows, indent=2))
     marked = f"\nscores: {UNPROTECTED}" if any("status" in row for row in rows) else ""
-    text = f"{_table(rows)}\n{marked}\n{_together(results)}\nlogs and models are in {sweep.directory}"
+    cost = "\n".join([_together(results), *_from_shared(results)])
+    text = f"{_table(rows)}\n{marked}\n{cost}\nlogs and models are in {sweep.directory}"
     write_atomically(sweep.directory / "SWEEP.md", text + "\n")
     return Ended(text, int(any(result.code for result in results)))
 
@@ -219,3 +221,12 @@ def _together(results: list[Result]) -> str:
     epsilon = total.epsilon() + sum(budget.epsilon for budget in budgets)
     delta = total.delta * bool(total.promised()) + sum(budget.delta for budget in budgets)
     return f"released together, the {len(results)} runs cost {guarantee(epsilon, delta, total.relation, total.unit)}"
+
+
+def _from_shared(results: list[Result]) -> list[str]:
+    """What the budget says that the runs have paid from, where they share one with others: a line, or none."""
+    for path in (result.directory / "ledger.jsonl" for result in results):
+        if path.is_file():
+            with suppress(LedgerError), Ledger.open(path) as ledger:  # a damaged one is named above
+                return [] if ledger.payer is None else [shared_in_words(ledger.payer.statement())]
+    return []

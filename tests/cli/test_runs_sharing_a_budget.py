@@ -10,6 +10,7 @@ import tiny
 
 from dpgen.cli.jobs import parse_job
 from dpgen.cli.main import main
+from dpgen.cli.sweep import Sweep, run_sweep
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.run import run
@@ -278,6 +279,23 @@ def test_what_is_no_finished_run_cannot_be_verified(tmp_path: Path, copied: Path
     (copied / "privacy.json").write_text("{")
     code, said = command(capsys, "verify", copied)
     assert (code, "privacy.json is damaged" in said, said.count("\n")) == (2, True, 1)
+
+
+# -- sweeps ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_pays_run_by_run(paid: Path) -> None:
+    """Two runs that are finished, and a third that finds no room: it fails, and the others stand."""
+    fixed = [a for a in arguments(paid, "x") if not a.startswith(("--run_dir", "--seed"))]
+    sweep = Sweep({"seed": [0, 1, 2]}, tuple(fixed), paid)
+    named = [name for name, _ in sweep.runs()]
+    for name, run_of in zip(named, ("one", "two")):
+        shutil.copytree(paid / run_of, paid / name)
+    text, code, _ = run_sweep(sweep)
+    assert code == 1
+    assert re.search(r"seed=2 +\| +2 ", text), "its exit code"
+    assert "this plan would bring it to" in (paid / "seed=2" / "output.log").read_text()
+    assert re.search(r"\nepsilon 1\.6\d+ of 2 at delta 1e-05 is paid for by 2 runs on the data set \(data\.budget\)\n", text)
 
 
 # -- training that goes on ---------------------------------------------------------------------------------------------
