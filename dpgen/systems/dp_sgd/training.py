@@ -3,10 +3,12 @@
 A warm start lets networks learn from samples of a released model, for free, before they see private records.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from lightning.pytorch.callbacks import Callback
@@ -21,11 +23,13 @@ from dpgen.privacy.mechanisms import Secrets, gaussian_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.release import RecordModel, RecordSamples
-from dpgen.runtime import Runtime
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.plan import DPSGDPlan, WarmStartedPlan
 from dpgen.systems.registry import load
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 P = TypeVar("P", bound=DPSGDPlan[Any])
 M = TypeVar("M", bound=DPSGD)

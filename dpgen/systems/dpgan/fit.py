@@ -1,7 +1,9 @@
 """DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018), and its start on samples of a released model."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,6 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import RecordModel
-from dpgen.runtime import Runtime
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
@@ -22,11 +23,14 @@ from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.plan import PrivatePoints, PrivateRecords
 
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
+
 _BATCH = 256
 _RATE = 1e-2
 
 
-def pretrain_gan(module: "DPGAN", start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+def pretrain_gan(module: DPGAN, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
     """Train critic and generator on samples of a released model by plain Adam: post-processing, nothing is charged.
 
     Arguments:
@@ -59,7 +63,7 @@ def pretrain_gan(module: "DPGAN", start: RecordModel, *, steps: int, generator: 
     module.adopt_generator()
 
 
-def _critic_gradient(module: "DPGAN", x: Tensor, made: Tensor) -> Tensor:
+def _critic_gradient(module: DPGAN, x: Tensor, made: Tensor) -> Tensor:
     """Gradient (1, p) of the critic's mean loss on samples and on generated records."""
     real = module.bank.gradients(x, [0, len(x)], lambda *shape, **_: x.new_zeros(shape)).full()
     fake = module.bank.fake_gradients(made).full()

@@ -1,6 +1,8 @@
 """DPGM: a mixture of k generative networks on privately found clusters (Acs et al. 2017)."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +15,17 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import OneClusterSchedule
 from dpgen.release import RecordModel, RecordSamples
-from dpgen.runtime import Runtime
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
 from dpgen.systems.dpgm.model import MixtureModel
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
-from dpgen.systems.gaussian.fit import fit as fit_gaussian
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.plan import PrivateRecords
+from dpgen.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 RATES_FOLLOW_SIZES = (
     "the published schedule took its rates from released sizes and no budget was enforced: this epsilon adds up what ran, "
@@ -299,4 +303,8 @@ def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Cu
     if config.component != "gaussian":
         return _fit_networks(data, plan=plan, config=config, curator=curator, runtime=runtime)
     plan.require_use(config)
-    return fit_gaussian(data, plan=plan.for_gaussians(), config=config.for_gaussians(), curator=curator, runtime=runtime)
+    model = SYSTEMS["gaussian"].fit(
+        data, plan=plan.for_gaussians(), config=config.for_gaussians(), curator=curator, runtime=runtime
+    )
+    assert isinstance(model, RecordModel)
+    return model

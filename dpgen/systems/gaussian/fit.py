@@ -1,8 +1,11 @@
 """The Gaussian component from records to release: location, axes, moments, clean-up, calibration."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,7 +15,6 @@ from dpgen.privacy.exact_sums import clipped
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import RecordModel
-from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.calibration import SHARES, fit_tilt, release_marginals, release_pairs, release_size_tilt
 from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream, Warp, calibrated_thresholds
@@ -23,6 +25,9 @@ from dpgen.systems.gaussian.subspace import Location, Subspace, release_location
 from dpgen.systems.gaussian.sums import Batches, CheckedStream, Encode, RecordStream, Spending, checked, require_shares
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateRecords
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 PAIR_FEATURES = 128
 """Tables of at most this many features have their pairs calibrated by default."""
@@ -74,7 +79,7 @@ class Inputs:
         seed: int,
         device: str = "cpu",
         public_n: int | None = None,
-    ) -> "Inputs":
+    ) -> Inputs:
         """Those of records in memory.
 
         Arguments:

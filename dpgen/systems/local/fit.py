@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,13 +17,15 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.release import Draws
-from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier, require_density_bounds
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
 from dpgen.systems.local.model import SUM_TOLERANCE, FiniteSampler, raised_atoms, zero_atoms
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 from dpgen.systems.plan import PrivateUsers
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
     sampler.kind: sampler

@@ -1,10 +1,13 @@
 """Baselines on binary records: independent noisy marginals, and MWEM (Hardt, Ligett, McSherry 2012)."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,11 +21,13 @@ from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.progress import steps
-from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.marginals.model import JointModel, ProductMixture, binary_digits
 from dpgen.systems.marginals.plan import MarginalsConfig, MarginalsPlan, MWEMConfig, MWEMPlan
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateRecords
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 NOTE = "marginals"
 ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
@@ -190,7 +195,7 @@ class Answers:
 
 
 def multiplicative_weights(
-    answers: Answers, weights: "Weights", *, rounds: int, step: float, curator: Curator, runtime: Runtime
+    answers: Answers, weights: Weights, *, rounds: int, step: float, curator: Curator, runtime: Runtime
 ) -> None:
     r"""T rounds: draw the query that is answered worst, measure it, let the weights learn it.
 

@@ -1,8 +1,10 @@
 """The Bernstein mechanism on a kernel density estimate (Alda and Rubinstein 2017): a released density, centrally private."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,12 +16,14 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.release import DensityModel, PointSamples, RandomState, sampling_seed
-from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.channels import require_box
 from dpgen.systems.mbde.plan import BernsteinConfig, BernsteinPlan
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivatePoints
 from dpgen.systems.simplex_projection import project_to_simplex
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 _BITS = 24  # of a record's integer weight, over all axes: sums of 2^28 records stay exact in doubles
 _SCALES = (1e-6, 1e12)  # that integer noise has
@@ -190,7 +194,7 @@ class BernsteinModel(DensityModel, kind="bernstein"):
         return {"columns": list(self.columns)}
 
     @classmethod
-    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "BernsteinModel":
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> BernsteinModel:
         return cls(tensors["weights"], bounds=tensors["bounds"], columns=description["columns"], statement=statement)
 
 

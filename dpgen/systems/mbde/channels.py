@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pandas as pd
 import torch
@@ -16,11 +16,13 @@ from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Secrets, require_whole
 from dpgen.release import Draws, PrivateDensity, PrivateSampler
-from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.densities import UniformReference
 from dpgen.systems.mbde.plan import GRID_CELLS, INTERVAL_CELLS, DrawPlan, GridResponseConfig, IntervalLaplaceConfig
 from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 _CHUNK = 2**22
 WORD = 2**52

@@ -1,14 +1,15 @@
 """Release the distributions of ordered columns under one ledger."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.progress import steps
-from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
 from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, records_moved, size_sentence
@@ -18,6 +19,9 @@ from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF, piece
 from dpgen.systems.ordered.partition import PartitionCDF
 from dpgen.systems.ordered.plan import CLAMP_SHARE, OrderedConfig, OrderedPlan
 from dpgen.systems.plan import PrivateColumns
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 _CLAMPED_NOTE = "number of clamped values"
 
