@@ -91,8 +91,9 @@ def _fit_in_memory(job: Job, ledger: Ledger | None) -> Release:
     """The release alone; checkpoints and logs of a training are thrown away."""
     job.runtime.limit_threads()
     with TemporaryDirectory(prefix="dpgen-") as scratch:
+        private = job.load(Path(scratch))  # before a budget is opened, which refused data leave as it is
         curator = Curator(job.open_ledger() if ledger is None else ledger)
-        return job.fit(job.load(Path(scratch)), curator, replace(job.runtime, run_dir=Path(scratch)))
+        return job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch)))
 
 
 def _require_same(ledger: Ledger, job: Job) -> None:

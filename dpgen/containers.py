@@ -297,13 +297,15 @@ def _from_dataset(data: Any) -> InMemory:
 
 
 def _from_sets(data: Any) -> InMemory:
-    whole = all(isinstance(item, int | np.integer) and not isinstance(item, bool) for items in data for item in items)
+    kinds = {isinstance(item, str) for items in data for item in items}
     for row, items in enumerate(data, start=1):
         wrong = [item for item in items if isinstance(item, bool) or not isinstance(item, str | int | np.integer)]
         if wrong:
             raise TypeError(f"list of sets has the item {str(wrong[0])[:40]!r} in row {row}; items must be texts or integers")
+    if len(kinds) > 1:
+        raise TypeError("list of sets has items that are texts and items that are integers; they must be of one type")
     content = [[str(item) for item in items] for items in data]
-    return InMemory("list of sets", content, Form(container="sets", types=("int64" if whole else "str",)))
+    return InMemory("list of sets", content, Form(container="sets", types=("str" if True in kinds else "int64",)))
 
 
 def _is_sets(data: Any) -> bool:

@@ -257,6 +257,12 @@ def test_a_ledger_is_charged_and_has_to_fit() -> None:
         dpgen.fit("marginals", TABLE, epsilon=1.0, ledger=plan.open_ledger(), run_dir="here")
 
 
+def test_refused_data_leave_no_budget_behind(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="only 0 and 1 are supported"):
+        dpgen.fit("marginals", TABLE * 3, epsilon=1.0, ledger=tmp_path / "shared", ledger_epsilon=2.0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_draws_are_never_charged_silently() -> None:
     points = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 0.125]})
     ledger = SYSTEMS["grid_response"].plan(epsilon=1.0, draws=3).open_ledger()
@@ -288,6 +294,11 @@ def test_files_and_names_are_data_too(tmp_path: Path, monkeypatch: pytest.Monkey
     TABLE.to_parquet("t.parquet")
     for path in (Path("t.csv"), "t.parquet"):
         assert dpgen.fit("marginals", path, epsilon=1.0).sample(3).dtypes.tolist() == TABLE.dtypes.tolist()
+    for names in (("no", "yes"), ("3", "5")):
+        TABLE.assign(y=[names[i] for i in TABLE["a"]]).to_csv("y.csv", index=False)
+        labelled = dpgen.fit("marginals", "y.csv", epsilon=1.0, label_column="y").sample(30)
+        assert set(labelled["y"].astype(str)) <= set(names)
+        assert (labelled["y"].dtype == "int64") == (names == ("3", "5"))
     drawn = dpgen.fit("marginals", "digits", epsilon=1.0).sample(4)
     assert (drawn.x.shape, drawn.labels.shape) == ((4, 64), (4,))
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [], "nothing is left behind"

@@ -11,6 +11,7 @@ import polars
 import pyarrow
 import pytest
 import torch
+from pyarrow import parquet
 from scipy.sparse import csr_matrix, issparse
 from torch.utils.data import Dataset, TensorDataset
 
@@ -104,7 +105,7 @@ def test_missing_whole_numbers_do_not_change_a_type(tmp_path: Path) -> None:
     forms = []
     for value in (1, None):
         table = pyarrow.table({"a": pyarrow.array([1, 0, value], pyarrow.int64())})
-        pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+        parquet.write_table(table, tmp_path / "t.parquet")
         forms.append(load_records(path=str(tmp_path / "t.parquet"), missing="drop", test_fraction=0.0).form)
     assert forms[0] == forms[1]
 
@@ -138,6 +139,7 @@ def test_items_may_be_named_from_outside() -> None:
         (np.array(["a", "b"]), r"array is <U1 \(2,\); it must hold numbers or dates"),
         (np.array([1j]), "array is complex128"),
         ([{1.5}], r"list of sets has the item '1.5' in row 1; items must be texts or integers"),
+        ([{1}, {"a"}], "list of sets has items that are texts and items that are integers; they must be of one type"),
         ([[1, 2], [3]], "data is a list of no one shape"),
         (torch.zeros(2, 2, dtype=torch.bfloat16), "tensor has dtype torch.bfloat16"),
     ],

@@ -271,7 +271,10 @@ def sample_form(
     elif form_of(path) == "npy":
         form = Form(container="numpy", types=(str(read_npy(path, vectors=True).dtype),))
     elif form_of(path) == "csv":
-        form = Form(container="pandas", names=tuple(names), types=tuple("" if name == label else csv for name in names))
+        classes = (categories or {}).get(label or "", ())
+        of_label = "int64" if all(re.fullmatch(r"-?\d{1,18}", name) for name in classes) else ""
+        types = tuple(of_label if name == label else csv for name in names)
+        form = Form(container="pandas", names=tuple(names), types=types)
     else:
         from pyarrow import parquet
 
