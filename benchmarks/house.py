@@ -228,8 +228,10 @@ def cpu_seconds(arguments: list[str], repeats: int) -> float:
 
 # -- picture -----------------------------------------------------------------------------------------------------------
 
-GROUPS = {"run": "run", "api": "run", "release": "release", "statement": "release"}
-GROUPS |= dict.fromkeys(("files", "figures", "divergences", "discretized"), "dpgen")  # used everywhere, not drawn
+GROUPS = {"run": "run", "api": "run", "__main__": "cli", "release": "release", "statement": "release", "pictures": "report"}
+GROUPS |= dict.fromkeys(  # used everywhere, not drawn
+    ("files", "figures", "divergences", "discretized", "containers", "progress"), "dpgen"
+)
 
 
 def group_of(module: str) -> str:
