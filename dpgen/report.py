@@ -151,10 +151,15 @@ def _of_directory(directory: Path) -> Content:
     return replace(
         _of_release(release, " on ".join(names) if names else directory.resolve().name),
         spending=_spending(directory / "ledger.jsonl"),
-        scores=_json(directory / METRICS) if (directory / METRICS).is_file() else (),
+        scores=_scores(directory / METRICS),
         panels=[*_own_panels(release), *_private_panels(directory)],
         entries=list(_entries(directory)),
     )
+
+
+def _scores(path: Path) -> list[dict[str, Any]]:
+    """Scores of the evaluation; one that does not say what it looked at counts as private."""
+    return [{"status": UNPROTECTED} | score for score in _json(path)] if path.is_file() else []
 
 
 def _json(path: Path) -> Any:

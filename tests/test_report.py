@@ -314,6 +314,14 @@ def test_the_command(finished: Outcome, tmp_path: Path, capsys: pytest.CaptureFi
     assert not (tmp_path / REPORT).exists()
 
 
+def test_a_score_that_does_not_say_what_it_looked_at_is_private(tmp_path: Path) -> None:
+    tiny.mixture().write(tmp_path)
+    score = {"name": "accuracy", "value": 0.5, "real": None, "chance": None, "better": "higher", "baseline": "chance"}
+    (tmp_path / "metrics.json").write_text(json.dumps([score]))
+    assert "accuracy" in Page(report(tmp_path)).marked
+    assert "accuracy" not in Page(report(tmp_path, public=True)).text
+
+
 def test_damaged_scores_are_named(tmp_path: Path) -> None:
     tiny.mixture().write(tmp_path)
     (tmp_path / "metrics.json").write_text("[{")
