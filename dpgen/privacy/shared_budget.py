@@ -12,7 +12,7 @@ Formal guarantees:
 | runs at the same time | the same; what they pay is added up before either begins |
 | a run that is killed | has paid for its plan; resumed in its directory it pays no second time |
 | a first run that the filter has no room for, whose own budget is within the file's | is granted, and nothing beside it |
-| a run of another relation, unit or delta, or one that does not fit | refused before anything is spent |
+| a run of another relation or unit, of a larger delta, or one that does not fit | refused before anything is spent |
 | a copy of a run's directory | refused: it has paid nothing |
 
 Why the filter: the runs are a sequence of mechanisms, each of which, and when to stop, may depend on all that was released
@@ -205,7 +205,7 @@ class SharedBudget:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(path).absolute()
+        self.path = Path(path).resolve()
         self.terms = self.spending().terms
 
     @classmethod
@@ -267,11 +267,11 @@ class SharedBudget:
 
     def payer(self, model: str, *, directory: Path | None = None) -> Payer:
         """A new run of `model`, whose own ledger is in `directory`, that pays from this budget."""
-        where = "" if directory is None else str(directory.absolute())
+        where = "" if directory is None else str(directory.resolve())
         return Payer(self.path, secrets.token_hex(8), model, _user(), where)
 
     def require_same(self, *, relation: str, unit: str, delta: float) -> None:
-        """Refuse a run that differs from what the header fixes; a pure run (delta 0) pays from any budget.
+        """Refuse a run of another relation or unit than the header fixes, or of a larger delta.
 
         Raises:
             ValueError: in one line.
@@ -279,9 +279,9 @@ class SharedBudget:
         for name, own, wanted in (("relation", relation, self.terms.relation), ("unit", unit, self.terms.unit)):
             if own != wanted:
                 raise ValueError(f"{name} is {own!r}; it must be {wanted!r}, that of the shared budget {self.path}")
-        if delta not in (0, self.terms.budget.delta):
+        if delta > self.terms.budget.delta:
             allowed = f"{self.terms.budget.delta:g}, that of the shared budget {self.path}"
-            raise ValueError(f"delta is {delta:g}; it must be {allowed}, or 0 where the guarantee is pure")
+            raise ValueError(f"delta is {delta:g}; it must be at most {allowed}")
 
 
 def _spending(file: LedgerFile) -> Spending:
@@ -329,7 +329,7 @@ class Payer:
     def of(cls, reference: dict[str, str], directory: Path) -> Payer:
         """The run that the header of an own ledger, which is now in `directory`, refers to."""
         own = {name: reference[name] for name in ("run", "model", "user")}
-        return cls(Path(reference["file"]), **own, directory=str(directory.absolute()))
+        return cls(Path(reference["file"]), **own, directory=str(directory.resolve()))
 
     @property
     def reference(self) -> dict[str, str]:

@@ -69,7 +69,7 @@ def test_a_run_that_does_not_fit_or_differs_leaves_nothing(paid: Path, capsys: p
         run(parse_job(arguments(paid, "three")))
     for extra, match in (
         ("--relation=replace_one", "relation is 'replace_one'; it must be 'add_remove'"),
-        ("--delta=1e-6", "delta is 1e-06; it must be 1e-05"),
+        ("--delta=1e-4", "delta is 0.0001; it must be at most 1e-05"),
         ("--ledger_epsilon=3", "the total is given as"),
         (f"--ledger={paid / 'absent'}", r"absent' does not exist; dpgen budget"),
     ):
