@@ -52,6 +52,7 @@ def dry_run(job: Job, shape: str = "") -> str:
     """
     size = parse_shape(shape, job.data)
     lines = [f"{job.model} on {job.data}, dry run: no data is read, nothing is written"]
+    lines += [f"note: {absent}" for absent in job.absent_files()]
     if job.base is not None:
         lines.append(f"settings {job.base}")
     module = _module(job, size) if size is not None else None

@@ -127,6 +127,22 @@ class Job:
         payer = None if shared is None else shared.payer(self.model, directory=path and path.parent)
         return self.plan.open_ledger(path, payer=payer)
 
+    def absent_files(self) -> list[str]:
+        """What the options of the data name and is not here, in words; the data are not read.
+
+        Raises:
+            ValueError: a share of test records out of range.
+        """
+        share = self.data_options.get("test_fraction")
+        if isinstance(share, float) and not 0 <= share < 1:
+            raise ValueError(f"test_fraction is {share}: it must be in [0, 1)")
+        named = {key: v for key, v in self.data_options.items() if key in ("path", "data_root") or key.endswith("_path")}
+        return [
+            f"{key} is {str(value)!r}, and there is no such file here"
+            for key, value in named.items()
+            if isinstance(value, str | Path) and not Path(value).exists()
+        ]
+
     def load(self, directory: Path) -> Any:
         """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""
         if self.private is not None:
@@ -248,9 +264,18 @@ def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | N
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
         blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
+    blocks["model"] = _of_component(blocks["model"], given, system)
     of_data = known[data].options if loaded is None else _no_options
     sources: Sources = {"privacy": system.plan, "model": system.config, "data": of_data, "runtime": Runtime}
     return _Request(names, sources, blocks, given, base and _from_here(base))
+
+
+def _of_component(stored: dict[str, Any], given: dict[str, Any], system: System) -> dict[str, Any]:
+    """Stored options of the model without those of another component than the given one."""
+    component = given.get("component", given.get("model.component"))
+    of_component: dict[str, tuple[str, ...]] = getattr(system.config, "of_component", {})
+    others = {key for name, keys in of_component.items() if component not in (None, name) for key in keys}
+    return {key: value for key, value in stored.items() if key not in others}
 
 
 def _first(*values: Any) -> Any:

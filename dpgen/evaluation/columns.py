@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.data.columns import Columns, KnownDistribution
+from dpgen.discretized import DiscretizedColumn
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
@@ -120,6 +121,12 @@ def _quantiles(release: OrderedDistribution, path: Path) -> None:
     write_atomically(path, table.to_csv(index=False))
 
 
+def _on_axis(domain: DiscretizedColumn, p: Integers) -> npt.NDArray[Any]:
+    """Values at grid positions as matplotlib writes them on an axis: dates as dates."""
+    x = domain.as_float(p)
+    return (x * 1e6).astype("datetime64[us]") if domain.kind == "date" else x
+
+
 def cdf_figure(release: OrderedDistribution, ordered: dict[str, Integers], truth: Any, path: Path | str) -> Path:
     """Released, empirical and (where known) true CDF of each column, and what the release is off, in its own panel.
 
@@ -133,20 +140,23 @@ def cdf_figure(release: OrderedDistribution, ordered: dict[str, Integers], truth
         margin = int(inner[1] - inner[0]) // 20 + 1
         low, high = max(0, int(inner[0]) - margin), min(cdf.size, int(inner[1]) + margin)
         p = np.unique(np.array([low + (high - low) * i // 600 for i in range(601)], np.int64))
-        x = domain.as_float(p)
+        x = _on_axis(domain, p)
         lines = {"released": cdf.below(p), "empirical (not private)": empirical_below(values, p)}
         known = (truth or {}).get(name)
         if known is not None:
             lines["truth"] = known.below(p, cdf.size)
         for style, (label, y) in zip(("-", "--", ":"), lines.items()):
             left.plot(x, y, style, label=label, linewidth=1.2)
-        left.set(xlabel=name, ylabel="P(X < x)")
+        axis = f"{name} (UTC)" if domain.kind == "date" else name
+        left.set(xlabel=axis, ylabel="P(X < x)", title="distribution function")
         left.legend(frameon=False)
         target = "truth" if known is not None else "empirical (not private)"
         for label, y in lines.items():
             if label != target:
                 right.plot(x, y - lines[target], label=f"{label} - {target.split(' ')[0]}", linewidth=0.9)
         right.axhline(0, color="black", linewidth=0.5)
-        right.set(xlabel=name, ylabel="difference")
+        right.set(xlabel=axis, ylabel="difference", title=f"difference to the {target}")
         right.legend(frameon=False)
+        for panel in (left, right) if domain.kind == "date" else ():
+            panel.tick_params(axis="x", rotation=30)
     return save_figure(figure, path)

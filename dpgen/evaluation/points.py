@@ -88,7 +88,7 @@ def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, point
         shown |= density > 1e-3 * density.max()
     if points is not None:
         axes.plot(points[:, 0].numpy(), torch.zeros(len(points)).numpy(), "|", color="tab:red", markersize=12, label="draws")
-    axes.set(xlim=(float(nodes[shown].min()), float(nodes[shown].max())), ylim=(0, None), ylabel="density")
+    axes.set(xlim=(float(nodes[shown].min()), float(nodes[shown].max())), ylim=(0, None), xlabel="x", ylabel="density")
     axes.legend(frameon=False, fontsize=7)
     return save_figure(figure, path)
 

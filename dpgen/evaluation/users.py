@@ -10,11 +10,11 @@ from torch import Tensor
 
 from dpgen.data.users import Users, normalised
 from dpgen.divergences import f_divergence
-from dpgen.evaluation.scores import Evaluation, Score, markdown_table
+from dpgen.evaluation.scores import Evaluation, Score, markdown_table, number
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.release import Draws
-from dpgen.statement import rounded_up
+from dpgen.statement import UNPROTECTED, rounded_up
 from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.local.model import FiniteSampler
 
@@ -71,7 +71,8 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
     if groups is not None:
         files["groups.csv"] = lambda path: write_atomically(path, groups.to_csv(index=False))
         files["groups.png"] = lambda path: groups_figure(groups, list(users.group_names), path)
-    return Evaluation(scores=_scores(mechanism, distances, release, users, seed), pictures=files)
+    scores = _scores(mechanism, distances, release, users, seed)
+    return Evaluation(scores=scores, pictures=files, notes=_better(mechanism.kind, distances))
 
 
 def rivals(mechanism: FiniteSampler) -> dict[str, FiniteSampler]:
@@ -99,13 +100,25 @@ def sampler_table(samplers: dict[str, FiniteSampler], distances: dict[str, Tenso
             "sampler": name,
             "epsilon": samplers[name].epsilon,
             "mean": float(values.mean()),
-            "median": float(values.median()),
+            "median": float(_median(values)),
             "worst": float(values.max()),
             "worst_possible": samplers[name].worst_case("tv"),
         }
         for name, values in distances.items()
     ]
     return pd.DataFrame(rows)
+
+
+def _better(own: str, distances: dict[str, Tensor]) -> tuple[str, ...]:
+    """That another sampler of the same epsilon would have been nearer to these users, if one would."""
+    means = {name: float(values.mean()) for name, values in distances.items()}
+    best = min(means, key=lambda name: means[name])
+    if means[best] >= means[own]:
+        return ()
+    return (
+        f"on these users --model {best} is better than {own}: mean total variation {number(means[best])}, not "
+        f"{number(means[own])} ({UNPROTECTED})",
+    )
 
 
 def group_table(distances: dict[str, Tensor], users: Users) -> pd.DataFrame | None:
@@ -120,9 +133,15 @@ def group_table(distances: dict[str, Tensor], users: Users) -> pd.DataFrame | No
     return found.reindex(order).reset_index()
 
 
+def _median(values: Tensor) -> Tensor:
+    """The middle value, or the mean of the two, as tables and boxes have it."""
+    ordered = values.sort().values
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
 def _scores(mechanism: FiniteSampler, distances: dict[str, Tensor], release: Draws, users: Users, seed: int) -> list[Score]:
     own, prior = distances[mechanism.kind], distances_of(mechanism.prior, users)
-    measures: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "median": torch.median, "worst user": torch.max}
+    measures: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "median": _median, "worst user": torch.max}
     scores = [
         Score(f"TV(P, Q) {name}", float(f(own)), real=0.0, chance=float(f(prior)), better="lower", baseline="prior alone")
         for name, f in measures.items()
@@ -221,7 +240,8 @@ def samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, path
     boxes.boxplot([values.numpy() for values in distances.values()], orientation="horizontal", whis=(0, 100))
     boxes.set_yticks(range(1, len(distances) + 1), labels=list(distances), fontsize=7)
     boxes.invert_yaxis()
-    boxes.set(xlabel="total variation (whiskers: best and worst user)")
+    boxes.set(xlabel="total variation (whiskers: best and worst user)", title=UNPROTECTED)
+    boxes.title.set_fontsize(8)
     return save_figure(figure, path)
 
 
@@ -237,6 +257,7 @@ def groups_figure(groups: pd.DataFrame, names: Sequence[str], path: Path) -> Pat
         bars = axes.bar(places, rows["mean"], width=width, label=sampler)
         axes.plot(places, rows["worst"], "o", markersize=3, color=bars.patches[0].get_facecolor())
     axes.set_xticks(range(len(shown)), labels=shown, rotation=30 if len(shown) > 4 else 0, fontsize=7)
-    axes.set(ylabel="total variation: mean (bar), worst user (dot)", ylim=(0, 1.02))
+    axes.set(xlabel="group", ylabel="total variation: mean (bar), worst user (dot)", ylim=(0, 1.02))
+    axes.set_title(f"P and Q of each group: {UNPROTECTED}", fontsize=8)
     axes.legend(frameon=False, fontsize=7)
     return save_figure(figure, path)

@@ -183,6 +183,16 @@ def test_options_that_a_component_ignores_are_refused(option: str, match: str) -
         parse_job(["--component=gaussian", option])
 
 
+def test_an_option_of_one_network_alone_is_refused_with_the_other() -> None:
+    with pytest.raises(ValueError, match="chains is 9, which only component 'rbm' uses; component is 'vae'"):
+        parse_job(["--chains=9"])
+    with pytest.raises(ValueError, match="latent is 3, which only component 'vae' uses; component is 'rbm'"):
+        parse_job(["--component=rbm", "--latent=3"])
+    job = parse_job(["--config=dpgm_digits", "--component=vae"])
+    assert job.config.chains == DPGMConfig().chains, "those of the file's component go with it"
+    assert parse_job(["--config=dpgm_digits"]).config.chains == 32
+
+
 FILES = [
     ("privacy: [1, 2", "is not valid YAML"),
     ("- privacy", "must hold the blocks privacy, model, data, runtime"),

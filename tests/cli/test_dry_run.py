@@ -25,6 +25,15 @@ def test_the_plan_and_the_needs_are_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_options_of_the_data_are_looked_at(tmp_path: Path) -> None:
+    assert "note: path is 'absent.npy', and there is no such file here\n" in dry_run(
+        parse_job(["--data=npy", "--path=absent.npy"])
+    )
+    assert "no such file" not in dry_run(tiny.job(tmp_path))
+    with pytest.raises(ValueError, match=r"test_fraction is 2.0: it must be in \[0, 1\)"):
+        dry_run(tiny.job(tmp_path, "--test_fraction=2"))
+
+
 def test_the_file_that_it_starts_from_is_named(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("privacy: {steps: 3}")

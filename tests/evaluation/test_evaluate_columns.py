@@ -1,6 +1,7 @@
 """Errors of released columns against slow references, and the files of an evaluation."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,10 @@ import tiny
 
 from dpgen.data.columns import Columns
 from dpgen.data.toy import load_mixture, reference_mixture
+from dpgen.discretized import DiscretizedColumn
+from dpgen.evaluation import columns as columns_module
 from dpgen.evaluation import evaluate
-from dpgen.evaluation.columns import empirical_error, kolmogorov_error, total_variation
+from dpgen.evaluation.columns import cdf_figure, empirical_error, kolmogorov_error, total_variation
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
 
 
@@ -45,6 +48,19 @@ def test_scores_and_files(tmp_path: Path) -> None:
     assert (tmp_path / "cdf.png").stat().st_size > 5000
     assert len(pd.read_csv(tmp_path / "samples.csv")) == 10_000
     assert list(pd.read_csv(tmp_path / "quantiles.csv").columns) == ["level", "x"]
+
+
+def test_dates_are_dates_on_their_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = DiscretizedColumn(kind="date", low="2020-01-01", high="2021-12-31", resolution="86400")
+    days = np.arange(0, 700, 7)
+    release = OrderedDistribution({"day": uniform(domain.size)}, {"day": domain}, statement=tiny.statement())
+    figures: list[Any] = []
+    monkeypatch.setattr(columns_module, "save_figure", lambda figure, path: figures.append(figure) or path)
+    cdf_figure(release, {"day": days}, None, tmp_path / "cdf.png")
+    left, right = figures[0].axes
+    figures[0].canvas.draw()
+    assert left.get_xlabel() == right.get_xlabel() == "day (UTC)"
+    assert any("2020" in label.get_text() for label in left.get_xticklabels())
 
 
 def test_without_truth_the_private_records_are_the_measure() -> None:

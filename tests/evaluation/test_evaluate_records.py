@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dpgen.data import Records, load_digits
-from dpgen.evaluation import evaluate
+from dpgen.evaluation.records import QUICK, Effort, evaluate
 from dpgen.evaluation.scores import Score
 from dpgen.release import GreySamples, RecordSamples
 
@@ -22,12 +22,12 @@ def release(x: Tensor, labels: Tensor | None, *, clusters: Any = None, size: int
     """A release that hands out given records."""
     drawn: list[int] = []
 
-    def sample(n: int, *, seed: int) -> RecordSamples:
+    def sample(n: int, *, random_state: int) -> RecordSamples:
         drawn.append(n)
         rows = torch.arange(n) % len(x)
         return RecordSamples(x=x[rows], cluster=rows * 0, labels=labels[rows] if labels is not None else None)
 
-    return SimpleNamespace(sample=sample, drawn=drawn, size=size or len(x), assign=lambda x: clusters)
+    return SimpleNamespace(samples=sample, drawn=drawn, size=size or len(x), assign=lambda x: clusters)
 
 
 @pytest.fixture
@@ -141,17 +141,29 @@ def test_grey_values_are_scored_beside_the_bits(accuracy: list[tuple[Tensor, ...
     grey, test_grey = records.x * 200, records.test_x * 255
     shades = replace(records, grey=grey, test_grey=test_grey)
     model = release(records.x, records.labels)
-    bits = model.sample
+    bits = model.samples
 
-    def sample(n: int, *, seed: int) -> Any:
-        drawn = bits(n, seed=seed)
+    def sample(n: int, *, random_state: int) -> Any:
+        drawn = bits(n, random_state=random_state)
         return GreySamples(**vars(drawn), grey=drawn.x * 128)
 
-    model.sample = sample
+    model.samples = sample
     scores = by_name(evaluate(model, shades, seed=0).scores)
     assert scores["train on synthetic, test on real: accuracy on grey values"].value == 0.3
     assert float(accuracy[2][0].max()) == pytest.approx(128 / 255)
     assert torch.equal(accuracy[3][2], test_grey / 255)
+
+
+def test_a_quick_evaluation_says_what_it_looked_at(accuracy: list[tuple[Tensor, ...]]) -> None:
+    records = tiny.records()
+    effort = Effort(trained=20, held=5, tested=4)
+    found = evaluate(release(records.x, records.labels), records, seed=0, effort=effort).scores
+    assert [len(part) for part in accuracy[0]] == [20, 20, 5, 5]
+    said = {score.name.split(":")[0]: score.sample for score in found}
+    assert said["train on synthetic, test on real"] == "20 records"
+    assert said["counting queries all_1"] == "", "they look at all"
+    assert (QUICK.epochs(10_000, (28, 28)), QUICK.epochs(10_000, (8, 8)), QUICK.epochs(10_000, None)) == (3, None, None)
+    assert all(score.sample == "" for score in evaluate(release(records.x, records.labels), records, seed=0).scores)
 
 
 def test_without_test_records_scores_are_of_the_private_ones_and_say_so(accuracy: list[tuple[Tensor, ...]]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, fields, replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dpgen.privacy.mechanisms import Relation, gaussian_event
 from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, WarmStartedPlan
@@ -57,6 +57,10 @@ class NetworkOptions(DPSGDConfig):
     warm_start_origin: Literal["records", "public"] = "records"
 
 
+OF_COMPONENT = {"vae": ("latent", "depth", "label_weight"), "rbm": ("chains", "gibbs_steps")}
+"""Network options that one component alone uses."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
     """The model and its training; public choices, none of them private.
@@ -72,10 +76,14 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
 
     component: Literal["vae", "rbm", "gaussian"] = "vae"
 
+    of_component: ClassVar[dict[str, tuple[str, ...]]] = OF_COMPONENT
+
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
         ignored = fields(NetworkOptions if self.component == "gaussian" else GaussianOptions)
         _require_defaults(self, ignored, self.component)
+        for other in OF_COMPONENT.keys() - {self.component}:
+            _require_defaults(self, (f for f in fields(self) if f.name in OF_COMPONENT[other]), self.component, other)
         NetworkOptions.__post_init__(self)
         GaussianOptions.__post_init__(self)
 
@@ -100,16 +108,15 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
 
         assert self.k is not None
         if self.component == "gaussian":
-            raise ValueError("component='gaussian' has no networks to train: fit it with systems.gaussian.fit")
-        own = {"vae": ("latent", "depth", "label_weight"), "rbm": ("chains", "gibbs_steps")}[self.component]
-        options = {name: getattr(self, name) for name in own}
+            raise ValueError("component='gaussian' has no networks to train: use the system 'gaussian'")
+        options = {name: getattr(self, name) for name in OF_COMPONENT[self.component]}
         make: Callable[..., ModelBank] = BANKS[self.component]
         return make(self.k, d, hidden=self.hidden, categories=categories, **options)
 
 
-def _require_defaults(options: object, ignored: Iterable[Field[Any]], component: str) -> None:
-    """Refuse options that the component ignores."""
-    users = "'vae' or 'rbm'" if component == "gaussian" else "'gaussian'"
+def _require_defaults(options: object, ignored: Iterable[Field[Any]], component: str, user: str = "") -> None:
+    """Refuse options that the component ignores, and `user` does not."""
+    users = repr(user) if user else "'vae' or 'rbm'" if component == "gaussian" else "'gaussian'"
     for option in ignored:
         value = getattr(options, option.name)
         if value != option.default:

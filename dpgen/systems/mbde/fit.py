@@ -51,8 +51,6 @@ RELEASED_REFERENCE = (
 )
 """Assumption of draws from a reference that was read from files."""
 
-SYNTHETIC_LOGS = "the logs hold the density behind the draws (private/), which is not covered: the target is synthetic"
-
 
 def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
@@ -67,13 +65,12 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
     density = train(x, reference, plan=plan, config=config, runtime=runtime)
-    if runtime.private_logs or data.target is not None:
+    if runtime.private_logs:
         log_density(density, data, runtime)
     draws = sampler_for(density, config, curator).sample(plan.draws)
     released = () if config.reference_path is None else (RELEASED_REFERENCE,)
     statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(*ASSUMPTIONS, *released))
-    notes = (SYNTHETIC_LOGS,) if data.target is not None else ()
-    statement = statement.extended(notes, private_logs=runtime.private_logs)
+    statement = statement.extended((), private_logs=runtime.private_logs)
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
 
@@ -185,7 +182,7 @@ def sampler_for(density: ClippedDensity | TiltedDensity, config: MBDEConfig, cur
 
 
 def log_density(density: Density, data: PrivatePoints, runtime: Runtime) -> None:
-    """Density picture and likelihood to TensorBoard: only where private logs were asked for or the data are synthetic."""
+    """Density picture and likelihood to TensorBoard: only where private logs were asked for."""
     logger = runtime.run_logger()
     write_density(logger, density, data.test_x)
     logger.finalize("success")

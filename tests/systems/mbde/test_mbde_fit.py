@@ -114,14 +114,13 @@ def test_references() -> None:
         reference_for(ring(), MBDEConfig(reference="uniform"))
 
 
-def test_pictures_are_for_synthetic_targets_or_private_logs(tmp_path: Path) -> None:
+def test_pictures_are_for_private_logs_alone(tmp_path: Path) -> None:
     small = MBDEConfig(codebook=32, **SMALL)
-    run(ring(), small, directory=tmp_path / "private")
-    assert not (tmp_path / "private").exists()
-    run(ring(target=gaussian_ring()), small, directory=tmp_path / "synthetic")
+    for name, target in (("private", None), ("synthetic", gaussian_ring())):
+        run(ring(target=target), small, directory=tmp_path / name)
+        assert not (tmp_path / name).exists()
     run(ring(), small, directory=tmp_path / "logged", private_logs=True)
-    for name in ("synthetic", "logged"):
-        assert list((tmp_path / name / "tensorboard").iterdir())
+    assert list((tmp_path / "logged" / "tensorboard").iterdir())
 
 
 def test_the_statement_says_what_was_logged(tmp_path: Path) -> None:
@@ -129,8 +128,6 @@ def test_the_statement_says_what_was_logged(tmp_path: Path) -> None:
     assert run(ring(), small).statement.not_covered == ()
     logged = run(ring(), small, directory=tmp_path / "a", private_logs=True).statement.not_covered
     assert ["private_logs" in note for note in logged] == [True]
-    synthetic = run(ring(target=gaussian_ring()), small, directory=tmp_path / "b").statement.not_covered
-    assert ["the target is synthetic" in note for note in synthetic] == [True]
 
 
 def test_the_ledger_has_the_last_word() -> None:
