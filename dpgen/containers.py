@@ -20,7 +20,6 @@ ACCEPTED = (
     "list of sets"
 )
 _ARRAYS = ("numpy", "torch", "dataset", "sparse")
-_BITS = ("0", "1")
 
 # -- form --------------------------------------------------------------------------------------------------------------
 
@@ -34,7 +33,7 @@ class Form:
         names: of the columns, in order; of sets, the items.
         types: of the columns in the container's own words, one for all of an array; "" leaves values as they are drawn.
         label: name of the column whose values are classes.
-        categories: names of the values of a label or a categorical column, by column; without an entry: 0 and 1.
+        categories: names of the values of a label or a categorical column, by column.
         shape: of one record of an array, where it is not (d,).
         renamed: columns that samples have under another name: that name by this one.
     """
@@ -68,16 +67,20 @@ class Form:
         types = self.types if len(self.types) == 1 else tuple(self.types[i] for i, _ in kept)
         return replace(self, names=tuple(name for _, name in kept), types=types, label=label, categories=dict(categories or {}))
 
-    def restore(self, table: pd.DataFrame) -> Any:
-        """Samples, a table with columns of these names, as the data came; columns that are not modelled are left out."""
+    def restore(self, table: pd.DataFrame, levels: Sequence[str] = ()) -> Any:
+        """Samples, a table with columns of these names, as the data came; columns that are not modelled are left out.
+
+        Categorical columns have the categories that the form names, else `levels`, else those that were drawn.
+        """
         table = table.rename(columns={other: name for name, other in self.renamed.items()})
         types = self.types * len(self.names) if len(self.types) == 1 else self.types
         kept = {name: dtype for name, dtype in zip(self.names, types) if str(name) in table}
         if self.container == "sets":
             return self._sets(table)
         if self.container in ("polars", "arrow"):
-            return self._arrow(table, kept)
-        values = {name: as_type(table[str(name)], dtype, self.categories.get(str(name), _BITS)) for name, dtype in kept.items()}
+            return self._arrow(table, kept, levels)
+        named = self.categories
+        values = {name: as_type(table[str(name)], dtype, named.get(str(name), levels)) for name, dtype in kept.items()}
         if self.container in _ARRAYS:
             return self._array(values)
         frame = pd.DataFrame(values, index=pd.RangeIndex(len(table)))
@@ -97,12 +100,12 @@ class Form:
         tensors = [torch.from_numpy(np.array(part)) for part in (x, *(() if y is None else (y,)))]
         return tensors[0] if self.container == "torch" else TensorDataset(*tensors)
 
-    def _arrow(self, table: pd.DataFrame, kept: Mapping[str | int, str]) -> Any:
+    def _arrow(self, table: pd.DataFrame, kept: Mapping[str | int, str], levels: Sequence[str]) -> Any:
         columns = {}
         for name, text in kept.items():
             dtype = _arrow_type(text)
             numpy = "" if dtype is None else str(dtype.to_pandas_dtype().__name__) if _plain(dtype) else "object"
-            values = as_type(table[str(name)], numpy, self.categories.get(str(name), _BITS))
+            values = as_type(table[str(name)], numpy, self.categories.get(str(name), levels))
             columns[str(name)] = _arrow_array(values, dtype, dictionary=text.startswith("dictionary"))
         made = pyarrow.table(columns)
         if self.container == "arrow":
@@ -118,15 +121,16 @@ class Form:
         return [set(items[row.astype(bool)].tolist()) for row in table.to_numpy()]
 
 
-def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = _BITS) -> pd.Series:
+def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd.Series:
     """Values of this type: rounded and kept in range where it holds whole numbers; as they are where it cannot hold them.
 
     >>> as_type(pd.Series([0.2, 300.0]), "uint8").tolist(), as_type(pd.Series(["True", "False"]), "bool").tolist()
     ([0, 255], [True, False])
     """
     if found := re.fullmatch(r"category\[(.+)\]", dtype):
-        levels = as_type(pd.Series(categories), found[1]).drop_duplicates()
-        return pd.Series(pd.Categorical(as_type(values, found[1]), categories=levels))
+        plain = as_type(values, found[1])
+        levels = as_type(pd.Series(categories), found[1]).drop_duplicates() if categories else plain.drop_duplicates()
+        return pd.Series(pd.Categorical(plain, categories=levels))
     if not dtype:
         return values
     target = pd.api.types.pandas_dtype(dtype)

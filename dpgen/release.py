@@ -104,7 +104,7 @@ class RecordSamples(Samples):
         table = pd.DataFrame(self.x.numpy(), columns=list(self._names()))
         if form.label is not None and self.labels is not None:
             table[form.label] = np.array(form.categories[form.label], dtype=object)[self.labels.numpy()]
-        return form.restore(table)
+        return form.restore(table, levels=("0", "1"))
 
     def _names(self) -> tuple[str, ...]:
         return self.columns or tuple(f"x{i}" for i in range(self.x.shape[1]))

@@ -175,6 +175,13 @@ def test_values_stay_in_the_range_of_their_type() -> None:
     assert as_type(pd.Series(["x"]), "int64").tolist() == ["x"], "what a type cannot hold stays"
 
 
+def test_categories_that_no_schema_names_are_those_that_were_drawn() -> None:
+    ages = pd.DataFrame({"age": pd.Categorical([30, 40, 50] * 20)})
+    back = dpgen.fit("merr", ages, epsilon=5.0, low=0, high=60).sample(50, 0)
+    assert back["age"].notna().all()
+    assert set(back["age"].cat.categories) == set(back["age"])
+
+
 def test_forms_survive_files() -> None:
     form = Form(container="pandas", names=("a", 3), types=("int64", "bool"), categories={"a": ("x",)}, shape=(2, 3))
     assert Form.from_dict(form.to_dict()) == form
