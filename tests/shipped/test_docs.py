@@ -131,6 +131,14 @@ def test_what_wins_where_is_what_was_measured() -> None:
     assert all(f"{min(found):.2f} to {max(found):.2f}" in page for found in ratios.values())
 
 
+def test_the_gaussian_system_is_as_good_as_measured() -> None:
+    page, parts = (DOCS / "dpgm.md").read_text(), results("gaussian")["parts"]
+    for name, measure in {"bits": "accuracy, bits", "grey values": "accuracy, grey"}.items():
+        values = [mean(parts[f"{data}, eps {epsilon}"][measure]) for data in TITLES for epsilon in (1, 10)]
+        cells = " | ".join(f"{value:.3f}".removeprefix("0") for value in values)
+        assert f"| DPGM, Gaussian (on {name}) | {cells} |" in page
+
+
 def test_a_wrong_figure_is_noticed() -> None:
     found = [(0.2, "a"), (0.1, "b"), (0.15, "b")]
     assert row("q", found) == "| q | `b` .100 | `a` .200 |"
