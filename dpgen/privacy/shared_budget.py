@@ -19,7 +19,7 @@ Why the filter: the runs are a sequence of mechanisms, each of which, and when t
 before. What one record is touched by costs a run at most the heaviest of its disjoint groups, taken for each run by itself,
 since the groups of two runs are not disjoint. Sums of Renyi losses at ONE order, fixed in the file's header, that stay below a
 bound in every course bound the whole (Feldman and Zrnic 2021, Theorem 3.1). Runs that overlap interleave the steps of
-interactive mechanisms; Renyi privacy composes concurrently too (Lyu 2022, Theorem 4), with losses that are chosen along the
+interactive mechanisms; Renyi privacy composes concurrently too (Lyu 2022), with losses that are chosen along the
 way (Haney et al. 2023).
 
 Why one run may be granted without the filter: whether the first payment fits it is known before anything is released. If it
