@@ -8,7 +8,7 @@ import json
 import platform
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -155,7 +155,8 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
         raise ValueError(f"{directory} holds no released run: {STATEMENT} with {MODEL}/ or {DRAWS} is missing")
     if (directory / "last.ckpt").exists() and not (directory / "ledger.jsonl").exists():
         raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
-    new = not directory.exists()
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    new = bool(made)
     if new:
         job.shared_budget()  # which refuses before anything is made
     try:
@@ -191,6 +192,9 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
         except BaseException:
             if new and not ledger.entries():
                 rmtree(directory)  # nothing was spent, so nothing has to be kept of a run that was refused
+                for above in made[1:]:
+                    with suppress(OSError):  # another run may be in it by now
+                        above.rmdir()
             raise
 
 

@@ -60,6 +60,18 @@ def test_other_settings_are_refused(tmp_path: Path, change: str) -> None:
         pass
 
 
+def test_a_refused_run_takes_its_folders_away_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    for place, left in (("new/deep", "new"), ("old/deep", "old/deep")):
+        with (
+            pytest.raises(RuntimeError, match="refused"),
+            open_run(tiny.job(tmp_path, f"--run_dir={tmp_path / place / 'run'}")),
+        ):
+            raise RuntimeError("refused")
+        assert not (tmp_path / left).exists()
+    assert (tmp_path / "old").is_dir()
+
+
 def test_a_run_that_spent_nothing_binds_nobody(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="refused"), open_run(tiny.job(tmp_path, "--epsilon=9")):
         raise RuntimeError("refused")

@@ -1,0 +1,88 @@
+"""Command lines that nobody would write: an answer in one line, or a run; never a traceback, nothing spent where refused."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpgen.cli.completion import options
+from dpgen.cli.main import COMMANDS, main
+from dpgen.run import open_run
+
+NAMES = sorted(
+    {key for named in options().values() for key in named} - {"help", "sweep", "sweep_jobs", "download", "run_dir", "out"}
+)
+ODD = (
+    "| 0|1|2|-1|0.5|1e9|1e-320|nan|inf|null|true|false|[|[]|{}|{a: 1}|1,2|[1,2]|a,b|auto|none|kmeans|rbm|gaussian|cpu|\0|é\n|--|=|"
+    "!!python/object:os|*a|/dev/null|/proc/self|absent.csv|2020-01-01|dpgm_digits"
+).split("|")
+VALUES = st.one_of(st.sampled_from(["", *ODD, "x" * 300, "9" * 400]), st.text(max_size=8))
+OPTION = st.tuples(
+    st.one_of(st.sampled_from(NAMES), st.sampled_from(NAMES).map(lambda name: name[:-1]), st.text(max_size=6)), VALUES
+).map(lambda pair: f"--{pair[0]}={pair[1]}")
+MODELS = sorted(options()["train"]["model"])
+DATA = sorted(options()["train"]["data"])
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    command = draw(st.sampled_from([*["train"] * 8, "sample", "evaluate", "budget", "report", *COMMANDS, "trian", ""]))
+    chosen = [f"--model={draw(st.sampled_from(MODELS))}"] * draw(st.integers(0, 1))
+    chosen += [f"--data={draw(st.sampled_from(DATA))}"] * draw(st.integers(0, 1))
+    return [command, *chosen, *draw(st.lists(st.one_of(OPTION, OPTION, OPTION, VALUES), max_size=4))]
+
+
+class Fitted(Exception):
+    """Everything was accepted, and the data read: this is where a run would begin to spend."""
+
+
+def answer(arguments: list[str], directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a command; where it fails, it says so in one line and leaves nothing."""
+    capsys.readouterr()
+    try:
+        code = main(arguments)
+    except Fitted:
+        code = 0
+    errors = capsys.readouterr().err
+    assert "Traceback" not in errors
+    if code:
+        assert code == 2, errors
+        assert errors.startswith("error: ")
+        assert errors.count("\n") == 1
+    assert list(directory.iterdir()) == [], "nothing half written, nothing spent"
+
+
+def fuzzed(arguments: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stops(job: object, **_: object) -> None:
+        with open_run(job) as (path, _, curator):  # type: ignore[arg-type]
+            assert curator.ledger.entries() == []
+            if job.data in ("csv", "parquet", "npy", "sets", "events"):  # type: ignore[attr-defined]
+                job.load(path)  # type: ignore[attr-defined]
+            raise Fitted
+
+    with monkeypatch.context() as patch:
+        patch.chdir(directory)
+        patch.setattr(sys.modules["dpgen.run"], "run", stops)
+        answer(arguments, directory, capsys)
+
+
+FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=60, suppress_health_check=FIXTURES)
+@given(arguments=command_lines())
+def test_60_command_lines(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fuzzed(arguments, tmp_path, monkeypatch, capsys)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, suppress_health_check=FIXTURES)
+@given(arguments=command_lines())
+def test_1000_command_lines(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fuzzed(arguments, tmp_path, monkeypatch, capsys)
