@@ -56,7 +56,7 @@ class OneLineParser(argparse.ArgumentParser):
         """Exit with code 2."""
         if message.startswith("unrecognized arguments: --"):
             message = self._unknown(message.split()[2].partition("=")[0].removeprefix("--"))
-        self.exit(REFUSED, f"error: {message}\n")
+        self.exit(REFUSED, f"error: {' '.join(message.split())}\n")
 
     def _unknown(self, name: str) -> str:
         from dpgen.cli.options import choose

@@ -14,11 +14,11 @@ from dpgen.run import open_run
 NAMES = sorted(
     {key for named in options().values() for key in named} - {"help", "sweep", "sweep_jobs", "download", "run_dir", "out"}
 )
-ODD = (
-    "| 0|1|2|-1|0.5|1e9|1e-320|nan|inf|null|true|false|[|[]|{}|{a: 1}|1,2|[1,2]|a,b|auto|none|kmeans|rbm|gaussian|cpu|\0|é\n|--|=|"
-    "!!python/object:os|*a|/dev/null|/proc/self|absent.csv|2020-01-01|dpgm_digits"
-).split("|")
-VALUES = st.one_of(st.sampled_from(["", *ODD, "x" * 300, "9" * 400]), st.text(max_size=8))
+NUMBERS = ["0", "1", "2", "-1", "0.5", "1e9", "1e-320", "nan", "inf", "9" * 400, "2020-01-01"]
+WORDS = ["null", "true", "false", "auto", "none", "kmeans", "rbm", "gaussian", "cpu", "a,b", "x" * 300, "dpgm_digits"]
+SIGNS = ["", " ", "\0", "é\n", "--", "=", "[", "[]", "{}", "{a: 1}", "1,2", "[1,2]", "!!python/object:os", "*a"]
+PATHS = ["/dev/null", "/proc/self", "absent.csv"]
+VALUES = st.one_of(st.sampled_from([*NUMBERS, *WORDS, *SIGNS, *PATHS]), st.text(max_size=8))
 OPTION = st.tuples(
     st.one_of(st.sampled_from(NAMES), st.sampled_from(NAMES).map(lambda name: name[:-1]), st.text(max_size=6)), VALUES
 ).map(lambda pair: f"--{pair[0]}={pair[1]}")
