@@ -118,7 +118,10 @@ def test_death_at_any_write(kind: str, number: int, tmp_path: Path, monkeypatch:
         else:
             assert is_finished(directory)
             return
-    spent = directory.exists() and bool(Ledger.open(directory / "ledger.jsonl").entries())
+    spent = False
+    if directory.exists():
+        with Ledger.open(directory / "ledger.jsonl") as ledger:
+            spent = bool(ledger.entries())
     if spent and not is_released(directory):
         before = (directory / "ledger.jsonl").read_bytes()
         with pytest.raises(ValueError, match="before anything was released: that is lost"):
