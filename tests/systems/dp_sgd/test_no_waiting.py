@@ -18,13 +18,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "vae": {},
     "vae dpnorm": {"clipping": "dpnorm"},
     "vae quantile, micro-batches": {"clipping": "quantile", "micro_batch": 4},
-    "rbm fixed": {"component": "rbm", "chains": 4, "clipping": "fixed"},
+    "rbm fixed": {"component": "rbm", "latent": DPGMConfig.latent, "chains": 4, "clipping": "fixed"},
 }
 
 
 def built(**options: Any) -> DPGM:
     plan = DPGMPlan(sampling_rate=0.5, steps=6, sigma_sgd=1.0, sigma_count=5.0)
-    module = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1, optimizer="sgd", **options), n_classes=K)
+    module = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, optimizer="sgd", **({"latent": 1} | options)), n_classes=K)
     module._policy = module.config.clipping_callback(module.plan)
     module._policy.begin(K)
     module.bank.begin_step()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 def test_every_component_fits(component: str, tmp_path: Path) -> None:
     trained = component != "gaussian"
     plan = DPGMPlan(epsilon=4.0, **({"steps": 2, "sampling_rate": 0.5} if trained else {}))  # type: ignore[arg-type]
-    small = {"hidden": 3, "latent": 1, "chains": 4} if trained else {}
+    small = {"vae": {"hidden": 3, "latent": 1}, "rbm": {"hidden": 3, "chains": 4}, "gaussian": {}}[component]
     config = DPGMConfig(component=component, **small)  # type: ignore[arg-type]
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     model = fit(tiny.records(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 D, K, N = 6, 2, 40
 TINY = {"hidden": 3, "latent": 1}
+SIZES: dict[str, Any] = {"vae": TINY, "rbm": {"hidden": 3, "chains": 4}}
 
 
 def records() -> tuple[Tensor, Tensor]:
@@ -203,7 +204,7 @@ def test_an_empty_draw_releases_noise_for_every_cluster() -> None:
 @pytest.mark.parametrize("schedule", ["joint", "published"])
 def test_every_configuration_trains_and_charges_what_it_ran(component: Any, clusters: Any, schedule: Any) -> None:
     k = {"labels": K, "kmeans": 3, "none": 1}[clusters]
-    config = DPGMConfig(component=component, clusters=clusters, schedule=schedule, k=k, n_features=8, chains=4, **TINY)
+    config = DPGMConfig(component=component, clusters=clusters, schedule=schedule, k=k, n_features=8, **SIZES[component])
     module, ledger = fitted(config=config)
     steps = sum(e.count for e in ledger.entries() if e.note == "training steps")
     assert steps == 6 == module.global_step
