@@ -45,6 +45,8 @@ from .divergences import f_divergence as f_divergence
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .figures import epsilon_figure as epsilon_figure
+from .nets import Network as Network
+from .nets import OwnBank as OwnBank
 from .privacy.curator import Curator as Curator
 from .privacy.distributed import RemoteFailure as RemoteFailure
 from .privacy.exact_sums import BoundedSum as BoundedSum
@@ -67,6 +69,10 @@ from .runtime import Runtime as Runtime
 from .statement import PrivacyStatement as PrivacyStatement
 from .statement import guarantee as guarantee
 from .statement import rounded_up as rounded_up
+from .systems.dp_sgd.partition import LabelPartition as LabelPartition
+from .systems.dp_sgd.plan import DPSGDConfig as DPSGDConfig
+from .systems.dp_sgd.plan import DPSGDPlan as DPSGDPlan
+from .systems.dp_sgd.sums import PrivateSums as PrivateSums
 from .systems.dpgm.fit import DPGM as DPGM
 from .systems.dpgm.model import MixtureModel as MixtureModel
 from .systems.dpgm.plan import GENERAL_MOMENTS as GENERAL_MOMENTS
@@ -144,6 +150,8 @@ __all__ = [
     "DPGMSynthesizer",
     "DPKMeans",
     "DPNorm",
+    "DPSGDConfig",
+    "DPSGDPlan",
     "DiscretizedColumn",
     "DrawPlan",
     "Draws",
@@ -159,6 +167,7 @@ __all__ = [
     "IntervalLaplaceSynthesizer",
     "Job",
     "KMeansPlan",
+    "LabelPartition",
     "Ledger",
     "LedgerError",
     "LocalConfig",
@@ -174,11 +183,13 @@ __all__ = [
     "MinimaxSynthesizer",
     "MixtureModel",
     "MollifierSynthesizer",
+    "Network",
     "OneLineParser",
     "OrderedConfig",
     "OrderedDistribution",
     "OrderedPlan",
     "Outcome",
+    "OwnBank",
     "ParkSampler",
     "ParkSynthesizer",
     "PartitionCDF",
@@ -189,6 +200,7 @@ __all__ = [
     "PrivacyAccountant",
     "PrivacyStatement",
     "PrivateSampler",
+    "PrivateSums",
     "ProjectedKernel",
     "ProjectedKernelSynthesizer",
     "PublicModel",

@@ -435,6 +435,7 @@ def read_model(directory: Path) -> PublicModel:
     Raises:
         FileNotFoundError: no `model.json` there.
         ValueError: unknown format or kind, or files that do not match their checksum.
+        ImportError: the model needs code that has not been imported.
     """
     nested = directory / "model"
     directory = nested if nested.is_dir() else directory

@@ -274,6 +274,8 @@ def run(job: Job, *, again: bool = False) -> Outcome:
         KeyboardInterrupt, Preempted: with what was spent, and how to go on.
     """
     job.runtime.limit_threads()
+    if not again:
+        job.prepare()
     with open_run(job, again=again) as (directory, runtime, curator), _interrupted(job, directory, curator.ledger):
         bar = Bar(shown=runtime.progress_bar and runtime.first, spent=lambda: _so_far(curator.ledger))
         with showing(bar):

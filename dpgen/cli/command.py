@@ -77,6 +77,25 @@ def whole_numbers(text: str) -> list[int]:
     return [int(part) for part in text.removeprefix("[").removesuffix("]").split(",")]
 
 
+def network(text: str) -> str:
+    """An import path whose class is imported, for models of networks of your own: what a person types, a file may not."""
+    from dpgen.nets.own import imported  # here, because `--help` needs no torch
+
+    try:
+        imported(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+NETWORK: dict[str, Any] = {
+    "type": network,
+    "metavar": "MODULE:CLASS",
+    "help": "import this network first: released models of networks of your own need theirs",
+}
+"""The option `--network` of commands that read models."""
+
+
 class Ended(NamedTuple):
     """End of a command: a text for stdout, its exit code, and one line for stderr where something is wrong."""
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpgen.cli.command import RELEASED_ONLY, Ended, OneLineParser
+from dpgen.cli.command import NETWORK, RELEASED_ONLY, Ended, OneLineParser
 
 
 def main(arguments: list[str]) -> str | Ended:
@@ -18,6 +18,7 @@ def main(arguments: list[str]) -> str | Ended:
     parser.add_argument(
         "--evaluation", choices=("quick", "full"), default="full", help="samples of the records, or all of them (default full)"
     )
+    parser.add_argument("--network", **NETWORK)
     options = parser.parse_args(arguments)
     full = options.evaluation == "full"
     if len(options.runs) > 1 or options.out is not None:

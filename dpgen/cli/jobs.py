@@ -95,6 +95,11 @@ class Job:
     def system(self) -> System:
         return systems()[self.model]
 
+    def prepare(self) -> None:
+        """Import the code that the settings name; for settings of a person, not for those that a run has left."""
+        if callable(prepare := getattr(self.config, "prepare", None)):
+            prepare()
+
     def split_key(self, directory: Path) -> Path | None:
         """The file of the secret key that the data of a run in `directory` are split by, if they are split by one."""
         from dpgen.data.split import KEY_FILE, needs_key  # here, because reading a command line needs no torch
@@ -257,17 +262,24 @@ def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | N
         data = choose("data", named, list(known))
     else:
         data = loaded
-    if base is None and config_root is not None and (usual := _usual(config_root, f"{model}_{data}", given)).is_file():
+    replaced = _replaced(given, system)
+    if base is None and config_root is not None and not replaced and (usual := _usual(config_root, f"{model}_{data}", given)).is_file():
         base, blocks = usual, read_blocks(usual)
     names = {"model": model, "data": data}
     for block, name in names.items():
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
         blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
-    blocks["model"] = _of_component(blocks["model"], given, system)
+    blocks["model"] = {k: v for k, v in _of_component(blocks["model"], given, system).items() if k not in replaced}
     of_data = known[data].options if loaded is None else _no_options
     sources: Sources = {"privacy": system.plan, "model": system.config, "data": of_data, "runtime": Runtime}
     return _Request(names, sources, blocks, given, base and _from_here(base))
+
+
+def _replaced(given: dict[str, Any], system: System) -> set[str]:
+    """Options of the model that a given one takes the place of; with them go the usual settings, which were made for them."""
+    replacing: dict[str, tuple[str, ...]] = getattr(system.config, "replaced_by", {})
+    return {key for name, keys in replacing.items() if {name, f"model.{name}"} & set(given) for key in keys}
 
 
 def _of_component(stored: dict[str, Any], given: dict[str, Any], system: System) -> dict[str, Any]:

@@ -258,7 +258,7 @@ def full_names(given: Mapping[str, str], sources: Sources, *, also: Iterable[str
 
 
 def plain(name: str, value: Any) -> Any:
-    """A value of Python as a file of settings would hold it: arrays as lists, paths as texts.
+    """A value of Python as a file of settings would hold it: arrays as lists, paths as texts, classes as import paths.
 
     >>> plain("bounds", ((0, 1.0),)), plain("path", Path("a.csv"))
     ([[0, 1.0]], 'a.csv')
@@ -274,6 +274,10 @@ def plain(name: str, value: Any) -> Any:
         return {key: plain(name, item) for key, item in value.items()}
     if isinstance(value, Path):
         return str(value)
+    if name == "network" and value is not None and not isinstance(value, str):
+        from dpgen.nets.own import import_path  # here, because reading a command line needs no torch
+
+        return import_path(value)
     _require_json(name, value)
     return value
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpgen.cli.command import OneLineParser
+from dpgen.cli.command import NETWORK, OneLineParser
 
 
 def main(arguments: list[str]) -> str:
@@ -11,6 +11,7 @@ def main(arguments: list[str]) -> str:
     parser.add_argument("run", type=Path, help="directory of a run or of a released model")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default report.html in the directory)")
     parser.add_argument("--public", action="store_true", help="leave out what was computed on private records without noise")
+    parser.add_argument("--network", **NETWORK)
     options = parser.parse_args(arguments)
 
     from dpgen.report import report

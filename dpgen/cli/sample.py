@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpgen.cli.command import OneLineParser, whole_numbers
+from dpgen.cli.command import NETWORK, OneLineParser, whole_numbers
 
 
 def main(arguments: list[str]) -> str:
@@ -13,6 +13,7 @@ def main(arguments: list[str]) -> str:
     parser.add_argument("--out", type=Path, metavar="FILE", default=Path("synthetic.npz"), help=".npz, .csv or .parquet")
     parser.add_argument("--clusters", type=whole_numbers, metavar="C,C", help="draw from these clusters only")
     parser.add_argument("--seed", type=int, help="for reproducible draws")
+    parser.add_argument("--network", **NETWORK)
     options = parser.parse_args(arguments)
 
     from dpgen.release import RecordModel

@@ -2,9 +2,11 @@
 
 from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Tape
 from dpgen.nets.generic import GenericBank
+from dpgen.nets.own import Network, OwnBank
 from dpgen.nets.rbm import RBMBank
 from dpgen.nets.vae import VAEBank
 
-BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "rbm": RBMBank}
+BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "rbm": RBMBank, "own": OwnBank}
+"""Banks that a released model can hold, by the name of its component."""
 
-__all__ = ["BANKS", "Factor", "GenericBank", "ModelBank", "RBMBank", "RecordGradients", "Tape", "VAEBank"]
+__all__ = ["BANKS", "Factor", "GenericBank", "ModelBank", "Network", "OwnBank", "RBMBank", "RecordGradients", "Tape", "VAEBank"]

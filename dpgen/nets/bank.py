@@ -85,6 +85,9 @@ class ModelBank(nn.Module, ABC):
     has_offset: ClassVar[bool] = False
     """Whether gradients come with public values to be taken off, see `RecordGradients`."""
 
+    assumptions: tuple[str, ...] = ()
+    """What a statement rests on because of this bank."""
+
     def __init__(self, k: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
         if k < 1:
@@ -96,7 +99,10 @@ class ModelBank(nn.Module, ABC):
         self.most_rows: int | None = None
         """Rows of one product at most; None: as many as a cluster has."""
         self.transposed = False
-        """Affine maps multiply the transposed records: slower, but every record is a column, and treated like any other."""
+        """Affine maps multiply the transposed records: slower, but every record is a column, and treated like any other.
+
+        A bank without affine maps of its own gives every record a product of its own instead.
+        """
 
     def segments(self, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """See `segments`, with this bank's `most_rows`."""
@@ -134,6 +140,10 @@ class ModelBank(nn.Module, ABC):
     @abstractmethod
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         """Mean values (n, d) in [0, 1] of n new records of one model; free, for it reads released parameters only."""
+
+    def released(self) -> "ModelBank":
+        """What a release holds of this bank."""
+        return self
 
     def fuse(self) -> None:
         """Compile what a bank computes entry by entry with `torch.compile`; results change by rounding only."""

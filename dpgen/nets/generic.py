@@ -18,6 +18,8 @@ class GenericBank(ModelBank):
 
     Slower than a factored bank and with memory in proportion to (records of a cluster) x (parameters); use micro-batches.
 
+    Parameters that need no gradient, and buffers, are public and stay as they are: what a call changes of them is undone.
+
     Arguments:
         k: number of models.
         module: template with `loss(x, z) -> (b,)` for x (b, d) and standard normal z (b, latent), and
@@ -38,12 +40,13 @@ class GenericBank(ModelBank):
                     f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
                     "gradient can be bounded; use GroupNorm or LayerNorm"
                 )
-        super().__init__(k, {name: tuple(value.shape) for name, value in module.named_parameters()})
+        super().__init__(k, {name: tuple(value.shape) for name, value in module.named_parameters() if value.requires_grad})
         self.template = copy.deepcopy(module).requires_grad_(False)
 
     def initialize(self, generator: torch.Generator) -> None:
         """The template's own values in all k models, plus public noise of 1 % of each parameter's spread."""
-        for name, value in self.template.named_parameters():
+        for name in self.shapes:
+            value = self.template.get_parameter(name)
             jitter = torch.randn(self.k, *value.shape, generator=generator).to(value)
             spread = float(value.std()) if value.numel() > 1 else 0.0
             self.part(name).copy_(value + 0.01 * spread * jitter)
@@ -53,8 +56,11 @@ class GenericBank(ModelBank):
 
     def _call(self, method: str) -> Callable[..., Tensor]:
         bound = _Method(self.template, method)
+        # Copies, so that no call leaves anything of its records in what is saved.
+        fixed = {name: value.clone() for name, value in self.template.named_buffers()}
+        fixed |= {name: value.detach() for name, value in self.template.named_parameters() if name not in self.shapes}
         return lambda row, *args: functional_call(
-            bound, {f"module.{name}": value for name, value in self._model(row).items()}, args
+            bound, {f"module.{name}": value for name, value in (fixed | self._model(row)).items()}, args
         )
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
@@ -63,11 +69,14 @@ class GenericBank(ModelBank):
     def record_gradients(self, method: str, x: Tensor, bounds: Sequence[int], z: Tensor) -> RecordGradients:
         """Dense gradients of a method of the template that returns a loss per record."""
         loss = self._call(method)
-        per_record = vmap(grad(lambda row, a, b: loss(row, a[None], b[None])[0]), in_dims=(None, 0, 0))
+        # Transposed, every record multiplies weights of its own, in a product of its own.
+        own = 0 if self.transposed else None
+        per_record = vmap(grad(lambda row, a, b: loss(row, a[None], b[None])[0]), in_dims=(own, 0, 0))
         theta = self.theta.detach()
         dense = x.new_empty(x.shape[0], self.p)
         for c, a, b in self.segments(bounds):
-            dense[a:b] = per_record(theta[c], x[a:b], z[a:b])
+            row = theta[c].expand(b - a, -1) if self.transposed else theta[c]
+            dense[a:b] = per_record(row, x[a:b], z[a:b])
         return RecordGradients([Factor(dense, None, None, slice(0, self.p))], bounds)
 
     @torch.no_grad()
@@ -77,8 +86,8 @@ class GenericBank(ModelBank):
 
     def architecture(self) -> dict[str, Any]:
         raise ValueError(
-            f"a bank of {type(self.template).__name__} cannot describe itself in JSON, so it cannot be released as a "
-            "file; keep `bank.theta` with your own module, or use component 'vae' or 'rbm'"
+            f"a bank of {type(self.template).__name__} was made from an instance, which no file can describe, so it cannot be "
+            "released: name its class, OwnBank(k, d, network=...)"
         )
 
 

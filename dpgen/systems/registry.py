@@ -3,7 +3,7 @@
 A system of another distribution stands in its entry-point group `dpgen.systems`: a name, and the path of a `System`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -12,6 +12,8 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dpgen.release import PublicModel, Release
     from dpgen.systems.dp_sgd.engine import DPSGD
     from dpgen.systems.plan import Plan
@@ -175,15 +177,24 @@ def _installed() -> dict[str, System]:
     return found
 
 
-def load(directory: Path | str) -> "PublicModel":
-    """A released model, from its own directory or from that of its run; nothing is unpickled.
+def load(directory: Path | str, *, networks: "Sequence[type[nn.Module]]" = ()) -> "PublicModel":
+    """A released model, from its own directory or from that of its run; nothing is unpickled, and no code is imported.
+
+    Arguments:
+        networks: classes for the models of networks of your own; those whose modules are imported already need none.
 
     Raises:
         FileNotFoundError: no `model.json` there.
-        ValueError: unknown format or kind, or files that do not match their checksum.
+        ValueError: unknown format or kind, files that do not match their checksum, or a network that has not been imported or
+            is not the released one.
     """
+    from dpgen.nets.own import offered
     from dpgen.release import read_model
 
     for path in {path for system in systems().values() for path in system.model_paths}:
         resolve_name(path)  # which makes its kind known to `read_model`
-    return read_model(Path(directory))
+    try:
+        with offered(networks):
+            return read_model(Path(directory))
+    except ImportError as error:
+        raise ValueError(f"{directory} cannot be loaded: {error}") from error

@@ -229,6 +229,7 @@ SMOKE = [
     Smoke("dpgm", _SGD, _NETS | {"clusters": "none"}),
     Smoke("dpgm", _SGD, _NETS | {"warm_start": of_a_release, "warm_start_steps": 2}, None, ("add_remove",)),
     Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm", "chains": 4}),
+    Smoke("dpgm", _SGD, {"network": "own_networks:Good", "clusters": "none"}),
     *(
         Smoke("gaussian", {"epsilon": 2.0}, options, data)
         for options, data in (

@@ -104,7 +104,6 @@ def mixture(*, labelled_by: str | None = "cluster", categories: int = 0) -> Mixt
     n_classes = categories or (3 if labelled_by == "cluster" else 0)
     return MixtureModel(
         bank,
-        component="vae",
         counts=counts,
         statement=statement(),
         n_classes=n_classes,

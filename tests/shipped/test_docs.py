@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import dpgen
+from dpgen.release import PublicModel
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -53,6 +57,36 @@ def test_every_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     for example in EXAMPLES.findall(page.read_text()):
         exec(compile(example, str(page), "exec"), {"__name__": page.stem})
+
+
+@pytest.mark.usefixtures("quiet")
+def test_networks_of_your_own_are_trained_released_and_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The files of the page, each as it stands there, in its order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = (DOCS / "own_model.md").read_text()
+    files = re.findall(r'^```python title="(\w+)\.py"\n(.*?)\n```$', text, re.DOTALL | re.MULTILINE)
+    assert [name for name, _ in files] == ["mynets", "train", "mymodule", "fit"]
+    assert files[0][1].count("\n") + files[1][1].count("\n") <= 40
+    for name, source in files:
+        (tmp_path / f"{name}.py").write_text(source)
+    try:
+        for name in ("train", "fit"):
+            runpy.run_path(str(tmp_path / f"{name}.py"))
+        released = dpgen.load("my_model").statement
+    finally:
+        for name, _ in files:
+            sys.modules.pop(name, None)
+        PublicModel._kinds.pop("my module", None)
+    said = capsys.readouterr().out
+    assert re.search(r"^torch.Size\(\[1000, 64\]\) torch.Size\(\[1000\]\) [12]\.\d+$", said, re.MULTILINE)
+    assert said.endswith("torch.Size([1000, 64])\n")
+    assert 2.9 < released.epsilon <= 3.0
+    assert [(line["note"], line["count"]) for line in released.mechanisms] == [("cluster sizes", 1), ("my steps", 20)]
+    with pytest.raises(ValueError, match="needs the network 'mynets:MyVAE', which has not been imported"):
+        dpgen.load("digits_model")
 
 
 # -- figures ---------------------------------------------------------------------------------------------------------

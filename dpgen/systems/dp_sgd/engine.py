@@ -256,7 +256,7 @@ class DPSGD(PrivateSums):
                 settings["lr"] = self.config.lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
         optimizer.step()
 
-    def _expected_sizes(self) -> Tensor:
+    def expected_sizes(self) -> Tensor:
         """Expected records per cluster in a draw, (k,), from noisy sizes, at least 1; never the drawn number itself."""
         return (self.plan.sampling_rate * self.partition.counts).clamp_min(1.0)
 
@@ -279,8 +279,8 @@ class DPSGD(PrivateSums):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions of the statement, with those that the hardware of this training adds."""
-        return (*ASSUMPTIONS, *self._circumstances)
+        """Assumptions of the statement, with those that the networks and the hardware of this training add."""
+        return (*ASSUMPTIONS, *self.bank.assumptions, *self._circumstances)
 
     def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
         """The statement of `ledger`, the one that the module was trained under.

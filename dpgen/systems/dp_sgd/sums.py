@@ -11,7 +11,7 @@ choose the order of their sums by shape and place, not by value, so equal bits o
 |---|---|
 | all multiples of `unit` agree | one product per cluster, with less than `unit` rows of padding |
 | they do not | every product has one shape, by the size that a cluster is expected to have, or `unit` |
-| no shape agrees at several places | the same shapes of transposed products, in which every record is a column |
+| no shape agrees at several places | the same shapes of transposed products, in which every record is a column, or a product |
 | nor do those | one record at a time, slowly; each has the same shape, place and neighbours: none |
 | not even that | `fitting_shapes` refuses: the device is not deterministic |
 
@@ -274,7 +274,15 @@ class PrivateSums(L.LightningModule):
     | several ranks | each adds its own draw's sums and histograms; the total gets its noise once |
     | autocast | norms and sums are float32, computed from the same factors |
 
-    A subclass sets the attributes below.
+    A subclass sets the five attributes below, `clip_by` and `serve`, and hands every draw of its curator to `noisy_sums`.
+
+    Attributes:
+        bank: the models.
+        config: how gradients are clipped.
+        plan: what may be spent, calibrated.
+        partition: which of the models a record belongs to.
+        categories: labels that are columns of the models, 0 for none.
+        partitioned: whether the partition has been found, and its sizes are known.
     """
 
     exact_sums: ClassVar[bool] = True
@@ -286,11 +294,11 @@ class PrivateSums(L.LightningModule):
     bank: ModelBank
     config: DPSGDConfig
     plan: DPSGDPlan[Any]
-    categories: int
+    categories: int = 0
     partition: Partition
     partitioned: bool = False
     _policy: Clipping
-    _private_logs: bool
+    _private_logs: bool = False
     _curator: Curator | None = None
     _shapes: Shapes | None = None
 
@@ -366,7 +374,7 @@ class PrivateSums(L.LightningModule):
 
     def averaging(self) -> Tensor:
         """Factors (k,) from noisy sums to gradients: clip bounds over expected sizes, never over drawn ones."""
-        bounds, sizes = self._policy.scale(), to_device(self._expected_sizes(), self.bank.theta.device)
+        bounds, sizes = self._policy.scale(), to_device(self.expected_sizes(), self.bank.theta.device)
         return (1.0 if bounds is None else bounds.to(sizes.device)) / sizes
 
     def _target(self, sizes: Sequence[int], out: Tensor | None) -> Tensor:
@@ -377,7 +385,7 @@ class PrivateSums(L.LightningModule):
         assert self._curator is not None
         most, likely = min(ROUNDED, self.config.micro_batch), 0.0
         if self.partitioned:
-            expected = float(self._expected_sizes().max())
+            expected = float(self.expected_sizes().max())
             likely = expected + 10.0 * math.sqrt(expected)
         exact = self._curator.ranks.count > 1 or self.config.micro_batch < SHORT or max(likely, *sizes) > most
         if exact:
@@ -385,7 +393,7 @@ class PrivateSums(L.LightningModule):
         return torch.empty_like(self.bank.theta) if out is None else out
 
     @abstractmethod
-    def _expected_sizes(self) -> Tensor:
+    def expected_sizes(self) -> Tensor:
         """Expected records per cluster in a draw, (k,), from noisy sizes."""
 
     def _sorted(self, batch: Batch) -> tuple[Tensor | None, Batch]:

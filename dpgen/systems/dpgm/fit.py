@@ -18,7 +18,7 @@ from dpgen.release import RecordModel, RecordSamples
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
-from dpgen.systems.dpgm.model import MixtureModel
+from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.plan import PrivateRecords
@@ -99,6 +99,15 @@ def pretrain(
         optimizer.step()
 
 
+def _require_fitting(bank: ModelBank, config: DPGMConfig, d: int) -> None:
+    """Refuse a bank that could not be released, or is not of these clusters and records."""
+    component_name(bank)
+    made = bank.architecture()
+    for name, wanted in (("k", config.k), ("d", d)):
+        if made[name] != wanted:
+            raise ValueError(f"bank has {name} {made[name]}; it must be {wanted}, as the clusters and records have")
+
+
 class KMeansPartition:
     """DP kernel k-means on the records without their labels; see `DPKMeans`."""
 
@@ -142,7 +151,10 @@ class DPGM(DPSGD):
         public_x: public records for initial centres of k-means.
         seed: of public randomness.
         private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
-        bank: component models of your own; replaces `config.component`.
+        bank: k untrained component models, of a kind that can be released; replaces `config.component`.
+
+    Raises:
+        ValueError: a plan that is too small for its budget, or a bank that cannot be released or has another k or d.
 
     Source: Acs et al. 2017, Algorithms 1 and 4. The published one-cluster-per-step schedule is charged what it costs: a
     cluster of share p_c runs about p_c T steps at rate q / p_c (its paper books it as rate q).
@@ -166,8 +178,10 @@ class DPGM(DPSGD):
         config = (config or DPGMConfig()).resolved(n_classes=n_classes)
         plan, public = plan.calibrated(config), PublicRandomness(seed)
         categories = n_classes if config.clusters != "labels" else 0
+        bank = bank if bank is not None else config.bank(d + categories, categories)
+        _require_fitting(bank, config, d + categories)
         super().__init__(
-            bank if bank is not None else config.bank(d + categories, categories),
+            bank,
             self._partition(config, plan, public, public_x),
             plan=plan,
             config=config,
@@ -218,10 +232,10 @@ class DPGM(DPSGD):
     def _charged_to(self, cluster: int) -> str | None:
         return None if cluster < 0 else f"cluster {cluster}"
 
-    def _expected_sizes(self) -> Tensor:
+    def expected_sizes(self) -> Tensor:
         """Those of a step, which are those of its one cluster with "published"."""
         if self.config.schedule != "published":
-            return super()._expected_sizes()
+            return super().expected_sizes()
         counts = self.partition.counts
         return torch.full_like(counts, max(1.0, self.plan.sampling_rate * float(counts.clamp_min(1.0).sum())))
 
@@ -248,8 +262,7 @@ class DPGM(DPSGD):
             statement = statement.extended((RATES_FOLLOW_SIZES,))
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
-            self.bank,
-            component=self.config.component,
+            self.bank.released(),
             counts=self.partition.counts,
             statement=statement,
             n_classes=self.n_classes,

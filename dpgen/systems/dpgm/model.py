@@ -14,12 +14,24 @@ from dpgen.statement import PrivacyStatement
 from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
 
 
+def component_name(bank: ModelBank) -> str:
+    """The name of a bank's kind in `BANKS`.
+
+    Raises:
+        ValueError: no released model can hold such a bank.
+    """
+    found = next((name for name, kind in BANKS.items() if type(bank) is kind), None)
+    if found is None:
+        kinds = ", ".join(kind.__name__ for kind in BANKS.values())
+        raise ValueError(f"bank is {type(bank).__name__}, which cannot be released; it must be one of {kinds}")
+    return found
+
+
 class MixtureModel(RecordModel, kind="mixture"):
     r"""p(x) = sum_c w_c p_c(x) with w_c from noisy cluster sizes; the output of DPGM (Acs et al. 2017, Algorithm 1).
 
     Arguments:
-        bank: the k component models.
-        component: its name in `BANKS`.
+        bank: the k component models, of a kind in `BANKS`.
         counts: noisy cluster sizes (k,); weights are the positive parts, normalised.
         statement: what the model cost.
         n_classes: labels that the model can give, 0 for none.
@@ -33,7 +45,6 @@ class MixtureModel(RecordModel, kind="mixture"):
         self,
         bank: ModelBank,
         *,
-        component: str,
         counts: Tensor,
         statement: PrivacyStatement,
         n_classes: int = 0,
@@ -42,7 +53,7 @@ class MixtureModel(RecordModel, kind="mixture"):
         columns: Sequence[str] | None = None,
         kmeans: DPKMeans | None = None,
     ) -> None:
-        self.bank, self.component, self.counts, self.statement = bank, component, counts, statement
+        self.bank, self.counts, self.statement = bank, counts, statement
         self.n_classes, self.labelled_by, self.image_shape = n_classes, labelled_by, image_shape
         self.columns = tuple(columns) if columns is not None else None
         self.kmeans = kmeans
@@ -98,7 +109,7 @@ class MixtureModel(RecordModel, kind="mixture"):
 
     def description(self) -> dict[str, Any]:
         return {
-            "component": self.component,
+            "component": component_name(self.bank),
             "architecture": self.bank.architecture(),
             "n_classes": self.n_classes,
             "labelled_by": self.labelled_by,
@@ -110,7 +121,7 @@ class MixtureModel(RecordModel, kind="mixture"):
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "MixtureModel":
         options = dict(description)
-        bank = BANKS[options["component"]](**options.pop("architecture"))
+        bank = BANKS[options.pop("component")](**options.pop("architecture"))
         bank.load_state_dict(under("bank", tensors))
         plan, shape, kmeans = options.pop("kmeans"), options.pop("image_shape"), None
         if plan is not None:

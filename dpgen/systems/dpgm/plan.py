@@ -1,6 +1,6 @@
 """Privacy plan and configuration of DPGM, and the cost of a plan epoch by epoch."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from math import ceil
 from pathlib import Path
@@ -27,6 +27,8 @@ class NetworkOptions(DPSGDConfig):
     """Component networks, and the k-means that finds their clusters; none of these choices is private.
 
     Arguments:
+        network: import path `package.module:Class` of a network of your own, in place of `component`; see `dpgen.Network`.
+        network_options: what its class is built with, beside d.
         hidden: hidden units.
         latent: latent dimension (vae).
         depth: hidden layers each way (vae).
@@ -42,6 +44,8 @@ class NetworkOptions(DPSGDConfig):
         warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
     """
 
+    network: str | None = None
+    network_options: Mapping[str, Any] | None = None
     hidden: int = 200
     latent: int = 10
     depth: int = 1
@@ -59,6 +63,8 @@ class NetworkOptions(DPSGDConfig):
 
 OF_COMPONENT = {"vae": ("latent", "depth", "label_weight"), "rbm": ("chains", "gibbs_steps")}
 """Network options that one component alone uses."""
+_OWN_OPTIONS = ("component", "hidden", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
+"""What a network of your own replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +83,39 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
     component: Literal["vae", "rbm", "gaussian"] = "vae"
 
     of_component: ClassVar[dict[str, tuple[str, ...]]] = OF_COMPONENT
+    replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": _OWN_OPTIONS}
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
+        self._require_one_kind()
         ignored = fields(NetworkOptions if self.component == "gaussian" else GaussianOptions)
         _require_defaults(self, ignored, self.component)
         for other in OF_COMPONENT.keys() - {self.component}:
             _require_defaults(self, (f for f in fields(self) if f.name in OF_COMPONENT[other]), self.component, other)
         NetworkOptions.__post_init__(self)
         GaussianOptions.__post_init__(self)
+
+    def prepare(self) -> None:
+        """Import the network of your own, if there is one.
+
+        Raises:
+            ValueError: it cannot be imported, or is no network.
+        """
+        if self.network is not None:
+            from dpgen.nets.own import imported
+
+            imported(self.network)
+
+    def _require_one_kind(self) -> None:
+        """A network of your own is the component, and has options of its own."""
+        if self.network is None:
+            if self.network_options is not None:
+                raise ValueError(f"network_options is {self.network_options}, and network is not given: it names the class")
+            return
+        for option in fields(DPGMConfig):
+            value = getattr(self, option.name)
+            if option.name in _OWN_OPTIONS and value != option.default:
+                raise ValueError(f"{option.name} is {value} and network is {self.network!r}, which takes network_options alone")
 
     @property
     def kmeans(self) -> bool:
@@ -104,9 +134,12 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
 
     def bank(self, d: int, categories: int) -> "ModelBank":
         """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
-        from dpgen.nets import BANKS
+        from dpgen.nets import BANKS, OwnBank
+        from dpgen.nets.own import imported
 
         assert self.k is not None
+        if self.network is not None:
+            return OwnBank(self.k, d, network=imported(self.network), network_options=self.network_options)
         if self.component == "gaussian":
             raise ValueError("component='gaussian' has no networks to train: use the system 'gaussian'")
         options = {name: getattr(self, name) for name in OF_COMPONENT[self.component]}

@@ -10,13 +10,12 @@ import pytest
 import tiny
 import torch
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpgen.auditing.lower_bounds import delta_lower_bound
 from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
-from dpgen.nets import GenericBank
 from dpgen.privacy.accountants import delta, epsilon
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
@@ -248,25 +247,16 @@ def test_labels_appended_to_kmeans_records_come_back_as_labels() -> None:
     assert set(samples.labels.tolist()) <= set(range(K))
 
 
-def test_a_generic_module_trains_behind_the_same_interface() -> None:
-    class Tiny(nn.Module):
-        latent = 1
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.decoder = nn.Linear(1, D)
-
-        def loss(self, x: Tensor, z: Tensor) -> Tensor:
-            return (self.decoder(z) - x).square().sum(1)
-
-        def sample(self, z: Tensor) -> Tensor:
-            return self.decoder(z).clamp(0, 1)
-
+def test_a_network_of_your_own_trains_behind_the_same_interface() -> None:
     x, labels = records()
-    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K, bank=GenericBank(K, Tiny()))
+    config = DPGMConfig(network="own_networks:Good", network_options={"hidden": 3})
+    module, ledger = DPGM(d=D, plan=plan(), config=config, n_classes=K), Ledger(None, delta=1e-5)
     before = module.bank.theta.detach().clone()
-    trainer(PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    trainer(PrivacyAccountant(Curator(ledger))).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
     assert not torch.equal(before, module.bank.theta)
+    released = module.release(ledger)
+    assert torch.equal(released.bank.theta, module.bank.theta)
+    assert released.samples(9, random_state=0).x.shape == (9, D)
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_torch_density_is_used() -> None:
 def test_a_released_model_is_a_reference_without_density() -> None:
     bank = VAEBank(1, 4, hidden=2, latent=1)
     bank.initialize(torch.Generator().manual_seed(0))
-    released = MixtureModel(bank, component="vae", counts=torch.ones(1), statement=statement())
+    released = MixtureModel(bank, counts=torch.ones(1), statement=statement())
     samples = as_reference(released)
     assert samples.draw(5, SecureSource()).shape == (5, 4)
     with pytest.raises(ValueError, match="ModelReference has no density"):

@@ -1,0 +1,311 @@
+"""Networks of your own: what is refused before anything is spent, and that loading runs nothing that was not imported."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import own_networks
+import pytest
+import tiny
+import torch
+from own_networks import Good, Patient
+from torch import nn
+
+import dpgen
+from dpgen.cli.command import exit_code
+from dpgen.cli.jobs import parse_job
+from dpgen.cli.main import main
+from dpgen.nets import OwnBank
+from dpgen.nets.own import imported, known
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.release import PublicModel
+from dpgen.systems.dpgm.model import MixtureModel
+from dpgen.systems.dpgm.plan import DPGMConfig
+
+D, SMALL = 6, {"steps": 2, "sampling_rate": 0.5}
+
+
+def made(k: int = 2, network: Any = Good, **options: Any) -> OwnBank:
+    bank = OwnBank(k, D, network=network, network_options=options)
+    with torch.no_grad():
+        bank.initialize(torch.Generator().manual_seed(0))
+    return bank
+
+
+def model(bank: OwnBank) -> MixtureModel:
+    return MixtureModel(bank, counts=torch.ones(bank.k), statement=tiny.statement())
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    model(made(hidden=3)).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+# -- a fit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_network_is_trained_released_and_loaded(tmp_path: Path) -> None:
+    release = dpgen.fit(
+        "dpgm", tiny.records(), epsilon=2.0, network=Good, network_options={"hidden": 3}, clusters="labels", **SMALL
+    )
+    assert isinstance(release, PublicModel)
+    assert "own_networks:Good takes a record's loss from that record" in " ".join(release.statement.assumptions)
+    release.save(tmp_path)
+    again = dpgen.load(tmp_path)
+    for a, b in zip(release.samples(50, random_state=1).arrays().values(), again.samples(50, random_state=1).arrays().values()):
+        assert (a == b).all()
+    architecture = again.description()["architecture"]
+    assert architecture == {"k": tiny.CLASSES, "d": tiny.D, "network": "own_networks:Good", "network_options": {"hidden": 3}}
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (lambda d: Good(d), "it must be a class of nn.Module, or its import path"),
+    (own_networks.local(), r"network is local.<locals>.Local of own_networks, which nobody can import"),
+    ("__main__:Net", r"network is '__main__:Net'; it must be package.module:Class, of a module that others can import"),
+    ("Net", "network is 'Net'; it must be package.module:Class"),
+    ("own_networks:Absent", "own_networks has no Absent"),
+    ("absent_package.nets:Net", r"absent_package.nets cannot be imported \(ModuleNotFoundError: .*\): it must be installed"),
+    (own_networks.Other, r"it must have the methods loss\(x, z\) and sample\(z\), and has no loss"),
+    (dict, "it must be a class of nn.Module"),
+    ("Batched", "layer 'encoder.1' is a BatchNorm1d, which mixes the records .*; use GroupNorm or LayerNorm"),
+    ("Centred", "a record's loss is another one beside other records"),
+    ("Dropping", "a record's loss is another one beside other records, or when it is taken again"),
+    ("Remembering", "its sample is another one when it is taken again|its loss changes scale"),
+    ("Hoarding", "its loss changes seen, which would carry records into the release"),
+    ("Branching", "torch.func cannot take the gradient of its loss record by record: "),
+    ("Constant", "the gradient of its loss is 0 or not finite"),
+    ("Summed", r"its loss of x \(3, \d+\) and z \(3, 2\) is \(\) of torch.float32; it must be \(3,\)"),
+    ("Infinite", "its loss of .* is not finite"),
+    ("Failing", r"its loss fails on x \(3, \d+\) and z \(3, 2\): KeyError: 'no.*such key'"),
+    ("Unbounded", r"its sample has values from 1\.\d+ to 1\.\d+; they must lie in \[0, 1\]"),
+    ("Restless", "its sample is another one when it is taken again: it must be a function of z alone"),
+    ("Noiseless", "its attribute latent is 0, and must be a whole number >= 1"),
+    ("Lazy", "the shape of decoder.weight is not known when it is built"),
+    ("Frozen", "it has no parameter that needs a gradient"),
+    ("Growing", "built again it has other parameters: RuntimeError"),
+    ("Hidden", "built again, with the same parameters and buffers, it is another one"),
+]
+
+
+@pytest.mark.parametrize(("network", "match"), REFUSED, ids=lambda value: str(value)[:40])
+def test_it_is_refused_in_one_line_before_anything_is_spent(network: Any, match: str) -> None:
+    if isinstance(network, str) and network.isidentifier() and network != "Net":
+        network = getattr(own_networks, network)
+    ledger = Ledger(Budget(2.0, 1e-5))
+    with pytest.raises(ValueError, match=match) as refusal:
+        dpgen.fit("dpgm", tiny.records(), epsilon=2.0, ledger=ledger, network=network, clusters="none", **SMALL)
+    assert "\n" not in str(refusal.value)
+    assert (ledger.entries(), ledger.promised()) == ([], [])
+
+
+def test_a_class_of_a_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = type("Script", (Good,), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "Script", script, raising=False)
+    with pytest.raises(ValueError, match="network is Script of __main__, which nobody can import"):
+        OwnBank(1, D, network=script)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"hidden": {1, 2}}, r"network_options is \{'hidden': \{1, 2\}\}; it must map names to numbers, texts"),
+        ({"hidden": float("nan")}, "network_options is .*nan"),
+        ({"hiden": 3}, "it cannot be built with d=6, hiden=3: TypeError: .*unexpected keyword argument 'hiden'"),
+        ({"d": 3}, "it cannot be built with d=3"),
+    ],
+)
+def test_options_are_json_that_the_class_takes(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        OwnBank(1, D, network=Good, network_options=options)
+
+
+# -- the bank --------------------------------------------------------------------------------------------------------
+
+
+def test_weights_come_from_public_randomness_alone() -> None:
+    first, state = made(), torch.get_rng_state()
+    again = made()
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True))
+    assert not torch.equal(first.theta[0], first.theta[1])
+
+
+def test_what_needs_no_gradient_stays_as_it_was_built() -> None:
+    bank = made()
+    assert "frozen" not in bank.shapes
+    assert set(bank.shapes) == {name for name, value in Good(D).named_parameters() if value.requires_grad}
+
+
+def test_a_release_holds_nothing_that_calls_have_left() -> None:
+    bank = made(1, Patient)
+    scale, x = bank.state_dict()["template.scale"].clone(), torch.ones(3, D)
+    for _ in range(120):
+        gradients = bank.record_gradients("loss", x, [0, 3], torch.zeros(3, 2))
+    assert torch.equal(bank.state_dict()["template.scale"], scale)
+    assert hasattr(bank.template, "kept"), "the class is what it says"
+    released = bank.released()
+    assert not hasattr(released.template, "kept")
+    assert torch.equal(released.theta, bank.theta)
+    assert torch.equal(released.state_dict()["template.scale"], scale)
+    assert gradients.factors[0].outputs.shape == (3, bank.p)
+
+
+def test_only_banks_that_can_be_released_and_fit_are_taken() -> None:
+    config = DPGMConfig(clusters="none", network="own_networks:Good")
+    plan = dpgen.DPGMPlan(steps=2)
+    for bank, match in (
+        (dpgen.nets.GenericBank(1, Good(D)), "bank is GenericBank, which cannot be released; it must be one of VAEBank"),
+        (made(2), "bank has k 2; it must be 1"),
+        (OwnBank(1, D + 1, network=Good), "bank has d 7; it must be 6"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            dpgen.DPGM(d=D, plan=plan, config=config, bank=bank)
+    assert dpgen.DPGM(d=D, plan=plan, config=config, bank=made(1)).bank.architecture()["network"] == "own_networks:Good"
+
+
+# -- loading ---------------------------------------------------------------------------------------------------------
+
+
+class Renamed(Good):
+    """What has moved: `Good` of another module."""
+
+
+Renamed.__name__ = "Good"
+
+
+def unimported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "own_networks")
+
+
+def test_a_network_that_is_not_imported_is_not_imported_by_a_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unimported(monkeypatch)
+    with pytest.raises(
+        ValueError, match=r"needs the network 'own_networks:Good', .* import its module first, or .*networks=\["
+    ):
+        dpgen.load(saved)
+    assert "own_networks" not in sys.modules
+    assert dpgen.load(saved, networks=[Good]).description()["architecture"]["network_options"] == {"hidden": 3}
+    assert isinstance(dpgen.load(saved, networks=[Renamed]), MixtureModel)
+    with pytest.raises(ValueError, match="it must be a class of nn\\.Module"):
+        dpgen.load(saved, networks=[dict])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="has not been imported"):
+        dpgen.load(saved)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A module that imports what it is asked for, as lazy packages do; what it was asked."""
+    names: list[str] = []
+    lazy = ModuleType("lazy_package")
+
+    def give(name: str) -> Any:
+        names.append(name)
+        return Good
+
+    lazy.__getattr__ = give  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "lazy_package", lazy)
+    return names
+
+
+@pytest.mark.parametrize("path", ["os:system", "torch.nn:Linear", "lazy_package:Good", "own_networks:local", "", ":", "a:b:c"])
+def test_what_a_file_names_is_a_network_that_stands_there_or_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr(os, "system", called.append)
+    names = asked(monkeypatch)
+    with pytest.raises(ImportError, match="has not been imported"):
+        known(path)
+    assert (called, names) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda: nn.Linear(3, D), r"the shape of decoder.weight is \(6, 3\), and was \(6, 2\)|theta"),
+        (lambda: nn.Identity(), "is not the one that was released"),
+    ],
+)
+def test_a_class_that_has_changed_is_named(
+    saved: Path, change: Callable[[], nn.Module], match: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Changed(Good):
+        def __init__(self, d: int, hidden: int) -> None:
+            super().__init__(d, hidden, latent=3 if isinstance(change(), nn.Linear) else d)
+            self.decoder = change()  # type: ignore[assignment]
+
+    Changed.__name__ = "Good"
+    with pytest.raises(ValueError, match=match):
+        dpgen.load(saved, networks=[Changed])
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_the_options_of_the_command_line() -> None:
+    root = Path(dpgen.__file__).parents[1] / "configs"
+    network = ["--network=own_networks:Good", '--network_options={"hidden": 3}']
+    config = parse_job(["--model=dpgm", *network], config_root=root).config
+    assert (config.network, config.network_options) == ("own_networks:Good", {"hidden": 3})
+    bank = config.resolved(n_classes=3).bank(D, 0)
+    assert (bank.k, bank.architecture()["network_options"]) == (3, {"hidden": 3})
+    for options, match in (
+        ([*network, "--component=rbm"], "component is rbm and network is 'own_networks:Good', which takes network_options"),
+        ([*network, "--hidden=7"], "hidden is 7 and network is 'own_networks:Good'"),
+        (network[1:], "network_options is {'hidden': 3}, and network is not given"),
+        ([network[0], "--network_options=3"], "network_options must be a mapping of names to values or null, got '3'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            parse_job(["--model=dpgm", *options])
+
+
+def test_commands_import_the_network_that_a_person_names(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unimported(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert main(["sample", str(saved)]) == 2
+    assert main(["sample", str(saved), "--network", "absent_package:Net"]) == 2
+    assert not (tmp_path / "synthetic.npz").exists()
+    assert exit_code(lambda: main(["sample", str(saved), "--network", "own_networks:Good"])) == 0
+    assert (tmp_path / "synthetic.npz").exists()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_run_that_was_killed_while_it_was_evaluated_is_finished_by_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = ["--component=vae", "--network=own_networks:Good", '--network_options={"hidden": 3}']
+    sizes = ("--hidden=", "--latent=", "--component=")
+    own = [option for option in tiny.arguments(tmp_path / "run") if not option.startswith(sizes)]
+    monkeypatch.setattr("dpgen.run._evaluated", dies)
+    with pytest.raises(KeyboardInterrupt):
+        dpgen.run(parse_job([*own, *network]))
+    monkeypatch.undo()
+    unimported(monkeypatch)
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "which has not been imported" in capsys.readouterr().err
+    assert "own_networks" not in sys.modules
+    outcome = dpgen.run(parse_job([*own, *network]))
+    assert outcome.release.statement.epsilon > 0
+
+
+def dies(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_settings_made_for_another_component_are_left_out(tmp_path: Path) -> None:
+    """The usual ones altogether; of a file that is asked for, what the network replaces."""
+    root = Path(dpgen.__file__).parents[1] / "configs"
+    network = "--network=own_networks:Good"
+    assert parse_job(["--model=dpgm", network], config_root=root).base is None
+    assert parse_job(["--model=dpgan", "--network=mlp"], config_root=root).base is not None
+    job = parse_job([f"--config={root / 'dpgm_digits.yaml'}", network])
+    assert (job.config.lr, job.config.hidden, job.config.component) == (0.2, 200, "vae")
+
+
+def test_a_path_that_a_person_types_is_that_of_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    front = ModuleType("front")
+    front.Net = Good  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "front", front)
+    assert made(network=imported("front:Net")).architecture()["network"] == "own_networks:Good"
