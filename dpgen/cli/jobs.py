@@ -263,7 +263,8 @@ def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | N
     else:
         data = loaded
     replaced = _replaced(given, system)
-    if base is None and config_root is not None and not replaced and (usual := _usual(config_root, f"{model}_{data}", given)).is_file():
+    shipped = None if replaced else config_root
+    if base is None and shipped is not None and (usual := _usual(shipped, f"{model}_{data}", given)).is_file():
         base, blocks = usual, read_blocks(usual)
     names = {"model": model, "data": data}
     for block, name in names.items():

@@ -224,7 +224,8 @@ class OwnBank(GenericBank):
             ImportError: the class has changed since the values were saved.
         """
         before, now = ({name: tuple(v.shape) for name, v in state.items()} for state in (state_dict, self.state_dict()))
-        changed = next((name for name in {**before, **now} if before.get(name) != now.get(name)), None)
+        names = [*self.template.state_dict(prefix="template."), *now, *before]
+        changed = next((name for name in names if before.get(name) != now.get(name)), None)
         if changed is not None:
             raise ImportError(
                 f"the network {self._path} is not the one that was released: the shape of {changed.removeprefix('template.')} "
