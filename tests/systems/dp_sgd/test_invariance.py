@@ -112,9 +112,8 @@ def test_a_whole_step_stands_the_attack(name: str) -> None:
         return
     x, n = found
     plan = DPGMPlan(sampling_rate=0.5, sigma_sgd=1e-9, sigma_count=5.0)
-    module = DPGM(d=D, plan=plan, config=DPGMConfig(clusters="none"), bank=made)
-    with torch.no_grad():  # the module has initialised it
-        made.theta.copy_(attackable(name).theta)
+    module = DPGM(d=D, plan=plan, config=DPGMConfig(clusters="none"))
+    module.bank = made  # in place of its own, which it has initialised
     sums = []
     for copies in (n, n - 1):
         nobody = torch.zeros(copies, dtype=torch.int64)
