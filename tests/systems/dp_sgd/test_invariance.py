@@ -121,12 +121,6 @@ def test_a_whole_step_stands_the_attack(name: str) -> None:
     assert float((sums[0] - sums[1]).norm()) <= SENSITIVITY + 1e-5
 
 
-def attackable(name: str) -> ModelBank:
-    made = bank(name)
-    assert at_a_kink(made, name) is not None
-    return made
-
-
 # -- the test of shapes ----------------------------------------------------------------------------------------------
 
 
