@@ -91,7 +91,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("network", "match"), REFUSED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("network", "match"), REFUSED, ids=[match[:30] for _, match in REFUSED])
 def test_it_is_refused_in_one_line_before_anything_is_spent(network: Any, match: str) -> None:
     if isinstance(network, str) and network.isidentifier() and network != "Net":
         network = getattr(own_networks, network)
