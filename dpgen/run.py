@@ -371,7 +371,8 @@ def _standing(job: Job, directory: Path, ledger: Ledger) -> str:
             f"evaluate {directory}, finishes it"
         )
     if _resumable(job):
-        return f"interrupted: {_so_far(ledger)} is spent; {same} goes on"
+        stated = f"epsilon {whole} is what any release of this run states"
+        return f"interrupted: {_so_far(ledger)} has run, and {stated}; {same} goes on"
     return (
         f"interrupted after epsilon {whole} was spent and before anything was released: that is lost, and a new run spends anew"
     )

@@ -33,6 +33,7 @@ import getpass
 import json
 import os
 import secrets
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -285,7 +286,10 @@ class SharedBudget:
 
 
 def _spending(file: LedgerFile) -> Spending:
-    """What the file says. A last line that was cut is no payment: a run begins after all of its own is on the disk."""
+    """What the file says. A last line that was cut is no payment: a run begins after all of its own is on the disk.
+
+    Warns of such a line: one that was cut later, by hand or by a failing disk, was a payment.
+    """
     lines = file.read(torn=True)
     header = next(lines)
     if header.get("dpgen_shared_budget") != _FORMAT:
@@ -297,6 +301,11 @@ def _spending(file: LedgerFile) -> Spending:
         raise LedgerError(f"{file.path}: line {file.lines} cannot be understood: {error!r}") from None
     if file.torn:
         file.mend()
+        warnings.warn(
+            f"{file.path}: its last line was cut and counts as no payment: a process died while writing it, and its run never "
+            "began. If the file was damaged in another way, a payment is missing: dpgen verify of the runs finds it",
+            stacklevel=2,
+        )
     return Spending(terms, payments)
 
 

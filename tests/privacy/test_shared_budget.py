@@ -241,7 +241,8 @@ def test_a_payment_that_was_cut_is_none(shared: SharedBudget, monkeypatch: pytes
             ledger.declare(PLAN)
     assert ledger.promised() == []
     shared.path.write_bytes(shared.path.read_bytes()[: len(before) + 40])
-    assert shared.spending().total == paid
+    with pytest.warns(UserWarning, match="its last line was cut and counts as no payment"):
+        assert shared.spending().total == paid
     run(shared, *PLAN)
     assert (shared.spending().total, shared.spending().runs) == (paid.times(2), 2)
 
