@@ -62,6 +62,8 @@ class _WatchedDPGM(DPGM):
         options: of `DPGM`.
     """
 
+    released = False
+
     def __init__(self, *, target: int, **options: Any) -> None:
         super().__init__(**options)
         self.target = target

@@ -155,7 +155,17 @@ def test_digits_stay_recognisable() -> None:
 
 
 def test_loaders_are_those_a_command_line_offers() -> None:
-    assert list(LOADERS["records"]) == ["digits", "mnist", "fashion_mnist", "sets", "call_detail", "csv", "parquet", "npy"]
+    assert list(LOADERS["records"]) == [
+        "digits",
+        "mnist",
+        "fashion_mnist",
+        "sets",
+        "sparse",
+        "call_detail",
+        "csv",
+        "parquet",
+        "npy",
+    ]
 
 
 @pytest.mark.slow

@@ -43,6 +43,6 @@ def test_images_fall_back_to_the_embedded_digits(tmp_path: Path) -> None:
 
 def test_a_component_that_vanished_leaves_its_row_empty() -> None:
     drawn = SimpleNamespace(x=torch.ones(20, 4, dtype=torch.uint8), cluster=torch.zeros(20, dtype=torch.int64))
-    model = SimpleNamespace(sample=lambda n, *, seed: drawn)
+    model = SimpleNamespace(samples=lambda n, *, random_state: drawn)
     assert acs._samples(model, 8, 3, 0).tolist() == [[0.0] * 4] * 8
     assert acs._samples(model, 8, 0, 0).tolist() == [[1.0] * 4] * 8

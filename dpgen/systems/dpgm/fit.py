@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -162,6 +162,8 @@ class DPGM(DPSGD):
 
     plan: DPGMPlan
     config: DPGMConfig
+    released: ClassVar[bool] = True
+    """Whether a bank that could not be released is refused before it is trained; audits release nothing."""
 
     def __init__(
         self,
@@ -179,7 +181,8 @@ class DPGM(DPSGD):
         plan, public = plan.calibrated(config), PublicRandomness(seed)
         categories = n_classes if config.clusters != "labels" else 0
         bank = bank if bank is not None else config.bank(d + categories, categories)
-        _require_fitting(bank, config, d + categories)
+        if self.released:
+            _require_fitting(bank, config, d + categories)
         super().__init__(
             bank,
             self._partition(config, plan, public, public_x),
