@@ -133,7 +133,7 @@ class Job:
         return self.plan.open_ledger(path, payer=payer)
 
     def absent_files(self) -> list[str]:
-        """What the options of the data name and is not here, in words; the data are not read.
+        """Files that the options of the data name and that are not here, in words; the data are not read.
 
         Raises:
             ValueError: a share of test records out of range.

@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def usage() -> str:
-    """What `dpgen --help` prints."""
+    """The text of `dpgen --help`."""
     lines = ["usage: dpgen COMMAND [--key value ...]", ""]
     lines += [f"  {name:<12} {meaning}" for name, (_, meaning) in COMMANDS.items()]
     return "\n".join([*lines, "", "dpgen COMMAND --help says more; dpgen --version"])

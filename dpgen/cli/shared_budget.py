@@ -115,7 +115,7 @@ class _Quoting(Payer):
 
 
 def _planned(shared: SharedBudget, arguments: list[str]) -> str:
-    """What a run would pay: it declares its plan before it looks at a record, and ends there."""
+    """The price of a run, in words: it declares its plan before it looks at a record, and ends there."""
     from dpgen.cli.command import quiet_runtime
     from dpgen.cli.jobs import CONFIGS, parse_job
     from dpgen.privacy.curator import Curator

@@ -224,7 +224,7 @@ def _together(results: list[Result]) -> str:
 
 
 def _from_shared(results: list[Result]) -> list[str]:
-    """What the budget says that the runs have paid from, where they share one with others: a line, or none."""
+    """A line on the budget that the runs have paid from, where they share one with others, or none."""
     for path in (result.directory / "ledger.jsonl" for result in results):
         if path.is_file():
             with suppress(LedgerError), Ledger.open(path) as ledger:  # a damaged one is named above

@@ -82,7 +82,7 @@ def _of_mechanisms(statement: PrivacyStatement, found: PrivacyStatement) -> Iter
 
 
 def _of_shared(payer: Payer | None, statement: PrivacyStatement, loads: Counter[Any]) -> Iterator[str]:
-    """What the statement says of a shared budget against its file, where the run must have paid for all that it declared."""
+    """Differences between a statement and the file of its shared budget, where the run must have paid for all it declared."""
     if payer is None or statement.shared is None:
         if (payer is None) != (statement.shared is None):
             yield f"{'privacy.json' if payer else 'the ledger'} names no shared budget, the other one does"

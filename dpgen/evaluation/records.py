@@ -112,7 +112,7 @@ _LEAST_TESTED = 20
 
 @dataclass(frozen=True)
 class Effort:
-    """How many records of each sample the figures are computed on, at most; a random choice where there are more.
+    """Numbers of records of each sample that figures are computed on, at most; a random choice where there are more.
 
     Arguments:
         trained: by the classifier that is trained on synthetic records.
