@@ -20,7 +20,8 @@ from dpgen.cli.jobs import Job, keyword_job
 from dpgen.cli.options import choose, entries
 from dpgen.containers import InMemory, article, in_memory
 from dpgen.data import Columns, Points, Records, Users
-from dpgen.data.loaders import LOADERS, loaders
+from dpgen.data.loaders import LOADERS, loader_of, loaders
+from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.table_files import form_of
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
@@ -161,13 +162,27 @@ def _completed(private: InMemory, name: str, system: System, options: Options) -
         given = {"columns": [*map(str, private.form.names)] or [f"x{i}" for i in range(width)]} | given
     shape = private.form.shape
     if shape is not None and len(shape) > 1 and "records" in system.kinds:
-        given = {"image_shape": [int(np.prod(shape[:-1])), shape[-1]]} | given
+        given = _of_images(private, shape) | given
     return given
+
+
+def _of_images(private: InMemory, shape: tuple[int, ...]) -> Options:
+    """Options of images: grey by their type, uint8 or floating point, bits of any other; a channel of its own counts not.
+
+    Raises:
+        ValueError: grey images of several channels.
+    """
+    sides = [side for side in shape if side != 1] if len(shape) > 2 else list(shape)
+    grey = private.form.types[0] == "uint8" or private.form.types[0].startswith("float")
+    if grey and len(sides) > 2:
+        raise ValueError(f"{private} holds images of shape {shape}; grey ones must have the shape (height, width)")
+    height = int(np.prod(sides[:-1]))
+    return {"image_shape": [height, int(np.prod(shape)) // height]} | ({"grey_threshold": PIXEL_THRESHOLD} if grey else {})
 
 
 def _all_private(name: str, system: System, options: Options) -> Options:
     """The options, with no part of the records for evaluation unless they ask for one."""
-    known = inspect.signature(loaders(system.kinds)[name].options).parameters
+    known = inspect.signature(loader_of(system.kinds, name, options).options).parameters
     if "test_fraction" not in known or {"test_fraction", "test_path", "split_column"} & set(options):
         return options
     return {"test_fraction": 0.0} | options
@@ -281,7 +296,7 @@ def estimator(model: str) -> type[Synthesizer]:
         ValueError: no such system.
     """
     system = systems()[choose("model", model, list(systems()))]
-    sources: list[Callable[..., Any]] = [loader.options for loader in loaders(system.kinds).values()]
+    sources: list[Callable[..., Any]] = [loader.options for kind in system.kinds for loader in LOADERS[kind].values()]
     sources += [system.plan, system.config, Runtime]
     options = {name: entry.default for source in sources for name, entry in inspect.signature(source).parameters.items()}
     ours = {"epsilon": 1.0, "delta": None} if "delta" in options else {"epsilon": 1.0}

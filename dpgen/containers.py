@@ -36,6 +36,7 @@ class Form:
         categories: names of the values of a label or a categorical column, by column.
         shape: of one record of an array, where it is not (d,).
         renamed: columns that samples have under another name: that name by this one.
+        white: of images, the value of a white pixel; None: values are bits, or no images.
     """
 
     container: Container
@@ -45,6 +46,7 @@ class Form:
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shape: tuple[int, ...] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    white: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The form as JSON."""
@@ -295,7 +297,8 @@ def _from_dataset(data: Any) -> InMemory:
     found = _from_array(x, "dataset", "data set")
     if y is None:
         return found
-    content = np.concatenate([found.content, y[:, None].astype(found.content.dtype)], axis=1)
+    whole = np.result_type(found.content.dtype, np.min_scalar_type(y.min()), np.min_scalar_type(y.max()))
+    content = np.concatenate([found.content, y[:, None]], axis=1, dtype=whole, casting="unsafe")
     types = (*found.form.types * found.content.shape[1], "int64")
     return InMemory(found, content, replace(found.form, types=types))
 

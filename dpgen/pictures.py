@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpgen.figures import new_figure, tiles
-from dpgen.release import Draws, PublicModel, RecordModel, RecordSamples, Release
+from dpgen.release import Draws, GreySamples, PublicModel, RecordModel, RecordSamples, Release
 from dpgen.systems.ordered.model import OrderedDistribution
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> 
         figure = _images(list(groups), list(groups.values()), image_shape)
         yield Picture("Synthetic images", f"One row for each {_group_name(samples)}; {source}.", figure)
         means = torch.stack([x.float().mean(0) for x in groups.values()])
-        caption = f"Share of ones of each pixel, one picture for each {_group_name(samples)} in order; {source}."
+        shown = "Mean grey value" if isinstance(samples, GreySamples) else "Share of ones"
+        caption = f"{shown} of each pixel, one picture for each {_group_name(samples)} in order; {source}."
         yield Picture("Average images", caption, _images([""], [means], image_shape))
     else:
         x = samples.x.numpy().astype(np.float64)
@@ -110,7 +111,8 @@ def _group_name(samples: RecordSamples) -> str:
 def _by_group(samples: RecordSamples) -> dict[str, Tensor]:
     """Records of each label, or of each cluster where there are no labels."""
     group = samples.cluster if samples.labels is None else samples.labels
-    return {f"{_group_name(samples)} {c}": samples.x[group == c] for c in group.unique().tolist()}
+    x = samples.grey / 255 if isinstance(samples, GreySamples) else samples.x
+    return {f"{_group_name(samples)} {c}": x[group == c] for c in group.unique().tolist()}
 
 
 def _images(names: Sequence[str], rows: Sequence[Tensor], image_shape: tuple[int, int]) -> "Figure":

@@ -101,10 +101,14 @@ class RecordSamples(Samples):
         return table
 
     def in_form(self, form: Form) -> Any:
-        table = pd.DataFrame(self.x.numpy(), columns=list(self._names()))
+        table = pd.DataFrame(self._scaled(form.white), columns=list(self._names()))
         if form.label is not None and self.labels is not None:
             table[form.label] = np.array(form.categories[form.label], dtype=object)[self.labels.numpy()]
         return form.restore(table, levels=("0", "1"))
+
+    def _scaled(self, white: int | None) -> npt.NDArray[Any]:
+        """Values (n, d), of images in units whose white is `white`."""
+        return self.x.numpy() if white is None else self.x.numpy() * float(white)
 
     def _names(self) -> tuple[str, ...]:
         return self.columns or tuple(f"x{i}" for i in range(self.x.shape[1]))
@@ -120,6 +124,9 @@ class GreySamples(RecordSamples):
     """Records whose grey values (n, d), uint8 in [0, 255], are there too; `x` are the bits, and so are tables."""
 
     grey: Tensor
+
+    def _scaled(self, white: int | None) -> npt.NDArray[Any]:
+        return super()._scaled(white) if white is None else self.grey.numpy() * (white / 255)
 
     def arrays(self) -> Arrays:
         return super().arrays() | {"grey": self.grey.numpy()}
@@ -407,6 +414,8 @@ class RecordModel(PublicModel):
     """Of the one Gaussian mechanism that the whole fit is, under add/remove; 0: it is none."""
     image_shape: tuple[int, int] | None = None
     """(height, width), if records are images."""
+    passes: int = 1
+    """Passes through the model that a sample of it takes."""
 
     @abstractmethod
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from torch.utils.data import TensorDataset
 
 import dpgen
 from dpgen.api import _job
@@ -88,6 +90,9 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("gaussian", TABLE, {"path": "x"}, "path is 'x'; it must be left out: the data are DataFrame"),
     ("gaussian", TABLE, {"missing": "ignore"}, "missing must be one of error, drop, category, got 'ignore'"),
     ("gaussian", TABLE * 3, {}, "DataFrame column 'a' has '3' in row .: only 0 and 1 are supported"),
+    ("gaussian", np.eye(4, dtype="uint8").reshape(4, 2, 2), {}, "array has no value above 1, and grey values go from 0 to 255"),
+    ("gaussian", np.full((4, 2, 2), 1.5), {}, r"array column '0' has '1\.5' in row 1: grey values are numbers from 0 to 1"),
+    ("gaussian", np.ones((4, 3, 2, 2)), {}, r"array holds images of shape \(3, 2, 2\); grey ones must have the shape"),
     ("gaussian", TABLE[:0], {}, "DataFrame is empty: it has 3 columns and no record"),
     ("gaussian", TABLE[[]], {}, "DataFrame has no 0/1 columns: at least one is needed"),
     ("gaussian", TABLE.assign(d="x"), {"label_column": "e"}, "DataFrame has no column 'e': its columns are a, b, c, d"),
@@ -308,3 +313,36 @@ def test_a_run_directory_holds_what_the_command_leaves(tmp_path: Path) -> None:
     release = dpgen.fit("marginals", TABLE, epsilon=1.0, run_dir=tmp_path / "run")
     assert {"model", "privacy.json", "ledger.jsonl", "config.yaml"} <= {path.name for path in (tmp_path / "run").iterdir()}
     assert dpgen.load(tmp_path / "run").sample(5, 1).equals(release.sample(5, 1))
+
+
+GREY = RNG.integers(0, 256, (60, 6, 4), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "float32"])
+@pytest.mark.parametrize("model", ["gaussian", "marginals"])
+def test_grey_images_come_back_as_they_came(kind: str, model: str, tmp_path: Path) -> None:
+    white = 255 if kind == "uint8" else 1
+    release = dpgen.fit(model, GREY if white == 255 else (GREY / 255).astype(kind), epsilon=5.0)
+    assert isinstance(release, PublicModel)
+    release.save(tmp_path / "model")
+    images = dpgen.load(tmp_path / "model").sample(50, random_state=0)
+    assert (images.shape, images.dtype, images.max() <= white) == ((50, 6, 4), np.dtype(kind), True)
+    assert np.array_equal(images, release.sample(50, random_state=0))
+    levels = set(np.unique(images).tolist())
+    assert len(levels) > 20 if model == "gaussian" else levels == {0, white}, "systems that model bits draw black and white"
+
+
+def test_a_dataset_of_grey_images_with_labels_is_read_as_such() -> None:
+    pixels, labels = torch.from_numpy(GREY)[:, None] / 255, torch.arange(60) % 2 + 300
+    images, classes = dpgen.fit("gaussian", TensorDataset(pixels, labels), epsilon=5.0).sample(40, random_state=0).tensors
+    assert (images.shape, images.dtype, classes.dtype) == ((40, 1, 6, 4), torch.float32, torch.int64)
+    assert set(classes.tolist()) == {300, 301}
+    assert len(images.unique()) > 20
+
+
+def test_a_float_table_is_points_where_bounds_are_given() -> None:
+    table = pd.DataFrame(RNG.normal(size=(200, 2)), columns=["a", "b"])
+    release = dpgen.fit("dpgan", table.clip(-3, 3), epsilon=3.0, bounds="-3,3", steps=3)
+    rows = release.sample(20, random_state=0)
+    assert rows.dtypes.tolist() == table.dtypes.tolist()
+    assert float(rows.abs().max().max()) <= 3

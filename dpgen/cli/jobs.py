@@ -11,7 +11,7 @@ import yaml
 
 from dpgen.cli.options import Sources, choose, full_names, option_table, plain, read_yaml, split_options, typed
 from dpgen.cli.sweep import Sweep, parse_sweep
-from dpgen.data.loaders import LOADERS, loaders
+from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.runtime import Runtime
@@ -154,7 +154,7 @@ class Job:
             return self.private
         key = self.split_key(directory)
         options = self.data_options if key is None else self.data_options | {"split_key": key}
-        return loaders(self.system.kinds)[self.data](**options)
+        return loader_of(self.system.kinds, self.data, self.data_options)(**options)
 
     def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
         """The system's release of these data, whose statement says what data and settings add to it."""
@@ -272,7 +272,9 @@ def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | N
         stored = dict(blocks.get(block, {}))
         blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
     blocks["model"] = {k: v for k, v in _of_component(blocks["model"], given, system).items() if k not in replaced}
-    of_data = known[data].options if loaded is None else _no_options
+    of_data = _no_options
+    if loaded is None:
+        of_data = loader_of(system.kinds, data, [name.removeprefix("data.") for name in (*given, *blocks["data"])]).options
     sources: Sources = {"privacy": system.plan, "model": system.config, "data": of_data, "runtime": Runtime}
     return _Request(names, sources, blocks, given, base and _from_here(base))
 

@@ -7,15 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.data.records import Records, split_records
+from dpgen.data.records import PIXEL_THRESHOLD, Records, split_records
 from dpgen.data.split import Split
 from dpgen.data.table_files import data_folder, one_line, read_bytes
 
 DIGITS_THRESHOLD = 7
 """Grey values 0..16 of the 8 x 8 digits above this become 1."""
-
-PIXEL_THRESHOLD = 127
-"""Grey values 0..255 of MNIST and Fashion-MNIST above this become 1."""
 
 CONSTANTS_NOTE = (
     "constants of the default rules and of the shipped configurations were set on this training split, which no budget covers: "

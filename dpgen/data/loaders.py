@@ -1,10 +1,11 @@
 """Loaders of private data by name, with their options, without importing the libraries that read the data."""
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -98,6 +99,20 @@ LOADERS: dict[str, dict[str, Loader]] = {
     },
 }
 """Loaders by kind of data and by the name that a command line accepts for ``--data``; the first needs no file."""
+
+
+def loader_of(kinds: Sequence[str], name: str, given: Iterable[str] = ()) -> Loader:
+    """The loader of this name: where several kinds have one, that of the first kind that has all options given, else the first.
+
+    >>> loader_of(["records", "points"], "csv", ["bounds"]).path
+    'dpgen.data.points:load_points'
+    """
+    found = [LOADERS[kind][name] for kind in kinds if name in LOADERS[kind]]
+    if len(found) == 1:
+        return found[0]
+    known = [set(signature(loader.options).parameters) for loader in found]
+    wanted = set().union(*known) & set(given)
+    return next((loader for loader, names in zip(found, known) if wanted <= names), found[0])
 
 
 def loaders(kinds: Sequence[str]) -> dict[str, Loader]:

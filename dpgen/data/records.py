@@ -15,6 +15,10 @@ from dpgen.data.table_files import Missing, column_name, form_of, name_of, requi
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
+PIXEL_THRESHOLD = 127
+"""Grey values 0..255 above this become 1 by default."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
     """Binary records ``x`` in {0, 1}^(n, d) that are to be protected, beside records that are not.
@@ -65,7 +69,7 @@ class Records:
     notes: tuple[str, ...] = ()
     grey: Tensor | None = None
     test_grey: Tensor | None = None
-    grey_threshold: int = 127
+    grey_threshold: int = PIXEL_THRESHOLD
     form: Form | None = None
 
     def __post_init__(self) -> None:
@@ -182,8 +186,11 @@ def split_records(
     public_records: int = 0,
     notes: tuple[str, ...] = (),
     form: Form | None = None,
+    grey_threshold: int | None = None,
 ) -> Records:
     """Splits ``x`` (n, d) into private and test part, and declares ``public_records`` private ones public.
+
+    With ``grey_threshold`` ``x`` are grey values, and the records are 1 where they are above it.
 
     Without ``split`` every record is for evaluation by a fresh secret coin of probability .2, see `Split`.
 
@@ -198,6 +205,8 @@ def split_records(
         raise ValueError(f"labels has length {len(labels)}, x has {len(x)} records: they must agree")
     split = Split() if split is None else split
     test = split.test_rows(len(x))
+    grey = None if grey_threshold is None else x
+    x = x if grey_threshold is None else (x > grey_threshold).to(torch.uint8)
     records = Records(
         name=name,
         x=x[~test],
@@ -209,6 +218,9 @@ def split_records(
         columns=columns,
         class_names=class_names,
         notes=(*notes, split.note()),
+        grey=rows_of(grey, ~test),
+        test_grey=rows_of(grey, test),
+        grey_threshold=PIXEL_THRESHOLD if grey_threshold is None else grey_threshold,
         form=form,
     )
     return records.set_aside(public_records, split)
@@ -239,6 +251,9 @@ def _column(index: int, columns: list[str] | None) -> str:
 # -- record files ------------------------------------------------------------------------------------------------------
 
 
+WHITE = 255
+"""Grey value of a white pixel."""
+
 MAX_CLASSES = 1000
 """A label column with more distinct values than this is refused: it is a quantity or a key, not a class."""
 
@@ -254,8 +269,9 @@ def load_records(
     split_key: Path | None = None,
     public_records: int = 0,
     missing: Missing = "error",
+    grey_threshold: int | None = None,
 ) -> Records:
-    """A csv (plain or .gz), parquet or npy file whose columns are all 0/1 but ``label_column``.
+    """A csv (plain or .gz), parquet or npy file whose columns are all 0/1, or grey values, but ``label_column``.
 
     Arguments:
         path: file to read, of a form that `table_files` recognises.
@@ -268,9 +284,11 @@ def load_records(
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         public_records: number of training records to declare public.
         missing: "error", or "drop" records with a missing value, or let it be a "category" of its own, of the label alone.
+        grey_threshold: columns hold grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
+            point; those above this number of 255 are ones for systems that work on bits. None: columns are bits.
 
     Raises:
-        ValueError: if the file is missing, empty or malformed, lacks a column, or has values but 0 and 1.
+        ValueError: if the file is missing, empty or malformed, lacks a column, or has a value that is no bit or grey value.
     """
     label, key = column_name("label_column", label_column, path), column_name("split_column", split_column, path)
     options = SplitOptions(test_fraction, test_path, key, split_key, missing)
@@ -284,9 +302,21 @@ def load_records(
         require_columns(path, [label], table.columns)
         labels, class_names = class_labels(table[label])
         notes += (f"the {len(class_names)} classes were read from the records: epsilon does not cover it",)
+    form = sample_form(
+        path,
+        list(table.columns),
+        csv="int64",
+        label=label,
+        categories={} if label is None or class_names is None else {label: class_names},
+    )
+    grey = None
+    if grey_threshold is not None:
+        form = replace(form, white=_white(form))
+        grey = _grey_table(table[features], path, white=form.white, threshold=grey_threshold)
     return split_records(
         name_of(path),
-        binary_table(table[features], path),
+        binary_table(table[features], path) if grey is None else grey,
+        grey_threshold=grey_threshold,
         split=split,
         labels=labels,
         n_classes=0 if class_names is None else len(class_names),
@@ -295,13 +325,7 @@ def load_records(
         class_names=class_names,
         public_records=public_records,
         notes=notes,
-        form=sample_form(
-            path,
-            list(table.columns),
-            csv="int64",
-            label=label,
-            categories={} if label is None or class_names is None else {label: class_names},
-        ),
+        form=form,
     )
 
 
@@ -327,6 +351,42 @@ def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
     if not columns:
         raise ValueError(f"{name} has no 0/1 columns: at least one is needed")
     return torch.from_numpy(np.stack(columns, axis=1))
+
+
+def _white(form: Form) -> int:
+    """Grey value of a white pixel, by the type of the columns: a fact of their schema."""
+    types = [dtype for name, dtype in zip(form.names, form.types) if name != form.label] or form.types
+    return 1 if all(dtype.startswith(("float", "double", "halffloat")) for dtype in types) else WHITE
+
+
+def _grey_table(table: pd.DataFrame, name: str, *, white: int | None, threshold: int) -> Tensor:
+    """Matrix (n, d) of uint8 of a table of grey values in [0, white].
+
+    Raises:
+        ValueError: naming the first column, row (counted from 1) and value that is none, or bits in place of grey values.
+    """
+    if not 0 <= threshold < WHITE:
+        raise ValueError(f"grey_threshold is {threshold}: it must be in [0, {WHITE - 1}]")
+    assert white is not None
+    grey = np.empty((len(table), table.shape[1]), dtype=np.uint8)
+    for i, (column, values) in enumerate(table.items()):
+        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+        right = (numbers >= 0) & (numbers <= white) & ((white == 1) | (numbers == np.floor(numbers)))
+        if not right.all():
+            row = int((~right).argmax())
+            raise ValueError(
+                f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in row {row + 1}: grey values are "
+                f"{'numbers' if white == 1 else 'whole numbers'} from 0 to {white}"
+            )
+        grey[:, i] = np.rint(numbers * (WHITE / white))
+    if not table.shape[1]:
+        raise ValueError(f"{name} has no grey columns: at least one is needed")
+    if white == WHITE and int(grey.max(initial=0)) <= 1:
+        raise ValueError(
+            f"{name} has no value above 1, and grey values go from 0 to {WHITE}: for bits leave grey_threshold out (in memory: "
+            "give them as bool)"
+        )
+    return torch.from_numpy(grey)
 
 
 def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:

@@ -118,12 +118,14 @@ class Effort:
         trained: by the classifier that is trained on synthetic records.
         held: of the test records that judge that classifier.
         tested: by the classifier two-sample test.
+        slow: synthetic records that are drawn, and scored, of a model that takes many passes for each.
         steps: of training a convolutional network; None: as many as it usually has.
     """
 
     trained: int
     held: int
     tested: int
+    slow: int = MOST_SYNTHETIC
     steps: int | None = None
 
     def epochs(self, n: int, image_shape: tuple[int, int] | None) -> int | None:
@@ -134,9 +136,13 @@ class Effort:
 
 
 FULL = Effort(trained=MOST_SYNTHETIC, held=MOST_SYNTHETIC, tested=2_000)
-QUICK = Effort(trained=10_000, held=2_000, tested=500, steps=120)
-"""About half a minute on a core for 60,000 images of 784 pixels; counting queries look at all records."""
+QUICK = Effort(trained=10_000, held=2_000, tested=500, slow=10_000, steps=120)
+"""Up to a minute on a core for 60,000 images of 784 pixels; counting queries look at all records."""
 
+_FEWER = (
+    "{drawn:,} synthetic records were drawn and scored, not {size:,}, for each takes {passes} passes through the model: "
+    "--evaluation full, or dpgen sample, draws more"
+)
 NOT_COVERED = (
     "reference values in metrics.json (a classifier, queries and marginals on private records) "
     "and real pictures in samples.png are not covered"
@@ -180,7 +186,9 @@ def evaluate(release: RecordModel, records: Records, *, seed: int, effort: Effor
     Of more records than `effort` allows a random choice is looked at, whose size stands beside the score.
     """
     report(0.0, "sample")
-    samples = release.samples(min(max(release.size, 1), MOST_SYNTHETIC), random_state=seed)
+    size = min(max(release.size, 1), MOST_SYNTHETIC)
+    drawn = min(size, effort.slow) if release.passes > 1 else size
+    samples = release.samples(drawn, random_state=seed)
     held = _Held.of(records)
 
     def picture(path: Path) -> None:
@@ -200,6 +208,7 @@ def evaluate(release: RecordModel, records: Records, *, seed: int, effort: Effor
         scores=scores if len(held.x) else [],
         released={"samples.npz": samples.save},
         pictures={} if held.private else {"samples.png": picture},
+        notes=() if drawn == size else (_FEWER.format(drawn=drawn, size=size, passes=release.passes),),
     )
 
 

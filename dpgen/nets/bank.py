@@ -82,6 +82,9 @@ class ModelBank(nn.Module, ABC):
     dense: ClassVar[bool] = False
     """Whether gradients are multiplied out, p numbers for every record."""
 
+    passes: ClassVar[int] = 1
+    """Passes through a model that a sample of it takes."""
+
     has_offset: ClassVar[bool] = False
     """Whether gradients come with public values to be taken off, see `RecordGradients`."""
 

@@ -33,6 +33,7 @@ class RBMBank(ModelBank):
     """
 
     has_offset = True
+    passes = 200
 
     def __init__(
         self, k: int, d: int, *, hidden: int = 200, chains: int = 64, gibbs_steps: int = 1, categories: int = 0
@@ -84,12 +85,14 @@ class RBMBank(ModelBank):
         """W (k', hidden, d) of some of the machines."""
         return self.part("weight")[models] * self.d**-0.5
 
-    def _sweep(self, v: Tensor, models: slice, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """One Gibbs sweep of chains v (k', chains, d): new visible bits and the mean hidden values that they imply."""
+    def _sweeps(self, v: Tensor, models: slice, generator: torch.Generator, count: int) -> tuple[Tensor, Tensor]:
+        """Gibbs sweeps of chains v (k', chains, d): new visible bits and the mean hidden values that they imply."""
         weight, b, c = self.weights(models), self.part("visible_bias")[models], self.part("hidden_bias")[models]
-        h = self._bits(torch.baddbmm(c[:, None], v, weight.mT).sigmoid(), generator)
-        v = self._bits(torch.baddbmm(b[:, None], h, weight).sigmoid(), generator)
-        return v, torch.baddbmm(c[:, None], v, weight.mT).sigmoid()
+        h = torch.baddbmm(c[:, None], v, weight.mT).sigmoid()
+        for _ in range(count):
+            v = self._bits(torch.baddbmm(b[:, None], self._bits(h, generator), weight).sigmoid(), generator)
+            h = torch.baddbmm(c[:, None], v, weight.mT).sigmoid()
+        return v, h
 
     @staticmethod
     def _bits(mean: Tensor, generator: torch.Generator) -> Tensor:
@@ -100,9 +103,7 @@ class RBMBank(ModelBank):
     def begin_step(self) -> None:
         """Advance the chains and set the public offset (k, p): minus their mean of (h v^T, v, h)."""
         generator = self._chain_generator()
-        v = self.visible
-        for _ in range(self.gibbs_steps):
-            v, h = self._sweep(v, slice(None), generator)
+        v, h = self._sweeps(self.visible, slice(None), generator, self.gibbs_steps)
         self.visible.copy_(v)
         offset = torch.empty_like(self.theta)
         self.part("weight", offset).copy_((h * self.d**-0.5).mT @ v)
@@ -126,13 +127,10 @@ class RBMBank(ModelBank):
         return RecordGradients(factors, bounds, self._offset)
 
     @torch.no_grad()
-    def sample(self, cluster: int, n: int, generator: torch.Generator, *, sweeps: int = 200) -> Tensor:
+    def sample(self, cluster: int, n: int, generator: torch.Generator, *, sweeps: int = passes) -> Tensor:
         """Mean visible values after `sweeps` Gibbs sweeps; the persistent chains are the starting points."""
         model = slice(cluster, cluster + 1)
         start = torch.randint(self.chains, (n,), generator=generator).to(self.visible.device)
-        v = self.visible[model, start]
-        h = v.new_empty(0)
-        for _ in range(sweeps):
-            v, h = self._sweep(v, model, generator)
+        _, h = self._sweeps(self.visible[model, start], model, generator, sweeps)
         weight, b = self.weights(model), self.part("visible_bias")[model]
         return torch.baddbmm(b[:, None], self._bits(h, generator), weight).sigmoid()[0]

@@ -49,6 +49,17 @@ def test_npy(tmp_path: Path, dtype: type) -> None:
     assert (rows(records), records.image_shape, records.labels) == (sorted(x.astype(int).tolist()), (2, 3), None)
 
 
+@pytest.mark.parametrize(("dtype", "white"), [(np.uint8, 255), (np.int64, 255), (np.float32, 1)])
+def test_grey_values(tmp_path: Path, dtype: type, white: int) -> None:
+    grey = np.random.default_rng(0).integers(0, 256, (15, 6))
+    np.save(tmp_path / "x.npy", (grey if white == 255 else grey / 255).astype(dtype))
+    records = load_records(path=str(tmp_path / "x.npy"), grey_threshold=99, test_fraction=0.0)
+    assert records.grey is not None
+    assert records.form is not None
+    assert (records.grey.tolist(), records.grey_threshold, records.form.white) == (grey.tolist(), 99, white)
+    assert torch.equal(records.x, (records.grey > 99).to(torch.uint8))
+
+
 @pytest.mark.parametrize("column", [4, -1])
 def test_npy_label_column(tmp_path: Path, column: int) -> None:
     x = np.random.default_rng(0).integers(0, 2, (30, 5))
@@ -84,6 +95,9 @@ def test_tables_without_labels_have_no_classes(tmp_path: Path) -> None:
         ("a,b\n0,1\n1,0,1,1\n", {}, r"cannot be read as csv: row 2 has 4 fields"),
         ("0,1,1\n1,0,0\n1,1,1\n", {}, "it has 2 columns called '1'"),
         ("a,b\n0,1\n1,1\n", {"image_shape": (3, 3)}, r"image_shape 3 x 3 has 9 pixels"),
+        ("a,b\n0,9\n1,256\n", {"grey_threshold": 127}, r"column .b. has .256. in row 2: grey values are whole numbers"),
+        ("a,b\n0,1\n1,1\n", {"grey_threshold": 127}, r"no value above 1, and grey values go from 0 to 255"),
+        ("a,b\n0,9\n1,1\n", {"grey_threshold": 255}, r"grey_threshold is 255: it must be in \[0, 254\]"),
         ("a,b\n0,1\n1,1\n", {"test_fraction": 1.0}, r"test_fraction is 1.0: it must be in \[0, 1\)"),
     ],
 )

@@ -27,7 +27,7 @@ def release(x: Tensor, labels: Tensor | None, *, clusters: Any = None, size: int
         rows = torch.arange(n) % len(x)
         return RecordSamples(x=x[rows], cluster=rows * 0, labels=labels[rows] if labels is not None else None)
 
-    return SimpleNamespace(samples=sample, drawn=drawn, size=size or len(x), assign=lambda x: clusters)
+    return SimpleNamespace(samples=sample, drawn=drawn, size=size or len(x), passes=1, assign=lambda x: clusters)
 
 
 @pytest.fixture
@@ -164,6 +164,16 @@ def test_a_quick_evaluation_says_what_it_looked_at(accuracy: list[tuple[Tensor, 
     assert said["counting queries all_1"] == "", "they look at all"
     assert (QUICK.epochs(10_000, (28, 28)), QUICK.epochs(10_000, (8, 8)), QUICK.epochs(10_000, None)) == (3, None, None)
     assert all(score.sample == "" for score in evaluate(release(records.x, records.labels), records, seed=0).scores)
+
+
+def test_of_a_slow_model_a_quick_evaluation_draws_less_and_says_so(accuracy: list[tuple[Tensor, ...]]) -> None:
+    records = tiny.records()
+    for passes, drawn in ((1, 30), (200, 20)):
+        model = release(records.x, records.labels, size=30)
+        model.passes = passes
+        notes = evaluate(model, records, seed=0, effort=Effort(trained=20, held=5, tested=4, slow=20)).notes
+        assert model.drawn == [drawn]
+        assert ("20 synthetic records were drawn and scored, not 30" in " ".join(notes)) == (passes > 1)
 
 
 def test_without_test_records_scores_are_of_the_private_ones_and_say_so(accuracy: list[tuple[Tensor, ...]]) -> None:

@@ -57,6 +57,7 @@ class MixtureModel(RecordModel, kind="mixture"):
         self.n_classes, self.labelled_by, self.image_shape = n_classes, labelled_by, image_shape
         self.columns = tuple(columns) if columns is not None else None
         self.kmeans = kmeans
+        self.passes = bank.passes
 
     def assign(self, x: Tensor) -> Tensor | None:
         """Cluster (n,) of records (n, d) by the released k-means centres; None when clusters are labels."""
