@@ -15,11 +15,14 @@ MOST_LINES = 600
 MAY_IMPORT: dict[str, set[str]] = {
     "containers": set(),
     "discretized": set(),
+    "fields": {"discretized"},
+    "constraints": {"fields"},
+    "schema": {"constraints", "fields"},
     "divergences": set(),
     "files": set(),
     "figures": {"files"},
     "progress": set(),
-    "data": {"containers", "discretized", "files"},
+    "data": {"containers", "discretized", "files", "schema"},
     "nets": set(),
     "metrics": {"divergences"},
     "privacy": set(),
@@ -29,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"privacy", "files", "callbacks"},
     "systems": {
         "discretized",
+        "schema",
         "divergences",
         "nets",
         "privacy",

@@ -1,0 +1,198 @@
+"""Constraints of rows that everybody knows: they hold in every synthetic row, by construction or by rejecting the others."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dpgen.fields import CategoryField, Field, nearest
+
+Rows = npt.NDArray[np.bool_]
+
+
+class Constraint(ABC):
+    """What everybody knows about each row, such as that nobody leaves before they come."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Fields that it is about."""
+
+    @abstractmethod
+    def holds(self, table: pd.DataFrame) -> Rows:
+        """Which rows (n,) of parsed values satisfy it."""
+
+    def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
+        """Which rows (n,) of codes have values that satisfy it, as far as codes tell; None: all."""
+        return None
+
+
+@dataclass(frozen=True)
+class Forbidden(Constraint):
+    """A combination that does not occur, `{"forbidden": {"sex": "Male", "pregnant": true}}`.
+
+    A condition is a value, a list of values, null for a missing value, or `{"minimum": ..., "maximum": ...}`.
+    """
+
+    conditions: Mapping[str, Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.conditions)
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        found = [_meets(table[name], condition) for name, condition in self.conditions.items()]
+        return ~np.logical_and.reduce(found)
+
+    def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
+        found = []
+        for name, condition in self.conditions.items():
+            if name not in codes:
+                return None
+            found.append(_certain(fields[name], condition)[codes[name]])
+        return ~np.logical_and.reduce(found)
+
+
+def _meets(values: pd.Series, condition: Any) -> Rows:
+    if condition is None:
+        return values.isna().to_numpy()
+    if isinstance(condition, Mapping):
+        low, high = (_comparable(values, condition.get(key)) for key in ("minimum", "maximum"))
+        inside = ~values.isna()
+        if low is not None:
+            inside &= (values >= low).fillna(False).astype(bool)
+        if high is not None:
+            inside &= (values <= high).fillna(False).astype(bool)
+        return inside.to_numpy(bool)
+    wanted = condition if isinstance(condition, list) else [condition]
+    some = values.isin([_comparable(values, value) for value in wanted if value is not None]).to_numpy(bool)
+    return some | (values.isna().to_numpy() if None in wanted else False)
+
+
+def _comparable(values: pd.Series, value: Any) -> Any:
+    return pd.Timestamp(value) if value is not None and values.dtype.kind == "M" else value
+
+
+def _certain(given: Field, condition: Any) -> Rows:
+    """Of each code, that of a missing value last: whether all of its values meet a condition."""
+    codes = np.arange(given.size)
+    if isinstance(given, CategoryField):
+        met = _meets(given.decode(codes, np.zeros), condition)
+    else:
+        low, high = (pd.Series(bound) for bound in given.bounds())
+        same = isinstance(condition, Mapping) or (low == high).to_numpy()
+        met = _meets(low, condition) & _meets(high, condition) & same
+    absent = condition is None or (isinstance(condition, list) and None in condition)
+    return np.append(met, absent)
+
+
+@dataclass(frozen=True)
+class LessEqual(Constraint):
+    """Of two fields that are there, the first is at most the second: `{"less_equal": ["admitted", "discharged"]}`."""
+
+    left: str
+    right: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.left, self.right
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        left, right = table[self.left], table[self.right]
+        return np.asarray((left <= right).fillna(False), bool) | (left.isna() | right.isna()).to_numpy(bool)
+
+    def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
+        if self.left not in codes or self.right not in codes:
+            return None
+        (low, _), (_, high) = fields[self.left].bounds(), fields[self.right].bounds()
+        left, right = codes[self.left], codes[self.right]
+        absent = (left >= len(low)) | (right >= len(high))
+        return absent | (low[np.minimum(left, len(low) - 1)] <= high[np.minimum(right, len(high) - 1)])
+
+
+class Computed(Constraint):
+    """A constraint by which the value of one field follows from others: no model sees this field."""
+
+    name: str
+
+    @abstractmethod
+    def compute(self, table: pd.DataFrame) -> pd.Series:
+        """The values (n,) of the field in rows of the others."""
+
+
+@dataclass(frozen=True)
+class Total(Computed):
+    """A field is the sum of others, missing where one of them is: `{"sum": ["rent", "food"], "total": "spent"}`."""
+
+    parts: tuple[str, ...]
+    name: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.parts, self.name)
+
+    def compute(self, table: pd.DataFrame) -> pd.Series:
+        total = table[self.parts[0]]
+        for part in self.parts[1:]:
+            total = total + table[part]
+        return total.round(9) if pd.api.types.is_float_dtype(total.dtype) else total
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        wanted, found = (
+            pd.to_numeric(column).to_numpy(np.float64, na_value=np.nan) for column in (self.compute(table), table[self.name])
+        )
+        return np.isclose(wanted, found, rtol=1e-9, atol=1e-6, equal_nan=True)
+
+
+@dataclass(frozen=True)
+class Depends(Computed):
+    """A field is a function of another: `{"depends": "country", "on": "city", "table": {"Rome": "Italy"}}`."""
+
+    name: str
+    on: str
+    table: Mapping[str, Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.on, self.name
+
+    def compute(self, table: pd.DataFrame) -> pd.Series:
+        key = table[self.on].astype(object)
+        return key.where(key.isna(), key.map(str)).map(dict(self.table)).infer_objects()
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        wanted, found = self.compute(table).astype(object), table[self.name].astype(object)
+        equal = (wanted == found) | (wanted.isna() & found.isna())
+        return np.asarray(equal.fillna(False), bool)
+
+
+_FORMS = {
+    "forbidden": {"forbidden"},
+    "less_equal": {"less_equal"},
+    "sum": {"sum", "total"},
+    "depends": {"depends", "on", "table"},
+}
+
+
+def constraint_of(descriptor: Any) -> Constraint:
+    if not isinstance(descriptor, Mapping) or not descriptor:
+        raise ValueError(f"a constraint is {descriptor!r}; it must be a mapping with one of {', '.join(_FORMS)}")
+    form = next((form for form in _FORMS if form in descriptor), "")
+    if not form:
+        raise nearest("a constraint", str(next(iter(descriptor))), list(_FORMS))
+    if set(descriptor) != _FORMS[form]:
+        raise ValueError(f"a constraint has the keys {', '.join(descriptor)}; {form} has {', '.join(sorted(_FORMS[form]))}")
+    value = descriptor[form]
+    if form == "forbidden" and isinstance(value, Mapping) and value:
+        return Forbidden(dict(value))
+    if form == "less_equal" and isinstance(value, list) and len(value) == 2:
+        return LessEqual(str(value[0]), str(value[1]))
+    if form == "sum" and isinstance(value, list) and len(value) >= 1:
+        return Total(tuple(map(str, value)), str(descriptor["total"]))
+    if form == "depends" and isinstance(descriptor["table"], Mapping):
+        return Depends(str(value), str(descriptor["on"]), {str(k): v for k, v in descriptor["table"].items()})
+    raise ValueError(f"constraint {form} is {value!r}; its docstring in dpgen.constraints has an example")

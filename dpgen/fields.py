@@ -1,0 +1,507 @@
+"""Fields of a public table schema: values of one column as codes of a finite domain, and back.
+
+Words and types are those of the Frictionless Table Schema; dpgen's own keys begin with `dpgen:`.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dpgen.discretized import DiscretizedColumn
+
+Codes = npt.NDArray[np.int64]
+Uniform = npt.NDArray[np.float64]
+Type = Literal["string", "boolean", "integer", "number", "date", "datetime", "year"]
+Source = Literal["public", "private", "dp"]
+"""Where the domain of a field comes from: public knowledge, the private records unprotected, or a private release."""
+
+Descriptor = Mapping[str, Any]
+
+_BINS = 32
+_EXACT = 64  # a grid of at most so many values has a bin for each
+_DIGITS = 6  # decimal places of a number without a rounding, below the leading one of its range
+_PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
+_PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
+_OWN_KEYS = {"dpgen:bins", "dpgen:rounding", "dpgen:source", "dpgen:key"}
+_CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
+_TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
+
+
+class Violation(ValueError):
+    """A column breaks a rule of its field.
+
+    Arguments:
+        rule: that is broken, in words.
+        rows: which values break it, bool (n,).
+    """
+
+    def __init__(self, rule: str, rows: npt.NDArray[np.bool_]) -> None:
+        super().__init__(rule)
+        self.rule, self.rows = rule, rows
+
+
+def nearest(what: str, name: str, choices: Sequence[str]) -> ValueError:
+    """The error of a name that is none of the choices, with the nearest of them."""
+    close = get_close_matches(name, choices, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return ValueError(f"{what} is {name!r}; it must be one of {', '.join(choices)}{hint}")
+
+
+# -- kinds of fields ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field(ABC):
+    """One column of a table, as its schema declares it.
+
+    Arguments:
+        name: of the column.
+        type: of its values.
+        nullable: whether values may be missing.
+        source: where the domain comes from.
+    """
+
+    name: str
+    type: Type
+    nullable: bool = True
+    source: Source = "public"
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of codes, that of a missing value not counted."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether codes are in the order of their values."""
+        return False
+
+    @abstractmethod
+    def parse(self, values: pd.Series) -> pd.Series:
+        """Values (n,), none of them missing, in the type that `decode` gives.
+
+        Raises:
+            Violation: values that are not of the type.
+        """
+
+    @abstractmethod
+    def encode(self, values: pd.Series) -> Codes:
+        """Codes (n,) of parsed values.
+
+        Raises:
+            Violation: values outside of the domain.
+        """
+
+    @abstractmethod
+    def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
+        """Values (n,) of codes; `uniform(n)` gives n public numbers in [0, 1)."""
+
+    def bounds(self) -> tuple[Any, Any]:
+        """Least and greatest value (size,) of every code, comparable with parsed values."""
+        raise ValueError(f"field {self.name!r} is {self.type} and has no order")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryField(Field):
+    """A field that lists its values, which are its codes in this order.
+
+    Arguments:
+        values: all of them.
+        in_order: whether their order means something.
+        true: texts of True, of booleans.
+        false: texts of False.
+
+    Raises:
+        ValueError: no value, or one twice.
+
+    Example:
+        >>> sex = CategoryField(name="sex", type="string", values=("Female", "Male"))
+        >>> sex.encode(sex.parse(pd.Series(["Male", "Female"]))).tolist()
+        [1, 0]
+    """
+
+    values: tuple[Any, ...]
+    in_order: bool = False
+    true: tuple[str, ...] = _TRUE
+    false: tuple[str, ...] = _FALSE
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ValueError(f"enum of field {self.name!r} is empty; it must list at least one value")
+        if len(set(self.values)) != len(self.values):
+            raise ValueError(f"enum of field {self.name!r} lists a value twice; its values must differ")
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
+
+    @property
+    def ordered(self) -> bool:
+        return self.in_order
+
+    def parse(self, values: pd.Series) -> pd.Series:
+        if self.type == "boolean":
+            texts = values.astype(object).map(str)
+            wrong = ~texts.isin([*self.true, *self.false])
+            if wrong.any():
+                raise Violation("it holds booleans", wrong.to_numpy())
+            return texts.isin(self.true)
+        if self.type == "string":
+            return values.astype(object).map(str)
+        return _numbers(values, whole=self.type != "number")
+
+    @cached_property
+    def _index(self) -> pd.Index:
+        return pd.Index(self.values, dtype=object if self.type in ("string", "boolean") else None)
+
+    def encode(self, values: pd.Series) -> Codes:
+        codes = np.asarray(self._index.get_indexer(pd.Index(values)), np.int64)
+        if (codes < 0).any():
+            raise Violation(f"its values are the {self.size} of enum", codes < 0)
+        return codes
+
+    def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
+        values = pd.Series(np.array(self.values, dtype=object)[codes])
+        kinds = {"string": "str", "boolean": "bool", "number": "float64"}
+        return values.astype(kinds.get(self.type, "int64"))
+
+    def bounds(self) -> tuple[Any, Any]:
+        if self.type in ("string", "boolean"):
+            return super().bounds()
+        values = np.array(self.values, np.float64)
+        return values, values
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberField(Field):
+    r"""Numbers, years, dates or times on a public grid, whose cells are grouped to bins: the codes.
+
+    A value is drawn uniformly from the grid points of its bin; of logarithmic bins with the density 1/x.
+
+    Arguments:
+        grid: of the values; whole numbers and years have resolution 1, dates one day, times one second or more.
+        starts: index in the grid of the first value of each bin, and the grid's size at the end.
+        logarithmic: whether values inside a bin have a density that falls as 1/x.
+        format: of dates and times as texts, ISO where it is "".
+    """
+
+    grid: DiscretizedColumn
+    starts: tuple[int, ...]
+    logarithmic: bool = False
+    format: str = ""
+
+    @property
+    def size(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def ordered(self) -> bool:
+        return True
+
+    @property
+    def of_dates(self) -> bool:
+        """Whether values are dates or times."""
+        return self.grid.kind == "date"
+
+    def parse(self, values: pd.Series) -> pd.Series:
+        if not self.of_dates:
+            return _numbers(values, whole=self.type != "number")
+        if values.dtype.kind != "M":
+            odd = ~values.astype(object).map(lambda value: isinstance(value, str | date)).to_numpy(bool)
+            if odd.any():
+                raise Violation(f"it holds a {self.type}", odd)
+            values = values.astype(object).map(lambda value: value.isoformat() if isinstance(value, date) else value)
+        text = self.format if values.dtype.kind != "M" else ""
+        found = pd.to_datetime(values, errors="coerce", utc=True, format=text or _iso(values))
+        if found.isna().any():
+            raise Violation(f"it holds a {self.type} ({self.format or 'ISO 8601'})", found.isna().to_numpy())
+        day = pd.Timedelta(days=1)  # beyond the bounds it is only known that a date is beyond, for nanoseconds end in 2262
+        low, high = pd.Timestamp(self.grid.low) - day, pd.Timestamp(self.grid.high) + 2 * day
+        naive = found.dt.tz_localize(None).clip(low, high).astype("datetime64[ns]")
+        return naive.dt.normalize() if self.type == "date" else naive
+
+    def encode(self, values: pd.Series) -> Codes:
+        index, outside = self.grid.encode_clamped(values.to_numpy())
+        if outside.any():
+            raise Violation(f"minimum is {self.grid.low} and maximum is {self.grid.high}", outside)
+        return np.searchsorted(self._starts[1:-1], index, side="right").astype(np.int64)
+
+    @cached_property
+    def _starts(self) -> Codes:
+        return np.array(self.starts, np.int64)
+
+    def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
+        first, after = self._starts[codes], self._starts[codes + 1]
+        share = uniform(len(codes))
+        if self.logarithmic:
+            low, high = self.grid.as_float(first), self.grid.as_float(after)
+            share = np.where(low > 0, low * (np.expm1(share * np.log(high / np.where(low > 0, low, 1)))), share * (high - low))
+            share = np.where(high > low, share / np.where(high > low, high - low, 1), 0.0)
+        index = np.minimum(first + np.floor(share * (after - first)).astype(np.int64), after - 1)
+        return pd.Series(self._values(index))
+
+    def _values(self, index: Codes) -> npt.NDArray[Any]:
+        values = self.grid.decode(index)
+        return values.astype(np.float64) if self.type == "number" else values
+
+    def bounds(self) -> tuple[Any, Any]:
+        return self._values(self._starts[:-1]), self._values(self._starts[1:] - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenField(Field):
+    """A field that no model sees: a key that is generated, or a value that a constraint computes from other fields.
+
+    Arguments:
+        pattern: of a key, a text with `{}` or `{:06d}` for the number of the row; "": the number itself.
+    """
+
+    pattern: str = ""
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    def parse(self, values: pd.Series) -> pd.Series:
+        if self.type in ("date", "datetime"):
+            return pd.to_datetime(values)
+        return values if self.type in ("string", "boolean") else _numbers(values, whole=self.type != "number")
+
+    def encode(self, values: pd.Series) -> Codes:
+        return np.zeros(len(values), np.int64)
+
+    def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
+        """Keys by the numbers 0, 1, ... of their rows."""
+        if self.pattern:
+            return pd.Series([self.pattern.format(number + 1) for number in codes], dtype="str")
+        numbers = pd.Series(codes + 1)
+        return numbers if self.type in ("integer", "year") else numbers.astype("str")
+
+
+def _numbers(values: pd.Series, *, whole: bool) -> pd.Series:
+    """Numbers of texts or of numbers, as int64 or float64."""
+    if pd.api.types.is_bool_dtype(values.dtype):
+        raise Violation("it holds numbers", np.ones(len(values), bool))
+    odd = np.zeros(len(values), bool)
+    if not pd.api.types.is_numeric_dtype(values.dtype):
+        texts = values.astype(object)
+        # Python reads underscores, other scripts, hexadecimals and truth values as numbers.
+        odd = np.array([isinstance(v, bool) or not _NUMBER.fullmatch(str(v)) for v in texts], bool)
+        values = pd.to_numeric(texts.where(~odd, "0"))
+    found = values.to_numpy(np.float64) if whole is False or values.dtype.kind not in "iu" else values.to_numpy()
+    finite = np.isfinite(found)
+    odd |= ~finite
+    if odd.any():
+        raise Violation("it holds numbers", odd)
+    if not whole:
+        return pd.Series(found)
+    broken = (found != np.floor(found)) | (np.abs(found.astype(np.float64)) >= 2**62)
+    if broken.any():
+        raise Violation("it holds whole numbers", broken)
+    return pd.Series(found.astype(np.int64))
+
+
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
+
+
+def _iso(values: pd.Series) -> str | None:
+    return None if values.dtype.kind == "M" else "ISO8601"
+
+
+# -- from a descriptor -------------------------------------------------------------------------------------------------
+
+
+def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = False) -> Field:
+    """The field that a descriptor of the Table Schema declares.
+
+    Arguments:
+        descriptor: with "name", "type", "constraints" and dpgen's own keys.
+        key: whether it is a primary key, whose values are generated.
+        computed: whether a constraint computes its values.
+
+    Raises:
+        ValueError: in one line, what is wrong, and what is allowed.
+
+    Example:
+        >>> age = field_of({"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})
+        >>> age.size, age.nullable
+        (32, True)
+    """
+    name = descriptor.get("name")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"name of a field is {name!r}; it must be a text")
+    kind = descriptor.get("type", "string")
+    if kind not in get_args(Type):
+        raise nearest(f"type of field {name!r}", str(kind), get_args(Type))
+    for found in descriptor:
+        if found not in _PLAIN_KEYS | _OWN_KEYS:
+            raise nearest(f"a key of field {name!r}", str(found), sorted(_PLAIN_KEYS | _OWN_KEYS))
+    rules = descriptor.get("constraints", {})
+    if not isinstance(rules, Mapping):
+        raise ValueError(f"constraints of field {name!r} are {rules!r}; they must be a mapping")
+    for found in rules:
+        if found not in _CONSTRAINTS:
+            raise nearest(f"a constraint of field {name!r}", str(found), sorted(_CONSTRAINTS))
+    source = descriptor.get("dpgen:source", "public")
+    if source not in get_args(Source):
+        raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
+    common: dict[str, Any] = {"name": name, "type": kind, "nullable": not rules.get("required", False), "source": source}
+    if key or computed:
+        return GivenField(**common, pattern=_pattern(name, descriptor.get("dpgen:key", "")))
+    if rules.get("unique"):
+        raise ValueError(f"unique of field {name!r} is true; it must be the primaryKey, whose values are generated")
+    listed, in_order = _listed(name, descriptor, rules)
+    if kind == "boolean":
+        texts: dict[str, Any] = {
+            "true": tuple(descriptor.get("trueValues", _TRUE)),
+            "false": tuple(descriptor.get("falseValues", _FALSE)),
+        }
+        return CategoryField(**common, values=(False, True) if listed is None else listed, in_order=in_order, **texts)
+    if listed is not None:
+        return CategoryField(**common, values=_typed_values(name, kind, listed), in_order=in_order)
+    if kind == "string":
+        raise ValueError(f"field {name!r} has no domain: a string needs constraints.enum, its public categories")
+    return _number_field(common, descriptor, rules)
+
+
+def _pattern(name: str, pattern: Any) -> str:
+    try:
+        distinct = not pattern or pattern.format(1) != pattern.format(2)
+    except (ValueError, IndexError, KeyError, AttributeError):
+        distinct = False
+    if not distinct:
+        raise ValueError(
+            f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row's number"
+        )
+    return str(pattern)
+
+
+def _listed(name: str, descriptor: Descriptor, rules: Descriptor) -> tuple[tuple[Any, ...] | None, bool]:
+    """The values that a field lists, in `enum` or in `categories`, and whether they are in order."""
+    values, in_order = rules.get("enum"), bool(descriptor.get("categoriesOrdered", False))
+    if values is None and (categories := descriptor.get("categories")) is not None:
+        values = [entry["value"] if isinstance(entry, Mapping) else entry for entry in categories]
+    if values is not None and not isinstance(values, list | tuple):
+        raise ValueError(f"enum of field {name!r} is {values!r}; it must be a list")
+    return None if values is None else tuple(values), in_order
+
+
+def _typed_values(name: str, kind: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if kind == "string":
+        if wrong := [value for value in values if not isinstance(value, str)]:
+            raise ValueError(f"enum of field {name!r} lists {wrong[0]!r}; a string lists texts (in quotes, in YAML)")
+        return values
+    if kind in ("date", "datetime"):
+        raise ValueError(f"enum of field {name!r} lists dates; a {kind} needs minimum and maximum instead")
+    try:
+        return tuple(_numbers(pd.Series(values, dtype=object), whole=kind != "number").tolist())
+    except Violation as error:
+        raise ValueError(f"enum of field {name!r} does not fit its type: {error.rule}") from None
+
+
+def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descriptor) -> Field:
+    name, kind = common["name"], common["type"]
+    count, edges, logarithmic = _bins_of(name, descriptor.get("dpgen:bins"))
+    low = rules.get("minimum", edges[0] if edges else None)
+    high = rules.get("maximum", edges[-1] if edges else None)
+    if low is None or high is None:
+        raise ValueError(f"field {name!r} has no domain: {kind} needs a public minimum and maximum in constraints")
+    if kind not in ("date", "datetime") and str(low) == str(high):
+        return CategoryField(**common, values=_typed_values(name, kind, (low,)))
+    grid = _grid(name, kind, low, high, descriptor.get("dpgen:rounding"))
+    if edges:
+        starts = _edge_starts(name, grid, edges)
+    elif logarithmic:
+        starts = _log_starts(name, grid, count)
+    else:
+        count = min(count or (grid.size if grid.size <= _EXACT else _BINS), grid.size)
+        starts = [i * grid.size // count for i in range(count + 1)]
+    form = descriptor.get("format", "default")
+    text = "" if form in ("default", "any") else str(form)
+    return NumberField(**common, grid=grid, starts=tuple(starts), logarithmic=logarithmic, format=text)
+
+
+def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:
+    """Number of bins, their edges, and whether they are logarithmic, of `{"equal": 20}`, `{"log": 20}` or a list of edges."""
+    allowed = f'dpgen:bins of field {name!r} is {bins!r}; it must be {{"equal": N}}, {{"log": N}} or {{"edges": [...]}}'
+    if bins is None:
+        return None, [], False
+    if isinstance(bins, list):
+        bins = {"edges": bins}
+    if not isinstance(bins, Mapping) or len(bins) != 1:
+        raise ValueError(allowed)
+    [(way, value)] = bins.items()
+    if way == "edges" and isinstance(value, list) and len(value) >= 2:
+        return None, value, False
+    if way in ("equal", "log") and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value, [], way == "log"
+    raise ValueError(allowed)
+
+
+def _grid(name: str, kind: Type, low: Any, high: Any, rounding: Any) -> DiscretizedColumn:
+    dates = kind in ("date", "datetime")
+    if isinstance(low, bool) or isinstance(high, bool) or not (dates or (_is_number(low) and _is_number(high))):
+        raise ValueError(f"minimum and maximum of field {name!r} are {low!r} and {high!r}; they must be of type {kind}")
+    step = "86400" if kind == "date" else "1"
+    if rounding is not None:
+        if kind not in ("number", "datetime", "integer"):
+            raise ValueError(f"dpgen:rounding of field {name!r} is {rounding!r}; a {kind} has none")
+        step = str(rounding)
+    elif kind == "number":
+        width = Decimal(str(high)) - Decimal(str(low))
+        step = str(Decimal(1).scaleb(width.adjusted() - _DIGITS)) if width > 0 else "1"
+    try:
+        return DiscretizedColumn(kind="date" if dates else "number", low=str(low), high=str(high), resolution=step)
+    except ValueError as error:
+        raise ValueError(f"field {name!r}: {error}") from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | str) and _NUMBER.fullmatch(str(value)) is not None
+
+
+def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[int]:
+    """First grid index of each bin [e_i, e_(i+1)); an edge that stands twice is a bin of this one value."""
+    try:
+        index, outside = grid.encode_clamped([str(edge) for edge in edges])
+    except ValueError as error:
+        raise ValueError(f"edges of field {name!r}: {error}") from None
+    if outside.any() or index[0] != 0 or index[-1] != grid.size - 1:
+        raise ValueError(
+            f"edges of field {name!r} reach from {edges[0]} to {edges[-1]}; they must reach from minimum to maximum"
+        )
+    starts, atom = [], False
+    for i in range(len(edges) - 1):
+        starts.append(int(index[i]) + atom)
+        atom = bool(index[i] == index[i + 1]) and not atom
+    starts.append(grid.size)
+    if any(left >= right for left, right in pairwise(starts)):
+        raise ValueError(
+            f"edges of field {name!r} are {edges}; they must increase, a value at most twice, by at least the rounding"
+        )
+    return starts
+
+
+def _log_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[int]:
+    """Bins of equal ratio from the minimum, which has a bin of its own where it is 0."""
+    if grid.kind == "date":
+        raise ValueError(f"dpgen:bins of field {name!r} are logarithmic; dates have equal bins or edges")
+    low, high = grid.as_float([0, grid.size - 1])
+    if low < 0:
+        raise ValueError(f"minimum of field {name!r} is {grid.low}; logarithmic bins need minimum >= 0")
+    step = float(Decimal(grid.resolution))
+    origin, zero = (step, 1) if low == 0 else (low, 0)
+    edges = origin * (high / origin) ** (np.arange(1, count or _BINS) / (count or _BINS))
+    inner = np.ceil((edges - low) / step - 1e-9).astype(np.int64)
+    return sorted({0, zero, *(int(i) for i in inner if zero < i < grid.size), grid.size})

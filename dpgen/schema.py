@@ -1,0 +1,383 @@
+"""Public schemas of tables: a Table Schema in JSON or YAML, the finite domain that it declares, constraints of its rows."""
+
+import copy
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+import yaml
+from torch import Tensor
+
+from dpgen.constraints import Computed, Constraint, Depends, Forbidden, Rows, Total, constraint_of
+from dpgen.fields import CategoryField, Field, GivenField, Violation, field_of, nearest
+
+_KEYS = {"fields", "missingValues", "primaryKey", "dpgen:target", "dpgen:constraints", "dpgen:privacy"}
+_KEYS |= {"$schema", "name", "title", "description", "profile", "fieldsMatch"}
+_MOST_TRIES = 1000
+"""Rows that are drawn for each row that constraints accept, at most."""
+
+
+@dataclass(frozen=True)
+class TableDomain:
+    """The finite domain of the columns that are modelled: everything that a model may know before it has paid.
+
+    Arguments:
+        names: of the columns.
+        sizes: categories of each column, the missing one included.
+        ordered: whether neighbouring codes are neighbouring values.
+        missing: code of a missing value, always the last one; None where no value may be missing.
+        target: position of the column that users want to predict, if any.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    ordered: tuple[bool, ...]
+    missing: tuple[int | None, ...]
+    target: int | None = None
+
+
+# -- schema ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """A public description of a table: fields, the one to predict, and constraints that hold in every row.
+
+    Made by `from_descriptor`; nothing in it may be read from the private records, unless it says so.
+
+    Arguments:
+        fields: one for each column.
+        target: name of the field that users want to predict, if any.
+        constraints: of rows.
+        missing_values: texts of a csv file that stand for no value.
+        privacy: what was spent on the domains of fields with the source "dp": epsilon, delta, relation.
+
+    Raises:
+        ValueError: in one line, what is wrong with the schema.
+
+    Example:
+        >>> schema = Schema.from_descriptor({"fields": [
+        ...     {"name": "age", "type": "integer", "constraints": {"minimum": 18, "maximum": 29, "required": True}},
+        ...     {"name": "tea", "type": "boolean"}]})
+        >>> schema.domain.sizes, schema.domain.missing
+        ((12, 3), (None, 2))
+        >>> schema.encode(pd.DataFrame({"age": [18, 29], "tea": [True, None]})).tolist()
+        [[0, 1], [11, 2]]
+    """
+
+    fields: tuple[Field, ...]
+    target: str | None = None
+    constraints: tuple[Constraint, ...] = ()
+    missing_values: tuple[str, ...] = ("",)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        names = [given.name for given in self.fields]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"fields have the name {twice!r} twice; names must differ")
+        for constraint in self.constraints:
+            for name in constraint.names:
+                if name not in names:
+                    raise nearest("a field of a constraint", name, names)
+        self._require_computable()
+        self._require_comparable()
+        if not self.modelled:
+            raise ValueError("fields are all keys or computed ones; at least one must be modelled")
+        if self.target is not None and self.target not in self.domain.names:
+            raise nearest("dpgen:target", self.target, self.domain.names)
+        for given in self.fields:
+            listed = given.values if isinstance(given, CategoryField) else ()
+            if hidden := [value for value in listed if isinstance(value, str) and value in self.missing_values]:
+                raise ValueError(f"enum of field {given.name!r} lists {hidden[0]!r}, which is one of missingValues")
+
+    def _require_computable(self) -> None:
+        """Every computed field follows from fields that are there before it."""
+        there = {given.name for given in self.modelled}
+        for constraint in self._computed:
+            for name in constraint.names:
+                if name != constraint.name and name not in there:
+                    raise ValueError(f"field {constraint.name!r} depends on {name!r}, which is computed later or is a key")
+            there.add(constraint.name)
+            if isinstance(constraint, Depends):
+                on = self._by_name[constraint.on]
+                if not isinstance(on, CategoryField):
+                    raise ValueError(f"field {constraint.name!r} depends on {on.name!r}; it must list its values in enum")
+                if left := [value for value in on.values if str(value) not in constraint.table]:
+                    raise ValueError(f"table of field {constraint.name!r} lacks {str(left[0])!r} of {on.name!r}")
+
+    def _require_comparable(self) -> None:
+        for constraint in self.constraints:
+            if isinstance(constraint, Depends):
+                continue
+            names = constraint.names
+            if isinstance(constraint, Forbidden):
+                names = tuple(name for name, condition in constraint.conditions.items() if isinstance(condition, Mapping))
+                self._require_conditions(constraint)
+            kinds = {"date" if self._by_name[name].type in ("date", "datetime") else self._by_name[name].type for name in names}
+            wrong = {"string", "boolean"} | ({"date"} if isinstance(constraint, Total) or len(kinds - {"date"}) > 0 else set())
+            if kinds & wrong and ("date" not in kinds or len(kinds) > 1 or isinstance(constraint, Total)):
+                shown = ", ".join(f"{name} ({self._by_name[name].type})" for name in names)
+                raise ValueError(f"a constraint compares {shown}; it must be of numbers, or of dates")
+
+    def _require_conditions(self, constraint: Forbidden) -> None:
+        for name, condition in constraint.conditions.items():
+            given = self._by_name[name]
+            if isinstance(condition, Mapping):
+                if not condition or set(condition) - {"minimum", "maximum"}:
+                    raise ValueError(
+                        f"condition on field {name!r} is {dict(condition)!r}; it must have minimum or maximum or both"
+                    )
+                continue
+            for value in condition if isinstance(condition, list) else [condition]:
+                if isinstance(given, CategoryField) and value is not None and value not in given.values:
+                    raise nearest(f"a forbidden value of field {name!r}", str(value), [str(v) for v in given.values[:20]])
+
+    @classmethod
+    def from_descriptor(cls, descriptor: "Mapping[str, Any] | Path | str") -> "Schema":
+        """A schema from a mapping, or from a file of JSON or YAML.
+
+        Raises:
+            ValueError: in one line, what is wrong, and what is allowed.
+        """
+        if isinstance(descriptor, str | Path):
+            descriptor = _read(Path(descriptor))
+        if not isinstance(descriptor, Mapping) or not isinstance(descriptor.get("fields"), list):
+            raise ValueError(
+                "schema has no list of fields; it must be a Table Schema, {'fields': [{'name': ..., 'type': ...}, ...]}"
+            )
+        for found in descriptor:
+            if found not in _KEYS:
+                raise nearest("a key of the schema", str(found), sorted(_KEYS))
+        if not all(isinstance(given, Mapping) for given in descriptor["fields"]):
+            raise ValueError("schema has a field that is no mapping; it must be {'name': ..., 'type': ...}")
+        key = descriptor.get("primaryKey", [])
+        keys = [key] if isinstance(key, str) else list(key)
+        if len(keys) > 1:
+            raise ValueError(f"primaryKey is {keys}; it must be one field: keys are generated one by one")
+        names = [given.get("name") for given in descriptor["fields"]]
+        if keys and keys[0] not in names:
+            raise nearest("primaryKey", str(keys[0]), [str(name) for name in names])
+        listed = descriptor.get("dpgen:constraints", [])
+        if not isinstance(listed, list):
+            raise ValueError(f"dpgen:constraints is {listed!r}; it must be a list")
+        constraints = tuple(constraint_of(constraint) for constraint in listed)
+        computed = [constraint.name for constraint in constraints if isinstance(constraint, Computed)]
+        return cls(
+            fields=tuple(
+                field_of(given, key=given.get("name") in keys, computed=given.get("name") in computed)
+                for given in descriptor["fields"]
+            ),
+            target=descriptor.get("dpgen:target"),
+            constraints=constraints,
+            missing_values=tuple(str(text) for text in descriptor.get("missingValues", [""])),
+            privacy=descriptor.get("dpgen:privacy", {}),
+            source=json.loads(json.dumps(descriptor, default=str)),
+        )
+
+    def descriptor(self) -> dict[str, Any]:
+        """The schema as JSON, from which `from_descriptor` makes it again."""
+        return copy.deepcopy(dict(self.source))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.source == other.source
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.source, sort_keys=True))
+
+    # -- what is modelled ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {given.name: given for given in self.fields}
+
+    @cached_property
+    def modelled(self) -> tuple[Field, ...]:
+        """The fields that a model sees, in order: neither keys nor computed ones."""
+        return tuple(given for given in self.fields if not isinstance(given, GivenField))
+
+    @property
+    def _computed(self) -> list[Computed]:
+        return [constraint for constraint in self.constraints if isinstance(constraint, Computed)]
+
+    @cached_property
+    def domain(self) -> TableDomain:
+        """The domain of the modelled fields."""
+        names = tuple(given.name for given in self.modelled)
+        return TableDomain(
+            names=names,
+            sizes=tuple(given.size + given.nullable for given in self.modelled),
+            ordered=tuple(given.ordered for given in self.modelled),
+            missing=tuple(given.size if given.nullable else None for given in self.modelled),
+            target=names.index(self.target) if self.target in names else None,
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences of a statement on where the domains come from."""
+        of = {source: [f.name for f in self.modelled if f.source == source] for source in ("private", "dp")}
+        found = ["the schema of the table - names, types, domains, constraints - is declared public"]
+        if of["private"]:
+            found.append(f"domains of {_listing(of['private'])} were read from the private records: epsilon does not cover it")
+        if of["dp"]:
+            paid = ", ".join(f"{key} {self.privacy[key]}" for key in ("epsilon", "delta", "relation") if key in self.privacy)
+            found.append(
+                f"domains of {_listing(of['dp'])} are a private release of their own"
+                f" ({paid or 'at a price that the schema does not state'}), whose price comes on top of epsilon"
+            )
+        return tuple(found)
+
+    # -- tables to codes and back ------------------------------------------------------------------------------------------
+
+    def encode(self, table: pd.DataFrame, *, show: bool = False) -> Tensor:
+        """Codes (n, d), int64, of the modelled columns of a table whose values satisfy the schema.
+
+        Arguments:
+            table: with a column for each field; keys and computed ones may be left out.
+            show: whether errors show the first value that is wrong.
+
+        Raises:
+            ValueError: naming column and rule, never the value unless it is to be shown.
+        """
+        codes, parsed = np.empty((len(table), len(self.modelled)), np.int64, order="F"), {}
+        for given in self.fields:
+            if given.name in table or given in self.modelled:
+                column = _column(table, given.name)
+                parsed[given.name] = self._checked(given, column, codes, show=show)
+        if self.constraints:
+            self._require_constraints(pd.DataFrame(parsed), show=show)
+        return torch.from_numpy(np.ascontiguousarray(codes))
+
+    def _checked(self, given: Field, values: pd.Series, codes: npt.NDArray[np.int64], *, show: bool) -> pd.Series:
+        """Parsed values, missing ones included; their codes are written where the field is modelled."""
+        absent = values.isna().to_numpy()
+        rows = np.flatnonzero(~absent)
+        if isinstance(given, GivenField) and all(given.name != constraint.name for constraint in self._computed):
+            return values  # a key, which is never looked at
+        try:
+            if absent.any() and not given.nullable:
+                raise Violation("it is required", np.ones(int(absent.sum()), bool))
+            present = given.parse(values.iloc[rows].reset_index(drop=True))
+            if given in self.modelled:
+                own = codes[:, self.modelled.index(given)]
+                own[rows], own[absent] = given.encode(present), given.size
+        except Violation as error:
+            places = rows if len(error.rows) == len(rows) and error.rule != "it is required" else np.flatnonzero(absent)
+            row = int(places[int(error.rows.argmax())])
+            raise _breach(given.name, error.rule, row, values.iloc[row], show=show) from None
+        return present if not absent.any() else pd.Series(present.array, index=rows).reindex(range(len(values)))
+
+    def _require_constraints(self, table: pd.DataFrame, *, show: bool) -> None:
+        for constraint, described in zip(self.constraints, self.source.get("dpgen:constraints", [])):
+            if not set(constraint.names) <= set(table.columns):
+                continue
+            holds = constraint.holds(table)
+            if not holds.all():
+                row = int((~holds).argmax())
+                values = {name: table[name].iloc[row] for name in constraint.names}
+                raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}", row, values, show=show)
+
+    def decode(self, codes: Tensor, generator: torch.Generator) -> pd.DataFrame:
+        """Values of codes (n, d): in a bin by the law of its field, missing ones as nulls, keys and computed fields filled in.
+
+        Rows satisfy the constraints that compute fields; `satisfied` says which satisfy the others.
+        """
+
+        def uniform(n: int) -> npt.NDArray[np.float64]:
+            return torch.rand(n, generator=generator, dtype=torch.float64).numpy()
+
+        array, columns = codes.numpy(), {}
+        for position, given in enumerate(self.modelled):
+            own = array[:, position]
+            values = given.decode(np.minimum(own, given.size - 1), uniform)
+            columns[given.name] = _with_missing(values, own == given.size) if given.nullable else values
+        table = pd.DataFrame(columns)
+        for constraint in self._computed:
+            table[constraint.name] = constraint.compute(table)
+        return self._keyed(table)
+
+    def _keyed(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The table with fresh keys, and its columns in the order of the fields."""
+        keys = {g.name: g.decode(np.arange(len(table)), np.zeros) for g in self.fields if isinstance(g, GivenField)}
+        added = table.assign(**{name: key for name, key in keys.items() if name not in {c.name for c in self._computed}})
+        return added[[given.name for given in self.fields]]
+
+    def satisfied(self, table: pd.DataFrame) -> Rows:
+        """Which rows (n,) of decoded values satisfy all constraints."""
+        found = np.ones(len(table), bool)
+        for constraint in self.constraints:
+            found &= constraint.holds(table)
+        return found
+
+    def admissible(self, codes: Tensor) -> Tensor:
+        """Which rows (n,) of codes (n, d) each constraint alone allows some values of; False: no values of them satisfy it."""
+        columns = dict(zip(self.domain.names, codes.numpy().T))
+        found = np.ones(len(codes), bool)
+        for constraint in self.constraints:
+            possible = constraint.possible(columns, self._by_name)
+            found &= True if possible is None else possible
+        return torch.from_numpy(found)
+
+    @property
+    def rejects(self) -> bool:
+        """Whether some constraint is kept by rejecting rows."""
+        return any(not isinstance(constraint, Computed) for constraint in self.constraints)
+
+    def rows(self, draw: Callable[[int], Tensor], n: int, generator: torch.Generator) -> pd.DataFrame:
+        """n rows that satisfy all constraints, of codes (m, d) that `draw(m)` draws: exactly their law given the constraints.
+
+        Raises:
+            ValueError: they accept less than one of 1000 rows.
+        """
+        table = self.decode(draw(n), generator)
+        if not self.rejects:
+            return table
+        kept, drawn = table[self.satisfied(table)], n
+        while len(kept) < n:
+            if drawn > _MOST_TRIES * max(100, len(kept)):
+                raise ValueError(
+                    f"constraints accept {len(kept)} of {drawn} rows that were drawn, and {n} were asked for: they contradict "
+                    "the model; loosen them, or fit with a greater epsilon"
+                )
+            more = min(2**20, math.ceil(1.1 * (n - len(kept)) * drawn / max(1, len(kept))) + 16)
+            table = self.decode(draw(more), generator)
+            kept, drawn = pd.concat([kept, table[self.satisfied(table)]]), drawn + more
+        return self._keyed(kept.iloc[:n].reset_index(drop=True))
+
+
+def _read(path: Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"schema is {str(path)!r}: there is no such file")
+    try:
+        return yaml.safe_load(path.read_bytes().decode())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"schema {str(path)!r} is neither JSON nor YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+def _listing(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _column(table: pd.DataFrame, name: str) -> pd.Series:
+    if name not in table:
+        raise nearest("table lacks a field of its schema, which", name, [str(found) for found in table.columns])
+    return table[name].reset_index(drop=True)
+
+
+def _breach(name: str, rule: str, row: int, value: Any, *, show: bool) -> ValueError:
+    shown = f"row {row + 1} has {value}" if show else "which row and value is private, show_values=true shows the first"
+    return ValueError(f"column {name!r} breaks a rule of the schema: {rule} ({shown})")
+
+
+def _with_missing(values: pd.Series, absent: Rows) -> pd.Series:
+    """Values with gaps; of the same type whether there are any."""
+    nullable = {"i": "Int64", "b": "boolean"}.get(values.dtype.kind)
+    return (values if nullable is None else values.astype(nullable)).mask(absent)
