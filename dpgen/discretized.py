@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,47 @@ MOST_CELLS = 2**62
 _ARROW_SCALE = 18
 _NANOSECOND = Fraction(1, 10**9)
 _DAY = 86_400
-_DECIMAL = 1e-3  # of a unit: floats this dense are read as the decimals that they were written as
+DECIMAL = 1e-3  # of a unit: floats this dense are read as the decimals that they were written as
+
+
+class Ranks(Protocol):
+    """The records of one column as counts on its grid, wherever they are kept; a sorted array (n,) says the same.
+
+    All of it is exact, and a function of the records' values alone: an engine, any number of threads or machines, and a
+    sorted array in memory give the same whole numbers.
+    """
+
+    def __len__(self) -> int:
+        """Number of records."""
+
+    def below(self, positions: npt.ArrayLike) -> Integers:
+        """Records below each position (m,), int64."""
+
+    def outline(self, threshold: int, decay: int) -> tuple[Integers, Integers]:
+        """Increasing positions (m,) and the records below each and in all, (m + 1,), that tell the counts of heavy cells.
+
+        A dyadic cell of depth h is heavy with more than threshold + (h - 1) decay records. Counts between the positions are
+        exact for it; a cell that is not heavy may get any count up to its own.
+        """
+
+    def in_order(self) -> Integers:
+        """All positions (n,), sorted: as much memory as there are records."""
+
+
+class Rounding(NamedTuple):
+    """From whole / per to an index: clip whole to [first, last], then (whole * times - origin + width // 2) // width."""
+
+    first: int
+    last: int
+    times: int
+    origin: int
+    width: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether no product of it passes int64."""
+        first, last, times, origin, _ = self
+        return max(abs(first * times), abs(last * times), abs(origin), (last - first) * times) < 2**62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +144,15 @@ class DiscretizedColumn:
         return high
 
     @cached_property
-    def _units(self) -> tuple[int, int, int]:
+    def units(self) -> tuple[int, int, int]:
         """Denominator q of one unit, the start and the step in units: grid points are (start + i step) / q."""
         q = math.lcm(self._start.denominator, self._step.denominator)
         return q, int(self._start * q), int(self._step * q)
+
+    def fits_floats(self, low: float, high: float) -> bool:
+        """Whether floats between these bounds become indices in int64."""
+        q, start, _ = self.units
+        return (abs(low) + abs(high)) * q + abs(start) < 2**62
 
     # -- values to integers ------------------------------------------------------------------------------------------
 
@@ -152,14 +197,25 @@ class DiscretizedColumn:
             raise ValueError(f"value {values[row]!r} in row {row + 1} is none of the {self.size} public categories")
         return indices, np.zeros(len(indices), bool)
 
+    def rounding(self, per: int) -> Rounding:
+        """How values that are whole numbers of 1 / per become indices."""
+        q, start, step = self.units
+        fine = math.lcm(q, per)
+        first, last = math.ceil(self._start * per), math.floor(self._last * per)
+        return Rounding(first, last, fine // per, start * (fine // q), step * (fine // q))
+
+    def float_bounds(self, dtype: npt.DTypeLike) -> tuple[float, float]:
+        """The bounds that floats of this type are compared with."""
+        with np.errstate(over="ignore"):  # a float16 cannot hold every bound
+            low, high = np.array([float(self._start), float(self._last)]).astype(dtype)
+        return float(low), float(high)
+
     def _from_units(self, whole: npt.NDArray[Any], per: int) -> Encoded:
         """Values `whole / per` to indices; Python's big integers only where int64 could overflow."""
-        first, last = math.ceil(self._start * per), math.floor(self._last * per)
+        rule = self.rounding(per)
+        first, last, times, origin, width = rule
         below, above = np.asarray(whole < first), np.asarray(whole > last)
-        q, start, step = self._units
-        fine = math.lcm(q, per)
-        times, origin, width = fine // per, start * (fine // q), step * (fine // q)
-        if max(abs(first * times), abs(last * times), abs(origin), (last - first) * times) >= 2**62:
+        if not rule.fits:
             return self._indices([Fraction(int(v), per) for v in whole]), below | above
         if whole.dtype == np.uint64:
             whole = np.minimum(whole, np.uint64(2**63 - 1))
@@ -175,27 +231,27 @@ class DiscretizedColumn:
         if not np.isfinite(values).all():
             row = int((~np.isfinite(values)).argmax())
             raise ValueError(f"value {values[row]} in row {row + 1} is not finite: remove or replace missing values first")
-        with np.errstate(over="ignore"):  # a float16 cannot hold every bound
-            low, high = values.dtype.type(float(self._start)), values.dtype.type(float(self._last))
-        outside = (values < low) | (values > high)
-        inside = np.clip(values, low, high).astype(np.float64)
-        q, start, step = self._units
-        if (abs(float(low)) + abs(float(high))) * q + abs(start) >= 2**62:
+        low, high = self.float_bounds(values.dtype)
+        wide = values.astype(np.float64, copy=False)
+        outside = (wide < low) | (wide > high)
+        inside = np.clip(wide, low, high)
+        q, start, step = self.units
+        if not self.fits_floats(low, high):
             return self._indices([Fraction(v) for v in inside.tolist()]), outside
         # The whole part times q is exact in int64; only the fraction is rounded, once.
         whole = np.floor(inside)
         rest = (inside - whole) * q
         slack = 4 * float(np.finfo(values.dtype).eps) * (abs(inside) * q + 1)
-        if slack.max(initial=0.0) < _DECIMAL:  # 0.15 stands for the decimal, which is half a step of 0.1
-            halves = np.rint(2 * rest) / 2
-            rest = np.where(abs(rest - halves) <= slack, halves, rest)
+        # 0.15 stands for the decimal, which is half a step of 0.1; every value is judged by itself, whatever is beside it.
+        halves = np.rint(2 * rest) / 2
+        rest = np.where((slack < DECIMAL) & (abs(rest - halves) <= slack), halves, rest)
         units = np.floor(rest)
         if step % 2:  # cells of an odd number of units end between two units
             units += rest - units >= 0.5
         return self._nearest(whole.astype(np.int64) * q + units.astype(np.int64) - start, step), outside
 
     def _from_text(self, values: npt.NDArray[Any]) -> Encoded:
-        q, start, step = self._units
+        q, start, step = self.units
         digits = len(str(q)) - 1
         if q == 10**digits and digits <= _ARROW_SCALE and step < 2**31 and abs(start) < 2**61:
             found = _decimal_units(values, digits, (self.low, self.high), halves_up=step % 2 == 1)
@@ -219,14 +275,14 @@ class DiscretizedColumn:
     @property
     def whole(self) -> bool:
         """Whether every grid point is a whole number."""
-        return self.kind == "number" and self._units[0] == 1
+        return self.kind == "number" and self.units[0] == 1
 
     @property
     def decimals(self) -> bool:
         """Whether the grid is finer than float64: values come back as `Decimal`."""
         if self.kind != "number" or self.whole:
             return False
-        _, start, step = self._units
+        _, start, step = self.units
         return max(abs(start), abs(start + (self.size - 1) * step)) > 10**15
 
     def decode(self, indices: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -236,7 +292,7 @@ class DiscretizedColumn:
             raise ValueError(f"indices reach from {array.min()} to {array.max()}; they must be in [0, {self.size - 1}]")
         if self.kind == "category":
             return np.asarray(self.categories, dtype=object)[array]
-        q, start, step = self._units
+        q, start, step = self.units
         if self.kind == "date":
             scale = Fraction(10**9, q)
             return np.array([int((start + int(i) * step) * scale) for i in array.ravel()], "datetime64[ns]").reshape(
@@ -255,7 +311,7 @@ class DiscretizedColumn:
     @cached_property
     def _digits(self) -> int:
         """Decimal places that every grid point has."""
-        q, digits = self._units[0], 0
+        q, digits = self.units[0], 0
         while 10**digits % q and digits < 40:
             digits += 1
         return digits

@@ -170,3 +170,9 @@ def test_files_and_plots() -> None:
         DiscretizedColumn.integers(8).decode([8])
     with pytest.raises(ValueError, match="one column"):
         FINE.encode(np.zeros((2, 2)))
+
+
+def test_a_float_is_rounded_by_itself() -> None:
+    grid = DiscretizedColumn(low="0", high="10000000", resolution="0.000001")
+    alone = grid.encode(np.array([3.0000975]))
+    assert grid.encode(np.array([3.0000975, 9_999_999.5]))[0] == alone[0] == 3_000_098

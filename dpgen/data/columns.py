@@ -21,7 +21,7 @@ from dpgen.data.table_files import (
     settled,
     table_chunks,
 )
-from dpgen.discretized import DiscretizedColumn
+from dpgen.discretized import DiscretizedColumn, Ranks
 
 # -- columns -----------------------------------------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ class Columns:
 
     Arguments:
         name: of the data set.
-        values: grid indices (n,) int64 of each column.
+        values: grid indices (n,) int64 of each column, or their ranks, where an engine keeps the records.
         domains: the grid of each column.
         truth: the distribution that a column was drawn from, where it is known.
         clamped: how many values of each column were moved to the bounds, a private number; None: none may be.
@@ -54,7 +54,7 @@ class Columns:
     """
 
     name: str
-    values: Mapping[str, Integers]
+    values: Mapping[str, Integers | Ranks]
     domains: Mapping[str, DiscretizedColumn]
     truth: Mapping[str, KnownDistribution] | None = None
     clamped: Mapping[str, int] | None = None
@@ -67,6 +67,8 @@ class Columns:
         if len({len(column) for column in self.values.values()}) > 1:
             raise ValueError(f"columns have {sorted({len(c) for c in self.values.values()})} values: they must be equally long")
         for name, column in self.values.items():
+            if not isinstance(column, np.ndarray):
+                continue
             outside = len(column) and not 0 <= column.min() <= column.max() < self.domains[name].size
             if column.dtype != np.int64 or outside:
                 raise ValueError(f"column {name!r} must hold int64 in [0, {self.domains[name].size})")
@@ -145,6 +147,13 @@ def require_whole(values: Any) -> None:
                 raise ValueError(f"value {value} is no whole number: give the public resolution of the column")
 
 
+def assembled_notes(clamp: bool) -> tuple[str, ...]:
+    """Sentences of a statement on columns of declared bounds."""
+    bounds = "bounds, resolution and names of the columns were declared public"
+    moved = "values outside the bounds were moved to the nearer bound; their noisy number is released"
+    return (bounds, moved) if clamp else (bounds,)
+
+
 def assemble_columns(
     name: str,
     readers: Iterable[ColumnReader],
@@ -157,8 +166,6 @@ def assemble_columns(
     readers = list(readers)
     clamp = any(reader.out_of_range == "clamp" for reader in readers)
     clamped = {reader.name: reader.clamped for reader in readers} if clamp else None
-    bounds = "bounds, resolution and names of the columns were declared public"
-    extra = ("values outside the bounds were moved to the nearer bound; their noisy number is released",) if clamp else ()
     if any(reader.rows == 0 for reader in readers):
         raise ValueError(f"{name} is empty: it has {len(readers)} columns and no record")
     return Columns(
@@ -167,7 +174,7 @@ def assemble_columns(
         domains={reader.name: reader.domain for reader in readers},
         truth=truth,
         clamped=clamped,
-        notes=(bounds, *extra, *notes),
+        notes=(*assembled_notes(clamp), *notes),
         form=form,
     )
 

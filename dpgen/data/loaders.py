@@ -85,6 +85,7 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "csv": Loader("dpgen.data.columns:load_columns"),
         "parquet": Loader("dpgen.data.columns:load_columns"),
         "npy": Loader("dpgen.data.columns:load_columns"),
+        "sql": Loader("dpgen.data.sql:load_sql_columns"),
         "cms": Loader("dpgen.data.columns:load_cms"),
         "higgs": Loader("dpgen.data.columns:load_higgs"),
     },

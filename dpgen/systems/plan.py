@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from dpgen.discretized import DiscretizedColumn
+    from dpgen.discretized import DiscretizedColumn, Ranks
 
 # -- sentences of statements ------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class PrivateColumns(Protocol):
     """Columns of ordered values on public grids."""
 
     @property
-    def values(self) -> Mapping[str, npt.NDArray[np.int64]]: ...  # positions (n,) in [0, N)
+    def values(self) -> Mapping[str, npt.NDArray[np.int64] | Ranks]: ...  # positions (n,) in [0, N), or their ranks
     @property
     def domains(self) -> Mapping[str, DiscretizedColumn]: ...
     @property

@@ -19,9 +19,11 @@ from dpgen.systems.ordered.counts import (
     Integers,
     MonotoneCounts,
     Reals,
+    Values,
     cell_counts,
     curator_multiplier,
     gaussian_beside,
+    in_order,
     monotone_counts,
     records_moved,
     tree_counts,
@@ -57,8 +59,8 @@ class LaplaceHistogram(OrderedEstimator):
             raise ValueError(f"N is {N}; a histogram of all values needs N <= {CELLS[1]}: use method 'partition' or 'fixed'")
         return np.arange(N + 1, dtype=np.int64)
 
-    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
+    def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of values (n,) in [0, N)."""
         edges, known = self.edges(N), records_moved(curator.relation) == 2
         noisy = curator.laplace(self._note(N), cell_counts(values, edges, norm="l1"), self.epsilon).double().numpy()
         total = float(len(values)) if known else float(self.size or max(noisy.sum(), 1.0))
@@ -134,7 +136,7 @@ class DyadicTree(OrderedEstimator):
         """Public ends (2^h + 1,) of the cells at the bottom, h = depth or as many halvings as [0, N) has."""
         return _equal_edges(N, 2 ** min(self.depth, (N - 1).bit_length()))
 
-    def _counts(self, values: Integers, N: int, relation: Relation) -> BoundedSum:
+    def _counts(self, values: Values, N: int, relation: Relation) -> BoundedSum:
         """Counts of all levels; under replace-one the root is n, which is public, and is left out."""
         root = records_moved(relation) == 1
         return tree_counts(values, self.edges(N), root=root, norm="l2" if self.delta else "l1")
@@ -152,8 +154,8 @@ class DyadicTree(OrderedEstimator):
             return [Planned(pure_event(self.epsilon), note)]
         return [Planned(gaussian_price(sums, self._multiplier(sums, relation), relation), note)]
 
-    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
+    def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of values (n,) in [0, N)."""
         relation, edges = curator.relation, self.edges(N)
         note, sums = self._note(N, relation), self._counts(values, N, relation)
         if self.delta:
@@ -237,9 +239,9 @@ class PrivateQuantiles(OrderedEstimator):
         """All quantiles at once."""
         return [Planned(self._mechanism(NO_RECORDS, N, relation).event, self._note)]
 
-    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
-        [inner] = curator.release(self._note, self._mechanism(values, N, curator.relation))
+    def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of values (n,) in [0, N)."""
+        [inner] = curator.release(self._note, self._mechanism(in_order(values), N, curator.relation))
         size = float(len(values) if records_moved(curator.relation) == 2 else self.size or 1)
         counts = size * np.arange(1, len(inner) + 1) / (len(inner) + 1)
         return monotone_counts(inner, counts, np.ones(len(inner)), N=N, size=size)

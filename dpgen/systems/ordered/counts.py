@@ -1,8 +1,9 @@
 r"""Counts of the estimators on [0, N): how far one record moves them, their noise, and the monotone fit to noisy ones.
 
-Values are sorted int64 positions, so every count is a difference of ranks: exact, and a function of the records' values
-alone, not of their order. Counts, never shares: the number of records is private under add/remove, so nothing is divided by
-it before the noise. Sums of no records have the same sensitivities, which is how a plan learns them.
+Every count is a difference of ranks, the numbers of records below positions: exact, and a function of the records' values
+alone, not of their order. Values are sorted int64 positions in memory, or the `Ranks` of records that an engine keeps.
+Counts, never shares: the number of records is private under add/remove, so nothing is divided by it before the noise. Sums
+of no records have the same sensitivities, which is how a plan learns them.
 """
 
 import math
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import isotonic_regression
 
+from dpgen.discretized import Ranks
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
+Values = Integers | Ranks
+"""Sorted positions (n,) of the records of one column, or their ranks."""
 Norm = Literal["l1", "l2"]
 
 NO_RECORDS: Integers = np.empty(0, np.int64)
@@ -51,13 +55,41 @@ def records_moved(relation: Relation) -> int:
     return 2 if relation == "replace_one" else 1
 
 
+def below(values: Values, positions: npt.ArrayLike) -> Integers:
+    """Records below each position (m,).
+
+    >>> below(np.array([0, 4, 4]), [0, 4, 5]).tolist()
+    [0, 1, 3]
+    """
+    if isinstance(values, np.ndarray):
+        return np.searchsorted(values, positions).astype(np.int64, copy=False)
+    return values.below(positions)
+
+
+def outline(values: Values, threshold: int, decay: int) -> tuple[Integers, Integers]:
+    """Positions (m,) and ranks (m + 1,) with the counts of all heavy cells, see `Ranks.outline`; in memory those of all cells.
+
+    >>> [part.tolist() for part in outline(np.array([0, 4, 4]), 1, 1)]
+    [[0, 4], [0, 1, 3]]
+    """
+    if not isinstance(values, np.ndarray):
+        return values.outline(threshold, decay)
+    first = np.flatnonzero(np.diff(values, prepend=-1))
+    return values[first], np.append(first, len(values))
+
+
+def in_order(values: Values) -> Integers:
+    """All positions (n,), sorted, in memory."""
+    return values if isinstance(values, np.ndarray) else values.in_order()
+
+
 def _bounded(counts: Integers, cells: int, left: int, norm: Norm) -> BoundedSum:
     """Counts of which a record is in `cells`, and a replaced one changes `left`, each by 1."""
     size = (lambda changed: float(changed)) if norm == "l1" else math.sqrt
     return BoundedSum(torch.from_numpy(counts), size(cells), "records", replaced=size(left), norm=norm)
 
 
-def cell_counts(values: Integers, ends: Integers, *, norm: Norm) -> BoundedSum:
+def cell_counts(values: Values, ends: Integers, *, norm: Norm) -> BoundedSum:
     """Records (m,) in each of the disjoint cells [ends[i], ends[i + 1]) of ends (m + 1,).
 
     A record is in one cell at most: 1 count moves by 1. A replaced one leaves a cell for another: 2 counts.
@@ -65,27 +97,27 @@ def cell_counts(values: Integers, ends: Integers, *, norm: Norm) -> BoundedSum:
     >>> cell_counts(np.array([0, 4, 4]), np.array([0, 1, 5]), norm="l1").values.tolist()
     [1, 2]
     """
-    return _bounded(np.diff(np.searchsorted(values, ends)).astype(np.int64, copy=False), 1, 2, norm)
+    return _bounded(np.diff(below(values, ends)), 1, 2, norm)
 
 
-def tree_counts(values: Integers, ends: Integers, *, root: bool, norm: Norm) -> BoundedSum:
+def tree_counts(values: Values, ends: Integers, *, root: bool, norm: Norm) -> BoundedSum:
     """Records of all cells of a complete binary tree over the leaves [ends[i], ends[i + 1]), from the top, one after another.
 
     A record is in one cell of each of the L levels: L counts. A replaced one leaves and enters one of each, but for the root,
     which holds everybody: 2 L counts, or 2 (L - 1) with the root.
 
     Arguments:
-        values: sorted records (n,).
+        values: records in [0, N).
         ends: (2^h + 1,) increasing.
         root: whether the count of all records is among them, as L = h + 1 levels rather than h.
     """
-    leaves = np.diff(np.searchsorted(values, ends)).astype(np.int64, copy=False)
+    leaves = np.diff(below(values, ends))
     height = (len(leaves) - 1).bit_length()
     levels = [leaves.reshape(2**level, -1).sum(1) for level in range(0 if root else 1, height + 1)]
     return _bounded(np.concatenate(levels), len(levels), 2 * max(height, 1), norm)
 
 
-def asked_counts(values: Integers, knots: list[int], *, norm: Norm) -> BoundedSum:
+def asked_counts(values: Values, knots: list[int], *, norm: Norm) -> BoundedSum:
     """The answer to one step of the maximum error rule: records below the first knot, and between it and the second.
 
     Two disjoint cells: 1 count moves, or 2 when a record is replaced. With one knot it is one prefix count, which any
@@ -94,11 +126,10 @@ def asked_counts(values: Integers, knots: list[int], *, norm: Norm) -> BoundedSu
     >>> asked_counts(np.array([0, 4, 4]), [1, 5], norm="l1").values.tolist()
     [1, 2]
     """
-    ranks = np.searchsorted(values, np.array(knots, np.int64))
-    return _bounded(np.diff(ranks, prepend=0).astype(np.int64, copy=False), 1, len(knots), norm)
+    return _bounded(np.diff(below(values, np.array(knots, np.int64)), prepend=0), 1, len(knots), norm)
 
 
-def record_count(values: Integers) -> BoundedSum:
+def record_count(values: Values) -> BoundedSum:
     """The number of records (1,), for add/remove, where one record moves it by 1; replace-one keeps it: it is public there."""
     return _bounded(np.array([len(values)], np.int64), 1, 1, "l1")
 
@@ -135,7 +166,7 @@ def planned_size(size: int | None, epsilon: float, relation: Relation) -> list[P
     return [] if size_is_free(size, relation) else [Planned(pure_event(epsilon), RECORDS_NOTE)]
 
 
-def released_size(values: Integers, size: int | None, *, epsilon: float, curator: "Curator") -> float:
+def released_size(values: Values, size: int | None, *, epsilon: float, curator: "Curator") -> float:
     """The number of records to work with: the public one, or a noisy one that is at least 1.
 
     Noise of `epsilon` is charged only where n is private, as the curator's relation decides, and no size was given.
@@ -144,9 +175,9 @@ def released_size(values: Integers, size: int | None, *, epsilon: float, curator
         ValueError: n is public, and the size is not n.
     """
     if records_moved(curator.relation) == 2:
-        if size is not None and size != values.size:
-            raise ValueError(f"size is {size}; under replace_one the number of records is public and is {values.size}")
-        return float(values.size)
+        if size is not None and size != len(values):
+            raise ValueError(f"size is {size}; under replace_one the number of records is public and is {len(values)}")
+        return float(len(values))
     if size is not None:
         return float(size)
     return float(max(1, int(curator.laplace(RECORDS_NOTE, record_count(values), epsilon))))

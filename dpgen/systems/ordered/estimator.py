@@ -10,7 +10,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation, require_within
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.counts import Integers, MonotoneCounts, size_sentence
+from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Values, size_sentence
 from dpgen.systems.ordered.model import OrderedDistribution
 from dpgen.systems.ordered.plan import EPSILON, PER_COLUMN
 from dpgen.systems.plan import CHOSEN_BLIND, ROUNDED_FLOATS, SECURE_NOISE
@@ -57,8 +57,8 @@ class OrderedEstimator(ABC):
         """
 
     @abstractmethod
-    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of `sorted_values` (n,) in [0, N), inside a plan that has been declared."""
+    def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of `ranked` values (n,) in [0, N), inside a plan that has been declared."""
 
     def fit_counts(self, values: Any, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of private values (n,), in any order; declares its plan, then releases.
@@ -67,7 +67,7 @@ class OrderedEstimator(ABC):
             ValueError: see `sorted_values`: sensitivities hold for values inside of the domain only.
             BudgetExceeded: the plan does not fit into the ledger's budget.
         """
-        values = sorted_values(values, N=N)
+        values = ranked(values, N=N)
         curator.declare(*self.planned(N, curator.relation))
         return self.release(values, N=N, curator=curator)
 
@@ -77,6 +77,11 @@ class OrderedEstimator(ABC):
         assumptions = (*ASSUMPTIONS, size_sentence(self.size, curator.relation))
         statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions)
         return OrderedDistribution.from_counts(counts, statement=statement)
+
+
+def ranked(values: Any, *, N: int) -> Values:
+    """Values of an array, sorted; the ranks of an engine as they are: their positions were made by the same grid."""
+    return values if callable(getattr(values, "outline", None)) else sorted_values(values, N=N)
 
 
 def sorted_values(values: Any, *, N: int) -> Integers:

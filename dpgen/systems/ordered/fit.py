@@ -13,7 +13,7 @@ from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
 from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, records_moved, size_sentence
-from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, sorted_values
+from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, ranked
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
@@ -115,7 +115,7 @@ def fit(
         if data.clamped is not None and column.clamped is not None:
             noisy = curator.laplace(_CLAMPED_NOTE, clamped_count(data.clamped[name]), column.clamped)
             facts[f"clamped values of {name}, noisy"] = max(0, int(noisy))
-        counts = column.estimator.release(sorted_values(data.values[name], N=N), N=N, curator=curator)
+        counts = column.estimator.release(ranked(data.values[name], N=N), N=N, curator=curator)
         cdfs[name] = _density(counts, config)
     statement = PrivacyStatement.from_ledger(
         curator.ledger,

@@ -10,7 +10,16 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import approximate_event
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import Mechanism, Relation, require_whole
-from dpgen.systems.ordered.counts import Integers, MonotoneCounts, monotone_counts, planned_size, released_size, size_is_free
+from dpgen.systems.ordered.counts import (
+    Integers,
+    MonotoneCounts,
+    Values,
+    in_order,
+    monotone_counts,
+    planned_size,
+    released_size,
+    size_is_free,
+)
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.plan import DELTA_BELOW, STEPS
 from dpgen.systems.ordered.selection import ChoosingSelection, DyadicSelection, PointSelection, levels
@@ -105,8 +114,9 @@ class MERR(OrderedEstimator):
         pure = self.composition == "basic" and self.selection != "choosing"
         return Budget(epsilon, 0.0 if pure else self.delta)
 
-    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N), at the knots that were selected."""
+    def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of values (n,) in [0, N), at knots that are selected from all of them in memory."""
+        values = in_order(values)
         epsilon, budgets = self._budgets(N, curator.relation)
         size = released_size(values, self.size, epsilon=_SIZE_SHARE * self.epsilon, curator=curator)
         budgets = {t: budget.for_size(size) for t, budget in budgets.items()}

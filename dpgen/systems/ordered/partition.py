@@ -51,9 +51,11 @@ from dpgen.privacy.mechanisms import Relation, Secrets, require_positive
 from dpgen.systems.ordered.counts import (
     Integers,
     MonotoneCounts,
+    Values,
     cell_counts,
     gaussian_beside,
     monotone_counts,
+    outline,
     planned_size,
     records_moved,
     relation_gaussian,
@@ -118,8 +120,8 @@ class PartitionCDF(OrderedEstimator):
             Planned(relation_gaussian(self._multiplier(relation), relation), _PREFIXES),
         ]
 
-    def release(self, values: Integers, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of sorted values (n,) int64 in [0, N)."""
+    def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of values (n,) in [0, N)."""
         relation = curator.relation
         size = released_size(values, self.size, epsilon=SIZE_SHARE * self.epsilon, curator=curator)
         [ends] = curator.release(_TREE, PrivateTree(values, N=N, rule=self._rule(size, relation)))
@@ -133,7 +135,7 @@ class PartitionCDF(OrderedEstimator):
         return monotone_counts(ends[:-1], sums[:-1], variances[:-1], N=N, size=max(float(sums[-1]), 0.0))
 
 
-def leaf_counts(values: Integers, ends: Integers, relation: Relation) -> BoundedSum:
+def leaf_counts(values: Values, ends: Integers, relation: Relation) -> BoundedSum:
     """Records of the leaves that end at `ends` (m,), under replace-one without the last: it holds the rest of a public n."""
     inner = ends[:-1] if records_moved(relation) == 2 else ends
     return cell_counts(values, np.concatenate([[0], inner]), norm="l2")
@@ -236,12 +238,12 @@ class PrivateTree:
     thresholds, and coins that are exact to 2^-128.
 
     Arguments:
-        values: sorted records (n,) int64 in [0, N).
+        values: records (n,) in [0, N); only the counts of cells that can be above the threshold's clamp are asked for.
         N: domain size in [2, 2^62]; cells beyond it hold nothing and are left out.
         rule: when a cell is split.
     """
 
-    def __init__(self, values: Integers, *, N: int, rule: TreeRule) -> None:
+    def __init__(self, values: Values, *, N: int, rule: TreeRule) -> None:
         self.values, self.N, self.rule, self.event = values, N, rule, rule.event
 
     def draw(self, secrets: Secrets, count: int = 1) -> list[Integers]:
@@ -250,13 +252,15 @@ class PrivateTree:
 
     def _leaves(self, secrets: Secrets) -> Integers:
         (rows, least), rule = self.rule.chances(), self.rule
-        levels = (self.N - 1).bit_length()
+        levels, decay = (self.N - 1).bit_length(), rule.noise.decay
+        # A cell of depth h scores max(c - h decay, threshold - decay): what is not heavy splits as if it were empty.
+        knots, ranks = outline(self.values, rule.threshold, decay)
         coins, count = np.empty((0, 2), np.uint64), _FIRST_COINS + 4 * (len(self.values) // rule.threshold)
         while True:
             # More coins continue the same sequence: the first ones are kept.
             fresh = secrets.words(count, 2)
             coins = np.concatenate([coins, fresh]) if len(coins) else fresh
-            ends, used = _descend(self.values, self.N, levels, rule.threshold, rule.noise.decay, rows, least, coins)
+            ends, used = _descend(knots, ranks, self.N, levels, rule.threshold, decay, rows, least, coins)
             if used <= len(coins):
                 return ends
             count = len(coins)
@@ -264,13 +268,13 @@ class PrivateTree:
 
 @_compile
 def _descend(
-    values: Integers, N: int, levels: int, threshold: int, decay: int, rows: Words, least: int, coins: Words
+    knots: Integers, ranks: Integers, N: int, levels: int, threshold: int, decay: int, rows: Words, least: int, coins: Words
 ) -> tuple[Integers, int]:
     """Ends of leaves from left to right, and how many coins that took; more than there are means: give more and repeat."""
     most = len(coins)
     ends = np.empty(most + 1, np.int64)
-    stack = np.empty((levels + 2, 4), np.int64)  # start of a cell, its depth, its first record, past its last
-    stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, 0, 0, len(values)
+    stack = np.empty((levels + 2, 4), np.int64)  # start of a cell, its depth, its first knot, past its last
+    stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, 0, 0, len(knots)
     top, used, found = 1, 0, 0
     while top > 0:
         top -= 1
@@ -279,7 +283,7 @@ def _descend(
         if depth < levels:
             if used == most:
                 return ends[:0], most + 1
-            k = threshold + 1 - max(last - first - depth * decay, threshold - decay)
+            k = threshold + 1 - max(ranks[last] - ranks[first] - depth * decay, threshold - decay)
             split = k < least
             if not split:
                 high, low = rows[k - least, 0], rows[k - least, 1]
@@ -294,7 +298,7 @@ def _descend(
         a, b = first, last
         while a < b:
             c = (a + b) >> 1
-            if values[c] < middle:
+            if knots[c] < middle:
                 a = c + 1
             else:
                 b = c

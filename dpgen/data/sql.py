@@ -1,0 +1,248 @@
+"""Loaders of tables that stay in an engine: columns as ranks, events as counts of users, records as bytes on disk."""
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from dpgen.containers import Form
+from dpgen.data.columns import Bound, ColumnReader, Columns, OutOfRange, assembled_notes, column_readers
+from dpgen.data.engines import EngineRanks, EngineTable, group_cells, open_table
+from dpgen.data.table_files import MISSING_CATEGORY, Missing, column_names
+from dpgen.discretized import DECIMAL, DiscretizedColumn
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+_MOST_CATEGORIES = 4096
+_MICROSECONDS = 10**6
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def load_sql_columns(
+    *,
+    source: str,
+    table: str | None = None,
+    columns: list[str] | str = "x",
+    low: Bound = None,
+    high: Bound = None,
+    resolution: Bound = None,
+    categories: list[str] | None = None,
+    out_of_range: OutOfRange = "refuse",
+    missing: Missing = "error",
+) -> Columns:
+    """Columns of a table in DuckDB, of parquet or csv files larger than memory, or in Spark, which the engine counts.
+
+    Arguments:
+        source: a DuckDB file, or parquet or csv files, as in "visits/*.parquet".
+        table: of the DuckDB file; it may be left out where there is one.
+        columns: names of the columns to use, a list or "x,y".
+        low: public lower bound, a number or an ISO date; or one for each column.
+        high: public upper bound, likewise.
+        resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
+        categories: all names in their order, for categorical columns; bounds are not used then.
+        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
+        missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
+
+    Raises:
+        ValueError: no such source, table or column, a value that is missing, not on the grid or outside the bounds, bad bounds,
+            or a table that changed while it was read.
+    """
+    if missing not in get_args(Missing):
+        raise ValueError(f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}")
+    if missing == "category" and categories is not None and MISSING_CATEGORY not in categories:
+        categories = [*categories, MISSING_CATEGORY]
+    names = column_names(columns)
+    readers = column_readers(names, low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range)
+    opened = open_table(source, table)
+    rows = opened.columns(names)
+    types = rows.schema()
+    if missing == "drop":
+        rows = rows.filter(*(~_absent(rows[name]) for name in names))
+    ranks = {reader.name: _ranks(opened, rows, reader, missing) for reader in readers}
+    clamped = {reader.name: reader.clamped for reader in readers} if out_of_range == "clamp" else None
+    if len({len(found) for found in ranks.values()}) > 1:
+        raise ValueError(
+            f"{opened.name} has columns of {sorted({len(found) for found in ranks.values()})} records: it has changed"
+        )
+    named = {} if categories is None else dict.fromkeys(names, tuple(categories))
+    form = Form(container="pandas", names=tuple(names), types=tuple(_pandas_type(types[name]) for name in names))
+    return Columns(
+        name=opened.name,
+        values=ranks,
+        domains={reader.name: reader.domain for reader in readers},
+        clamped=clamped,
+        notes=(*assembled_notes(out_of_range == "clamp"), *opened.notes),
+        form=form.of_columns(names, categories=named),
+    )
+
+
+def _pandas_type(kind: Any) -> str:
+    return str(kind).lstrip("!") if kind.is_integer() or kind.is_floating() else ""
+
+
+def _absent(value: "ir.Column") -> Any:
+    return value.isnull() | value.isnan() if value.type().is_floating() else value.isnull()
+
+
+def _ranks(table: EngineTable, rows: "ir.Table", reader: ColumnReader, missing: Missing) -> EngineRanks:
+    """The first scan of a column: its positions, checked, and their counts in at most 2^20 cells.
+
+    Raises:
+        ValueError: of the schema, or that a value is missing, not on the grid or outside the bounds.
+    """
+    name, domain = reader.name, reader.domain
+    value = rows[name]
+    if domain.kind == "category" and missing == "category":
+        value = value.cast("string").fill_null(MISSING_CATEGORY)
+    made = _placed(rows.select(value=value, absent=_absent(value)), reader, table.backend.name)
+    made = made.mutate(usable=~(made.absent | made.broken))
+    placed = made.select(
+        position=made.usable.ifelse(made.position, None).cast("int64"),
+        absent=made.absent.ifelse(1, 0),
+        outside=(made.usable & made.outside).ifelse(1, 0),
+        broken=(~made.absent & made.broken).ifelse(1, 0),
+    )
+    bits = (domain.size - 1).bit_length()
+    cells, sums = group_cells(table, placed, max(bits - 20, 0), f"check of {name}", also=("absent", "outside", "broken"))
+    _require_usable(table, reader, sums, missing)
+    reader.clamped = sums["outside"]
+    if not len(cells.keys) and not sums["absent"]:
+        raise ValueError(f"{table.name} is empty: it has no record")
+    kept = placed.filter(placed.position.notnull()).select("position")
+    return EngineRanks(table, kept, domain.size, cells)
+
+
+def _require_usable(table: EngineTable, reader: ColumnReader, sums: dict[str, int], missing: Missing) -> None:
+    where = f"{table.name} column {reader.name!r}"
+    if sums["absent"]:
+        if missing == "category":
+            raise ValueError(f"{where} has no value in {sums['absent']} rows and holds no categories: choose missing=drop")
+        choices = "drop or category" if reader.domain.kind == "category" else "drop"
+        raise ValueError(f"{where} has no value in {sums['absent']} rows: fill them, or choose missing={choices}")
+    if sums["broken"]:
+        if reader.domain.kind == "category":
+            raise ValueError(f"{where} has {sums['broken']} values that are none of the {reader.domain.size} public categories")
+        wanted = (
+            "no whole numbers: give the public resolution of the column" if reader.whole else "not finite: remove them first"
+        )
+        raise ValueError(f"{where} has {sums['broken']} values that are {wanted}")
+    if sums["outside"] and reader.out_of_range == "refuse":
+        bounds = f"[{reader.domain.low}, {reader.domain.high}]"
+        raise ValueError(
+            f"{where} has {sums['outside']} values outside {bounds}: widen the public bounds, or choose out_of_range='clamp'"
+        )
+
+
+# -- positions on a grid -----------------------------------------------------------------------------------------------
+# The arithmetic of `DiscretizedColumn.encode_clamped`, in expressions that every engine rounds alike: comparisons, integers,
+# and floor, sum and product of float64. Each step is a column of its own: a query that repeats it grows with every use.
+
+
+def _placed(rows: "ir.Table", reader: ColumnReader, engine: str) -> "ir.Table":
+    """Rows of a column `value` with its `position` on the grid, moved to the bounds; whether it was `outside` of them; and
+    whether it is `broken`: the grid does not hold it at all, nor a missing value.
+
+    Raises:
+        ValueError: values of this type are not on a grid of this kind.
+    """
+    import ibis
+
+    domain, kind = reader.domain, rows.value.type()
+    if domain.kind == "category":
+        return _category(rows, domain)
+    if domain.kind == "date":
+        if engine != "duckdb" or not (kind.is_timestamp() or kind.is_date()):
+            raise ValueError(f"column {reader.name!r} is {kind} in {engine}; dates must be timestamps in duckdb")
+        micros = rows.mutate(broken=ibis.literal(False), value=_epoch_us(rows.value.cast("timestamp")))
+        return _whole(micros, domain, _MICROSECONDS)
+    if kind.is_integer():
+        return _whole(rows.mutate(broken=ibis.literal(False)), domain, 1)
+    if kind.is_decimal():
+        scale = 10 ** (kind.scale or 0)
+        broken = rows.value != rows.value.floor() if reader.whole and scale > 1 else ibis.literal(False)
+        return _whole(rows.mutate(broken=broken, value=rows.value * scale), domain, scale)
+    if kind.is_floating():
+        return _float(rows, reader)
+    raise ValueError(f"column {reader.name!r} is {kind}; it must hold numbers: cast it in a view, or give its categories")
+
+
+def _epoch_us(value: Any) -> Any:
+    import ibis
+
+    @ibis.udf.scalar.builtin(name="epoch_us", signature=((ibis.dtype("timestamp"),), ibis.dtype("int64")))
+    def epoch_us(_: Any) -> Any: ...
+
+    return epoch_us(value)
+
+
+def _category(rows: "ir.Table", domain: DiscretizedColumn) -> "ir.Table":
+    import ibis
+
+    if domain.size > _MOST_CATEGORIES:
+        raise ValueError(f"categories has {domain.size} names; an engine counts at most {_MOST_CATEGORIES}")
+    numbered = ((name, number) for number, name in enumerate(domain.categories))
+    rows = rows.mutate(position=rows.value.cast("string").cases(*numbered, else_=-1).cast("int64"))
+    return rows.mutate(outside=ibis.literal(False), broken=rows.position < 0)
+
+
+def _whole(rows: "ir.Table", domain: DiscretizedColumn, per: int) -> "ir.Table":
+    """Positions of `value / per`, whole numbers."""
+    rule = domain.rounding(per)
+    if not rule.fits:
+        raise ValueError(
+            f"the grid from {domain.low} to {domain.high} by {domain.resolution} does not fit 64 bits in units of 1/{per}"
+        )
+    rows = rows.mutate(below=rows.value < rule.first, above=rows.value > rule.last)
+    rows = rows.mutate(inside=(rows.below | rows.above).ifelse(rule.first, rows.value).cast("int64"))
+    rows = _nearest(rows.mutate(units=rows.inside * rule.times - rule.origin), rule.width, domain.size)
+    position = rows.below.ifelse(0, rows.above.ifelse(domain.size - 1, rows.position))
+    return rows.mutate(position=position, outside=rows.below | rows.above)
+
+
+def _float(rows: "ir.Table", reader: ColumnReader) -> "ir.Table":
+    """Positions of floats; those that are not finite, or not whole where they must be, are broken."""
+    domain, kind = reader.domain, rows.value.type()
+    native = np.float32 if kind.nbytes == 4 else np.float64
+    low, high = domain.float_bounds(native)
+    if not domain.fits_floats(low, high):
+        raise ValueError(f"column {reader.name!r} is {kind}; on a grid of {domain.size} values it must be decimal or whole")
+    rows = rows.mutate(value=rows.value.cast("float64"))
+    rows = rows.mutate(broken=rows.value.isinf() | rows.value.isnan(), below=rows.value < low, above=rows.value > high)
+    rows = rows.mutate(inside=(rows.below | rows.broken).ifelse(low, rows.above.ifelse(high, rows.value)))
+    rows = rows.mutate(whole=rows.inside.floor().cast("int64"))
+    if reader.whole:
+        rows = rows.mutate(broken=rows.broken | (~rows.below & ~rows.above & (rows.inside != rows.whole.cast("float64"))))
+    q, start, step = domain.units
+    rows = rows.mutate(rest=(rows.inside - rows.whole.cast("float64")) * float(q))
+    rows = rows.mutate(
+        slack=(rows.inside.abs() * float(q) + 1.0) * (4 * float(np.finfo(native).eps)),
+        halves=(rows.rest * 2.0 + 0.5).floor().cast("float64") * 0.5,
+    )
+    rows = rows.mutate(
+        rest=((rows.slack < DECIMAL) & ((rows.rest - rows.halves).abs() <= rows.slack)).ifelse(rows.halves, rows.rest)
+    )
+    rows = rows.mutate(part=rows.rest.floor().cast("int64"))
+    units = rows.whole * q - start + rows.part
+    if step % 2:  # cells of an odd number of units end between two units
+        units = units + (rows.rest - rows.part.cast("float64") >= 0.5).ifelse(1, 0)
+    return _nearest(rows.mutate(units=units, outside=rows.below | rows.above), step, domain.size)
+
+
+def _nearest(rows: "ir.Table", step: int, size: int) -> "ir.Table":
+    rows = rows.mutate(position=rows.units)
+    if step > 1:
+        rows = divided(rows.mutate(units=rows.units + step // 2), step)
+    position = (rows.position < 0).ifelse(0, (rows.position > size - 1).ifelse(size - 1, rows.position))
+    return rows.mutate(position=position)
+
+
+def divided(rows: "ir.Table", step: int) -> "ir.Table":
+    """The column `position`, `units` over a step rounded down, exactly: engines divide floats, which remainders correct."""
+    if step & (step - 1) == 0:
+        return rows.mutate(position=rows.units >> (step.bit_length() - 1))
+    rows = rows.mutate(quotient=(rows.units.cast("float64") / float(step)).floor().cast("int64"))
+    rows = rows.mutate(over=rows.units - rows.quotient * step)
+    rows = rows.mutate(more=(rows.over.cast("float64") / float(step)).floor().cast("int64"))
+    rows = rows.mutate(over=rows.over - rows.more * step)
+    return rows.mutate(position=rows.quotient + rows.more + (rows.over >= step).ifelse(1, (rows.over < 0).ifelse(-1, 0)))

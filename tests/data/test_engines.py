@@ -1,0 +1,219 @@
+"""Columns that an engine counts: the numbers, refusals and released bits of the same column in memory."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+from fixed_source import FixedKeySource
+
+from dpgen.data.columns import load_columns
+from dpgen.data.engines import EngineRanks, EngineTable, group_cells, open_table
+from dpgen.data.sql import load_sql_columns
+from dpgen.privacy.curator import Curator
+from dpgen.runtime import Runtime
+from dpgen.systems.ordered.counts import outline
+from dpgen.systems.ordered.fit import fit
+from dpgen.systems.ordered.plan import OrderedConfig, OrderedPlan
+
+ROWS = 4000
+
+
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    skewed = rng.lognormal(3, 2, ROWS).clip(0, 9e5)
+    return pd.DataFrame(
+        {
+            "whole": np.concatenate([[-50, -1, 10**6], rng.integers(-50, 10**6, ROWS - 3)]),
+            "small": rng.integers(0, 200, ROWS).astype(np.uint8),
+            "skewed": skewed,
+            "single": skewed.astype(np.float32),
+            "counted": rng.integers(0, 1000, ROWS).astype(float),
+            "spiked": np.where(rng.random(ROWS) < 0.5, 777, rng.integers(0, 2**40, ROWS)),
+            "price": [Decimal(int(v)).scaleb(-2) for v in rng.integers(-300, 10**6, ROWS)],
+            "when": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 10**9, ROWS), unit="us"),
+            "site": rng.choice(["a", "b", "NA", "c'c"], ROWS),
+        }
+    )
+
+
+GRIDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "whole numbers": ("whole", {"low": -50, "high": 10**6}),
+    "whole numbers by seven": ("whole", {"low": -50, "high": 10**6, "resolution": 7}),
+    "whole numbers by a third": ("whole", {"low": -50, "high": 10**6, "resolution": "0.3"}),
+    "bytes": ("small", {"low": 0, "high": 255}),
+    "floats on 10^15": ("skewed", {"low": 0, "high": 10**6, "resolution": "1e-9"}),
+    "floats by thirds": ("skewed", {"low": -3, "high": 10**6, "resolution": "0.3"}),
+    "float32": ("single", {"low": 0, "high": 10**6, "resolution": "0.5"}),
+    "whole floats": ("counted", {"low": -5, "high": 1000}),
+    "clamped": ("skewed", {"low": 1, "high": 50, "resolution": "0.01", "out_of_range": "clamp"}),
+    "clamped whole": ("whole", {"low": 0, "high": 1000, "out_of_range": "clamp"}),
+    "a spike on 10^18": ("spiked", {"low": 0, "high": 10**18, "resolution": 7}),
+    "decimals": ("price", {"low": -10, "high": 10**5, "resolution": "0.01"}),
+    "decimals by 0.04": ("price", {"low": -10, "high": 10**5, "resolution": "0.04"}),
+    "times": ("when", {"low": "2024-01-01", "high": "2024-02-01", "resolution": "0.5"}),
+    "days": ("when", {"low": "2024-01-01", "high": "2024-01-12", "resolution": 86400}),
+    "categories": ("site", {"categories": ["NA", "a", "b", "c'c"]}),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("engine")
+    rows = frame()
+    rows.to_parquet(folder / "all.parquet")
+    (folder / "parts").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(ROWS), 3)):
+        rows.iloc[part].to_parquet(folder / "parts" / f"{number}.parquet")
+    rows.drop(columns=["price", "site"]).to_csv(folder / "all.csv", index=False)
+    with duckdb.connect(str(folder / "w.duckdb")) as connection:
+        connection.execute(f"create table visits as select * from '{folder}/all.parquet'")
+        connection.execute("create table nothing as select * from visits limit 0")
+    return folder
+
+
+def sources(folder: Path) -> dict[str, dict[str, str]]:
+    return {"duckdb": {"source": str(folder / "w.duckdb"), "table": "visits"}, "parts": {"source": f"{folder}/parts/*.parquet"}}
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("where", ["duckdb", "parts"])
+def test_counts_are_those_of_the_column_in_memory(folder: Path, where: str, grid: str) -> None:
+    name, options = GRIDS[grid]
+    memory = load_columns(path=str(folder / "all.parquet"), columns=name, **options)
+    engine = load_sql_columns(**sources(folder)[where], columns=name, **options)
+    assert engine.domains == memory.domains
+    assert engine.clamped == memory.clamped
+    ordered, ranks, N = np.sort(memory.values[name]), engine.values[name], memory.domains[name].size
+    assert len(ranks) == ROWS
+    rng = np.random.default_rng(1)
+    asked = np.concatenate([rng.integers(0, N, 200), ordered[::50], ordered[::50] + 1, [0, N]])
+    assert ranks.below(asked).tolist() == np.searchsorted(ordered, asked).tolist()
+    assert ranks.in_order().tolist() == ordered.tolist()
+    assert ranks.below(asked).tolist() == np.searchsorted(ordered, asked).tolist()
+
+
+@pytest.mark.parametrize("threshold", [0, 3, 400])
+@pytest.mark.parametrize("name", ["whole", "spiked", "skewed"])
+def test_heavy_cells_have_their_exact_counts(folder: Path, name: str, threshold: int) -> None:
+    options = {"low": -50, "high": 2**41, "resolution": "1e-3"}
+    found = load_sql_columns(**sources(folder)["duckdb"], columns=name, **options)
+    ranks, N, decay = found.values[name], found.domains[name].size, 2
+    knots, sums = outline(ranks, threshold, decay)
+    ordered = ranks.in_order()
+    bits = (N - 1).bit_length()
+    for depth in range(0, bits + 1, 3):
+        ends = np.unique(ordered >> (bits - depth))
+        ends = np.unique(np.concatenate([ends, ends + 1])) << (bits - depth)
+        exact, told = np.diff(np.searchsorted(ordered, ends)), np.diff(sums[np.searchsorted(knots, ends)])
+        heavy = exact > threshold + (depth - 1) * decay
+        assert (exact[heavy] == told[heavy]).all()
+        assert (told[~heavy] <= threshold + (depth - 1) * decay).all()
+    assert len(knots) == len(np.unique(ordered)) if threshold == 0 and name == "whole" else len(knots) >= 1
+
+
+METHODS = ["partition", "points", "fixed", "tree", "quantiles"]
+
+
+def released(data: Any, method: Any, relation: Any) -> list[Any]:
+    plan = OrderedPlan(epsilon=2.0, delta=1e-6, relation=relation)
+    curator = Curator(plan.open_ledger(), source=FixedKeySource(5))
+    config = OrderedConfig(method=method, steps=3, levels=3)
+    release = fit(data, plan=plan, config=config, curator=curator, runtime=Runtime())
+    return [[cdf.knots.tolist(), cdf.values.tolist()] for cdf in release.cdfs.values()] + [curator.ledger.epsilon()]
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("method", METHODS)
+def test_released_bits_are_those_of_the_column_in_memory(folder: Path, method: str, relation: str) -> None:
+    options: dict[str, Any] = {"columns": ["skewed", "spiked"], "low": 0, "high": [10**6, 10**13], "resolution": ["1e-9", "1"]}
+    memory = load_columns(path=str(folder / "all.parquet"), **options)
+    engine = load_sql_columns(**sources(folder)["parts"], **options)
+    assert released(engine, method, relation) == released(memory, method, relation)
+
+
+def test_csv_files_are_tables(folder: Path) -> None:
+    data = load_sql_columns(source=str(folder / "all.csv"), columns="whole,counted", low=-50, high=10**6)
+    assert data.values["whole"].in_order().tolist() == np.sort(frame()["whole"] + 50).tolist()
+    assert any("was read more than once" in note for note in data.notes)
+    assert not any("was read more than once" in note for note in open_table(str(folder / "w.duckdb"), "visits").notes)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no file": ({"source": "{folder}/none.duckdb"}, "there is no such file"),
+    "a folder": ({"source": "{folder}/parts"}, r"is no file; name the files in it, as in .*\*\.parquet"),
+    "no database": ({"source": "{folder}/text.duckdb"}, "cannot be read by duckdb"),
+    "two tables": ({"table": None}, "table is not given: .* has the tables nothing, visits"),
+    "another table": ({"table": "visit"}, "table is 'visit': .*did you mean 'visits'"),
+    "a table of files": ({"source": "{folder}/parts/*.parquet", "table": "x"}, "it must be left out"),
+    "no column": ({"columns": "wole"}, "no column 'wole'.*did you mean 'whole'"),
+    "no records": ({"table": "nothing"}, "is empty: it has no record"),
+    "outside": ({"low": 0}, r"has \d+ values outside \[0, 1000000\]"),
+    "not whole": ({"columns": "skewed", "low": 0}, "no whole numbers: give the public resolution"),
+    "text": ({"columns": "site", "low": 0}, "is string; it must hold numbers"),
+    "no dates": ({"low": "2024-01-01", "high": "2024-02-01"}, "dates must be timestamps"),
+    "other categories": ({"columns": "site", "categories": ["a", "b"]}, "none of the 2 public categories"),
+    "too fine": ({"columns": "skewed", "high": 10**12, "resolution": "1e-18", "low": 10**12 - 1}, "must be decimal or whole"),
+    "missing": ({"source": "{folder}/holes.parquet", "table": None, "columns": "x"}, "has no value in 1 rows.*missing=drop$"),
+    "wrong missing": ({"missing": "skip"}, "missing is 'skip'; it must be one of error, drop, category"),
+    "other types": ({"source": "{folder}/mixed*.parquet", "table": None, "columns": "x"}, "'x' is double; it must be int64"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_wrong_is_refused_in_one_line(folder: Path, case: str) -> None:
+    (folder / "text.duckdb").write_text("no database")
+    pd.DataFrame({"x": pd.array([1, None, 3], "Int64")}).to_parquet(folder / "holes.parquet")
+    pd.DataFrame({"x": [1, 2]}).to_parquet(folder / "mixed0.parquet")
+    pd.DataFrame({"x": [1.0, 2.0]}).to_parquet(folder / "mixed1.parquet")
+    given, message = REFUSED[case]
+    options = {**sources(folder)["duckdb"], "columns": "whole", "low": -50, "high": 10**6} | given
+    options["source"] = options["source"].format(folder=folder)
+    with pytest.raises(ValueError, match=message) as error:
+        load_sql_columns(**options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("missing", "found"), [("drop", [1, 3]), ("category", ["1", "3", "missing"])])
+def test_missing_values_are_dropped_or_a_category(tmp_path: Path, missing: Any, found: list[Any]) -> None:
+    pd.DataFrame({"x": pd.array([3, None, 1], "Int64")}).to_parquet(tmp_path / "holes.parquet")
+    kind: dict[str, Any] = {"low": 0, "high": 9} if missing == "drop" else {"categories": ["1", "3"]}
+    data = load_sql_columns(source=str(tmp_path / "holes.parquet"), columns="x", missing=missing, **kind)
+    assert data.domains["x"].decode(data.values["x"].in_order()).tolist() == found
+
+
+def test_files_that_change_between_two_scans_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"x": rng.integers(0, 1000, 1000)}).to_parquet(path)
+    ranks = load_sql_columns(source=str(path), columns="x", low=0, high=10**12).values["x"]
+    pd.DataFrame({"x": rng.integers(0, 10**12, 1001)}).to_parquet(path)
+    with pytest.raises(ValueError, match="has changed while it was read"):
+        ranks.in_order()
+
+
+@pytest.mark.parametrize("changed", ["insert into t values (5)", "update t set x = x + 1", "delete from t where x > 10"])
+@pytest.mark.parametrize("scan", ["splits", "ends"])
+def test_tables_that_change_between_two_scans_are_refused(changed: str, scan: str) -> None:
+    import ibis
+
+    connection = ibis.duckdb.connect()
+    connection.raw_sql("create table t as select 1000 * range as x from range(3)")
+    table = EngineTable("t", connection.table("t"), {}, snapshot=False)
+    rows = table.rows.select(position=table.rows.x)
+    cells, _ = group_cells(table, rows, 20, "first")
+    ranks = EngineRanks(table, rows, 2**20, cells)
+    connection.raw_sql(changed)
+    with pytest.raises(ValueError, match="t has changed while it was read"):
+        ranks.in_order() if scan == "splits" else ranks.below([7])
+
+
+def test_one_scan_counts_every_group(folder: Path) -> None:
+    table = open_table(str(folder / "w.duckdb"), "visits")
+    one, two = table.counts([["site"], ["small", "site"]])
+    rows = frame()
+    assert one == {(name,): count for name, count in rows["site"].value_counts().items()}
+    assert two == dict(rows.groupby(["small", "site"]).size().items())
