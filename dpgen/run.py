@@ -105,11 +105,6 @@ def _beside(score: Score) -> str:
 
 
 PACKAGES = ("dpgen", "torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
-FREE_TO_CHANGE = (
-    "run_dir", "progress_bar", "evaluation", "checkpoint_every", "threads", "accelerator", "devices", "num_nodes", "strategy",
-    "compile", "logger", "loggers",
-)  # fmt: skip
-"""Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
 
 
 def released(directory: Path) -> Release | None:
@@ -174,7 +169,7 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
                     f"{key} is missing beside a ledger with charges: under another key other records would be for evaluation; "
                     "choose another run_dir"
                 )
-            if not (is_released(directory) or _resumable(job)):
+            if not (is_released(directory) or job.resumable):
                 raise ValueError(
                     f"run_dir {str(directory)!r} holds a run that died after it had spent epsilon "
                     f"{rounded_up(ledger.epsilon())} and before anything was released: that is lost, for only training by "
@@ -198,11 +193,6 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
             raise
 
 
-def _resumable(job: Job) -> bool:
-    """Whether what dies while it is fitted goes on from a checkpoint."""
-    return job.system.module(job.config) is not None
-
-
 def _locked_ledger(job: Job, path: Path) -> Ledger:
     """The ledger of an earlier run if it has spent anything, else a new one for this job."""
     if path.exists() and path.stat().st_size:
@@ -223,14 +213,10 @@ def _require_same(job: Job, config_path: Path) -> None:
         raise ValueError(f"{config_path} is damaged: {' '.join(str(error).split())}") from error
     if not isinstance(stored, dict) or not all(isinstance(stored.get(block), dict) for block in job.settings):
         raise ValueError(f"{config_path} is damaged: it must hold the blocks {', '.join(job.settings)}")
-    for block, options in job.settings.items():
-        for key, value in options.items():
-            before = stored[block].get(key)
-            if before != value and key not in FREE_TO_CHANGE:
-                raise ValueError(
-                    f"run_dir holds an unfinished run with {block}.{key}={before!r}, now {value!r}: repeat its settings "
-                    "to resume it, or choose another run_dir"
-                )
+    if difference := job.difference(stored):
+        raise ValueError(
+            f"run_dir holds an unfinished run with {difference}: repeat its settings to resume it, or choose another run_dir"
+        )
 
 
 def _versions() -> dict[str, str]:
@@ -294,7 +280,7 @@ def run(job: Job, *, again: bool = False) -> Outcome:
                 job, release, lambda: evaluate(release, data, seed=runtime.seed), runtime, again=again
             )
     text = summary(
-        f"{job.model} on {data.name}",
+        f"{job.title} on {data.name}",
         privacy=release.statement.headline(),
         released=[*_files(directory), *evaluation.released],
         directory=directory,
@@ -370,7 +356,7 @@ def _standing(job: Job, directory: Path, ledger: Ledger) -> str:
             f"interrupted while evaluating: the release in {directory} is complete (epsilon {whole}); {same}, or dpgen "
             f"evaluate {directory}, finishes it"
         )
-    if _resumable(job):
+    if job.resumable:
         stated = f"epsilon {whole} is what any release of this run states"
         return f"interrupted: {_so_far(ledger)} has run, and {stated}; {same} goes on"
     return (

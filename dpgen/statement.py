@@ -132,7 +132,7 @@ class PrivacyStatement:
             mechanisms=_mechanisms(ledger),
             assumptions=(*assumptions, SATISFIED, *unplanned, *recovered),
             not_covered=tuple(not_covered),
-            shared=None if ledger.payer is None else ledger.payer.statement(),
+            shared=(ledger.payer.statement() or None) if ledger.payer is not None else None,
         )
 
     def extended(

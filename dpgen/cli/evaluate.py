@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from dpgen.cli.command import NETWORK, RELEASED_ONLY, Ended, OneLineParser
+from dpgen.cli.command import NETWORK, Ended, OneLineParser
+from dpgen.cli.train import ended
 
 
 def main(arguments: list[str]) -> str | Ended:
@@ -29,5 +30,4 @@ def main(arguments: list[str]) -> str | Ended:
     from dpgen.cli.comparison import job_of
     from dpgen.run import run
 
-    outcome = run(job_of(options.runs[0], evaluation=options.evaluation), again=True)
-    return Ended(outcome.summary, RELEASED_ONLY if outcome.problem else 0, outcome.problem)
+    return ended(run(job_of(options.runs[0], evaluation=options.evaluation), again=True))

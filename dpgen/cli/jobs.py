@@ -28,6 +28,12 @@ SCHEMA = "container, names, order and types of the data are public: the release 
 DROPPED = "rows with a missing value are left out, each for its own values alone: "
 """Beginning of a statement's sentence on data with missing="drop"."""
 
+FREE_TO_CHANGE = (
+    "run_dir", "progress_bar", "evaluation", "checkpoint_every", "threads", "accelerator", "devices", "num_nodes", "strategy",
+    "compile", "logger", "loggers",
+)  # fmt: skip
+"""Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
+
 BLOCKS = ("privacy", "model", "data", "runtime")
 DEFAULT_MODEL = "dpgm"
 CONFIGS = Path(str(files("dpgen") / "configs"))
@@ -40,6 +46,14 @@ SCRIPT_OPTIONS = {
     "sweep": ("VALUES", 'run every combination of "epsilon=1,3;seed=0,1", or of the lists in a YAML file'),
     "sweep_jobs": ("N", "so many of them at a time (1)"),
     "sweep_dir": ("DIR", "with a directory for each (runs/sweep)"),
+    "sweep_select": (
+        "SCORE",
+        "release the best of a secret number of them alone, by a paid score, and pay for the choice: counts",
+    ),
+    "sweep_runs": ("MEAN", "of so many runs on average (10), each of a combination drawn at random"),
+    "sweep_number": ("LAW", "poisson, geometric or logarithmic (poisson; geometric where delta is 0)"),
+    "sweep_noise": ("RECORDS", "noise of the score, a mean error of counts, in records (20)"),
+    "sweep_epsilon": ("EPSILON", "refuse a selection that costs more"),
     "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),
 }
 """Options that are no setting of a run: their values, and what they do."""
@@ -94,6 +108,24 @@ class Job:
     @property
     def system(self) -> System:
         return systems()[self.model]
+
+    @property
+    def title(self) -> str:
+        """What runs, in the summary."""
+        return self.model
+
+    @property
+    def resumable(self) -> bool:
+        """Whether what dies while it is fitted goes on from a checkpoint."""
+        return self.system.module(self.config) is not None
+
+    def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
+        """The first setting of the job that is another one in stored settings, in words; empty where there is none."""
+        for block, options in self.settings.items():
+            for key, value in options.items():
+                if (before := stored[block].get(key)) != value and key not in FREE_TO_CHANGE:
+                    return f"{block}.{key}={before!r}, now {value!r}"
+        return ""
 
     def prepare(self) -> None:
         """Import the code that the settings name; for settings of a person, not for those that a run has left."""
@@ -376,12 +408,16 @@ def parse_command(arguments: Sequence[str]) -> Command:
     if "help" in own or "-h" in arguments:
         return Command(rest, help=True)
     instead = [name for name in ("dry_run", "print_config") if name in own]
-    if instead and len(own) > 1:
+    priced = "sweep_select" in own and instead == ["dry_run"]  # a selection has one price
+    if instead and len(own) > 1 and not priced:
         raise ValueError(
             f"{instead[0]} and {next(n for n in own if n != instead[0])} are both given: {instead[0]} is of one run"
         )
     if own.get("print_config", "true") != "true":
         raise ValueError(f"print_config is {own['print_config']!r}; it takes no value")
+    if priced:
+        del own["dry_run"]
+        return Command(rest, parse_sweep(own, rest), dry_run="")
     if instead:
         size = own.get("dry_run")
         return Command(rest, dry_run="" if size == "true" else size, print_config="print_config" in own)

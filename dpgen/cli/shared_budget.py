@@ -8,7 +8,7 @@ dpgen budget census.budget --plan --model gaussian --data csv --path census.csv 
 import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgen.cli.command import OneLineParser
 from dpgen.cli.options import require_writable
@@ -16,6 +16,9 @@ from dpgen.privacy.composition import Loads, rdp_bound
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.shared_budget import Payer, Payment, SharedBudget, Spending
 from dpgen.statement import guarantee, rounded_up
+
+if TYPE_CHECKING:
+    from dpgen.cli.jobs import Job
 
 COLUMNS = ("time", "user", "model", "run", "alone", "together")
 
@@ -114,27 +117,36 @@ class _Quoting(Payer):
         raise _Planned(loads)
 
 
-def _planned(shared: SharedBudget, arguments: list[str]) -> str:
-    """The price of a run, in words: it declares its plan before it looks at a record, and ends there."""
+def declared(job: "Job", data: Any) -> Loads:
+    """The plan of a job, which it declares before it looks at a record, and ends there; nothing is spent.
+
+    Raises:
+        ValueError: it declares none.
+    """
     from dpgen.cli.command import quiet_runtime
-    from dpgen.cli.jobs import CONFIGS, parse_job
     from dpgen.privacy.curator import Curator
+
+    curator = Curator(job.plan.open_ledger(payer=_Quoting(Path(), "planned", job.model, "", "")))
+    with TemporaryDirectory(prefix="dpgen-") as scratch:
+        runtime = quiet_runtime(Path(scratch), 0)
+        try:
+            job.system.fit(data, plan=job.plan, config=job.config, curator=curator, runtime=runtime)
+        except _Planned as plan:
+            return plan.loads
+    raise ValueError(f"model {job.model} declares no plan: what it would cost is known once it has run")
+
+
+def _planned(shared: SharedBudget, arguments: list[str]) -> str:
+    """The price of a run, in words."""
+    from dpgen.cli.jobs import CONFIGS, parse_job
 
     job = parse_job(arguments, config_root=CONFIGS)
     plan: Any = job.plan
     shared.require_same(relation=plan.relation, unit=plan.unit, delta=plan.resolved_delta)
-    payer = _Quoting(shared.path, "planned", job.model, "", "")
     with TemporaryDirectory(prefix="dpgen-") as scratch:
-        data = job.load(Path(scratch))
-        try:
-            curator = Curator(plan.open_ledger(payer=payer))
-            job.system.fit(data, plan=plan, config=job.config, curator=curator, runtime=quiet_runtime(Path(scratch), 0))
-        except _Planned as declared:
-            loads = declared.loads
-        else:
-            raise ValueError(f"model {job.model} declares no plan: what it would cost is known once it has run")
+        loads = declared(job, job.load(Path(scratch)))
     spending = shared.spending()
-    payment = payer.quote(loads, plan.budget, spending.terms)
+    payment = shared.payer(job.model).quote(loads, plan.budget, spending.terms)
     lines = [*_table(shared, spending), _left(spending), "", f"{job.model} on {job.data} would bring it to "]
     lines[-1] += f"epsilon {rounded_up(spending.plus(payment).epsilon)} (by itself {rounded_up(_alone(spending, payment))})"
     if not spending.fits(payment):

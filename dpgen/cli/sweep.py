@@ -13,9 +13,67 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import Ended
-from dpgen.cli.options import list_items, read_yaml, split_options
+from dpgen.cli.options import choose, list_items, read_yaml, split_options
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
+from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.statement import UNPROTECTED, guarantee, rounded_up, shared_in_words
+
+SCORES = ("counts",)
+"""Paid scores that a selection goes by, see `dpgen.evaluation.paid`."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How the best of a secret number of runs is chosen.
+
+    Arguments:
+        score: one of `SCORES`.
+        runs: expected number of runs, in [2, 1000].
+        number: law of their number; empty: poisson, or geometric where the guarantee is pure.
+        noise: of the score, in records.
+        epsilon: most that the selection may cost; None: what it costs is stated.
+    """
+
+    score: str
+    runs: float = 10.0
+    number: str = ""
+    noise: float = 20.0
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        choose("sweep_select", self.score, SCORES)
+        if self.number:
+            choose("sweep_number", self.number, ("poisson", "geometric", "logarithmic"))
+        require_within("sweep_runs", self.runs, (2.0, 1000.0), ", the expected number of runs")
+        require_positive("sweep_noise", self.noise)
+        if self.epsilon is not None:
+            require_positive("sweep_epsilon", self.epsilon)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "Selection | None":
+        """From the options of a sweep.
+
+        Raises:
+            ValueError: a wrong value, or options of a selection without one.
+        """
+        given = {
+            name: options[f"sweep_{name}"] for name in ("runs", "number", "noise", "epsilon") if f"sweep_{name}" in options
+        }
+        if "sweep_select" not in options:
+            if given:
+                raise ValueError(f"sweep_{next(iter(given))} needs --sweep_select")
+            return None
+        if "sweep_jobs" in options:
+            raise ValueError("sweep_jobs is given with --sweep_select: how many runs there are is secret, and they run in turn")
+        numbers = {name: _number(f"sweep_{name}", text) for name, text in given.items() if name != "number"}
+        return cls(options["sweep_select"], number=given.get("number", ""), **numbers)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; it must be a number") from None
 
 
 @dataclass(frozen=True)
@@ -29,6 +87,7 @@ class Sweep:
         jobs: runs at a time.
         sharing: names of the runs that split their records by the one secret key of the sweep, which is in `directory`; no
             run is then trained on what another one has for evaluation.
+        selection: release the best run only; None: all of them.
     """
 
     values: dict[str, list[Any]]
@@ -36,6 +95,7 @@ class Sweep:
     directory: Path
     jobs: int = 1
     sharing: frozenset[str] = frozenset()
+    selection: Selection | None = None
 
     def runs(self) -> Iterator[tuple[str, list[str]]]:
         """Name and arguments of every run.
@@ -79,7 +139,8 @@ def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | Non
 
     Arguments:
         options: "sweep", a YAML file with a mapping of option names to lists of values, or the same as in
-            `epsilon=1,3;seed=0,1`; "sweep_dir" (default `runs/sweep`) and "sweep_jobs" (default 1) go with it.
+            `epsilon=1,3;seed=0,1`; "sweep_dir" (default `runs/sweep`) and "sweep_jobs" (default 1) go with it, and those
+            of a `Selection`.
         fixed: arguments that all runs share.
 
     Raises:
@@ -97,7 +158,8 @@ def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | Non
     values = _values(options["sweep"])
     for key in set(values) & set(split_options(fixed)):
         raise ValueError(f"{key} is given twice: in the sweep and as an option")
-    return Sweep(values, tuple(fixed), Path(options.get("sweep_dir", "runs/sweep")), int(jobs))
+    directory = Path(options.get("sweep_dir", "runs/sweep"))
+    return Sweep(values, tuple(fixed), directory, int(jobs), selection=Selection.of(options))
 
 
 def _values(text: str) -> dict[str, list[Any]]:

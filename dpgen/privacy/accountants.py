@@ -7,6 +7,7 @@ All are valid upper bounds, sharp to about .1 %.
 | Gaussians without sampling | closed form (Balle, Wang 2018) |
 | Poisson-sampled Gaussians, also with Gaussians | `pld.py`: dp_accounting's method, faster, no floor on delta |
 | (epsilon, delta) guarantees and zCDP, also with Gaussians | `events.py`: basic, binary randomised response, or Renyi |
+| the best of several runs (`tuning.py`), one of several events | Renyi moments, or pure epsilons |
 | what else `dp_accounting` knows (Laplace, mixtures) | its `PLDAccountant`, refined until epsilon settles |
 | `accountant="prv"` | opacus (removing a record only, add/remove): a cross-check, not part of `tightest` |
 | `accountant="rdp"` | the stable moments of `moments.py` |
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
@@ -233,7 +234,7 @@ def _alpha_at(lam: float, rate: float, sigma: float, relation: Relation) -> floa
 
 def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, float, float]:
     """Cost of `event` under a filter of log-moment order `lam`: log-moment, sum of pure epsilons (inf unless all parts
-    are (epsilon, delta) guarantees), sum of deltas."""
+    have one), sum of deltas."""
     try:
         parts = _parts(event)
     except UnsupportedEvent:
@@ -247,7 +248,48 @@ def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, 
     key, orders = _key(parts.gaussian), np.array([lam])
     losses = [n * _alpha_at(lam, *part, relation) for part, n in key] + [float(zcdp_alphas(parts.rho, orders)[0])]
     losses += [n * float(pure_alphas(e, orders)[0]) for e, n in parts.pure]
-    return math.fsum(losses), math.inf if key or parts.rho else parts.total, parts.delta
+    pure = [math.inf if key or parts.rho else parts.total]
+    for compound, n in parts.compounds:
+        [moment], epsilon = _compound_costs(compound, [lam], relation)
+        losses.append(n * float(moment))
+        pure.append(n * epsilon)
+    return math.fsum(losses), math.fsum(pure), parts.delta
+
+
+def _compound_costs(event: DpEvent, orders: Sequence[float], relation: Relation) -> tuple[np.ndarray, float]:
+    """Log-moments at `orders` (t,), and epsilon, inf where it is not pure; an event that may fail has neither."""
+    from dpgen.privacy.events import OneOfDpEvent, inside, pure_alphas
+
+    costs = np.array([[filter_cost(part, lam, relation) for part in inside(event)] for lam in orders])  # (t, parts, 3)
+    if costs[..., 2].any():
+        return np.full(len(orders), math.inf), math.inf
+    base, pure = costs[..., 0].max(1), float(costs[..., 1].max())
+    if isinstance(event, OneOfDpEvent):
+        return base, pure
+    whole = event_alphas(event.event, relation)
+
+    def tail(epsilon: float) -> float:
+        return _moment_delta(event.event, whole, epsilon, relation)
+
+    alphas = np.array([moments.selected_alpha(event, *at, whole, pure, tail) for at in zip(orders, base.tolist())])
+    pure = moments.selected_pure(event, pure)
+    return (alphas if pure == math.inf else np.minimum(alphas, pure_alphas(pure, np.array(orders)))), pure
+
+
+def _moment_delta(event: DpEvent, alphas: np.ndarray, epsilon: float, relation: Relation) -> float:
+    """A delta of `event` at epsilon: in closed form for Gaussians without sampling, from its moments otherwise."""
+    from dpgen.privacy.events import OneOfDpEvent
+
+    worst = 0.0
+    for part in event.events if isinstance(event, OneOfDpEvent) else (event,):
+        try:
+            mu = _plain(_key(part), relation)
+        except UnsupportedEvent:
+            mu = None
+        if mu is None:
+            return moments.rdp_delta(alphas, epsilon, np.array(moments.ORDERS))
+        worst = max(worst, _gaussian_delta_of(mu, epsilon))
+    return worst
 
 
 def _parts(event: DpEvent) -> Parts:
@@ -265,7 +307,14 @@ def _mixed_alphas(parts: Parts, relation: Relation) -> np.ndarray:
     total = event_alphas(parts.gaussian, relation) + zcdp_alphas(parts.rho, orders)
     for epsilon, count in parts.pure:
         total = total + count * pure_alphas(epsilon, orders)
+    for compound, count in parts.compounds:
+        total = total + count * _compound_costs(compound, moments.ORDERS, relation)[0]
     return np.asarray(total)
+
+
+def _sum_of_pure(parts: Parts, relation: Relation) -> float:
+    """Sum of the pure epsilons, compounds included; inf where one of them is not pure."""
+    return parts.total + math.fsum(n * _compound_costs(compound, [1.0], relation)[1] for compound, n in parts.compounds)
 
 
 def _other_epsilon(event: DpEvent, delta: float, relation: Relation, accountant: Accountant) -> float:
@@ -289,17 +338,17 @@ def _mixed_epsilon(parts: Parts, delta: float, relation: Relation) -> float:
 
     key = _key(parts.gaussian)
     if not key and not parts.rho and parts.delta <= delta:
-        bound = parts.total
+        bound = _sum_of_pure(parts, relation)
     elif parts.delta >= delta:
         return math.inf
     else:
         rest = _mixed_alphas(replace(parts, pure=(), delta=0.0), relation)
         by_moments = moments.rdp_epsilon(rest, delta - parts.delta, np.array(moments.ORDERS))
-        bound = parts.total + (by_moments if parts.rho else _gaussian_epsilon(key, delta - parts.delta, relation))
-    if delta > parts.delta and parts.pure:
+        bound = parts.total + (by_moments if parts.by_moments else _gaussian_epsilon(key, delta - parts.delta, relation))
+    if delta > parts.delta and (parts.pure or parts.compounds):
         every = _mixed_alphas(replace(parts, delta=0.0), relation)
         bound = min(bound, moments.rdp_epsilon(every, delta - parts.delta, np.array(moments.ORDERS)))
-        if not parts.rho and _plain(key, relation) is not None and parts.losses() is not None:
+        if not parts.by_moments and _plain(key, relation) is not None and parts.losses() is not None:
             bound = smallest(lambda e: mixed_delta(parts, e, _stick(key, relation)) - delta, bound)
     return bound
 
@@ -323,7 +372,7 @@ def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
     except UnsupportedEvent:
         return _library_delta(event, epsilon, relation)
     key = _key(parts.gaussian)
-    if not parts.rho and parts.losses() is not None:
+    if not parts.by_moments and parts.losses() is not None:
         return mixed_delta(parts, epsilon, _stick(key, relation))
     if not math.isfinite(_mixed_epsilon(parts, 1.0 - 1e-12, relation)):
         return 1.0

@@ -16,12 +16,13 @@ Formal guarantees:
 | releases that share a Poisson draw | one event, `Poisson(q, Gaussian(sigma_eff))`, with the rate of the mask itself |
 | a mask used twice, a part released twice, undeclared or left out | refused |
 | several processes | rank 0 charges for all of them; sums are added over ranks and get their noise once |
+| the best of several runs | charged before the first; each run gets no more than its plan |
 | pickling, copying | refused: two curators would forget each other's charges |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from dpgen.privacy.ledger import Budget, Ledger, Planned
     from dpgen.privacy.mechanisms import Relation
+    from dpgen.privacy.tuning import Repetitions, Trial
 
 T = TypeVar("T")
 Reals = npt.NDArray[np.float64]
@@ -211,6 +213,46 @@ class Curator:
 
         self.ledger.charge(approximate_event(budget.epsilon, budget.delta), note=note)
         return Curator(Ledger(budget, relation=self.relation, unit=self.ledger.unit), source=self._source)
+
+    def select(
+        self,
+        note: str,
+        trials: Sequence[Trial],
+        repetitions: Repetitions,
+        *,
+        run: Callable[[int, Curator], T],
+        score: Callable[[T, Curator], float],
+        priced: Sequence[Planned] = (),
+    ) -> T | None:
+        """The best of a secret number of runs of trials drawn at random, charged as a whole before the first; see `tuning`.
+
+        Arguments:
+            trials: public options.
+            repetitions: law of the number of runs.
+            run: what comes out of one run of a trial, by its number; the curator grants the plan of the trial, nothing else.
+            score: how good that is, the higher the better; the curator grants `priced`, nothing else.
+            priced: what one score costs.
+
+        Neither may look at private data but through its curator, and what they do beside that must not outlive the call: only
+        the best result is released.
+
+        Returns:
+            The best result; None where the number that was drawn is 0.
+
+        Raises:
+            BudgetExceeded: nothing was recorded or drawn; or a run asked for more than its plan, and nothing is released.
+        """
+        from dpgen.privacy.selection import uniform_integers
+        from dpgen.privacy.tuning import granted, scoring, selection_event
+
+        self.ledger.charge(selection_event(trials, priced, repetitions, self.relation), note=note)
+        best: tuple[float, T] | None = None
+        for trial in uniform_integers(self._source, len(trials), repetitions.draw(self._source)):
+            result = run(trial, Curator(granted(trials[trial]), source=self._source))
+            value = score(result, Curator(scoring(priced, self.ledger), source=self._source))
+            if best is None or value > best[0]:
+                best = value, result
+        return None if best is None else best[1]
 
     def release(self, note: str, mechanism: Mechanism[T], count: int = 1, *, of: str | None = None) -> T:
         """`count` draws of a mechanism that carries its own price; each is charged before any is made.

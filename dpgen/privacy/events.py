@@ -14,7 +14,15 @@ from functools import lru_cache
 
 import attr
 import numpy as np
-from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent, ZCDpEvent
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+    ZCDpEvent,
+)
+from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
 from dpgen.privacy.mechanisms import UnsupportedEvent, walk
 
@@ -54,9 +62,37 @@ def approximate_event(epsilon: float, delta: float) -> ApproximateDpEvent:
     return ApproximateDpEvent(float(epsilon), float(delta))
 
 
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class OneOfDpEvent(DpEvent):
+    """One of several events, drawn at random whatever the data; which one is released. It costs what the worst one costs.
+
+    Attributes:
+        events: at least one.
+    """
+
+    events: tuple[DpEvent, ...] = attr.ib(converter=tuple)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.events:
+            raise ValueError("events is (); it must hold at least one")
+
+
+_COMPOUNDS = (OneOfDpEvent, RepeatAndSelectDpEvent)
+
+
+def inside(event: DpEvent) -> tuple[DpEvent, ...]:
+    """The events that a compound one is made of, whose cost is worked out from theirs; none of any other."""
+    if isinstance(event, RepeatAndSelectDpEvent):
+        return (event.event,)
+    return event.events if isinstance(event, OneOfDpEvent) else ()
+
+
 def holds_for_own_relation(event: DpEvent) -> bool:
     """Whether a part of `event` is a guarantee for the ledger's own relation only."""
-    return any(isinstance(leaf, ApproximateDpEvent | ZCDpEvent) for leaf, _ in walk(event))
+    leaves = [leaf for leaf, _ in walk(event)]
+    if any(isinstance(leaf, ApproximateDpEvent | ZCDpEvent) for leaf in leaves):
+        return True
+    return any(holds_for_own_relation(part) for leaf in leaves for part in inside(leaf))
 
 
 def for_two_records(event: DpEvent) -> DpEvent:
@@ -74,6 +110,10 @@ def for_two_records(event: DpEvent) -> DpEvent:
         return SelfComposedDpEvent(for_two_records(event.event), event.count)
     if isinstance(event, ComposedDpEvent):
         return ComposedDpEvent([for_two_records(part) for part in event.events])
+    if isinstance(event, OneOfDpEvent):
+        return OneOfDpEvent([for_two_records(part) for part in event.events])
+    if isinstance(event, RepeatAndSelectDpEvent):
+        return RepeatAndSelectDpEvent(for_two_records(event.event), event.mean, event.shape)
     if isinstance(event, ApproximateDpEvent):
         if event.delta and event.epsilon > 600:
             raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
@@ -102,13 +142,15 @@ class Parts:
     delta: float
     rho: float
     gaussian: DpEvent
+    compounds: tuple[tuple[DpEvent, int], ...] = ()  # (event, times)
 
     @classmethod
     def of(cls, event: DpEvent) -> Parts:
-        """Raises UnsupportedEvent for anything but Gaussians, zCDP and (epsilon, delta) guarantees."""
+        """Raises UnsupportedEvent for anything but Gaussians, zCDP, (epsilon, delta) guarantees and compounds."""
         pure: Counter[float] = Counter()
         delta = rho = 0.0
         gaussians: list[DpEvent] = []
+        compounds: list[tuple[DpEvent, int]] = []
         for leaf, count in walk(event):
             inner = leaf.event if isinstance(leaf, PoissonSampledDpEvent) else leaf
             if isinstance(leaf, ApproximateDpEvent):
@@ -118,9 +160,16 @@ class Parts:
                 rho += count * _checked(leaf.rho)
             elif isinstance(inner, GaussianDpEvent):
                 gaussians.append(SelfComposedDpEvent(leaf, count))
+            elif isinstance(leaf, _COMPOUNDS):
+                compounds.append((leaf, count))
             else:
                 raise UnsupportedEvent(f"event {leaf!r} is not a Gaussian, zCDP or an epsilon-delta guarantee")
-        return cls(tuple(sorted((+pure).items())), delta, rho, ComposedDpEvent(gaussians))
+        return cls(tuple(sorted((+pure).items())), delta, rho, ComposedDpEvent(gaussians), tuple(compounds))
+
+    @property
+    def by_moments(self) -> bool:
+        """Whether something in it has moments and no losses that could be enumerated."""
+        return bool(self.rho or self.compounds)
 
     @property
     def total(self) -> float:
@@ -170,7 +219,7 @@ def mixed_delta(parts: Parts, epsilon: float, gaussian_delta: Callable[[float], 
         gaussian_delta: hockey stick of the Gaussian pieces at any real epsilon; must never be below the truth.
     """
     found = parts.losses()
-    if found is None or parts.rho:
+    if found is None or parts.by_moments:
         raise UnsupportedEvent("too many different pieces to enumerate their losses")
     losses, weights = found
     delta = math.fsum(w * gaussian_delta(epsilon - loss) for loss, w in zip(losses.tolist(), weights.tolist()) if w)

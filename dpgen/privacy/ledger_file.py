@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -240,7 +241,10 @@ def encode_event(event: DpEvent) -> list[Any]:
     """
     import attr
 
-    return [type(event).__name__, {f.name: _encode_value(getattr(event, f.name)) for f in attr.fields(type(event))}]
+    fields = {f.name: _encode_value(getattr(event, f.name)) for f in attr.fields(type(event))}
+    if fields.get("shape") == math.inf:  # a Poisson number of runs; JSON has no number for it
+        fields["shape"] = "inf"
+    return [type(event).__name__, fields]
 
 
 def _encode_value(value: Any) -> Any:
@@ -267,11 +271,12 @@ def decode_event(code: Any) -> DpEvent:
     """
     from dp_accounting import DpEvent, dp_event
 
-    from dpgen.privacy.events import ApproximateDpEvent
+    from dpgen.privacy.events import ApproximateDpEvent, OneOfDpEvent
 
+    own = {kind.__name__: kind for kind in (ApproximateDpEvent, OneOfDpEvent)}
     try:
         name, fields = code
-        kind = ApproximateDpEvent if name == "ApproximateDpEvent" else getattr(dp_event, name)
+        kind = own.get(name) or getattr(dp_event, name)
         if not issubclass(kind, DpEvent):
             raise TypeError(name)
         return kind(**{key: _decode_value(value) for key, value in fields.items()})
@@ -284,4 +289,4 @@ def _decode_value(value: Any) -> Any:
         if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
             return decode_event(value)
         return [_decode_value(v) for v in value]
-    return value
+    return math.inf if value == "inf" else value

@@ -91,6 +91,11 @@ def _written(loads: Loads) -> list[Any]:
     )
 
 
+def same_plan(one: Loads, other: Loads) -> bool:
+    """Whether two plans hold the same events, names, groups and counts."""
+    return _written(one) == _written(other)
+
+
 def _read(plan: list[Any]) -> Loads:
     return [
         (LedgerItem.of(decode_event(event), note, group, divisible=divisible), require_whole("count", count))

@@ -51,10 +51,10 @@ import torch
 from dp_accounting import DpEvent
 from torch import Tensor
 
+from dpgen.privacy import accountants
 from dpgen.privacy.accountants import delta
-from dpgen.privacy.events import Parts
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.mechanisms import Relation, gaussian_parts
+from dpgen.privacy.mechanisms import Relation
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 SLACK = 1e-9
@@ -159,10 +159,10 @@ def distance(one: BoundedSum, two: BoundedSum) -> float:
 
 def pure_epsilon(event: DpEvent) -> float:
     """Epsilon of an event made of pure parts only."""
-    parts = Parts.of(event)
-    if parts.delta or parts.rho or gaussian_parts(parts.gaussian):
+    value = accountants.epsilon(event, 0.0)
+    if value == math.inf:
         raise ValueError(f"{event} is not pure; the row must give epsilons `at` which it is compared")
-    return math.fsum(epsilon * times for epsilon, times in parts.pure)
+    return value
 
 
 def log_ratio(one: npt.NDArray[np.float64], two: npt.NDArray[np.float64]) -> float:

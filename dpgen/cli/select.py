@@ -1,0 +1,212 @@
+"""`dpgen train --sweep ... --sweep_select SCORE`: the best of a secret number of runs, and the price of choosing it.
+
+Each run is of a combination drawn at random. All of it is charged before the first one; whatever is not chosen never leaves the
+directory `unreleased-...`, which is for the holder of the data alone and removed at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import yaml
+
+from dpgen.cli.command import Ended
+from dpgen.cli.jobs import Job
+from dpgen.cli.shared_budget import declared
+from dpgen.cli.sweep import Selection, Sweep
+from dpgen.evaluation.paid import PaidScore
+from dpgen.files import write_atomically
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, Ledger, Planned
+from dpgen.privacy.tuning import Number, Repetitions, Trial, selection_event
+from dpgen.release import Release
+from dpgen.runtime import Runtime
+from dpgen.statement import UNPROTECTED, PrivacyStatement, guarantee, rounded_up
+from dpgen.systems.plan import EXACT_INTEGERS
+
+NOTE = "the best of a secret number of runs"
+"""Note of the ledger."""
+
+SELECTED = "selected"
+"""Directory of the released run, in that of the sweep."""
+
+
+@dataclass(frozen=True)
+class SelectionJob(Job):
+    """A job whose release is the best of a secret number of runs of its choices.
+
+    Arguments:
+        choices: names and jobs, of the same data, relation, unit and delta.
+        selection: how one is chosen.
+    """
+
+    choices: tuple[tuple[str, Job], ...] = ()
+    selection: Selection = field(default_factory=lambda: Selection("counts"))
+
+    @classmethod
+    def of(cls, choices: Sequence[tuple[str, Job]], selection: Selection) -> SelectionJob:
+        """From the jobs of a sweep.
+
+        Raises:
+            ValueError: they differ in what all runs of a selection have in common.
+        """
+        first = choices[0][1]
+        for name, job in choices:
+            if not job.system.model_paths:
+                raise ValueError(f"{name}: model {job.model!r} releases private draws; only a model can be scored and selected")
+            if (job.data, job.data_options) != (first.data, first.data_options):
+                raise ValueError(f"{name}: a selection is on the same data in every run; sweep options of model and privacy")
+            for term in ("relation", "unit", "resolved_delta"):
+                if (own := getattr(job.plan, term)) != (wanted := getattr(first.plan, term)):
+                    raise ValueError(f"{name}: {term.removeprefix('resolved_')} is {own!r}; it must be {wanted!r} in every run")
+            if job.plan.unit != "one record":
+                raise ValueError(f"{name}: unit is {job.plan.unit!r}; a paid score knows the unit 'one record' only")
+            if job.runtime.processes > 1 or job.runtime.private_logs:
+                raise ValueError(f"{name}: devices and num_nodes must be 1 and private_logs false in a selection")
+        own = {name: getattr(first, name) for name in Job.__dataclass_fields__}
+        return cls(**own, choices=tuple(choices), selection=selection)
+
+    @property
+    def title(self) -> str:
+        return NOTE
+
+    @property
+    def resumable(self) -> bool:
+        return False
+
+    def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
+        """Empty where the stored settings are those of a choice: the one that was released."""
+        found = [job.difference(stored) for _, job in self.choices]
+        return "" if "" in found else found[0]
+
+    def open_ledger(self, path: Path | None = None) -> Ledger:
+        """A ledger of the whole selection, which pays from the shared budget if there is one."""
+        shared, delta = self.shared_budget(), self.plan.resolved_delta
+        payer = None if shared is None else shared.payer(NOTE, directory=path and path.parent)
+        budget = None if self.selection.epsilon is None else Budget(self.selection.epsilon, delta)
+        given = delta if budget is None else None
+        return Ledger(budget, delta=given, relation=self.plan.relation, unit=self.plan.unit, path=path, payer=payer)
+
+    @property
+    def score(self) -> PaidScore:
+        """The paid score, pure where the plan is."""
+        return PaidScore(self.selection.noise, pure=not self.plan.resolved_delta)
+
+    @property
+    def repetitions(self) -> Repetitions:
+        """Law of the number of runs."""
+        usual = "poisson" if self.plan.resolved_delta else "geometric"
+        return Repetitions(self.selection.runs, cast(Number, self.selection.number or usual))
+
+    def trials(self, data: Any) -> list[Trial]:
+        """The choices with their plans, which they declare before they look at a record."""
+
+        def trial(job: Job) -> Trial:
+            return Trial(declared(job, data), lambda payer: job.plan.open_ledger(payer=payer))
+
+        return [trial(job) for _, job in self.choices]
+
+    def planned(self, trials: Sequence[Trial]) -> Planned:
+        """What all of it costs.
+
+        Raises:
+            ValueError: nothing finite is proved.
+        """
+        relation = self.plan.relation
+        event = selection_event(trials, self.score.price(relation), self.repetitions, relation)
+        if epsilon(event, self.plan.resolved_delta, relation=relation) == float("inf"):
+            raise ValueError(
+                f"sweep_number is {self.repetitions.law!r} at delta {self.plan.resolved_delta:g}: a selection of these runs "
+                "has no finite epsilon; a pure guarantee needs geometric or logarithmic, and mechanisms that are known by an "
+                "(epsilon, delta) guarantee alone cannot be selected from"
+            )
+        return Planned(event, NOTE)
+
+    def fit(self, data: Any, curator: Curator, runtime: Runtime) -> Release:
+        """The best release of a secret number of fits, with the statement of the selection.
+
+        Raises:
+            ValueError: a release that is no model, or the number that was drawn is 0; what was charged stays charged.
+        """
+        trials, score = self.trials(data), self.score
+        curator.declare(self.planned(trials))
+        with TemporaryDirectory(prefix="unreleased-", dir=runtime.directory) as scratch:  # of mode 0700
+            write_atomically(Path(scratch) / "NOT_FOR_PUBLICATION", f"{UNPROTECTED}: runs that were not released\n")
+
+            def run(number: int, inner: Curator) -> tuple[int, Release]:
+                with TemporaryDirectory(dir=scratch) as place:
+                    return number, self.choices[number][1].fit(data, inner, replace(runtime, run_dir=Path(place)))
+
+            best = curator.select(
+                NOTE,
+                trials,
+                self.repetitions,
+                run=run,
+                score=lambda found, inner: score.of(found[1], data, inner, seed=runtime.seed),
+                priced=score.price(self.plan.relation),
+            )
+        if best is None:
+            raise ValueError(
+                "the secret number of runs that was drawn is 0: nothing is released, and what was charged stays charged; "
+                f"that happens once in e^{self.selection.runs:g} selections, never with --sweep_number geometric"
+            )
+        number, release = best
+        write_atomically(runtime.directory / "config.yaml", yaml.safe_dump(self.choices[number][1].settings, sort_keys=False))
+        release.statement = self._stated(release.statement, curator.ledger, self.choices[number][0])
+        return release
+
+    def _stated(self, own: PrivacyStatement, ledger: Ledger, name: str) -> PrivacyStatement:
+        """The statement of the selection, with what the released run rests on and does not cover."""
+        names = ", ".join(choice for choice, _ in self.choices)
+        selected = (
+            f"the release is {name}, the best of K runs, each of a combination drawn at random from a public list ({names}), "
+            f"by the mean error of counts with noise of {self.selection.noise:g} records; K is {self.repetitions.law} of mean "
+            f"{self.selection.runs:g} and secret, and so are all other runs"
+        )
+        kept = dict.fromkeys((*own.assumptions, EXACT_INTEGERS, selected))
+        stated = PrivacyStatement.from_ledger(ledger, assumptions=(), not_covered=own.not_covered)
+        return replace(stated, assumptions=tuple(kept | dict.fromkeys(stated.assumptions)))
+
+
+def select(sweep: Sweep, parse: Callable[[list[str]], Job], *, dry: bool) -> Ended:
+    """Run a selection into `SELECTED`, in the directory of the sweep; dry: only say what it would cost.
+
+    Raises:
+        ValueError: in one line, what is wrong.
+    """
+    from dpgen.cli.train import ended
+    from dpgen.run import run
+
+    assert sweep.selection is not None
+    place, choices = sweep.directory / SELECTED, []
+    for name, arguments in sweep.runs():
+        moved = [a for a in arguments if not a.startswith("--run_dir=")]
+        try:
+            choices.append((name, parse([*moved, f"--run_dir={place}"])))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    job = SelectionJob.of(choices, sweep.selection)
+    return Ended(_price(job)) if dry else ended(run(job))
+
+
+def _price(job: SelectionJob) -> str:
+    """What a selection would cost; its data are read, nothing is spent."""
+    plan = job.plan
+    with TemporaryDirectory(prefix="dpgen-") as scratch:
+        trials = job.trials(job.load(Path(scratch)))
+    whole = job.planned(trials).event
+    delta, relation = plan.resolved_delta, plan.relation
+    once = epsilon(whole.event, delta, relation=relation)
+    lines = [f"{NOTE}, dry run: nothing is spent, nothing is written"]
+    lines += [f"  choice       {name}" for name, _ in job.choices]
+    lines += [
+        f"  runs         {job.selection.runs:g} on average ({job.repetitions.law}), how many is secret",
+        f"  one run      epsilon {rounded_up(once)}, its score included",
+        f"  in all       {guarantee(epsilon(whole, delta, relation=relation), delta, relation, plan.unit)}",
+    ]
+    return "\n".join(lines)

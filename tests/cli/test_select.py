@@ -1,0 +1,146 @@
+"""Sweeps that release the best of a secret number of runs, and pay for the choice."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import tiny
+
+import dpgen
+from dpgen.cli.main import main
+from dpgen.cli.select import NOTE, SELECTED
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.ledger import Ledger
+from dpgen.statement import PrivacyStatement
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate")
+
+
+def command(directory: Path, *extra: str, sweep: str = "epsilon=1,2", networks: bool = False) -> list[str]:
+    unlabelled = ("--label_column=null", "--image_shape=null", *(("--clusters=none",) if networks else ()))
+    left_out = ("--run_dir",) if networks else ("--run_dir", *OF_NETWORKS)
+    own = [a for a in tiny.arguments(directory, *unlabelled) if not a.startswith(left_out)]
+    swept = {pair.partition("=")[0] for pair in sweep.split(";")}
+    given = {} if "model" in swept else {"--model": "dpgm" if networks else "gaussian"}
+    given |= {"--sweep": sweep, "--sweep_dir": str(directory / "s"), "--sweep_select": "counts", "--sweep_runs": "3"}
+    given |= {"--sweep_number": "geometric"} | dict(a.split("=", 1) for a in (*own, *extra) if "=" in a)
+    options = [f"{name}={value}" for name, value in given.items() if name.removeprefix("--") not in swept]
+    return ["train", *options, *(a for a in extra if "=" not in a)]
+
+
+def test_the_best_is_released_and_paid_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path, f"--ledger={tmp_path / 'b'}", "--ledger_epsilon=20", "--evaluation=none")) == 0
+    out = capsys.readouterr().out
+    directory = tmp_path / "s" / SELECTED
+    assert f"{NOTE} on tiny" in out
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == [SELECTED], "other runs leave nothing"
+    assert not [p for p in directory.iterdir() if p.name.startswith("unreleased")]
+    statement = PrivacyStatement.from_dict(json.loads((directory / "privacy.json").read_text()))
+    with Ledger.open(directory / "ledger.jsonl") as ledger:
+        [entry] = ledger.entries()
+        once = epsilon(entry.event.event, 1e-5)
+    assert entry.note == NOTE
+    assert statement.epsilon == epsilon(entry.event, 1e-5) > once > 2.0, "more than one run with its score"
+    assert any("the best of K runs" in text and "epsilon=1, epsilon=2" in text for text in statement.assumptions)
+    assert statement.shared is not None
+    assert (statement.shared["runs"], statement.shared["payments"]) == (1, 1)
+    assert len(dpgen.load(directory).samples(5)) == 5
+    for after in (
+        ["verify", str(directory)],
+        ["evaluate", str(directory), "--evaluation=quick"],
+        ["budget", str(tmp_path / "b")],
+    ):
+        assert main(after) == 0, capsys.readouterr()
+    assert main(command(tmp_path, f"--ledger={tmp_path / 'b'}")) == 2
+    assert "holds a finished run" in capsys.readouterr().err
+
+
+def test_networks_are_selected_too(tmp_path: Path) -> None:
+    arguments = command(tmp_path, "--evaluation=none", "--sweep_runs=2", sweep="hidden=3,4", networks=True)
+    assert main(arguments) == 0
+    model = dpgen.load(tmp_path / "s" / SELECTED)
+    assert model.statement.mechanisms[0]["note"] == NOTE
+
+
+def test_a_dry_run_says_the_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path, "--dry_run")) == 0
+    out = capsys.readouterr().out
+    assert "in all       epsilon" in out
+    assert not (tmp_path / "s").exists()
+    assert main(command(tmp_path, "--evaluation=none")) == 0
+    stated = capsys.readouterr().out.split("privacy    ")[1].splitlines()[0]
+    assert stated in out, "the price that was said"
+
+
+def test_a_pure_model_is_selected_by_a_pure_score(tmp_path: Path) -> None:
+    assert main(command(tmp_path, "--evaluation=none", "--model=mwem", "--delta=0", sweep="rounds=2,3")) == 0
+    statement = dpgen.load(tmp_path / "s" / SELECTED).statement
+    assert statement.delta == 0
+    assert statement.epsilon == pytest.approx(3 * (1.0 + 1 / 20), rel=1e-6), "three times a run of epsilon 1 and its score"
+
+
+def test_a_selection_that_dies_has_paid_and_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Died(BaseException):
+        pass
+
+    def die(*_: object, **__: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpgen.evaluation.paid.PaidScore.of", die)
+        with pytest.raises(Died):
+            main(command(tmp_path, "--evaluation=none"))
+    ledger = tmp_path / "s" / SELECTED / "ledger.jsonl"
+    before = ledger.read_bytes()
+    with Ledger.open(ledger) as opened:
+        assert [e.note for e in opened.entries()] == [NOTE]
+    assert main(command(tmp_path, "--evaluation=none")) == 2
+    assert "before anything was released: that is lost" in capsys.readouterr().err
+    assert ledger.read_bytes() == before
+
+
+def test_no_runs_release_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("dpgen.privacy.tuning.Repetitions.draw", lambda *_: 0)
+    assert main(command(tmp_path, "--sweep_number=poisson")) == 2
+    assert "the secret number of runs that was drawn is 0: nothing is released" in capsys.readouterr().err
+    assert not (tmp_path / "s" / SELECTED / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "sweep", "match"),
+    [
+        (["--sweep_select=best"], "epsilon=1,2", "sweep_select must be one of counts, got 'best'"),
+        (["--sweep_runs=1"], "epsilon=1,2", r"sweep_runs is 1\.0; it must be in \[2, 1000\]"),
+        (["--sweep_runs=many"], "epsilon=1,2", "sweep_runs is 'many'; it must be a number"),
+        (["--sweep_noise=0"], "epsilon=1,2", r"sweep_noise is 0\.0; it must be a finite number > 0"),
+        (["--sweep_number=uniform"], "epsilon=1,2", "sweep_number must be one of poisson, .*, got 'uniform'"),
+        (["--sweep_jobs=2"], "epsilon=1,2", "sweep_jobs is given with --sweep_select"),
+        (["--sweep_epsilon=1"], "epsilon=1,2", "budget epsilon 1 at delta 1e-05 .*: a plan of 1 x 'the best of"),
+        ([], "delta=1e-5,1e-6", "delta=1e-6: delta is 1e-06; it must be 1e-05 in every run"),
+        ([], "relation=add_remove,replace_one", "relation is 'replace_one'; it must be 'add_remove' in every run"),
+        ([], "test_fraction=0.1,0.2", "a selection is on the same data in every run"),
+        (["--sweep_number=poisson", "--model=mwem", "--delta=0"], "rounds=2,3", "these runs has no finite epsilon"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(extra: list[str], sweep: str, match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path, *extra, sweep=sweep)) == 2
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert re.search(match, errors), errors
+    assert not (tmp_path / "s" / SELECTED / "ledger.jsonl").exists()
+
+
+def test_draws_are_not_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "--model=minimax", "--sweep=epsilon=1,2", "--sweep_select=counts", f"--sweep_dir={tmp_path}"]
+    assert main(arguments) == 2
+    assert "releases private draws; only a model can be scored and selected" in capsys.readouterr().err
+
+
+def test_options_of_a_selection_need_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--sweep=epsilon=1,2", "--sweep_noise=3"]) == 2
+    assert "sweep_noise needs --sweep_select" in capsys.readouterr().err

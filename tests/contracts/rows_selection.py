@@ -1,0 +1,95 @@
+"""The best of a secret number of runs: the paid score of a run, and the law of what is selected."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from conformance import Law, LawRow, Pair, Row, SumRow, pairs_of
+
+from dpgen.cli.select import NOTE
+from dpgen.evaluation.paid import NOTE as SCORE
+from dpgen.evaluation.paid import Queries
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.moments import success
+from dpgen.privacy.tuning import Number, Repetitions
+
+D, EPSILON = 4, 0.5
+BITS = pairs_of(lambda rng, n: (rng.random((n, D)) < rng.random()).astype(np.uint8))
+ASKED = Queries(
+    torch.tensor([[0, 0], [1, 1], [0, 3], [2, 1]]), torch.ones(4, 2, dtype=torch.uint8), torch.tensor([0.0, 0.0, 0.0, 0.0])
+)
+HALVES = ASKED._replace(shares=torch.tensor([0.5, 0.25, 0.999, 0.3]))
+
+
+def all_or_nothing(relation: Relation) -> Pair:
+    """Twenty records, the last one with all bits: gone, or replaced by one without any."""
+    x = np.array([[0] * D] * 19 + [[1] * D], np.uint8)
+    return x, (x[:-1] if relation == "add_remove" else np.zeros((20, D), np.uint8))
+
+
+def errors(asked: Queries, norm: Any = "l2") -> Any:
+    """The sum behind the score of a release with the shares of `asked`."""
+
+    def of(x: np.ndarray) -> BoundedSum:
+        return asked.errors(torch.from_numpy(x), norm)
+
+    return of
+
+
+def generating(law: Number, mean: float, s: np.ndarray) -> np.ndarray:
+    """E s^K."""
+    if law == "poisson":
+        return np.exp(mean * (s - 1))
+    gamma = success(mean, 1.0 if law == "geometric" else 0.0)
+    if law == "geometric":
+        return gamma * s / (1 - (1 - gamma) * s)
+    return np.log1p(-(1 - gamma) * s) / math.log(gamma)
+
+
+def selected(repetitions: Repetitions) -> Any:
+    """The best of K answers 0 or 1 to whether there are two records or more with the first bit; or nothing, of no runs."""
+
+    def law(x: np.ndarray, relation: Relation) -> Law:
+        heads = 1 / (1 + math.exp(EPSILON if x[:, 0].sum() < 2 else -EPSILON))
+        below = generating(repetitions.law, repetitions.mean, np.array([0.0, 1 - heads, 1.0]))
+        chances = np.array([below[0], below[1] - below[0], below[2] - below[1]])
+        with np.errstate(divide="ignore"):
+            return Law(repetitions.event(pure_event(EPSILON)), np.log(chances))
+
+    return law
+
+
+def two_or_less(relation: Relation) -> Pair:
+    """Two records with the first bit, and one of them without it, or gone."""
+    x = np.ones((2, D), np.uint8)
+    return x, (x[:1] if relation == "add_remove" else np.stack([x[0], 0 * x[0]]))
+
+
+_SLACK = "the bound counts the number of runs and the best run apart; two answers do not reach both"
+ROWS: list[Row] = [
+    SumRow("selection", (SCORE,), BITS, all_or_nothing, sums=errors(ASKED)),
+    SumRow("selection", (SCORE,), BITS, all_or_nothing, sums=errors(ASKED, "l1")),
+    SumRow(
+        "selection", (SCORE,), BITS, all_or_nothing, sums=errors(HALVES), reaches=0.45, why="released shares are inside (0, 1)"
+    ),
+    LawRow(
+        "selection", (NOTE,), BITS, two_or_less, law=selected(Repetitions(10, "geometric")), reaches=0.6, why=_SLACK, pairs=50
+    ),
+    LawRow(
+        "selection", (NOTE,), BITS, two_or_less, law=selected(Repetitions(10, "logarithmic")), reaches=0.5, why=_SLACK, pairs=50
+    ),
+    LawRow(
+        "selection",
+        (NOTE,),
+        BITS,
+        two_or_less,
+        law=selected(Repetitions(3, "poisson")),
+        at=(0.1, 0.5),
+        reaches=0.1,
+        why=_SLACK,
+        pairs=20,
+    ),
+]
