@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from dpgen.privacy.ledger import BudgetExceeded, LedgerError
 
 if TYPE_CHECKING:
+    from dpgen.run import Outcome
     from dpgen.runtime import Runtime
 
 # -- quiet -------------------------------------------------------------------------------------------------------------
@@ -102,6 +103,11 @@ class Ended(NamedTuple):
     text: str
     code: int = 0
     problem: str = ""
+
+    @classmethod
+    def of(cls, outcome: "Outcome") -> "Ended":
+        """The end of a command that has run something."""
+        return cls(outcome.summary, RELEASED_ONLY if outcome.problem else 0, outcome.problem)
 
 
 def exit_code(work: Callable[[], str | int | Ended]) -> int:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from dpgen.cli.command import NETWORK, Ended, OneLineParser
-from dpgen.cli.train import ended
 
 
 def main(arguments: list[str]) -> str | Ended:
@@ -30,4 +29,4 @@ def main(arguments: list[str]) -> str | Ended:
     from dpgen.cli.comparison import job_of
     from dpgen.run import run
 
-    return ended(run(job_of(options.runs[0], evaluation=options.evaluation), again=True))
+    return Ended.of(run(job_of(options.runs[0], evaluation=options.evaluation), again=True))

@@ -179,7 +179,6 @@ def select(sweep: Sweep, parse: Callable[[list[str]], Job], *, dry: bool) -> End
     Raises:
         ValueError: in one line, what is wrong.
     """
-    from dpgen.cli.train import ended
     from dpgen.run import run
 
     assert sweep.selection is not None
@@ -191,7 +190,7 @@ def select(sweep: Sweep, parse: Callable[[list[str]], Job], *, dry: bool) -> End
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     job = SelectionJob.of(choices, sweep.selection)
-    return Ended(_price(job)) if dry else ended(run(job))
+    return Ended(_price(job)) if dry else Ended.of(run(job))
 
 
 def _price(job: SelectionJob) -> str:

@@ -1,17 +1,7 @@
 """`dpgen train`: fit a system to private data, release it, evaluate the release."""
 
-from typing import TYPE_CHECKING
-
-from dpgen.cli.command import RELEASED_ONLY, Ended
+from dpgen.cli.command import Ended
 from dpgen.cli.jobs import CONFIGS, parse_command, parse_job, usage, written
-
-if TYPE_CHECKING:
-    from dpgen.run import Outcome
-
-
-def ended(outcome: "Outcome") -> Ended:
-    """The end of a command that has run something."""
-    return Ended(outcome.summary, RELEASED_ONLY if outcome.problem else 0, outcome.problem)
 
 
 def main(arguments: list[str]) -> str | Ended:
@@ -36,4 +26,4 @@ def main(arguments: list[str]) -> str | Ended:
         return dry_run(job, command.dry_run)
     from dpgen.run import run
 
-    return ended(run(job))
+    return Ended.of(run(job))

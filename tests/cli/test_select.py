@@ -89,11 +89,11 @@ def test_a_selection_that_dies_has_paid_and_is_lost(
         pass
 
     def die(*_: object, **__: object) -> None:
-        raise Died
+        raise Died("gone")
 
     with monkeypatch.context() as patch:
         patch.setattr("dpgen.evaluation.paid.PaidScore.of", die)
-        with pytest.raises(Died):
+        with pytest.raises(Died, match="gone"):
             main(command(tmp_path, "--evaluation=none"))
     ledger = tmp_path / "s" / SELECTED / "ledger.jsonl"
     before = ledger.read_bytes()

@@ -176,7 +176,7 @@ def test_the_best_is_charged_before_the_first_run() -> None:
 
 def test_what_does_not_fit_runs_nothing() -> None:
     curator = Curator(Ledger(Budget(0.5, 1e-5)))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded, match="would bring it to"):
         curator.select("selection", TRIALS, Repetitions(5), run=attempt, score=lambda *_: 0.0)
     assert curator.ledger.entries() == []
 
