@@ -19,7 +19,7 @@ from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import Job, keyword_job
 from dpgen.cli.options import choose, entries
 from dpgen.containers import InMemory, article, in_memory
-from dpgen.data import Columns, Points, Records, Users
+from dpgen.data import Columns, Points, Records, Table, Users
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.table_files import form_of
@@ -30,8 +30,11 @@ from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import System, systems
 
-KINDS: dict[type[Any], str] = {Records: "records", Points: "points", Columns: "columns", Users: "users"}
+KINDS: dict[type[Any], str] = {Records: "records", Points: "points", Columns: "columns", Users: "users", Table: "table"}
 """Kind of data that is loaded already, as in `LOADERS`."""
+
+_ONE_LOADER = {"users": "events", "table": "table"}
+"""The loader that reads every form of file, by the kinds of data that have one."""
 
 Options = dict[str, Any]
 
@@ -133,7 +136,7 @@ def _job(model: str, data: Any, options: Options) -> Job:
     if isinstance(data, str | Path):
         if str(data) in loaders(system.kinds):
             return keyword_job(model, options, data=str(data))
-        name = "events" if "users" in system.kinds else form_of(data)
+        name = next((own for kind, own in _ONE_LOADER.items() if kind in system.kinds), form_of(data))
         return keyword_job(model, _all_private(name, system, {"path": data} | options), data=name)
     private = in_memory(data)
     loader = _loader_of(private, model, system)
@@ -143,7 +146,8 @@ def _job(model: str, data: Any, options: Options) -> Job:
 
 def _loader_of(private: InMemory, model: str, system: System) -> str:
     """Name of the loader that reads such data as it reads a file."""
-    name = "events" if "users" in system.kinds and private.like == "parquet" else private.like
+    named = (own for kind, own in _ONE_LOADER.items() if kind in system.kinds and private.like == "parquet")
+    name = next(named, private.like)
     if name not in loaders(system.kinds):
         tables = [kind for kind in LOADERS if kind in system.kinds]
         raise TypeError(f"data is {article(private)}; model {model!r} works on {' or '.join(tables)}, which it does not hold")

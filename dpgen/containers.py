@@ -107,6 +107,7 @@ class Form:
         for name, text in kept.items():
             dtype = _arrow_type(text)
             numpy = "" if dtype is None else str(dtype.to_pandas_dtype().__name__) if _plain(dtype) else "object"
+            numpy = f"object[{found[2]}]" if (found := _DATES_AS.fullmatch(text)) else numpy
             values = as_type(table[str(name)], numpy, self.categories.get(str(name), levels))
             columns[str(name)] = _arrow_array(values, dtype, dictionary=text.startswith("dictionary"))
         made = pyarrow.table(columns)
@@ -135,6 +136,8 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
         return pd.Series(pd.Categorical(plain, categories=levels))
     if not dtype:
         return values
+    if found := _DATES_AS.fullmatch(dtype):
+        return (values.dt.date if found[2] == "date" else values.dt.strftime(found[2])).astype(found[1])
     target = pd.api.types.pandas_dtype(dtype)
     numeric = pd.api.types.is_numeric_dtype(target) or pd.api.types.is_bool_dtype(target)
     try:
@@ -153,8 +156,12 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
         return values
 
 
+_DATES_AS = re.compile(r"(\w+)\[(date|%.+)\]")
+"""A type of columns whose values are dates: objects of Python, or texts in a format."""
+
+
 def _arrow_type(text: str) -> pyarrow.DataType | None:
-    inner = re.match(r"dictionary<values=(\w+)", text)
+    inner = re.match(r"dictionary<values=(\w+)", text) or _DATES_AS.fullmatch(text)
     try:
         return pyarrow.type_for_alias(inner[1] if inner else text)
     except ValueError:

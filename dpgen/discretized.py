@@ -295,11 +295,15 @@ class DiscretizedColumn:
         q, start, step = self.units
         if self.kind == "date":
             scale = Fraction(10**9, q)
+            if scale.denominator == 1 and (abs(start) + self.size * step) * scale < 2**63:
+                return ((array * step + start) * int(scale)).astype("datetime64[ns]")
             return np.array([int((start + int(i) * step) * scale) for i in array.ravel()], "datetime64[ns]").reshape(
                 array.shape
             )
         if self.whole and abs(start) + self.size * step < 2**62:
             return array * step + start
+        if not self.decimals and not self.whole and max(abs(start), q) + self.size * step < 2**53:
+            return (array * step + start) / q  # both exact in float64, so that the quotient is the nearest float
         units = [start + int(i) * step for i in array.ravel()]
         if self.whole:
             return np.array(units, dtype=object).reshape(array.shape)

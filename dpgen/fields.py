@@ -152,13 +152,15 @@ class CategoryField(Field):
 
     def parse(self, values: pd.Series) -> pd.Series:
         if self.type == "boolean":
+            if pd.api.types.is_bool_dtype(values.dtype):
+                return values.astype(bool)
             texts = values.astype(object).map(str)
             wrong = ~texts.isin([*self.true, *self.false])
             if wrong.any():
                 raise Violation("it holds booleans", wrong.to_numpy())
             return texts.isin(self.true)
         if self.type == "string":
-            return values.astype(object).map(str)
+            return values if values.dtype == "str" else values.astype(object).map(str)
         return _numbers(values, whole=self.type != "number")
 
     @cached_property
@@ -293,7 +295,7 @@ def _numbers(values: pd.Series, *, whole: bool) -> pd.Series:
     """Numbers of texts or of numbers, as int64 or float64."""
     if pd.api.types.is_bool_dtype(values.dtype):
         raise Violation("it holds numbers", np.ones(len(values), bool))
-    odd = np.zeros(len(values), bool)
+    odd, values = np.zeros(len(values), bool), values.infer_objects()
     if not pd.api.types.is_numeric_dtype(values.dtype):
         texts = values.astype(object)
         # Python reads underscores, other scripts, hexadecimals and truth values as numbers.

@@ -306,8 +306,9 @@ class Schema:
 
     def _keyed(self, table: pd.DataFrame) -> pd.DataFrame:
         """The table with fresh keys, and its columns in the order of the fields."""
-        keys = {g.name: g.decode(np.arange(len(table)), np.zeros) for g in self.fields if isinstance(g, GivenField)}
-        added = table.assign(**{name: key for name, key in keys.items() if name not in {c.name for c in self._computed}})
+        computed = {constraint.name for constraint in self._computed}
+        keys = [given for given in self.fields if isinstance(given, GivenField) and given.name not in computed]
+        added = table.assign(**{key.name: key.decode(np.arange(len(table)), np.zeros) for key in keys})
         return added[[given.name for given in self.fields]]
 
     def satisfied(self, table: pd.DataFrame) -> Rows:

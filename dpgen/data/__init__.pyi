@@ -20,6 +20,8 @@ from .records import Records as Records
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
 from .sets import load_sparse as load_sparse
+from .tables import Table as Table
+from .tables import load_table as load_table
 from .toy import load_mixture as load_mixture
 from .toy import load_mixture_1d as load_mixture_1d
 from .toy import load_random_gaussians as load_random_gaussians
@@ -33,6 +35,7 @@ __all__ = [
     "Points",
     "PublicScaling",
     "Records",
+    "Table",
     "Users",
     "load_avazu",
     "load_call_detail",
@@ -54,4 +57,5 @@ __all__ = [
     "load_sets",
     "load_sparse",
     "load_synthetic_users",
+    "load_table",
 ]

@@ -74,6 +74,9 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "parquet": Loader("dpgen.data.records:load_records"),
         "npy": Loader("dpgen.data.records:load_records"),
     },
+    "table": {
+        "table": Loader("dpgen.data.tables:load_table"),
+    },
     "users": {
         "synthetic_users": Loader("dpgen.data.users:load_synthetic_users"),
         "events": Loader("dpgen.data.events:load_events"),

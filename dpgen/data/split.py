@@ -136,7 +136,8 @@ class SplitOptions:
     test_path: str | None = None
     split_column: str | None = None
     split_key: Path | None = None
-    missing: Missing = "error"
+    missing: Missing | None = "error"
+    """What happens to missing values; None: they stay."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.test_fraction < 1:
@@ -154,7 +155,13 @@ class SplitOptions:
         return Split(self.test_fraction, key, values=values, held_out=held_out)
 
     def read(
-        self, path: str, columns: Sequence[str] | None = None, *, prefix: str = "", categorical: Sequence[str] = ()
+        self,
+        path: str,
+        columns: Sequence[str] | None = None,
+        *,
+        categorical: Sequence[str] = (),
+        text: Sequence[str] = (),
+        **reading: Any,
     ) -> tuple[pd.DataFrame, Split]:
         """The columns of a file with the test records, if they have their own, behind it, without the key column; its split.
 
@@ -164,17 +171,18 @@ class SplitOptions:
         Arguments:
             path: of the table.
             columns: those that are used; None: all of them.
-            prefix: of the names of columns of an npy file.
             categorical: columns whose values are categories.
+            text: columns whose values are text.
+            reading: of `read_table`.
 
         Raises:
             ValueError: a file has no record, the files have different columns, the key column is not there, or a value is
                 missing where it may not be.
         """
-        table = self._table(path, columns, prefix)
-        settle = partial(settled, missing=self.missing, categorical=categorical)
+        table = self._table(path, columns, text, reading)
+        settle = partial(self._settled, categorical=categorical)
         if self.test_path is not None:
-            test = self._table(self.test_path, columns, prefix)
+            test = self._table(self.test_path, columns, text, reading)
             require_columns(self.test_path, table.columns, test.columns)
             require_columns(path, test.columns, table.columns)
             test = settle(test[table.columns], path=self.test_path)
@@ -187,11 +195,14 @@ class SplitOptions:
         keys = table[self.split_column].astype(str).tolist()
         return table.drop(columns=self.split_column), self.split(values=keys)
 
-    def _table(self, path: str, columns: Sequence[str] | None, prefix: str) -> pd.DataFrame:
+    def _settled(self, table: pd.DataFrame, *, path: str, categorical: Sequence[str]) -> pd.DataFrame:
+        return table if self.missing is None else settled(table, self.missing, path, categorical=categorical)
+
+    def _table(self, path: str, columns: Sequence[str] | None, text: Sequence[str], reading: Mapping[str, Any]) -> pd.DataFrame:
         key = () if self.split_column is None else (self.split_column,)
         wanted = None if columns is None else [*columns, *(name for name in key if name not in columns)]
         # The key is text: whether a column holds numbers alone depends on other records.
-        table = read_table(path, wanted, text=key, prefix=prefix)
+        table = read_table(path, wanted, text=(*key, *text), **reading)
         if len(table) == 0:
             raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
         return table

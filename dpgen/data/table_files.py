@@ -140,6 +140,36 @@ def form_of(path: str | Path) -> FileForm:
     return "npy" if ending in (".npy", ".npz") or start == b"\x93NUMPY" else "csv"
 
 
+def separator_of(path: str | Path) -> str:
+    """Separator of the fields of a csv or tsv file, by its ending.
+
+    >>> separator_of("visits.tsv.gz"), separator_of("visits.csv")
+    ('\\t', ',')
+    """
+    return "\t" if ".tsv" in Path(path).suffixes else ","
+
+
+def header(path: str | Path) -> dict[str, str]:
+    """Names of the columns of a table in their order, and their types where the form of the file declares them.
+
+    Raises:
+        ValueError: the file is missing, empty or unreadable, or an array, whose columns have no names.
+    """
+    form = form_of(path)
+    if form == "npy":
+        raise ValueError(f"{path} is an array; a table must be csv, tsv, parquet or a DataFrame, whose columns have names")
+    if form == "csv":
+        return dict.fromkeys(_csv_names(path, separator_of(path)), "")
+    if isinstance(path, InMemory):
+        schema = path.content.schema
+    else:
+        from pyarrow import parquet
+
+        schema = parquet.read_schema(path)
+    index = [] if isinstance(path, InMemory) else (schema.pandas_metadata or {}).get("index_columns", [])
+    return {field.name: str(field.type) for field in schema if field.name not in index}
+
+
 def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: Any) -> pd.DataFrame:
     """A whole table; arguments and errors as in `table_chunks`."""
     [table] = table_chunks(path, columns, **options)
@@ -329,12 +359,7 @@ def _csv_tables(
     """Rows of a text file as columns of text, in pieces."""
     import pyarrow
 
-    existing_file(path)
-    try:
-        with pyarrow.input_stream(str(path), compression="detect") as stream:
-            names = _header(stream, separator)
-    except UNREADABLE as error:
-        raise unreadable(path, "csv", error) from error
+    names = _csv_names(path, separator)
     wanted = names if columns is None else list(columns)
     require_columns(path, wanted, names)
     empty = pyarrow.table({name: pyarrow.array([], pyarrow.string()) for name in wanted})
@@ -346,6 +371,17 @@ def _csv_tables(
                 return
             for piece in pieces:
                 yield from (piece.slice(start, rows) for start in range(0, len(piece), rows))
+    except UNREADABLE as error:
+        raise unreadable(path, "csv", error) from error
+
+
+def _csv_names(path: str | Path, separator: str) -> list[str]:
+    import pyarrow
+
+    existing_file(path)
+    try:
+        with pyarrow.input_stream(str(path), compression="detect") as stream:
+            return _header(stream, separator)
     except UNREADABLE as error:
         raise unreadable(path, "csv", error) from error
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from dpgen.data import Columns, Points, Records, Users
-from dpgen.evaluation import columns, points, records, users
+from dpgen.data import Columns, Points, Records, Table, Users
+from dpgen.evaluation import columns, points, records, tables, users
 from dpgen.evaluation.scores import Evaluation as Evaluation
 
 
@@ -20,6 +20,7 @@ EVALUATORS: dict[type[Any], Evaluator] = {
     Columns: Evaluator(columns.evaluate, columns.NOT_COVERED),
     Points: Evaluator(points.evaluate, points.NOT_COVERED),
     Records: Evaluator(records.evaluate, records.NOT_COVERED),
+    Table: Evaluator(tables.evaluate, tables.NOT_COVERED),
     Users: Evaluator(users.evaluate, users.NOT_COVERED),
 }
 
@@ -29,12 +30,13 @@ def evaluator(data: Any, *, full: bool = True) -> Evaluator:
 
     Arguments:
         data: private data of a run.
-        full: whether to look at all records where classifiers take minutes; otherwise at `records.QUICK` many.
+        full: whether to look at all records where classifiers take minutes; otherwise at `QUICK` many.
     """
     found = EVALUATORS[type(data)]
-    if full or not isinstance(data, Records):
+    if full or not isinstance(data, Records | Table):
         return found
-    return found._replace(evaluate=partial(found.evaluate, effort=records.QUICK))
+    quick = {"effort": records.QUICK} if isinstance(data, Records) else {"most": tables.QUICK}
+    return found._replace(evaluate=partial(found.evaluate, **quick))
 
 
 def evaluate(release: Any, data: Any, *, seed: int = 0, full: bool = True) -> Evaluation:

@@ -32,6 +32,12 @@ from .queries import marginal_errors as marginal_errors
 from .queries import query_errors as query_errors
 from .queries import random_queries as random_queries
 from .queries import relative_errors as relative_errors
+from .tables import associations as associations
+from .tables import copied_share as copied_share
+from .tables import independent_columns as independent_columns
+from .tables import range_query_errors as range_query_errors
+from .tables import table_distances as table_distances
+from .tables import train_on_synthetic_auc as train_on_synthetic_auc
 
 __all__ = [
     "Fidelity",
@@ -43,15 +49,18 @@ __all__ = [
     "Quadrature",
     "TwoSampleTest",
     "answers",
+    "associations",
     "chance_level",
     "classifier_two_sample_test",
     "clustering_accuracy",
     "conjunctions",
+    "copied_share",
     "correlation_errors",
     "distribution_divergence",
     "fidelity",
     "frechet_distance",
     "gaussian_frechet_distance",
+    "independent_columns",
     "independent_marginals",
     "kolmogorov_distance",
     "kolmogorov_distance_to",
@@ -62,8 +71,11 @@ __all__ = [
     "optimal_mollification",
     "query_errors",
     "random_queries",
+    "range_query_errors",
     "relative_errors",
     "sampled_mode_coverage",
+    "table_distances",
     "train_on_synthetic_accuracy",
+    "train_on_synthetic_auc",
     "wasserstein_distance",
 ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dpgen.discretized import DiscretizedColumn, Ranks
+    from dpgen.schema import Schema
 
 # -- sentences of statements ------------------------------------------------------------------------------------------
 
@@ -153,6 +154,15 @@ class PrivateColumns(Protocol):
     def domains(self) -> Mapping[str, DiscretizedColumn]: ...
     @property
     def clamped(self) -> Mapping[str, int] | None: ...  # how many values lay outside
+
+
+class PrivateTable(Protocol):
+    """Rows of a mixed table as codes of a public schema."""
+
+    @property
+    def codes(self) -> Tensor: ...  # (n, d) int64, column c in [0, schema.domain.sizes[c])
+    @property
+    def schema(self) -> Schema: ...
 
 
 class PrivateUsers(Protocol):

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": set(),
     "figures": {"files"},
     "progress": set(),
-    "data": {"containers", "discretized", "files", "progress", "schema"},
+    "data": {"containers", "discretized", "fields", "files", "progress", "schema"},
     "nets": set(),
     "metrics": {"divergences"},
     "privacy": set(),

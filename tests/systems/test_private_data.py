@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from dpgen import data
-from dpgen.systems.plan import PrivateColumns, PrivatePoints, PrivateRecords, PrivateUsers
+from dpgen.systems.plan import PrivateColumns, PrivatePoints, PrivateRecords, PrivateTable, PrivateUsers
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "records": (PrivateRecords, lambda: data.load_digits()),
     "points": (PrivatePoints, lambda: data.LOADERS["points"]["ring"]()),
     "columns": (PrivateColumns, lambda: data.LOADERS["columns"]["mixture"]()),
+    "table": (PrivateTable, lambda: data.load_table()),
     "users": (PrivateUsers, lambda: data.LOADERS["users"]["synthetic_users"]()),
 }
 

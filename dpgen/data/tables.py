@@ -1,0 +1,225 @@
+"""Mixed tables - categories, numbers, dates and gaps - as codes of a public schema, and their files."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.containers import Form, InMemory, in_memory
+from dpgen.data.split import TEST_FRACTION, SplitOptions
+from dpgen.data.table_files import header, name_of, sample_form, separator_of
+from dpgen.fields import CategoryField, NumberField
+from dpgen.schema import Schema
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """Private rows of a mixed table, beside rows for evaluation that are not protected.
+
+    Arguments:
+        name: what the data are called in reports.
+        codes: private rows, int64 (n, d), column c in [0, schema.domain.sizes[c]).
+        schema: public.
+        test_codes: rows for evaluation (m, d); never trained on.
+        notes: sentences for the privacy statement.
+        form: in which samples are given back, a public fact.
+
+    Raises:
+        ValueError: codes of another type or shape, or outside their domain. How many rows there are is private.
+    """
+
+    name: str
+    codes: Tensor
+    schema: Schema
+    test_codes: Tensor
+    notes: tuple[str, ...] = ()
+    form: Form | None = None
+
+    def __post_init__(self) -> None:
+        sizes = torch.tensor(self.schema.domain.sizes)
+        for name, codes in (("codes", self.codes), ("test_codes", self.test_codes)):
+            if codes.dtype != torch.int64 or codes.ndim != 2 or codes.shape[1] != len(sizes):
+                raise ValueError(f"{name} are {codes.dtype} {tuple(codes.shape)}; they must be int64 (n, {len(sizes)})")
+            if not bool(((codes >= 0) & (codes < sizes)).all()):
+                raise ValueError(f"{name} hold a code outside of its column's domain; they must be in [0, size)")
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}: {self.n} private, {len(self.test_codes)} test rows of {self.codes.shape[1]} columns)"
+
+    @property
+    def n(self) -> int:
+        """Number of private rows."""
+        return len(self.codes)
+
+
+def load_table(
+    *,
+    path: str | None = None,
+    schema: dict[str, Any] | str | None = None,
+    test_fraction: float = TEST_FRACTION,
+    test_path: str | None = None,
+    split_column: str | None = None,
+    split_key: Path | None = None,
+    show_values: bool = False,
+) -> Table:
+    """A csv, tsv (plain or .gz) or parquet file whose values satisfy a public schema.
+
+    Arguments:
+        path: file to read; without it simulated visits to a hospital, with their own schema.
+        schema: file of the public Table Schema in JSON or YAML, or the schema itself; `dpgen schema FILE` drafts one.
+        test_fraction: probability of each row to be kept for evaluation, in [0, 1).
+        test_path: file of the test rows, with the same columns; then all of ``path`` is private.
+        split_column: column, not modelled, whose hash is the coin of a row; without it the coin is a secret one.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
+        show_values: whether an error shows the first private value that the schema forbids.
+
+    Raises:
+        ValueError: if the file is missing, empty or malformed, lacks a column, or has values outside of the schema.
+    """
+    source: str = simulated_visits() if path is None else path
+    declared = VISITS if path is None and schema is None else schema
+    if declared is None:
+        raise ValueError(
+            f"schema is None; it must be the public Table Schema of {source}: dpgen schema FILE drafts one to fill in"
+        )
+    public = Schema.from_descriptor(declared)
+    given = {field.name for field in public.fields if field not in public.modelled}
+    columns = list(header(source))
+    wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
+    options = SplitOptions(test_fraction, test_path, split_column, split_key, missing=None)
+    table, split = options.read(
+        source,
+        wanted,
+        separator=separator_of(source),
+        text=[field.name for field in public.fields if field.type in ("string", "boolean", "date", "datetime")],
+        missing=public.missing_values,
+    )
+    codes = public.encode(table, show=show_values)
+    test = split.test_rows(len(codes))
+    return Table(
+        name=name_of(source) if path is not None else "visits",
+        codes=codes[~test],
+        schema=public,
+        test_codes=codes[test],
+        notes=(*public.notes, split.note("rows")),
+        form=_form(source, public, [name for name in columns if name in table]),
+    )
+
+
+def _form(source: str, schema: Schema, names: list[str]) -> Form:
+    """The form of samples: dates that came as text or as Python's dates go back so."""
+    categories = {field.name: tuple(map(str, field.values)) for field in schema.fields if isinstance(field, CategoryField)}
+    form = sample_form(source, names, categories={name: categories[name] for name in names if name in categories})
+    dates = {field.name: field for field in schema.fields if isinstance(field, NumberField) and field.of_dates}
+    types = []
+    for name, dtype in zip(form.names, form.types):
+        field = dates.get(str(name))
+        if field is None or (dtype and not re.search("str|object", dtype)):
+            types.append(dtype)
+        elif isinstance(source, InMemory) and str(source.content.schema.field(str(name)).type).startswith("date"):
+            types.append(f"{dtype}[date]")
+        else:
+            types.append(f"{dtype or 'str'}[{field.format or _ISO[field.type]}]")
+    return replace(form, types=tuple(types))
+
+
+_ISO = {"date": "%Y-%m-%d", "datetime": "%Y-%m-%dT%H:%M:%S"}
+
+# -- an embedded table -------------------------------------------------------------------------------------------------
+
+
+def _field(
+    name: str, kind: str, own: Mapping[str, Any] | None = None, *, required: bool = True, **rules: Any
+) -> dict[str, Any]:
+    keys = {f"dpgen:{key}": value for key, value in (own or {}).items()}
+    return {"name": name, "type": kind, "constraints": {"required": required, **rules}, **keys}
+
+
+_WARDS = {
+    "cardiology": "medicine",
+    "maternity": "women",
+    "orthopaedics": "surgery",
+    "paediatrics": "medicine",
+    "trauma": "surgery",
+}
+
+VISITS: Mapping[str, Any] = {
+    "name": "visits",
+    "fields": [
+        _field("visit", "string", {"key": "V{:06d}"}),
+        _field("age", "integer", minimum=0, maximum=99),
+        _field("sex", "string", enum=["female", "male"]),
+        _field("ward", "string", enum=sorted(_WARDS)),
+        _field("department", "string"),
+        _field("admitted", "date", minimum="2023-01-01", maximum="2024-12-31"),
+        _field("discharged", "date", minimum="2023-01-01", maximum="2025-12-31"),
+        _field("weight", "number", {"rounding": 0.1}, required=False, minimum=0, maximum=200),
+        _field("smoker", "boolean", required=False),
+        _field("care", "number", {"rounding": 0.01, "bins": {"log": 24}}, minimum=0, maximum=100_000),
+        _field("drugs", "number", {"rounding": 0.01, "bins": {"log": 24}}, minimum=0, maximum=100_000),
+        _field("bill", "number"),
+        _field("readmitted", "boolean"),
+    ],
+    "primaryKey": "visit",
+    "dpgen:target": "readmitted",
+    "dpgen:constraints": [
+        {"forbidden": {"sex": "male", "ward": "maternity"}},
+        {"forbidden": {"ward": "paediatrics", "age": {"minimum": 18}}},
+        {"less_equal": ["admitted", "discharged"]},
+        {"sum": ["care", "drugs"], "total": "bill"},
+        {"depends": "department", "on": "ward", "table": _WARDS},
+    ],
+}
+"""Schema of the simulated visits."""
+
+
+def simulated_visits(n: int = 6000, *, seed: int = 0) -> InMemory:
+    """Visits to a hospital by a public rule, with gaps that depend on other columns; no record is of a person.
+
+    >>> simulated_visits(3).content.num_rows
+    3
+    """
+    rng = np.random.default_rng(seed)
+    male = rng.random(n) < 0.47
+    age = np.clip(np.where(rng.random(n) < 0.15, rng.gamma(2, 4, n), rng.normal(58, 19, n)), 0, 99).astype(int)
+    wards = np.array(sorted(_WARDS))
+    weights = np.stack(
+        [age > 40, 2.0 * (~male & (age > 17) & (age < 46)), 0.3 + age / 90, 9.0 * (age < 18), 0.8 - age / 200], axis=1
+    )
+    ward = (weights.cumsum(1) / weights.sum(1, keepdims=True) < rng.random((n, 1))).sum(1)
+    stay = np.minimum(rng.poisson(np.exp(0.4 + 0.015 * age)), 300)
+    start = rng.integers(0, 731, n)
+    weight = np.where(age < 18, 4 + 3.4 * age, np.where(male, 83, 70)) * np.exp(0.16 * rng.standard_normal(n))
+    smoker = rng.random(n) < np.where(age < 16, 0.0, 0.28 - 0.001 * age)
+    care = np.exp(6.2 + 0.55 * np.log1p(stay) + 0.5 * rng.standard_normal(n))
+    drugs = np.where(rng.random(n) < 0.2, 0.0, np.exp(3.5 + 0.02 * age + 0.9 * rng.standard_normal(n)))
+    logit = -3.4 + 0.03 * age + 0.9 * smoker + 0.12 * stay + 0.4 * (ward == 0)
+    readmitted = rng.random(n) < 1 / (1 + np.exp(-logit))
+    day = np.datetime64("2023-01-01", "ns")
+    care, drugs = np.clip(care, 1, 1e5).round(2), np.clip(drugs, 0, 1e5).round(2)
+    frame = pd.DataFrame(
+        {
+            "visit": [f"V{number:06d}" for number in range(1, n + 1)],
+            "age": age,
+            "sex": np.where(male, "male", "female"),
+            "ward": wards[ward],
+            "department": [_WARDS[name] for name in wards[ward]],
+            "admitted": day + start * np.timedelta64(1, "D"),
+            "discharged": day + (start + stay) * np.timedelta64(1, "D"),
+            "weight": np.where(rng.random(n) < np.where(ward == 4, 0.5, 0.05), np.nan, np.clip(weight, 2, 200).round(1)),
+            "smoker": pd.Series(smoker, dtype="boolean").mask(rng.random(n) < np.where(age < 16, 0.7, 0.1)),
+            "care": care,
+            "drugs": drugs,
+            "bill": (care + drugs).round(2),
+            "readmitted": readmitted,
+        }
+    )
+    return in_memory(frame)
