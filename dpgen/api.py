@@ -22,7 +22,7 @@ from dpgen.containers import InMemory, article, in_memory
 from dpgen.data import Columns, Points, Records, Table, Users
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.records import PIXEL_THRESHOLD
-from dpgen.data.table_files import form_of
+from dpgen.data.table_files import form_of, is_source
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import RandomState, RecordModel, Release
@@ -59,7 +59,8 @@ def fit(
         model: name of the system, see `dpgen.SYSTEMS`.
         data: what systems of its kind read: 0/1 columns and at most one `label_column`, numbers in public `bounds`, ordered
             values from public `low` to `high`, or events of users. As a pandas, polars or pyarrow table, a NumPy array, a
-            tensor, a torch Dataset, a SciPy sparse matrix or a list of sets; as the path of a csv, parquet or npy file; as
+            tensor, a torch Dataset, a SciPy sparse matrix or a list of sets; as the path of a csv, parquet or npy file; as a
+            table of Ibis, DuckDB or Spark, the path of a DuckDB file or a glob of parquet files, which an engine reads; as
             the name of a data set such as "digits"; or loaded by `dpgen.data`.
         epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
@@ -136,6 +137,8 @@ def _job(model: str, data: Any, options: Options) -> Job:
     if isinstance(data, str | Path):
         if str(data) in loaders(system.kinds):
             return keyword_job(model, options, data=str(data))
+        if is_source(data):
+            return keyword_job(model, {"source": data} | options, data="sql")
         name = next((own for kind, own in _ONE_LOADER.items() if kind in system.kinds), form_of(data))
         return keyword_job(model, _all_private(name, system, {"path": data} | options), data=name)
     private = in_memory(data)
@@ -162,7 +165,7 @@ def _completed(private: InMemory, name: str, system: System, options: Options) -
     if name == "sets" and given.get("items") is not None:
         given["items"] = [str(item) for item in given["items"]]
     if "columns" in system.kinds:
-        width = 0 if private.like == "parquet" else private.content.shape[1]
+        width = 0 if private.like in ("parquet", "sql") else private.content.shape[1]
         given = {"columns": [*map(str, private.form.names)] or [f"x{i}" for i in range(width)]} | given
     shape = private.form.shape
     if shape is not None and len(shape) > 1 and "records" in system.kinds:

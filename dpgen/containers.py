@@ -13,11 +13,11 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 Container = Literal["pandas", "series", "polars", "arrow", "numpy", "torch", "dataset", "sparse", "sets"]
-FileForm = Literal["parquet", "npy", "sets"]
+FileForm = Literal["parquet", "npy", "sets", "sql"]
 
 ACCEPTED = (
-    "a pandas, polars or pyarrow table, a NumPy array, a tensor, a torch Dataset with a length, a SciPy sparse matrix or a "
-    "list of sets"
+    "a pandas, polars or pyarrow table, a NumPy array, a tensor, a torch Dataset with a length, a SciPy sparse matrix, a list "
+    "of sets, or a table in an engine: of Ibis, DuckDB or Spark"
 )
 _ARRAYS = ("numpy", "torch", "dataset", "sparse")
 
@@ -187,7 +187,8 @@ class InMemory(str):
     """Private data in memory; loaders take them where they take the path of a file, and errors call them by this text.
 
     Attributes:
-        content: a table, an array (n, d), or the items of each set, as a file of the form `like` would give them.
+        content: a table, an array (n, d), or the items of each set, as a file of the form `like` would give them; or the
+            table of an engine.
         form: what they came in.
         like: the form of a file that is read so.
     """
@@ -196,10 +197,11 @@ class InMemory(str):
     form: Form
     like: FileForm
 
-    def __new__(cls, name: str, content: Any, form: Form) -> "InMemory":
+    def __new__(cls, name: str, content: Any, form: Form, *, engine: bool = False) -> "InMemory":
         made = super().__new__(cls, name)
         made.content, made.form = content, form
-        made.like = "sets" if form.container == "sets" else "npy" if form.container in _ARRAYS else "parquet"
+        of_form: FileForm = "sets" if form.container == "sets" else "npy" if form.container in _ARRAYS else "parquet"
+        made.like = "sql" if engine else of_form
         return made
 
 
@@ -322,6 +324,18 @@ def _from_sets(data: Any) -> InMemory:
     return InMemory("list of sets", content, Form(container="sets", types=("str" if True in kinds else "int64",)))
 
 
+_ENGINES = {"ibis": "Ibis table", "duckdb": "DuckDB relation", "_duckdb": "DuckDB relation", "pyspark": "Spark DataFrame"}
+
+
+def _is_engine(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] in _ENGINES and hasattr(data, "columns")
+
+
+def _from_engine(data: Any) -> InMemory:
+    what = _ENGINES[type(data).__module__.partition(".")[0]]
+    return InMemory(what, data, Form(container="pandas", names=_checked_names(what, data.columns)), engine=True)
+
+
 def _is_sets(data: Any) -> bool:
     return isinstance(data, list | tuple) and bool(data) and all(isinstance(items, set | frozenset) for items in data)
 
@@ -343,6 +357,7 @@ _CONVERTERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], InMemory]], ...]
         lambda data: isinstance(data, pd.Series),
         lambda data: _from_pandas(data.to_frame("x" if data.name is None else data.name), "series"),
     ),
+    (_is_engine, _from_engine),
     (lambda data: hasattr(data, "__arrow_c_stream__"), _from_arrow),
     (lambda data: isinstance(data, np.ndarray), _from_array),
     (lambda data: isinstance(data, torch.Tensor), _from_tensor),

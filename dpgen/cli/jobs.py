@@ -266,16 +266,17 @@ def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = No
     read = isinstance(private, str)
     loaded = None if private is None or read else str(getattr(private, "name", type(private).__name__))
     request = _request(given | {"model": model} | ({} if data is None else {"data": data}), None, loaded=loaded)
-    if read and "path" in request.given:
-        raise ValueError(f"path is {request.given['path']!r}; it must be left out: the data are {private}")
+    place = "source" if getattr(private, "like", None) == "sql" else "path"
+    if read and place in request.given:
+        raise ValueError(f"{place} is {request.given[place]!r}; it must be left out: the data are {private}")
     for name, value in full_names(request.given, request.sources, also=("model",)).items():
         block, _, key = name.partition(".")
         request.stored.setdefault(block, {})[key] = value
     if read:
-        request.stored.setdefault("data", {})["path"] = str(private)
+        request.stored.setdefault("data", {})[place] = str(private)
     job = request.job({}, private=None if read else private)
     if read:
-        job.data_options["path"] = private
+        job.data_options[place] = private
     return replace(job, runtime=replace(job.runtime, loggers=loggers)) if loggers else job
 
 

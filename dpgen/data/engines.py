@@ -13,13 +13,14 @@ arithmetic alone, which all engines do alike.
 
 import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -150,7 +151,7 @@ def open_table(source: str, table: str | None = None) -> EngineTable:
         raise ValueError(_MISSING) from None
     ibis.options.interactive = False
     if isinstance(source, InMemory):
-        return EngineTable(str(source), source.content, {}, snapshot=False)
+        return EngineTable(str(source), _ibis_table(source.content), {}, snapshot=False)
     files = sorted(glob.glob(source, recursive=True))
     if not files:
         raise ValueError(f"source is {source!r}: there is no such file")
@@ -181,12 +182,51 @@ def open_table(source: str, table: str | None = None) -> EngineTable:
     return EngineTable(f"{name_of(source)}.{table}", connection.table(table), {}, snapshot=True)
 
 
+def _ibis_table(data: Any) -> "ir.Table":
+    """A table of Ibis, a DuckDB relation or a Spark DataFrame as one of Ibis.
+
+    Raises:
+        ValueError: another engine, or a relation of a connection that cannot be found.
+    """
+    import ibis
+
+    name = f"dpgen_{uuid4().hex}"
+    match type(data).__module__.partition(".")[0]:
+        case "ibis":
+            table = data
+        case "pyspark":
+            data.createOrReplaceTempView(name)
+            table = ibis.pyspark.connect(data.sparkSession).table(name)
+        case _:
+            table = _of_relation(data, name)
+    [backend] = table._find_backends()[0] or [None]
+    if backend is None or backend.name not in ENGINES:
+        engine = "none" if backend is None else backend.name
+        raise ValueError(f"engine of the table is {engine}; it must be one of {', '.join(ENGINES)}, whose integers are tried")
+    return table
+
+
+def _of_relation(data: Any, name: str) -> "ir.Table":
+    """A view of a DuckDB relation in the connection of the module `duckdb`; a relation does not tell its own."""
+    import duckdb
+    import ibis
+
+    backend = ibis.duckdb.from_connection(duckdb.default_connection())
+    with suppress(duckdb.Error):  # of a database that is read-only
+        data.create_view(name)
+        if name in backend.list_tables():
+            return backend.table(name)
+        data.query("unused", f"DROP VIEW {name}")
+    raise ValueError("DuckDB relation is of another connection c: give ibis.duckdb.from_connection(c).table(NAME)")
+
+
 def _duckdb(path: str | None) -> Any:
     """A connection of its own to a file, or to none, which writes what passes `MEMORY` to disk."""
     import ibis
 
-    options = {"memory_limit": MEMORY, "preserve_insertion_order": False}
-    return ibis.duckdb.connect(path, read_only=True, **options) if path else ibis.duckdb.connect(**options)
+    connection = ibis.duckdb.connect(path, read_only=True) if path else ibis.duckdb.connect()
+    connection.raw_sql(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
+    return connection
 
 
 def _opened(read: Callable[[], Any], source: str) -> Any:

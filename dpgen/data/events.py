@@ -52,6 +52,21 @@ class EventColumns:
         return {meaning: name for meaning, name in pairs.items() if name is not None}
 
 
+    @property
+    def wanted(self) -> list[str]:
+        """Names of the columns that are read.
+
+        Raises:
+            ValueError: a column is named twice.
+        """
+        wanted = list(self.named.values())
+        repeated = [name for name in wanted if wanted.count(name) > 1]
+        if repeated:
+            meanings = ", ".join(self.named)
+            raise ValueError(f"column {repeated[0]!r} is named for more than one of {meanings}: each needs its own")
+        return wanted
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class EventCounts:
     """Events of each user: counts (u, n) float64, names of users and categories, group of each user."""
@@ -73,15 +88,20 @@ def read_events(path: str, columns: EventColumns, missing: Missing = "error") ->
         ValueError: if the file is missing, empty or unreadable, lacks a column, or an entry is missing, no name (an
             object, a list, bytes), not a number, infinite or negative.
     """
-    wanted = list(columns.named.values())
-    repeated = [name for name in wanted if wanted.count(name) > 1]
-    if repeated:
-        raise ValueError(f"column {repeated[0]!r} is named for more than one of {', '.join(columns.named)}: each needs its own")
-    table = _read(path, wanted)
+    table = _read(path, columns.wanted)
+    return named_events(table, columns, missing, source=path)
+
+
+def named_events(table: pd.DataFrame, columns: EventColumns, missing: Missing, *, source: str) -> pd.DataFrame:
+    """Events of a table with these columns, one a row, or their sums of weights.
+
+    Raises:
+        ValueError: as `read_events`.
+    """
     if table.empty:
-        raise ValueError(f"{path} holds no events, only a header")
-    table = settled(table, missing, path, categorical=[columns.category, *([columns.group] if columns.group else [])])
-    return event_frame({meaning: table[name] for meaning, name in columns.named.items()}, source=path)
+        raise ValueError(f"{source} holds no events, only a header")
+    table = settled(table, missing, source, categorical=[columns.category, *([columns.group] if columns.group else [])])
+    return event_frame({meaning: table[name] for meaning, name in columns.named.items()}, source=source)
 
 
 def event_frame(values: dict[str, Any], *, source: str) -> pd.DataFrame:
@@ -312,19 +332,16 @@ def load_events(
     Raises:
         ValueError: if a file is missing or malformed, a category is unknown, or the options contradict each other.
     """
-    kind = chosen_prior(prior, prior_path=prior_path, public_path=public_path, private_path=path)
     columns = EventColumns(user, category, weight, group)
-    if only_group is not None and group is None:
-        raise ValueError(f"only_group is {only_group!r} but group names no column")
-    categories = None if categories_path is None else read_categories(categories_path)
-    if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
-        categories = (*categories, MISSING_CATEGORY)
-    known = Known(
-        prior=kind,
-        probabilities=None if prior_path is None else prior_from_file(prior_path, category),
-        public=None if public_path is None else _public_events(public_path, columns, only_group),
-        source=prior_path or public_path or "",
-        categories=categories,
+    known = Known.of(
+        columns,
+        private_path=path,
+        only_group=only_group,
+        categories_path=categories_path,
+        prior=prior,
+        prior_path=prior_path,
+        public_path=public_path,
+        missing=missing,
     )
     users = users_from_events(name_of(path), read_events(path, columns, missing), known, source=path)
     users = replace(users, form=_draws_form(path, columns, users.categories))
@@ -349,6 +366,38 @@ class Known:
     public: pd.DataFrame | None = None
     source: str = ""
     categories: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        columns: EventColumns,
+        *,
+        private_path: str,
+        only_group: str | None,
+        categories_path: str | None,
+        prior: PriorName | None,
+        prior_path: str | None,
+        public_path: str | None,
+        missing: Missing,
+    ) -> "Known":
+        """What the options of a loader of events say; see `load_events`.
+
+        Raises:
+            ValueError: a file is missing or malformed, or the options contradict each other.
+        """
+        kind = chosen_prior(prior, prior_path=prior_path, public_path=public_path, private_path=private_path)
+        if only_group is not None and columns.group is None:
+            raise ValueError(f"only_group is {only_group!r} but group names no column")
+        categories = None if categories_path is None else read_categories(categories_path)
+        if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
+            categories = (*categories, MISSING_CATEGORY)
+        return cls(
+            prior=kind,
+            probabilities=None if prior_path is None else prior_from_file(prior_path, columns.category),
+            public=None if public_path is None else _public_events(public_path, columns, only_group),
+            source=prior_path or public_path or "",
+            categories=categories,
+        )
 
     def domain(self, events: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The categories, and notes of a statement on them."""

@@ -80,6 +80,7 @@ LOADERS: dict[str, dict[str, Loader]] = {
     "users": {
         "synthetic_users": Loader("dpgen.data.users:load_synthetic_users"),
         "events": Loader("dpgen.data.events:load_events"),
+        "sql": Loader("dpgen.data.sql:load_sql_events"),
         "movielens": Loader("dpgen.data.ratings:load_movielens"),
         "avazu": Loader("dpgen.data.ratings:load_avazu"),
     },

@@ -1,13 +1,17 @@
 """Loaders of tables that stay in an engine: columns as ranks, events as counts of users, records as bytes on disk."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+import pandas as pd
 
 from dpgen.containers import Form
 from dpgen.data.columns import Bound, ColumnReader, Columns, OutOfRange, assembled_notes, column_readers
 from dpgen.data.engines import EngineRanks, EngineTable, group_cells, open_table
+from dpgen.data.events import EventColumns, Known, PriorName, named_events, users_from_events
 from dpgen.data.table_files import MISSING_CATEGORY, Missing, column_names
+from dpgen.data.users import Users
 from dpgen.discretized import DECIMAL, DiscretizedColumn
 
 if TYPE_CHECKING:
@@ -132,6 +136,93 @@ def _require_usable(table: EngineTable, reader: ColumnReader, sums: dict[str, in
         raise ValueError(
             f"{where} has {sums['outside']} values outside {bounds}: widen the public bounds, or choose out_of_range='clamp'"
         )
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def load_sql_events(
+    *,
+    source: str,
+    table: str | None = None,
+    user: str = "user",
+    category: str = "category",
+    weight: str | None = None,
+    group: str | None = None,
+    only_group: str | None = None,
+    categories_path: str | None = None,
+    prior: PriorName | None = None,
+    prior_path: str | None = None,
+    public_path: str | None = None,
+    missing: Missing = "error",
+) -> Users:
+    """Users from a table of events in DuckDB, in parquet or csv files, or in Spark, which the engine adds up.
+
+    One row for each pair of user and category leaves the engine. Categories and prior are as for events of a file.
+
+    Arguments:
+        source: a DuckDB file, or parquet or csv files, as in "clicks/*.parquet".
+        table: of the DuckDB file; it may be left out where there is one.
+        user: column of the user's id, read as text.
+        category: column of the category.
+        weight: column of how much an event counts, whole numbers >= 0; 1 each without.
+        group: column of the user's public group.
+        only_group: keep the users of this group.
+        categories_path: file of public category names, one a line.
+        prior: uniform, file, public or private; without it, the path that is given decides.
+        prior_path: file of probabilities.
+        public_path: table of public users, a file.
+        missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
+
+    Raises:
+        ValueError: no such source, table or column, a category is unknown, or the options contradict each other.
+    """
+    columns = EventColumns(user, category, weight, group)
+    known = Known.of(
+        columns,
+        private_path=source,
+        only_group=only_group,
+        categories_path=categories_path,
+        prior=prior,
+        prior_path=prior_path,
+        public_path=public_path,
+        missing=missing,
+    )
+    opened = open_table(source, table)
+    events = named_events(_event_sums(opened, columns, missing), replace(columns, weight=_SUM), missing, source=opened.name)
+    users = users_from_events(opened.name, events, known, source=opened.name)
+    return users if only_group is None else users.of_group(only_group)
+
+
+_SUM = "sum of weights"
+
+
+def _event_sums(table: EngineTable, columns: EventColumns, missing: Missing) -> pd.DataFrame:
+    """Sums of weights by user, category and group; whole numbers, so that no order of rows moves them.
+
+    Raises:
+        ValueError: the weights are no whole numbers, or one of them is negative or missing.
+    """
+    import ibis
+
+    rows = table.columns(columns.wanted)
+    names = [name for name in columns.wanted if name != columns.weight]
+    rows = rows.mutate(**{_SUM: ibis.literal(1) if columns.weight is None else rows[columns.weight]})
+    weight = rows[_SUM]
+    if not weight.type().is_integer():
+        raise ValueError(f"{table.name} column {columns.weight!r} is {weight.type()}; an engine adds up whole numbers only")
+    if missing == "drop":
+        rows = rows.filter(rows[_SUM].notnull())
+        weight = rows[_SUM]
+    found = table.fetch(
+        rows.group_by(names).aggregate(
+            **{_SUM: weight.sum().cast("int64"), "least": weight.min(), "absent": weight.isnull().ifelse(1, 0).sum()}
+        ),
+        "sums of users",
+    ).to_pandas(integer_object_nulls=True)
+    if len(found) and (found["absent"].sum() or found["least"].min() < 0):
+        raise ValueError(f"{table.name} column {columns.weight!r} has a value that is missing or negative: it must be >= 0")
+    return found[[*names, _SUM]]
 
 
 # -- positions on a grid -----------------------------------------------------------------------------------------------

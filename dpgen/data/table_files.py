@@ -10,6 +10,7 @@ A path may be `InMemory`: a table or an array, which is read as the parquet or n
 """
 
 import csv
+import glob
 import gzip
 import io
 import os
@@ -168,6 +169,15 @@ def header(path: str | Path) -> dict[str, str]:
         schema = parquet.read_schema(path)
     index = [] if isinstance(path, InMemory) else (schema.pandas_metadata or {}).get("index_columns", [])
     return {field.name: str(field.type) for field in schema if field.name not in index}
+
+
+def is_source(path: str | Path) -> bool:
+    """Whether an engine reads what has this name: a DuckDB file, or several files by a glob.
+
+    >>> is_source("w.duckdb"), is_source("visits/*.parquet"), is_source("visits.csv")
+    (True, True, False)
+    """
+    return Path(path).suffix in (".duckdb", ".ddb") or (not Path(path).exists() and glob.has_magic(str(path)))
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: Any) -> pd.DataFrame:

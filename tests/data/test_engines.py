@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 from fixed_source import FixedKeySource
 
+import dpgen
 from dpgen.data.columns import load_columns
 from dpgen.data.engines import EngineRanks, EngineTable, group_cells, open_table
-from dpgen.data.sql import load_sql_columns
+from dpgen.data.events import load_events
+from dpgen.data.sql import load_sql_columns, load_sql_events
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
 from dpgen.systems.ordered.counts import outline
@@ -217,3 +219,57 @@ def test_one_scan_counts_every_group(folder: Path) -> None:
     rows = frame()
     assert one == {(name,): count for name, count in rows["site"].value_counts().items()}
     assert two == dict(rows.groupby(["small", "site"]).size().items())
+
+
+# -- containers --------------------------------------------------------------------------------------------------------
+
+
+def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
+    import ibis
+
+    connection = duckdb.connect(str(folder / "w.duckdb"), read_only=True)
+    backend = ibis.duckdb.from_connection(connection)
+    options: dict[str, Any] = {"epsilon": 1.0, "columns": "whole", "low": -50, "high": 10**6}
+    for data in (backend.table("visits"), duckdb.read_parquet(str(folder / "all.parquet")), f"{folder}/parts/*.parquet"):
+        release = dpgen.fit("merr", data, **options)
+        assert release.sample(3).dtypes.to_dict() == {"whole": np.dtype("int64")}
+    assert dpgen.fit("merr", str(folder / "w.duckdb"), table="visits", **options).epsilon <= 1
+    with pytest.raises(ValueError, match="DuckDB relation is of another connection"):
+        dpgen.fit("merr", connection.table("visits"), **options)
+    with pytest.raises(ValueError, match="engine of the table is sqlite; it must be one of duckdb, pyspark"):
+        dpgen.fit("merr", ibis.sqlite.connect().create_table("t", schema=ibis.schema({"whole": "int64"})), **options)
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def events() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    users, sites = rng.integers(0, 20, 500), rng.choice(["a", " b", "NA", "d"], 500)
+    return pd.DataFrame({"user": users, "site": sites, "times": rng.integers(0, 9, 500), "age": users % 3})
+
+
+@pytest.mark.parametrize("options", [{}, {"weight": "times"}, {"group": "age", "only_group": "2"}, {"prior": "private"}])
+def test_users_are_those_of_events_in_memory(tmp_path: Path, options: dict[str, Any]) -> None:
+    events().to_parquet(tmp_path / "e.parquet")
+    memory = load_events(path=str(tmp_path / "e.parquet"), category="site", **options)
+    engine = load_sql_events(source=str(tmp_path / "e.parquet"), category="site", **options)
+    for name in ("user_names", "categories", "groups", "prior_origin", "skipped", "notes"):
+        assert getattr(engine, name) == getattr(memory, name), name
+    assert engine.counts.tolist() == memory.counts.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"times": 0.5}, {}, "is float64; an engine adds up whole numbers only"),
+        ({"times": -1}, {}, "missing or negative"),
+        ({"site": None}, {}, "has no value in row .*missing=drop or category"),
+        ({}, {"category": "sites"}, "no column 'sites'.*did you mean 'site'"),
+        ({}, {"user": "site"}, "named for more than one"),
+    ],
+)
+def test_wrong_events_are_refused(tmp_path: Path, change: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    events().assign(**change).astype({"site": str} if "site" not in change else {}).to_parquet(tmp_path / "e.parquet")
+    with pytest.raises(ValueError, match=message):
+        load_sql_events(**{"source": str(tmp_path / "e.parquet"), "category": "site", "weight": "times"} | options)
