@@ -107,7 +107,8 @@ def _require_same(ledger: Ledger, job: Job) -> None:
     plan = job.plan
     for name, own, wanted in (
         ("relation", ledger.relation, plan.relation),
-        ("unit", ledger.unit, plan.unit),
+        ("unit", ledger.unit, plan.protected),
+        ("rows", ledger.rows, plan.rows),
         ("delta", ledger.delta, plan.resolved_delta),
     ):
         if own != wanted:
@@ -166,7 +167,8 @@ def _completed(private: InMemory, name: str, system: System, options: Options) -
         given["items"] = [str(item) for item in given["items"]]
     if "columns" in system.kinds:
         width = 0 if private.like in ("parquet", "sql") else private.content.shape[1]
-        given = {"columns": [*map(str, private.form.names)] or [f"x{i}" for i in range(width)]} | given
+        names = [str(name) for name in private.form.names if name != options.get("unit")]
+        given = {"columns": names or [f"x{i}" for i in range(width)]} | given
     shape = private.form.shape
     if shape is not None and len(shape) > 1 and "records" in system.kinds:
         given = _of_images(private, shape) | given

@@ -20,6 +20,9 @@ SATISFIED = (
 )
 """Assumption of every statement: it speaks of data that were not refused."""
 
+ONE_RECORD = "one person is one record"
+"""Beginning of the assumption of a release whose unit is a row; where the unit is a person it is left out."""
+
 RELATIONS = {"add_remove": "add or remove", "replace_one": "replace"}
 """The neighbouring relations in words."""
 
@@ -120,6 +123,8 @@ class PrivacyStatement:
             with suppress(UnsupportedEvent):
                 other["rdp"] = ledger.epsilon(accountant="rdp")
         other = {name: value for name, value in other.items() if value < float("inf")}
+        if ledger.unit != "one record":
+            assumptions = [sentence for sentence in assumptions if not sentence.startswith(ONE_RECORD)]
         recovered = (RECOVERED,) if ledger.recovered else ()
         unplanned = (FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
         return cls(

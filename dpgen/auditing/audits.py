@@ -242,12 +242,13 @@ _TWINS = {
     "no": [],
     "noise": ["BROKEN TWIN: half the noise that is paid for"],
     "sensitivity": ["BROKEN TWIN: a record moves sums by twice what is stated"],
+    "rows": ["BROKEN TWIN: the noise is that for single rows"],
 }
 
 
 def _spent(plan: Any) -> str:
     """The numbers of a plan that say what it may spend."""
-    shown = ("epsilon", "delta", "draws", "rounds")
+    shown = ("epsilon", "delta", "draws", "rounds", "unit")
     return ", ".join(f"{name} {value}" for name, value in vars(plan).items() if name in shown and value is not None)
 
 

@@ -195,9 +195,9 @@ class Game:
         return audited()[self.model].kinds[0] == "points" and isinstance(self.plan, DrawPlan)
 
     def pair(self) -> Pair:
-        """The neighbours that are worst for the system's kind of data and unit of privacy."""
+        """The neighbours that are worst for the system's kind of data and unit of privacy: people have all equal rows."""
         kind, relation = audited()[self.model].kinds[0], str(self.plan.open_ledger().relation)
-        copies = 2 if self.broken == "sensitivity" else 1
+        copies = self.plan.rows * (2 if self.broken == "sensitivity" else 1)
         if kind == "points" and not self.by_draw:
             return points_pair(relation, self.trials, copies, whole=False)
         return NEIGHBOURS[kind](relation, self.trials, copies)
@@ -232,8 +232,10 @@ def curator_audit(game: Game) -> Iterator[CuratorAudit]:
     plan, pair = game.plan, game.pair()
     terms = plan.open_ledger()
 
+    rows = 1 if game.broken == "rows" else terms.rows
+
     def report() -> Ledger:
-        return Ledger(None, delta=terms.delta, relation=terms.relation, unit=terms.unit)
+        return Ledger(None, delta=terms.delta, relation=terms.relation, unit=terms.unit, rows=rows)
 
     with TemporaryDirectory() as directory, quiet_training():
         first, second = (partial(game.fit, Path(directory), data, plan) for data in (pair.first, pair.second))

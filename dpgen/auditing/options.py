@@ -91,8 +91,8 @@ def audited() -> dict[str, System]:
     return systems() | {"kmeans": KMEANS}
 
 
-Broken = Literal["no", "noise", "sensitivity"]
-"""Nothing, noise of half the scale that is paid for, or records that move sums by twice what is stated."""
+Broken = Literal["no", "noise", "sensitivity", "rows"]
+"""Nothing, noise of half the scale that is paid for, records that move sums by twice what is stated, or row-level noise."""
 
 EXIT_CODES = "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"
 
@@ -109,8 +109,9 @@ class AuditOptions:
         accounting: "ledger", or "published": the claim of Acs et al. 2017 for its one-cluster schedule.
         loader: "poisson", or the broken twin "shuffled".
         noise: "fresh", or the broken twin "reused".
-        broken: "no", or a broken twin of systems that are not trained: "noise" of half the scale that is paid for, or
-            "sensitivity", a record that moves sums by twice what is stated.
+        broken: "no", or a broken twin of systems that are not trained: "noise" of half the scale that is paid for,
+            "sensitivity", a record that moves sums by twice what is stated, or "rows", the noise for single rows where the
+            unit is a person with `rows_per_unit` of them.
         confidence: of the lower bound, in (0, 1): an honest system is flagged with probability at most 1 - confidence.
         workers: processes; None: one for each CPU where there are hundreds of trainings, else 1.
         seed: of public randomness and of the canaries' coins.
@@ -204,6 +205,8 @@ def _require_meaning(job: AuditJob) -> None:
         raise ValueError(
             f"broken is {options.broken!r}; the twins of private training are loader='shuffled' and noise='reused'"
         )
+    if options.broken == "rows" and job.plan.rows == 1:
+        raise ValueError("broken is 'rows'; rows_per_unit must be above 1 for it")
     if changed and not job.trained:
         raise ValueError(f"{changed[0]} is {getattr(options, changed[0])!r}: only systems that DP-SGD trains have that choice")
 

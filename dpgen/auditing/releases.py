@@ -93,7 +93,7 @@ class _WatchedCurator(Curator):
         self.watch = watch
 
     def gaussian(self, note: str, sums: BoundedSum, noise_multiplier: float, **more: Any) -> Tensor:
-        values, std = sums.values.double().clone() * sums.step, noise_multiplier * sums.sensitivity
+        values, std = sums.values.double().clone() * sums.step, noise_multiplier * sums.sensitivity * self.rows
 
         def likelihood(noisy: Tensor) -> float:
             return -float(((noisy.double() - values) / std).square().sum()) / 2
@@ -102,7 +102,7 @@ class _WatchedCurator(Curator):
         return noisy
 
     def laplace(self, note: str, sums: BoundedSum, epsilon: float) -> Tensor:
-        values, scale = sums.values.double() * sums.step, sums.under(self.relation) / epsilon
+        values, scale = sums.values.double() * sums.step, sums.under(self.relation) * self.rows / epsilon
 
         def likelihood(noisy: Tensor) -> float:
             return -float((noisy.double() - values).abs().sum()) / scale
@@ -112,7 +112,7 @@ class _WatchedCurator(Curator):
 
     def prefix_sums(self, note: str, cells: BoundedSum, noise_multiplier: float) -> tuple[np.ndarray, np.ndarray]:
         m = len(cells.values)
-        std, below = noise_multiplier * prefix_sensitivity(m, self.relation), cells.values.numpy().cumsum()
+        std, below = noise_multiplier * self.rows * prefix_sensitivity(m, self.relation), cells.values.numpy().cumsum()
         k = np.arange(1, m)
         inverse = np.concatenate([[1.0], np.cumprod((2 * k - 3) / (2 * k))])  # (1 - z)^(1/2): the noise before its factor
 

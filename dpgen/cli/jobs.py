@@ -90,11 +90,24 @@ class Job:
         if directory is not None and not directory.name:
             raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
         self.plan.require_use(self.config)
+        self._require_people()
         if self.runtime.processes > 1 and self.system.module(self.config) is None:
             raise ValueError(
                 f"devices is {self.runtime.devices} and num_nodes is {self.runtime.num_nodes}; both must be 1 for this model: "
                 "several processes can share the sums of DP-SGD only"
             )
+
+    def _require_people(self) -> None:
+        """Refuse a unit that the data have no column for."""
+        unit = getattr(self.plan, "unit", None)
+        if unit is None:
+            return
+        if self.private is not None:
+            raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")
+        known = loaders(self.system.kinds)
+        if not loader_of(self.system.kinds, self.data, self.data_options).takes_people:
+            able = ", ".join(name for name, loader in known.items() if loader.takes_people)
+            raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data}")
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -136,10 +149,10 @@ class Job:
         """The file of the secret key that the data of a run in `directory` are split by, if they are split by one."""
         from dpgen.data.split import KEY_FILE, needs_key  # here, because reading a command line needs no torch
 
-        if not needs_key(self.data_options):
+        if not (needs_key(self.data_options) or getattr(self.plan, "unit", None)):
             return None
         shared = self.runtime.ledger  # runs that share a budget put the same records aside: who is private to one is to all
-        return self.data_options["split_key"] or (directory / KEY_FILE if shared is None else Path(f"{shared}.key"))
+        return self.data_options.get("split_key") or (directory / KEY_FILE if shared is None else Path(f"{shared}.key"))
 
     def shared_budget(self) -> SharedBudget | None:
         """The budget that the run shares with others, if any; made if it is not there yet.
@@ -154,8 +167,8 @@ class Job:
         if self.runtime.ledger_epsilon is not None:
             delta = self.plan.resolved_delta if self.runtime.ledger_delta is None else self.runtime.ledger_delta
             total = Budget(self.runtime.ledger_epsilon, delta)
-        shared = SharedBudget.obtain(path, total, relation=self.plan.relation, unit=self.plan.unit)
-        shared.require_same(relation=self.plan.relation, unit=self.plan.unit, delta=self.plan.resolved_delta)
+        shared = SharedBudget.obtain(path, total, relation=self.plan.relation, unit=self.plan.protected)
+        shared.require_same(relation=self.plan.relation, unit=self.plan.protected, delta=self.plan.resolved_delta)
         return shared
 
     def open_ledger(self, path: Path | None = None) -> Ledger:
@@ -185,7 +198,15 @@ class Job:
         if self.private is not None:
             return self.private
         key = self.split_key(directory)
-        options = self.data_options if key is None else self.data_options | {"split_key": key}
+        options = dict(self.data_options)
+        if key is not None and "split_key" in options:
+            options["split_key"] = key
+        if (unit := getattr(self.plan, "unit", None)) is not None:
+            from dpgen.data.split import secret_key
+            from dpgen.data.units import People
+
+            assert key is not None
+            options["people"] = People(unit, self.plan.rows, secret_key(key))
         return loader_of(self.system.kinds, self.data, self.data_options)(**options)
 
     def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
@@ -196,16 +217,19 @@ class Job:
         release.form = getattr(data, "form", None)
         schema = () if release.form is None else (SCHEMA,)
         dropped = self._dropped if self.data_options.get("missing") == "drop" else ()
-        release.statement = release.statement.extended([*getattr(data, "notes", ()), *schema, *self.notes], assumptions=dropped)
+        release.statement = release.statement.extended(
+            [*getattr(data, "notes", ()), *schema, *self.notes],
+            assumptions=(*getattr(self.plan, "assumptions", ()), *dropped),
+        )
         return release
 
     @property
     def _dropped(self) -> tuple[str, ...]:
         """The neighbours of data whose incomplete rows are left out: a row that is replaced by an incomplete one is removed."""
         if self.plan.relation == "add_remove":
-            return (f"{DROPPED}neighbouring data sets differ in {self.plan.unit}, complete or not",)
-        if self.plan.unit != "one record":
-            return (f"{DROPPED}{self.plan.unit} may be replaced by any other, complete or not",)
+            return (f"{DROPPED}neighbouring data sets differ in {self.plan.protected}, complete or not",)
+        if self.plan.protected != "one record":
+            return (f"{DROPPED}{self.plan.protected} may be replaced by any other, complete or not",)
         return (f"{DROPPED}neighbouring data sets differ in one row, complete in both; how many are complete is not protected",)
 
 

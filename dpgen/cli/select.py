@@ -64,8 +64,8 @@ class SelectionJob(Job):
             for term in ("relation", "unit", "resolved_delta"):
                 if (own := getattr(job.plan, term)) != (wanted := getattr(first.plan, term)):
                     raise ValueError(f"{name}: {term.removeprefix('resolved_')} is {own!r}; it must be {wanted!r} in every run")
-            if job.plan.unit != "one record":
-                raise ValueError(f"{name}: unit is {job.plan.unit!r}; a paid score knows the unit 'one record' only")
+            if job.plan.protected != "one record":
+                raise ValueError(f"{name}: unit is {job.plan.protected!r}; a paid score knows the unit 'one record' only")
             if job.runtime.processes > 1 or job.runtime.private_logs:
                 raise ValueError(f"{name}: devices and num_nodes must be 1 and private_logs false in a selection")
         own = {name: getattr(first, name) for name in Job.__dataclass_fields__}
@@ -90,7 +90,7 @@ class SelectionJob(Job):
         payer = None if shared is None else shared.payer(NOTE, directory=path and path.parent)
         budget = None if self.selection.epsilon is None else Budget(self.selection.epsilon, delta)
         given = delta if budget is None else None
-        return Ledger(budget, delta=given, relation=self.plan.relation, unit=self.plan.unit, path=path, payer=payer)
+        return Ledger(budget, delta=given, relation=self.plan.relation, unit=self.plan.protected, path=path, payer=payer)
 
     @property
     def score(self) -> PaidScore:
@@ -206,6 +206,6 @@ def _price(job: SelectionJob) -> str:
     lines += [
         f"  runs         {job.selection.runs:g} on average ({job.repetitions.law}), how many is secret",
         f"  one run      epsilon {rounded_up(once)}, its score included",
-        f"  in all       {guarantee(epsilon(whole, delta, relation=relation), delta, relation, plan.unit)}",
+        f"  in all       {guarantee(epsilon(whole, delta, relation=relation), delta, relation, plan.protected)}",
     ]
     return "\n".join(lines)

@@ -142,7 +142,7 @@ def _planned(shared: SharedBudget, arguments: list[str]) -> str:
 
     job = parse_job(arguments, config_root=CONFIGS)
     plan: Any = job.plan
-    shared.require_same(relation=plan.relation, unit=plan.unit, delta=plan.resolved_delta)
+    shared.require_same(relation=plan.relation, unit=plan.protected, delta=plan.resolved_delta)
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         loads = declared(job, job.load(Path(scratch)))
     spending = shared.spending()

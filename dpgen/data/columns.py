@@ -21,6 +21,7 @@ from dpgen.data.table_files import (
     settled,
     table_chunks,
 )
+from dpgen.data.units import People
 from dpgen.discretized import DiscretizedColumn, Ranks
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -104,6 +105,7 @@ class ColumnReader:
         self.name, self.domain, self.out_of_range, self.whole = name, domain, out_of_range, whole
         self.clamped, self.rows = 0, 0
         self._parts: list[Integers] = []
+        self._outside: list[npt.NDArray[np.bool_]] = []
 
     def add(self, values: Any) -> None:
         """Encode one chunk (m,).
@@ -123,11 +125,31 @@ class ColumnReader:
         self.clamped += int(outside.sum())
         self.rows += len(indices)
         self._parts.append(indices)
+        if self.out_of_range == "clamp":
+            self._outside.append(outside)
+
+    @property
+    def contents(self) -> dict[str, Any]:
+        """All that is used of the values, (n,) each: their indices, and whether they were clamped where they may be."""
+        found = {self.name: self._whole(self._parts)}
+        return found if self.out_of_range == "refuse" else found | {f"{self.name} clamped": self._whole(self._outside)}
+
+    def keep(self, used: npt.NDArray[np.bool_]) -> None:
+        """Forget the values that are not used (n,)."""
+        self._parts = [self._whole(self._parts)[used]]
+        if self.out_of_range == "clamp":
+            self._outside = [self._whole(self._outside)[used]]
+            self.clamped = int(self._outside[0].sum())
+
+    @staticmethod
+    def _whole(parts: list[Any]) -> Any:
+        return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0, np.int64)])
 
     def finish(self) -> Integers:
         """All indices (n,); the chunks are given up."""
         parts, self._parts = self._parts, []
-        return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0, np.int64)])
+        self._outside = []
+        return np.asarray(self._whole(parts), np.int64)
 
 
 def require_whole(values: Any) -> None:
@@ -256,6 +278,7 @@ def load_columns(
     categories: list[str] | None = None,
     out_of_range: OutOfRange = "refuse",
     missing: Missing = "error",
+    people: People | None = None,
 ) -> Columns:
     """Columns of a csv (plain or .gz), parquet or npy file, read in pieces.
 
@@ -277,6 +300,7 @@ def load_columns(
     """
     if missing == "category" and categories is not None and MISSING_CATEGORY not in categories:
         categories = [*categories, MISSING_CATEGORY]
+    owners: list[pd.Series] = []
     readers = column_readers(
         column_names(columns), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
     )
@@ -286,14 +310,26 @@ def load_columns(
         if array.shape[1] != len(names):
             raise ValueError(f"columns has {len(names)} names: {path} has {array.shape[1]} columns")
         parts = (np.asarray(array[start : start + CHUNK]) for start in range(0, len(array), CHUNK))
+        if people is not None:
+            raise ValueError(f"unit is {people.column!r}: it must be left out for an npy file, whose columns have no names")
         pieces: Iterable[pd.DataFrame] = (pd.DataFrame(part, columns=names) for part in parts)
     else:
-        text = [r.name for r in readers if r.domain.kind != "number" or r.domain.decimals]
-        pieces = table_chunks(path, names, rows=CHUNK, text=text)
+        whose = [] if people is None else [people.column]
+        if set(whose) & set(names):
+            raise ValueError(f"unit is {whose[0]!r}: it must be none of the columns {', '.join(names)}")
+        text = [*whose, *(r.name for r in readers if r.domain.kind != "number" or r.domain.decimals)]
+        pieces = table_chunks(path, [*names, *whose], rows=CHUNK, text=text)
     for number, piece in enumerate(pieces):
         kept = settled(piece, missing, path, categorical=() if categories is None else names, first_row=number * CHUNK)
         for reader in readers:
             reader.add(kept[reader.name].to_numpy())
+        if people is not None:
+            owners.append(kept[people.column])
+    if people is not None:
+        contents = {name: values for reader in readers for name, values in reader.contents.items()}
+        used = people.kept(pd.concat(owners, ignore_index=True), pd.DataFrame(contents))
+        for reader in readers:
+            reader.keep(used)
     named = {} if categories is None else dict.fromkeys(names, tuple(categories))
     return assemble_columns(name_of(path), readers, form=sample_form(path, names, categories=named))
 

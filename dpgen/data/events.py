@@ -51,7 +51,6 @@ class EventColumns:
         pairs = {"user": self.user, "category": self.category, "weight": self.weight, "group": self.group}
         return {meaning: name for meaning, name in pairs.items() if name is not None}
 
-
     @property
     def wanted(self) -> list[str]:
         """Names of the columns that are read.

@@ -25,15 +25,28 @@ class Loader:
 
     path: str
 
+    @cached_property
+    def takes_people(self) -> bool:
+        """Whether it chooses the rows of `people`, which stands for the plan's options `unit` and `rows_per_unit`."""
+        return any(argument.arg == "people" for argument in self._function.args.kwonlyargs)
+
     def __call__(self, **options: Any) -> Any:
         return resolve_name(self.path)(**options)
+
+    @property
+    def _function(self) -> ast.FunctionDef:
+        module, _, name = self.path.partition(":")
+        (function,) = (node for node in _parsed(module).body if isinstance(node, ast.FunctionDef) and node.name == name)
+        return function
 
     @cached_property
     def options(self) -> Callable[..., Any]:
         """A function of the same signature and docstring that does nothing, made from the source of the loader."""
-        module, _, name = self.path.partition(":")
-        (function,) = (node for node in _parsed(module).body if isinstance(node, ast.FunctionDef) and node.name == name)
+        module, function = self.path.partition(":")[0], self._function
         function.name, function.body, function.returns = "options", function.body[:1], None  # the docstring
+        given = zip(function.args.kwonlyargs, function.args.kw_defaults)
+        shown = [(argument, default) for argument, default in given if argument.arg != "people"]
+        function.args.kwonlyargs, function.args.kw_defaults = [a for a, _ in shown], [d for _, d in shown]
         scope = {"__name__": __name__, **_values(module, _names(function.args))}
         exec(compile(ast.Module([function], []), self.path, "exec", dont_inherit=True), scope)
         made: Callable[..., Any] = scope["options"]

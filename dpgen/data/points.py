@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
+from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of
 from dpgen.data.table_files import Missing, column_name, column_names, name_of, require_columns, sample_form
+from dpgen.data.units import People
 
 # -- points ------------------------------------------------------------------------------------------------------------
 
@@ -263,6 +264,7 @@ def load_points(
     split_column: str | int | None = None,
     split_key: Path | None = None,
     missing: Missing = "error",
+    people: People | None = None,
 ) -> Points:
     """Columns of numbers of a csv (plain or .gz), parquet or npy file.
 
@@ -287,7 +289,9 @@ def load_points(
     wanted = None if columns is None else column_names(columns)
     if wanted == []:
         raise ValueError("columns is []; it must name at least one: a point needs a coordinate")
-    table, split = SplitOptions(test_fraction, test_path, key, split_key, missing).read(path, wanted, prefix="x")
+    table, split = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people, "x")).read(
+        path, wanted, prefix="x"
+    )
     names = list(table.columns) if wanted is None else wanted
     require_columns(path, names, table.columns)
     for name in names:

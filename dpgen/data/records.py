@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, rows_of
+from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of, rows_of
 from dpgen.data.table_files import Missing, column_name, form_of, name_of, require_columns, sample_form
+from dpgen.data.units import People
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
@@ -270,6 +271,7 @@ def load_records(
     public_records: int = 0,
     missing: Missing = "error",
     grey_threshold: int | None = None,
+    people: People | None = None,
 ) -> Records:
     """A csv (plain or .gz), parquet or npy file whose columns are all 0/1, or grey values, but ``label_column``.
 
@@ -291,7 +293,9 @@ def load_records(
         ValueError: if the file is missing, empty or malformed, lacks a column, or has a value that is no bit or grey value.
     """
     label, key = column_name("label_column", label_column, path), column_name("split_column", split_column, path)
-    options = SplitOptions(test_fraction, test_path, key, split_key, missing)
+    if people is not None and public_records:
+        raise ValueError(f"public_records is {public_records}: it must be 0 with unit {people.column!r}, for it chooses rows")
+    options = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people))
     table, split = options.read(path, categorical=() if label is None else (label,))
     features = [name for name in table.columns if name != label]
     if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:

@@ -4,7 +4,7 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.table_files import Missing, existing_file, read_table, require_columns, settled
+from dpgen.data.table_files import Missing, column_name, existing_file, read_table, require_columns, settled
+from dpgen.data.units import KEY_BYTES, People
 from dpgen.files import create_private
 
-KEY_BYTES = 32
 KEY_FILE = "split.key"
 """Name of the key of a run's split, in its directory; nobody but the owner may read it, and nothing prints it."""
 
@@ -37,8 +37,9 @@ class Split:
 
     | given | words | a record's part depends on |
     |---|---|---|
-    | neither ``values`` nor ``held_out`` | SHAKE-256 of the secret ``key``, eight bytes a position | its own secret coin |
+    | none of the others | SHAKE-256 of the secret ``key``, eight bytes a position | its own secret coin |
     | ``values``, one text a record | the first eight bytes of SHA-256 of the text, big-endian | that text |
+    | ``people``, one text a record | the same of the key and the text | a secret coin of its person |
     | ``held_out`` | none: the last ``held_out`` records are for evaluation, no other one | its file |
 
     Somebody who adds or removes a line shifts the positions behind it. Under a secret key that changes nothing: the
@@ -51,11 +52,12 @@ class Split:
         test_fraction: f in [0, 1), exact to 2^-64; with 0 all records are private.
         key: 32 secret bytes; without it fresh ones of the operating system.
         values: texts of a declared key column; equal texts share a coin, so the rows of one person stay together.
+        people: texts of the person of each record; who they are chooses nothing, but all records of one share a coin.
         held_out: number of records at the end that come from a file of test records.
         seed: public seed that the key was made of, see `Split.public`.
 
     Raises:
-        ValueError: a fraction outside [0, 1), a key of another length, or both ``values`` and ``held_out``.
+        ValueError: a fraction outside [0, 1), a key of another length, or two of ``values``, ``people`` and ``held_out``.
 
     Example:
         >>> Split(0.25, key=bytes(32)).test_rows(8).tolist()
@@ -69,14 +71,16 @@ class Split:
     values: Sequence[str] | None = field(default=None, repr=False)
     held_out: int | None = None
     seed: int | None = None
+    people: Sequence[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.test_fraction < 1:
             raise ValueError(f"test_fraction is {self.test_fraction}: it must be in [0, 1)")
         if len(self.key) != KEY_BYTES:
             raise ValueError(f"key has {len(self.key)} bytes: it must have {KEY_BYTES}")
-        if self.values is not None and self.held_out is not None:
-            raise ValueError("values and held_out are both given: records are split by a column or by files, not by both")
+        given = [name for name in ("values", "people", "held_out") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are both given: records are split by a column or by files, not by both")
 
     @classmethod
     def public(cls, seed: int, test_fraction: float = TEST_FRACTION) -> "Split":
@@ -87,10 +91,19 @@ class Split:
         """Which of n records are for evaluation, bool (n,)."""
         if self.held_out is not None:
             return torch.arange(n) >= n - self.held_out
-        words = self._words(n, "test") if self.values is None else np.array([_word(value) for value in self.values], np.uint64)
+        words = self._coins(n)
         if len(words) != n:
-            raise ValueError(f"values has length {len(words)}: it must be {n}, one for each record")
+            name = "values" if self.people is None else "people"
+            raise ValueError(f"{name} has length {len(words)}: it must be {n}, one for each record")
         return torch.from_numpy(words < np.uint64(int(Fraction(self.test_fraction) * _WORD)))
+
+    def _coins(self, n: int) -> np.ndarray:
+        if self.values is not None:
+            return np.array([_word(value) for value in self.values], np.uint64)
+        if self.people is None:
+            return self._words(n, "test")
+        coins = {person: _word(person, b"dpgen person" + self.key) for person in set(self.people)}
+        return np.array([coins[person] for person in self.people], np.uint64)
 
     def chosen(self, n: int, count: int) -> Tensor:
         """Which of n records have the ``count`` smallest of n further words, bool (n,); all of them if there are no more.
@@ -111,8 +124,9 @@ class Split:
         elif self.held_out is not None:
             origin = "from a file of their own"
         else:
-            coin = "secret coin" if self.values is None else "hash of its key column"
-            origin = f"each record by its own {coin}, probability {self.test_fraction:g}"
+            coin = "its own secret coin" if self.values is None else "its own hash of its key column"
+            coin = coin if self.people is None else "the secret coin of its person"
+            origin = f"each record by {coin}, probability {self.test_fraction:g}"
         return f"the test {what} are not protected: evaluation on them adds no noise ({origin})"
 
     def _words(self, n: int, stream: Literal["test", "public"]) -> np.ndarray:
@@ -120,13 +134,13 @@ class Split:
         return np.frombuffer(digest, dtype=">u8").astype(np.uint64)
 
 
-def _word(value: str) -> int:
-    return int.from_bytes(hashlib.sha256(value.encode()).digest()[:8], "big")
+def _word(value: str, key: bytes = b"") -> int:
+    return int.from_bytes(hashlib.sha256(key + value.encode()).digest()[:8], "big")
 
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """Options of loaders that split a file.
+    """Options of loaders that split a file, and, where a person has several rows, choose those that are used.
 
     Raises:
         ValueError: options that contradict each other.
@@ -138,8 +152,14 @@ class SplitOptions:
     split_key: Path | None = None
     missing: Missing | None = "error"
     """What happens to missing values; None: they stay."""
+    people: People | None = None
 
     def __post_init__(self) -> None:
+        if self.people is not None and self.split_column is not None:
+            raise ValueError(
+                f"split_column is {self.split_column!r} and unit is {self.people.column!r}: leave split_column out, people are "
+                "put aside with all of their rows, each by a secret coin"
+            )
         if not 0 <= self.test_fraction < 1:
             raise ValueError(f"test_fraction is {self.test_fraction}: it must be in [0, 1)")
         if self.test_path is not None:
@@ -149,10 +169,12 @@ class SplitOptions:
                 raise ValueError(f"test_fraction is {self.test_fraction} with a test_path: it must be 0 or left out")
             existing_file(self.test_path, option="test_path")
 
-    def split(self, *, values: Sequence[str] | None = None, held_out: int | None = None) -> Split:
+    def split(
+        self, *, values: Sequence[str] | None = None, people: Sequence[str] | None = None, held_out: int | None = None
+    ) -> Split:
         """The split, under the key of the file ``split_key``, or a fresh one that is kept nowhere."""
         key = os.urandom(KEY_BYTES) if self.split_key is None else secret_key(self.split_key)
-        return Split(self.test_fraction, key, values=values, held_out=held_out)
+        return Split(self.test_fraction, key, values=values, people=people, held_out=held_out)
 
     def read(
         self,
@@ -164,6 +186,8 @@ class SplitOptions:
         **reading: Any,
     ) -> tuple[pd.DataFrame, Split]:
         """The columns of a file with the test records, if they have their own, behind it, without the key column; its split.
+
+        Of people with many rows those that are used, without the column that names people.
 
         A file without a record is refused: it has no types, so it cannot satisfy a schema. That is a fact about the form of
         a file, as a missing header is; with one record or more, how many there are is no reason to refuse.
@@ -185,8 +209,13 @@ class SplitOptions:
             test = self._table(self.test_path, columns, text, reading)
             require_columns(self.test_path, table.columns, test.columns)
             require_columns(path, test.columns, table.columns)
-            test = settle(test[table.columns], path=self.test_path)
-            return pd.concat([settle(table, path=path), test], ignore_index=True), self.split(held_out=len(test))
+            parts = [settle(table, path=path), settle(test[table.columns], path=self.test_path)]
+            if self.people is not None:
+                parts = [self.people.bounded(part)[0] for part in parts]
+            return pd.concat(parts, ignore_index=True), self.split(held_out=len(parts[1]))
+        if self.people is not None:
+            table, people = self.people.bounded(settle(table, path=path))
+            return table, self.split(people=people)
         if self.split_column is None:
             split = self.split()
             return settle(table, path=path), split
@@ -199,13 +228,23 @@ class SplitOptions:
         return table if self.missing is None else settled(table, self.missing, path, categorical=categorical)
 
     def _table(self, path: str, columns: Sequence[str] | None, text: Sequence[str], reading: Mapping[str, Any]) -> pd.DataFrame:
-        key = () if self.split_column is None else (self.split_column,)
+        whose = None if self.people is None else self.people.column
+        key = [name for name in (self.split_column, whose) if name is not None]
         wanted = None if columns is None else [*columns, *(name for name in key if name not in columns)]
         # The key is text: whether a column holds numbers alone depends on other records.
         table = read_table(path, wanted, text=(*key, *text), **reading)
         if len(table) == 0:
             raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
+        if self.people is not None:
+            require_columns(path, [self.people.column], table.columns)
         return table
+
+
+def people_of(path: str | Path, people: People | None, prefix: str = "") -> People | None:
+    """The same people, by the name of the column that numbers a column of an npy file."""
+    if people is None:
+        return None
+    return replace(people, column=str(column_name("unit", people.column, path, prefix)))
 
 
 def needs_key(options: Mapping[str, Any]) -> bool:

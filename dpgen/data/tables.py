@@ -14,6 +14,7 @@ from torch import Tensor
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.split import TEST_FRACTION, SplitOptions
 from dpgen.data.table_files import header, name_of, sample_form, separator_of
+from dpgen.data.units import People
 from dpgen.fields import CategoryField, NumberField
 from dpgen.schema import Schema
 
@@ -69,6 +70,7 @@ def load_table(
     split_column: str | None = None,
     split_key: Path | None = None,
     show_values: bool = False,
+    people: People | None = None,
 ) -> Table:
     """A csv, tsv (plain or .gz) or parquet file whose values satisfy a public schema.
 
@@ -94,7 +96,7 @@ def load_table(
     given = {field.name for field in public.fields if field not in public.modelled}
     columns = list(header(source))
     wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
-    options = SplitOptions(test_fraction, test_path, split_column, split_key, missing=None)
+    options = SplitOptions(test_fraction, test_path, split_column, split_key, missing=None, people=people)
     table, split = options.read(
         source,
         wanted,

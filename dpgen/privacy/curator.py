@@ -5,12 +5,18 @@ charge down, adds the noise that this charge pays for, and gives back noisy valu
 nobody else charges, so nobody can pay for one noise and add another, forget a charge, or state a sensitivity in one place and
 use it in another.
 
+**People, not rows.** The ledger says how many rows m a unit has at most. A neighbour is reached in at most m steps, each of
+which adds, removes or (under replace_one) replaces one row, so sums move by at most m times as much, by the triangle
+inequality, in any norm; the curator adds m times the noise for the same charge. Mechanisms with a price of their own are
+charged for m steps (`for_rows`). A system states what one row does, and cannot forget the rest.
+
 Formal guarantees:
 
 | case | what holds |
 |---|---|
 | any release | it is on the ledger before its noise is given out; where the ledger refuses, nothing is drawn |
 | a Gaussian of multiplier s | noise std s * sensitivity, charged as `Gaussian(s)`; under replace_one by the exact factor |
+| a unit of at most m rows | noise m times as large, mechanisms at their price for m rows; a draw must be of units |
 | values that are NaN or infinite | refused before anything is charged |
 | a mechanism that draws | its own event is charged, once for each draw |
 | releases that share a Poisson draw | one event, `Poisson(q, Gaussian(sigma_eff))`, with the rate of the mask itself |
@@ -23,6 +29,7 @@ Formal guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -31,12 +38,13 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_
-from dpgen.privacy.events import approximate_event, pure_event
+from dpgen.privacy.events import approximate_event, for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import (
     Mechanism,
     effective_multiplier,
     gaussian_event,
+    keeps_size,
     require_positive,
     require_whole,
     subsampled_gaussian_event,
@@ -91,6 +99,16 @@ class Curator:
         """The neighbouring relation that sensitivities are taken under."""
         return self.ledger.relation
 
+    @property
+    def rows(self) -> int:
+        """The most rows m of a unit."""
+        return self.ledger.rows
+
+    @property
+    def keeps_size(self) -> bool:
+        """Whether the number of rows is public: all neighbours have as many."""
+        return keeps_size(self.relation, self.rows)
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a curator cannot be pickled or copied: two copies would forget each other's charges")
 
@@ -123,7 +141,7 @@ class Curator:
     def gaussian(
         self, note: str, sums: BoundedSum, noise_multiplier: float, *, group: str | None = None, of: str | None = None
     ) -> Tensor:
-        r"""`sums` plus :math:`N(0, (s \Delta)^2 I)`, s the multiplier and :math:`\Delta` the add/remove sensitivity.
+        r"""`sums` plus :math:`N(0, (s m \Delta)^2 I)`, s the multiplier, :math:`\Delta` the add/remove sensitivity of a row.
 
         Integers get an exact rounded normal (floor(S + Z + 1/2) is post-processing of S + Z); floats are rounded to the grid
         of `grid_step`.
@@ -131,7 +149,7 @@ class Curator:
         Arguments:
             note: what the ledger calls the release.
             sums: L2-bounded sums; int64 of step 1 come back as int64, of another step as float64, floats in their dtype.
-            noise_multiplier: s > 0, noise std / add-remove sensitivity under either relation.
+            noise_multiplier: s > 0, noise std / add-remove sensitivity of a unit (m times a row's) under either relation.
             group: disjoint group of records that the release touches, if it is one.
             of: the declared divisible Gaussian that the release is a part of, if it is one.
 
@@ -143,8 +161,15 @@ class Curator:
         """
         require_positive("noise_multiplier", noise_multiplier)
         _require(sums, "l2")
+        sums = self._of_rows(sums)
         self.ledger.charge(gaussian_price(sums, noise_multiplier, self.relation), note=note, group=group, of=of)
-        return self._noisy(sums, noise_multiplier * sums.sensitivity)
+        return self._noisy(sums, noise_multiplier * sums.sensitivity * self.rows)
+
+    def _of_rows(self, sums: BoundedSum) -> BoundedSum:
+        """The sums with the most that a step of one row moves them: of people replaced, some rows come or go."""
+        if self.rows == 1 or sums.under("replace_one") >= sums.sensitivity:
+            return sums
+        return replace(sums, replaced=sums.sensitivity)
 
     def _noisy(self, sums: BoundedSum, noise_std: float) -> Tensor:
         values = sums.values.detach()
@@ -154,7 +179,7 @@ class Curator:
         return _real(values + to_device(noise, values.device), sums.step)
 
     def laplace(self, note: str, sums: BoundedSum, epsilon: float) -> Tensor:
-        r"""Integer `sums` plus discrete Laplace noise of scale :math:`\Delta_1 / \epsilon`; epsilon-DP, exact to 2^-128.
+        r"""Integer `sums` plus discrete Laplace noise of scale :math:`m \Delta_1 / \epsilon`; epsilon-DP, exact to 2^-128.
 
         :math:`\Delta_1` is the L1 sensitivity under the ledger's relation.
 
@@ -168,7 +193,7 @@ class Curator:
         _require(sums, "l1")
         if sums.values.dtype != torch.int64:
             raise ValueError(f"sums have dtype {sums.values.dtype}; discrete Laplace noise needs whole numbers (torch.int64)")
-        scale = sums.under(self.relation) / (epsilon * sums.step)
+        scale = self.rows * self._of_rows(sums).under(self.relation) / (epsilon * sums.step)
         self.ledger.charge(pure_event(epsilon), note=note)
         noise = self._source.discrete_laplace(*sums.values.shape, scale=scale)
         return _real(sums.values + to_device(noise, sums.values.device), sums.step)
@@ -179,7 +204,8 @@ class Curator:
         See `prefix_sums`: the counts are added up in int64, and the noise is computed from noise alone.
 
         Arguments:
-            cells: int64 counts (m,), L2-bounded: a record is in one cell at most, which it moves by 1.
+            cells: int64 counts (m,), L2-bounded: a record is in one cell at most, which it moves by 1; all cells, unless all
+                neighbours have equally many records.
             noise_multiplier: s > 0, noise std / L2 sensitivity of the factored counts under the ledger's own relation.
 
         Raises:
@@ -194,7 +220,7 @@ class Curator:
         moved = 1 if self.relation == "add_remove" else 2  # the ledger doubles Gaussians under replace_one
         self.ledger.charge(gaussian_event(require_positive("noise_multiplier", noise_multiplier) * moved), note=note)
         return noisy_prefix_sums(
-            cells.values.numpy(), noise_multiplier=noise_multiplier, relation=self.relation, source=self._source
+            cells.values.numpy(), noise_multiplier=noise_multiplier * self.rows, relation=self.relation, source=self._source
         )
 
     def enclosed(self, note: str, budget: Budget) -> Curator:
@@ -212,7 +238,8 @@ class Curator:
         from dpgen.privacy.ledger import Ledger
 
         self.ledger.charge(approximate_event(budget.epsilon, budget.delta), note=note)
-        return Curator(Ledger(budget, relation=self.relation, unit=self.ledger.unit), source=self._source)
+        inner = Ledger(budget, relation=self.relation, unit=self.ledger.unit, rows=self.rows)
+        return Curator(inner, source=self._source)
 
     def select(
         self,
@@ -248,20 +275,20 @@ class Curator:
         self.ledger.charge(selection_event(trials, priced, repetitions, self.relation), note=note)
         best: tuple[float, T] | None = None
         for trial in uniform_integers(self._source, len(trials), repetitions.draw(self._source)):
-            result = run(trial, Curator(granted(trials[trial]), source=self._source))
+            result = run(trial, Curator(granted(trials[trial], self.rows), source=self._source))
             value = score(result, Curator(scoring(priced, self.ledger), source=self._source))
             if best is None or value > best[0]:
                 best = value, result
         return None if best is None else best[1]
 
     def release(self, note: str, mechanism: Mechanism[T], count: int = 1, *, of: str | None = None) -> T:
-        """`count` draws of a mechanism that carries its own price; each is charged before any is made.
+        """`count` draws of a mechanism that carries its own price, of one row; each is charged, for m rows, before any is made.
 
         Raises:
             BudgetExceeded: nothing was recorded or drawn.
-            ValueError: `count` below 1.
+            ValueError: `count` below 1, or m > 1 and no known price for m rows.
         """
-        self.ledger.charge(mechanism.event, require_whole("count", count), note=note, of=of)
+        self.ledger.charge(for_rows(mechanism.event, self.rows), require_whole("count", count), note=note, of=of)
         return mechanism.draw(self._source, count)
 
     # -- releases of one Poisson draw, by all ranks --------------------------------------------------------------------
@@ -285,8 +312,11 @@ class Curator:
 
         Raises:
             RuntimeError: the mask has been used.
+            ValueError: units have several rows: rows that are drawn one by one earn no amplification for them.
             LedgerError: rank 0 could not record the charge.
         """
+        if self.rows > 1:
+            raise ValueError(f"the unit has up to {self.rows} rows; it must have one row, for a draw is of rows")
         event = subsampled_gaussian_event(mask.use(), effective_multiplier(*parts.values()))
         if not self._shared.authorise(event, note=note, group=group):
             return None

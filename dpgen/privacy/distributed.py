@@ -194,12 +194,12 @@ class SharedLedger:
 
     def __init__(self, ledger: Ledger, ranks: Ranks) -> None:
         self.ranks = ranks
-        budget, delta, relation, unit, limits = ranks.first(
-            lambda: (ledger.budget, ledger.delta, ledger.relation, ledger.unit, ledger.filter)
+        budget, delta, relation, unit, rows, limits = ranks.first(
+            lambda: (ledger.budget, ledger.delta, ledger.relation, ledger.unit, ledger.rows, ledger.filter)
         )
         self.ledger = ledger
         if ranks.index:
-            self.ledger = FollowerLedger(budget, delta=None if budget else delta, relation=relation, unit=unit)
+            self.ledger = FollowerLedger(budget, delta=None if budget else delta, relation=relation, unit=unit, rows=rows)
             self.ledger.filter = limits
         self.catch_up()
 

@@ -24,7 +24,7 @@ from dp_accounting import (
 )
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
-from dpgen.privacy.mechanisms import UnsupportedEvent, walk
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, walk
 
 _MOST_LOSSES = 20_000
 
@@ -93,6 +93,55 @@ def holds_for_own_relation(event: DpEvent) -> bool:
     if any(isinstance(leaf, ApproximateDpEvent | ZCDpEvent) for leaf in leaves):
         return True
     return any(holds_for_own_relation(part) for leaf in leaves for part in inside(leaf))
+
+
+def row_epsilon(epsilon: float, rows: int) -> float:
+    """Epsilon of a pure mechanism for one row, such that a person with at most so many rows has `epsilon`.
+
+    >>> row_epsilon(0.5, 1), round(row_epsilon(0.5, 5), 9)
+    (0.5, 0.1)
+    """
+    return epsilon if rows == 1 else epsilon / rows * (1 - 1e-12)  # `for_rows` must not round above it
+
+
+def for_rows(event: DpEvent, rows: int) -> DpEvent:
+    r"""A guarantee for one row, read for a person with at most m rows, which is m steps of one row each.
+
+    epsilon becomes :math:`m \epsilon`; rho-zCDP becomes :math:`m^2 \rho`; a Gaussian of multiplier s one of s / m, which is
+    exact. Under replace_one a step may also insert or delete a row: the guarantee has to cover these three.
+
+    Raises:
+        UnsupportedEvent: anything else; what several steps of it cost is not known here.
+
+    Source: Dwork and Roth 2014, Theorem 2.2; Bun and Steinke 2016, Proposition 1.9; Dong, Roth and Su 2022, Theorem 2.14.
+
+    >>> for_rows(pure_event(0.5), 3), for_rows(GaussianDpEvent(6.0), 3)
+    (ApproximateDpEvent(epsilon=1.5, delta=0.0), GaussianDpEvent(noise_multiplier=2.0))
+    """
+    if rows == 1:
+        return event
+    if isinstance(event, ApproximateDpEvent) and not event.delta:
+        return pure_event(rows * event.epsilon)
+    if isinstance(event, ZCDpEvent) and not event.xi:
+        return ZCDpEvent(rows**2 * event.rho)
+    if isinstance(event, GaussianDpEvent):
+        return GaussianDpEvent(event.noise_multiplier / rows)
+    raise UnsupportedEvent(f"event {event!r} is of one row; for people with up to {rows} rows there is no guarantee")
+
+
+def require_grouped(event: DpEvent, group: str, relation: Relation, rows: int) -> None:
+    """Refuse a charge for one of several disjoint groups of rows where a unit may be in more than one of them.
+
+    Rows of one person may lie in any groups; a record that leaves one for another is removed here and added there, and only
+    Gaussians have both bounds.
+
+    Raises:
+        ValueError: a unit has several rows, or the event is a guarantee for replace_one.
+    """
+    if rows > 1:
+        raise ValueError(f"group is {group!r}; it must be None where a person has up to {rows} rows, in any groups")
+    if relation == "replace_one" and holds_for_own_relation(event):
+        raise ValueError(f"group is {group!r}; under replace_one {type(event).__name__} must be charged without a group")
 
 
 def for_two_records(event: DpEvent) -> DpEvent:

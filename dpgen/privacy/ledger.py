@@ -76,6 +76,7 @@ class Ledger:
         delta: of a ledger that only reports.
         relation: neighbouring relation of all guarantees.
         unit: what neighbouring data sets differ in.
+        rows: the most rows that a unit has; sensitivities speak of one row, see `Curator`.
         path: a new file (`Ledger.open` resumes one); without it nothing is kept.
         order: Renyi order > 1 of the filter; None: the best one for a single Gaussian.
         durable: wait at every charge until it is on the disk (a millisecond or more). Without, the death of the process
@@ -101,6 +102,7 @@ class Ledger:
         delta: float | None = None,
         relation: Relation = "add_remove",
         unit: str = "one record",
+        rows: int = 1,
         path: Path | None = None,
         order: float | None = None,
         durable: bool = False,
@@ -116,6 +118,7 @@ class Ledger:
         self.delta = budget.delta if budget else Budget(1.0, cast(float, delta)).delta
         self.relation: Relation = relation
         self.unit = unit
+        self.rows = require_whole("rows", rows)
         self.durable = durable
         self.payer = payer
         self.filter = Filter.best(budget.epsilon, budget.delta, order=order) if budget else None
@@ -143,6 +146,7 @@ class Ledger:
             "delta": self.delta,
             "relation": self.relation,
             "unit": self.unit,
+            **({"rows": self.rows} if self.rows > 1 else {}),
             "filter": {"order": self.filter.order, "reserved": self.filter.reserved} if self.filter else None,
             **({"shared": self.payer.reference} if self.payer else {}),
         }
@@ -170,7 +174,8 @@ class Ledger:
                 raise LedgerError(f"{path}: line 1 is no header of a version {_FORMAT} ledger")
             budget = None if header["epsilon"] is None else Budget(header["epsilon"], header["delta"])
             delta = header["delta"] if budget is None else None
-            ledger = cls(budget, delta=delta, relation=header["relation"], unit=header["unit"], durable=durable)
+            unit = {"relation": header["relation"], "unit": header["unit"], "rows": header.get("rows", 1)}
+            ledger = cls(budget, delta=delta, durable=durable, **unit)
             if budget is not None:
                 ledger.filter = Filter(budget.epsilon, budget.delta, **header["filter"])
             ledger.payer = Payer.of(header["shared"], Path(path).parent) if "shared" in header else None
@@ -229,19 +234,12 @@ class Ledger:
         if found is None:
             if not (isinstance(note, str) and (group is None or isinstance(group, str))):
                 raise ValueError(f"note is {note!r} and group is {group!r}; both must be strings, group may be None")
-            self._require_sound(event, group)
+            if group is not None:
+                from dpgen.privacy.events import require_grouped
+
+                require_grouped(event, group, self.relation, self.rows)
             found = self._known[key] = LedgerItem.of(event, note, group, whole=whole, divisible=divisible)
         return found
-
-    def _require_sound(self, event: DpEvent, group: str | None) -> None:
-        """A record that leaves one group for another is removed here and added there: only Gaussians have both bounds."""
-        if group is not None and self.relation == "replace_one":
-            from dpgen.privacy.events import holds_for_own_relation
-
-            if holds_for_own_relation(event):
-                raise ValueError(
-                    f"group is {group!r}; under replace_one {type(event).__name__} must be charged without a group"
-                )
 
     def _number(self, mechanism: LedgerItem) -> None:
         mechanism.number = len(self._declared)

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +67,21 @@ def require_positive(name: str, value: float | None) -> float:
 
 Relation = Literal["add_remove", "replace_one"]
 """Neighbouring relation: data sets differ in one unit more or less, or in the value of one."""
+
+
+def keeps_size(relation: Relation, rows: int = 1) -> bool:
+    """Whether all neighbouring data sets have equally many rows: one row is replaced by one; people differ in how many.
+
+    Raises:
+        ValueError: unknown relation.
+
+    >>> keeps_size("replace_one"), keeps_size("replace_one", rows=5), keeps_size("add_remove")
+    (True, False, False)
+    """
+    if relation not in get_args(Relation):
+        raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
+    return relation == "replace_one" and rows == 1
+
 
 T_co = TypeVar("T_co", covariant=True)
 

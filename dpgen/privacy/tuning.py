@@ -145,23 +145,28 @@ class _Allowance(Payer):
         return {}
 
 
-def granted(trial: Trial) -> Ledger:
+def granted(trial: Trial, rows: int = 1) -> Ledger:
     """The ledger of one run of a trial, which has been charged for; it grants the trial's plan once.
 
+    Arguments:
+        rows: the most rows of a unit.
+
     Raises:
-        ValueError: the trial does not open a new ledger that asks its payer.
+        ValueError: the trial does not open a new ledger that asks its payer, or one whose units have another number of rows.
     """
     allowance = _Allowance.of(trial.plan)
     ledger = trial.open_ledger(allowance)
     if ledger.payer is not allowance or ledger.promised():
         raise ValueError("open_ledger must give a new ledger that asks its payer")
+    if ledger.rows != rows:
+        raise ValueError(f"open_ledger gives a ledger of units of {ledger.rows} rows; they must have {rows}")
     return ledger
 
 
 def scoring(priced: Sequence[Planned], ledger: Ledger) -> Ledger:
     """The ledger of one score of a selection that `ledger` has been charged for; it grants what is priced, once."""
     allowance = _Allowance.of(_loads(priced))
-    inner = Ledger(None, delta=ledger.delta, relation=ledger.relation, unit=ledger.unit, payer=allowance)
+    inner = Ledger(None, delta=ledger.delta, relation=ledger.relation, unit=ledger.unit, rows=ledger.rows, payer=allowance)
     inner.declare(priced)
     return inner
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, runtime_checkable
 
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.mechanisms import Relation, require_positive
+from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
 from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Plan:
         epsilon: budget in nats, finite and > 0; None: the statement reports what was spent.
         delta: of the guarantee, in [0, 1); None: see `resolved_delta`.
         relation: neighbouring relation, "add_remove" or "replace_one".
-        unit: what neighbouring data sets differ in.
+        protected: what neighbouring data sets differ in.
 
     Raises:
         ValueError: one of them out of its range, or delta 0 where the noise is Gaussian.
@@ -70,9 +71,14 @@ class Plan:
             raise ValueError(f"relation is {self.relation!r}; choose one of {', '.join(get_args(Relation))}")
 
     @property
-    def unit(self) -> str:
+    def protected(self) -> str:
         """The unit that neighbouring data sets differ in."""
         return "one record"
+
+    @property
+    def rows(self) -> int:
+        """The most rows of a unit, which sensitivities speak of one of."""
+        return 1
 
     @property
     def resolved_delta(self) -> float:
@@ -90,7 +96,8 @@ class Plan:
         With a `payer` it pays from a shared budget as well.
         """
         delta = self.resolved_delta if self.budget is None else None
-        return Ledger(self.budget, delta=delta, relation=self.relation, unit=self.unit, path=path, payer=payer)
+        unit, rows = self.protected, self.rows
+        return Ledger(self.budget, delta=delta, relation=self.relation, unit=unit, rows=rows, path=path, payer=payer)
 
     def require_use(self, config: object) -> None:
         """Refuse numbers that a model of this configuration would ignore.
@@ -98,6 +105,57 @@ class Plan:
         Raises:
             ValueError: naming the number and who uses it.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPlan(Plan):
+    """Budget of a system whose data have rows: the unit is a row, or a person with several of them.
+
+    Arguments:
+        unit: column that names the person of each row; it is no data. None: every row is a person of its own.
+        rows_per_unit: most rows m of a person that are used, those with the smallest keyed hashes of their contents.
+
+    Raises:
+        ValueError: several rows without a unit, or where what several rows cost is not proved.
+    """
+
+    unit: str | None = None
+    rows_per_unit: int = 1
+    several_rows: ClassVar[bool] = False
+    """Whether all releases of the system are proved for people with several rows, under both relations."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if require_whole("rows_per_unit", self.rows_per_unit) == 1:
+            return
+        if self.unit is None:
+            raise ValueError(f"rows_per_unit is {self.rows_per_unit}; it must be 1 without unit, the column that names people")
+        if not self.several_rows:
+            raise ValueError(f"rows_per_unit is {self.rows_per_unit}; it must be 1 for this model: more is not proved for it")
+
+    @property
+    def protected(self) -> str:
+        if self.unit is None:
+            return super().protected
+        return f"one person ({self.unit}) with at most {self.rows_per_unit} row{'s' if self.rows_per_unit > 1 else ''}"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences of a statement on whose rows are used."""
+        if self.unit is None:
+            return ()
+        most = f"{self.rows_per_unit} row{'s' if self.rows_per_unit > 1 else ''}"
+        return (
+            f"one person is one value of the column {self.unit}, which is no data; of a person with more than {most} those "
+            "with the smallest keyed hashes of their contents are used, a choice that depends on this person's rows alone; all "
+            "counts are of rows",
+            "neighbouring data sets differ in one person, with all rows, who is not put aside for evaluation: those who are "
+            "put aside are not protected",
+        )
+
+    @property
+    def rows(self) -> int:
+        return self.rows_per_unit
 
 
 # -- private data ------------------------------------------------------------------------------------------------------

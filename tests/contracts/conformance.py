@@ -53,8 +53,9 @@ from torch import Tensor
 
 from dpgen.privacy import accountants
 from dpgen.privacy.accountants import delta
+from dpgen.privacy.events import for_rows
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 SLACK = 1e-9
@@ -190,6 +191,67 @@ def check_tight(row: Row, relation: Relation) -> None:
     share, words = row.excess(*row.tight(relation), relation)
     assert share <= 1 + SLACK, f"{row}: {words}"
     assert share >= row.reaches, f"{row}: the stated pair reaches {share:.4f} only: {words}"
+
+
+def people_pair(row: Row, relation: Relation, m: int) -> Pair | None:
+    """The stated pair with m of the one record that differs, the person's rows; None where the data are no arrays."""
+    first, second = row.tight(relation)
+    if not (isinstance(first, np.ndarray | Tensor) and type(first) is type(second)):
+        return None
+    own, other = _left(first, second), _left(second, first)
+    if max(len(own), len(other)) != 1:
+        return None
+    return _more(first, own, m - 1), _more(second, other, m - 1)
+
+
+def _left(rows: Any, others: Any) -> list[int]:
+    """Indices of the rows that are not among the others, each of which stands for one."""
+    rest = [np.asarray(record).tobytes() for record in others]
+    left = []
+    for i, record in enumerate(rows):
+        key = np.asarray(record).tobytes()
+        if key in rest:
+            rest.remove(key)
+        else:
+            left.append(i)
+    return left
+
+
+def _more(rows: Any, own: list[int], times: int) -> Any:
+    return _taken(rows, np.array([*range(len(rows)), *own * times]))
+
+
+def check_people(row: Row, relation: Relation, m: int) -> None:
+    """What a person with m equal rows moves: never more than m steps of one row, and sums by as much.
+
+    Sums: m times the larger of what is stated of rows that come, go and are replaced. Laws: the price of the event for m rows.
+    """
+    pair = people_pair(row, relation, m)
+    assert pair is not None
+    first, second = pair
+    if isinstance(row, SumRow):
+        one, two = row.sums(first), row.sums(second)
+        stated = m * max(one.under(relation), one.sensitivity)
+        moved = distance(one, two)
+        assert moved <= stated * (1 + SLACK), (
+            f"{row}: a person with {m} rows moves the sums by {moved:.6g}, stated {stated:.6g}"
+        )
+        assert moved >= 0.99 * row.reaches * m * one.under(relation), f"{row}: a person with {m} rows moves them by {moved:.6g}"
+        return
+    law, other = row.law(first, relation), row.law(second, relation)
+    try:
+        event = for_rows(law.event, m)
+    except UnsupportedEvent:
+        return  # the curator refuses it
+    if not row.at:
+        moved = log_ratio(law.log_probabilities, other.log_probabilities)
+        assert moved <= pure_epsilon(event) * (1 + SLACK), (
+            f"{row}: a person with {m} rows moves a log-probability by {moved:.6g}"
+        )
+    for epsilon in row.at:
+        moved = hockey_stick(law.log_probabilities, other.log_probabilities, epsilon)
+        stated = delta(event, epsilon, relation=relation)
+        assert moved <= stated * (1 + SLACK), f"{row}: a person with {m} rows has delta {moved:.6g} at {epsilon:g}"
 
 
 def pairs_of(rows: Callable[[np.random.Generator, int], Any], *, least: int = 1, most: int = 6) -> Neighbours:

@@ -51,12 +51,17 @@ class Drawn:
         return sum((sums.sensitivity / scale) ** 2 for sums, scale in self.parts) ** -0.5
 
 
-def paid_scale(released: Released, relation: Relation) -> float:
+def paid_scale(released: Released, relation: Relation, rows: int = 1) -> float:
     """The scale of noise that the charge pays for: sensitivity under the relation times the multiplier of the event.
+
+    A person of up to m rows moves the sums by m times as much, and where people are replaced by others with less rows by no
+    less than where they leave.
 
     A ledger doubles the sensitivity of every Gaussian under replace_one, so its multiplier speaks of half of it.
     """
     event, sensitivity = released.event, released.sums.under(relation)
+    if rows > 1:
+        sensitivity = rows * max(sensitivity, released.sums.sensitivity)
     if isinstance(event, ApproximateDpEvent):
         return sensitivity / event.epsilon
     if isinstance(event, PoissonSampledDpEvent):
@@ -211,6 +216,7 @@ DATA: dict[str, Callable[[], Any]] = {
 _SGD = {"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}
 _NETS = {"hidden": 3, "latent": 1}
 _LOCAL: tuple[Relation, ...] = ("replace_one",)
+PEOPLE = {"unit": "person", "rows_per_unit": 3}
 
 
 def of_a_release(directory: Path) -> Path:
@@ -264,6 +270,24 @@ SMOKE = [
         for data, n in ((clamped_columns, None), (DATA["columns"], 400))
     ),
     *(Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": "laplace"}, small_columns) for n in (None, 400)),
+    *(Smoke("gaussian", {"epsilon": 2.0} | PEOPLE, options) for options in ({}, {"subclusters": 2, "clip": "quantile"})),
+    Smoke("marginals", {"epsilon": 2.0} | PEOPLE),
+    Smoke("mwem", {"epsilon": 2.0, "rounds": 3} | PEOPLE, {"queries": 20}),
+    Smoke("mwem", {"epsilon": 2.0, "rounds": 3} | PEOPLE, {}, narrow_records),
+    *(
+        Smoke("merr", {"delta": 1e-6} | PEOPLE, {"method": method, **options}, clamped_columns)
+        for method, options in (
+            ("partition", {}),
+            ("points", {"steps": 3}),
+            ("points", {"steps": 3, "composition": "basic"}),
+            ("points", {"steps": "private"}),
+            ("exponential", {"steps": 3}),
+            ("fixed", {"cells": 16}),
+            ("tree", {"depth": 4}),
+            ("quantiles", {"levels": 3}),
+        )
+    ),
+    Smoke("merr", {"delta": 1e-6} | PEOPLE, {"method": "laplace"}, small_columns),
     *(
         Smoke("mbde", {"draws": 3}, {"steps": 2, "codebook": 16, "sampler": sampler}, None, _LOCAL)
         for sampler in ("sir", "rejection", "metropolis")

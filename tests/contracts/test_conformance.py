@@ -8,7 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from conformance import RELATIONS, Law, LawRow, Pair, Row, SumRow, all_rows, check_pairs, check_tight, pairs_of
+from conformance import (
+    RELATIONS,
+    Law,
+    LawRow,
+    Pair,
+    Row,
+    SumRow,
+    all_rows,
+    check_pairs,
+    check_people,
+    check_tight,
+    pairs_of,
+    people_pair,
+)
 from fixed_source import FixedKeySource
 from smoke import SMOKE, Seen, paid_scale, watch
 
@@ -29,6 +42,20 @@ def test_no_neighbour_passes_what_is_stated(row: Row, relation: Relation) -> Non
 @pytest.mark.parametrize(("row", "relation"), CASES)
 def test_a_stated_pair_reaches_it(row: Row, relation: Relation) -> None:
     check_tight(row, relation)
+
+
+PEOPLE = [case for case in CASES if people_pair(case.values[0], case.values[1], 1) is not None]
+"""Releases whose data are arrays: in them one record can be there several times."""
+
+
+@pytest.mark.parametrize("m", [2, 5])
+@pytest.mark.parametrize(("row", "relation"), PEOPLE)
+def test_a_person_with_m_equal_rows_reaches_m_times_what_is_stated_of_one(row: Row, relation: Relation, m: int) -> None:
+    check_people(row, relation, m)
+
+
+def test_people_are_tried_for_most_releases() -> None:
+    assert len(PEOPLE) > 0.5 * len(CASES)
 
 
 # -- what the systems do -----------------------------------------------------------------------------------------------
@@ -77,7 +104,7 @@ def test_everything_was_declared_before_it_ran(ran: Ran) -> None:
 
 def test_noise_is_what_the_charge_pays_for(ran: Ran) -> None:
     for released in ran.seen.released:
-        assert released.scale == pytest.approx(paid_scale(released, ran.relation), rel=1e-9), released.note
+        assert released.scale == pytest.approx(paid_scale(released, ran.relation, ran.ledger.rows), rel=1e-9), released.note
     for drawn in ran.seen.draws:
         event = getattr(drawn.event, "event", drawn.event)
         assert drawn.multiplier == pytest.approx(event.noise_multiplier, rel=1e-9), drawn.note

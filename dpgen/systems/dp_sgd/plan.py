@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import Relation, count_event, effective_multiplier, gaussian_event, subsampled_gaussian_event
-from dpgen.systems.plan import Plan
+from dpgen.systems.plan import RowPlan
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -75,7 +75,7 @@ C = TypeVar("C", bound=DPSGDConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPSGDPlan(Plan, Generic[C]):
+class DPSGDPlan(RowPlan, Generic[C]):
     r"""Public, data-independent numbers of a training by DP-SGD; noise multipliers are std / add-remove sensitivity.
 
     Give `epsilon` and the noise follows (`calibrated`); or give the sigmas and the ledger reports epsilon. A step of

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 from dpgen.privacy.mechanisms import Relation
-from dpgen.systems.plan import Plan
+from dpgen.systems.plan import RowPlan
 
 Covariance = Literal["full", "tied"]
 
@@ -62,7 +62,7 @@ Form = Literal["auto", "latent", "sizes", "independent"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianPlan(Plan):
+class GaussianPlan(RowPlan):
     """Privacy budget of a Gaussian fit.
 
     Arguments:
@@ -77,6 +77,7 @@ class GaussianPlan(Plan):
     relation: Relation = "add_remove"
     public_n: int | None = None
     gaussian: ClassVar[bool] = True
+    several_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

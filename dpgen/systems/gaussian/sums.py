@@ -323,8 +323,11 @@ class Spending:
 
     @property
     def mu(self) -> float:
-        """1 / multiplier of a moment matrix that had all of the budget; a replaced record moves it by sqrt 2 as much."""
-        return (1.0 if self._curator.relation == "add_remove" else math.sqrt(2.0)) / self.scale
+        """Sensitivity of a row / noise std of a moment matrix that had all of the budget.
+
+        A replaced row moves it by sqrt 2 as much; a person of m rows has m times the noise.
+        """
+        return (1.0 if self._curator.relation == "add_remove" else math.sqrt(2.0)) / (self.scale * self._curator.rows)
 
     @property
     def whole(self) -> float:
@@ -359,4 +362,4 @@ class Spending:
         values = self._curator.gaussian(NOTES[name], sums, multiplier, of=self._note)
         self._precision -= own**-2
         self._made.append(multiplier)
-        return Noisy(values.double(), multiplier * sums.sensitivity)
+        return Noisy(values.double(), multiplier * sums.sensitivity * self._curator.rows)

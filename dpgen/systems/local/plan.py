@@ -51,7 +51,7 @@ class LocalPlan(DrawPlan):
         return share
 
     @property
-    def unit(self) -> str:
+    def protected(self) -> str:
         return USER
 
 

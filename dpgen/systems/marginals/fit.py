@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
-from dpgen.privacy.events import pure_event
+from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.noise import PublicRandomness
@@ -161,7 +161,7 @@ SELECTION, MEASUREMENT = "selection of a query", "measurement of a query"
 
 
 def record_count(x: Tensor) -> BoundedSum:
-    """The number of records; a replaced record does not move it, so under replace-one it is public and never asked for."""
+    """The number of records; it is never asked for where all neighbours have as many, for it is public there."""
     return BoundedSum(torch.tensor([len(x)]), 1.0, norm="l1")
 
 
@@ -211,7 +211,8 @@ def multiplicative_weights(
     unmeasured = np.ones(len(answers.values), bool)
     for _ in steps(range(rounds), "rounds"):
         chosen = np.flatnonzero(unmeasured)
-        picked = curator.release(SELECTION, answers.selection(chosen, weights.answers(), step))
+        selection = answers.selection(chosen, weights.answers(), row_epsilon(step, curator.rows))
+        picked = curator.release(SELECTION, selection)
         query = int(chosen[picked[0]])
         unmeasured[query] = False
         weights.learn(query, float(curator.laplace(MEASUREMENT, answers.measured(query), step)))
@@ -235,11 +236,12 @@ def fit_mwem(
         raise ValueError(f"domain='cells' allows {MOST_CELLS} combinations, {d} columns have {k * 2**d}; use domain='items'")
     weights = Cells(d, k, config) if on_cells else Items(d, config, PublicRandomness(runtime.seed))
     plan = replace(plan, rounds=min(plan.rounds, len(weights.queries)))  # no query is measured twice
-    counted = curator.relation == "add_remove"
+    counted = not curator.keeps_size
     notes = [*([COUNT] if counted else []), *([] if on_cells else [TOTAL])]  # on cells every record counts once
     share, step = plan.total_epsilon(max(1, len(notes))), plan.step_epsilon(len(notes))
     totals = [Planned(pure_event(share), note) for note in notes]
-    curator.declare(*totals, *(Planned(pure_event(step), note, plan.rounds) for note in (SELECTION, MEASUREMENT)))
+    chosen = for_rows(pure_event(row_epsilon(step, curator.rows)), curator.rows)
+    curator.declare(*totals, *(Planned(e, n, plan.rounds) for e, n in ((chosen, SELECTION), (pure_event(step), MEASUREMENT))))
     size = max(1.0, float(curator.laplace(COUNT, record_count(data.x), share)) if counted else len(data.x))
     histogram = weights.histogram(data)
     total = size if on_cells else max(1.0, float(curator.laplace(TOTAL, weights.mass(histogram), share)))

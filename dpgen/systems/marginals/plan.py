@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.mechanisms import Relation, require_whole
-from dpgen.systems.plan import Plan
+from dpgen.systems.plan import RowPlan
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginalsPlan(Plan):
+class MarginalsPlan(RowPlan):
     """Budget of noisy marginals: one Gaussian release.
 
     Arguments:
@@ -26,6 +26,7 @@ class MarginalsPlan(Plan):
     delta: float = 1e-5
     relation: Relation = "add_remove"
     gaussian: ClassVar[bool] = True
+    several_rows: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +46,12 @@ class MarginalsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MWEMPlan(Plan):
+class MWEMPlan(RowPlan):
     r"""Budget of MWEM: noisy totals, then T rounds of one selection and one measurement of equal cost.
 
     With delta = 0 a round costs :math:`.95\,\epsilon / T` and the totals the rest, as in the paper; with delta > 0 the same
     pure mechanisms are composed by the accountant, which leaves each of them more. Totals are the number of records, which
-    is public under replace-one, and the sum over items, which on cells is the number of records again.
+    is public under replace-one of single rows, and the sum over items, which on cells is the number of records again.
 
     Arguments:
         epsilon: budget in nats.
@@ -68,6 +69,7 @@ class MWEMPlan(Plan):
     relation: Relation = "add_remove"
     rounds: int = 50
     total_share: float = 0.05
+    several_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

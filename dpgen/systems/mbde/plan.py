@@ -6,7 +6,7 @@ from typing import Literal
 
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
-from dpgen.systems.plan import Plan
+from dpgen.systems.plan import Plan, RowPlan
 
 WHOLE = "whole data set (integral privacy)"
 EPSILONS = (1e-6, 100.0)
@@ -60,7 +60,7 @@ class DrawPlan(Plan):
         return self.epsilon / self.draws
 
     @property
-    def unit(self) -> str:
+    def protected(self) -> str:
         return WHOLE
 
     @property
@@ -221,7 +221,7 @@ class IntervalLaplaceConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BernsteinPlan(Plan):
+class BernsteinPlan(RowPlan):
     """One release of a density under central privacy.
 
     Arguments:
@@ -240,10 +240,12 @@ class BernsteinPlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_whole("group_size", self.group_size)
+        if self.unit is not None and self.group_size > 1:
+            raise ValueError(f"group_size is {self.group_size}; it must be 1 with unit {self.unit!r}")
 
     @property
-    def unit(self) -> str:
-        return "one record" if self.group_size == 1 else f"one group of up to {self.group_size} records"
+    def protected(self) -> str:
+        return super().protected if self.group_size == 1 else f"one group of up to {self.group_size} records"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpgen.privacy.curator import Curator, gaussian_price
-from dpgen.privacy.events import pure_event
+from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation, Secrets, require_whole
+from dpgen.privacy.mechanisms import Relation, Secrets, keeps_size, require_whole
 from dpgen.privacy.selection import exponential_mechanism
 from dpgen.systems.ordered.counts import (
     NO_RECORDS,
@@ -61,7 +61,7 @@ class LaplaceHistogram(OrderedEstimator):
 
     def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of values (n,) in [0, N)."""
-        edges, known = self.edges(N), records_moved(curator.relation) == 2
+        edges, known = self.edges(N), curator.keeps_size
         noisy = curator.laplace(self._note(N), cell_counts(values, edges, norm="l1"), self.epsilon).double().numpy()
         total = float(len(values)) if known else float(self.size or max(noisy.sum(), 1.0))
         shares = project_to_simplex(noisy, total) if total else np.zeros(len(noisy))
@@ -137,12 +137,12 @@ class DyadicTree(OrderedEstimator):
         return _equal_edges(N, 2 ** min(self.depth, (N - 1).bit_length()))
 
     def _counts(self, values: Values, N: int, relation: Relation) -> BoundedSum:
-        """Counts of all levels; under replace-one the root is n, which is public, and is left out."""
-        root = records_moved(relation) == 1
+        """Counts of all levels; the root is n, and is left out where that is public."""
+        root = not keeps_size(relation, self.rows)
         return tree_counts(values, self.edges(N), root=root, norm="l2" if self.delta else "l1")
 
     def _note(self, N: int, relation: Relation) -> str:
-        return f"counts of a tree of {(len(self.edges(N)) - 1).bit_length() - records_moved(relation) + 1} levels"
+        return f"counts of a tree of {(len(self.edges(N)) - 1).bit_length() - keeps_size(relation, self.rows)} levels"
 
     def _multiplier(self, sums: BoundedSum, relation: Relation) -> float:
         return curator_multiplier(gaussian_beside((), self.epsilon, self.delta, relation), sums, relation)
@@ -162,7 +162,7 @@ class DyadicTree(OrderedEstimator):
             noisy = curator.gaussian(note, sums, self._multiplier(sums, relation))
         else:
             noisy = curator.laplace(note, sums, self.epsilon)
-        known, leaves = records_moved(relation) == 2, len(edges) - 1
+        known, leaves = curator.keeps_size, len(edges) - 1
         sizes = [2**level for level in range(1 if known else 0, leaves.bit_length())]
         levels = np.split(noisy.double().numpy(), np.cumsum(sizes)[:-1])
         fitted = consistent_leaves(levels, float(len(values)) if known else None)
@@ -228,7 +228,7 @@ class PrivateQuantiles(OrderedEstimator):
         require_whole("levels", self.levels, *LEVELS)
 
     def _mechanism(self, values: Integers, N: int, relation: Relation) -> _RecursiveMedians:
-        rate = Fraction(self.epsilon) / (self.levels * records_moved(relation))
+        rate = Fraction(row_epsilon(self.epsilon, self.rows)) / (self.levels * records_moved(relation))
         return _RecursiveMedians(values, N=N, rate=rate, levels=self.levels, relation=relation)
 
     @property
@@ -237,12 +237,12 @@ class PrivateQuantiles(OrderedEstimator):
 
     def planned(self, N: int, relation: Relation) -> list[Planned]:
         """All quantiles at once."""
-        return [Planned(self._mechanism(NO_RECORDS, N, relation).event, self._note)]
+        return [Planned(for_rows(self._mechanism(NO_RECORDS, N, relation).event, self.rows), self._note)]
 
     def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of values (n,) in [0, N)."""
         [inner] = curator.release(self._note, self._mechanism(in_order(values), N, curator.relation))
-        size = float(len(values) if records_moved(curator.relation) == 2 else self.size or 1)
+        size = float(len(values) if curator.keeps_size else self.size or 1)
         counts = size * np.arange(1, len(inner) + 1) / (len(inner) + 1)
         return monotone_counts(inner, counts, np.ones(len(inner)), N=N, size=size)
 

@@ -21,7 +21,7 @@ from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.mechanisms import Relation, gaussian_event
+from dpgen.privacy.mechanisms import Relation, gaussian_event, keeps_size
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -130,7 +130,7 @@ def asked_counts(values: Values, knots: list[int], *, norm: Norm) -> BoundedSum:
 
 
 def record_count(values: Values) -> BoundedSum:
-    """The number of records (1,), for add/remove, where one record moves it by 1; replace-one keeps it: it is public there."""
+    """The number of records (1,), which one record moves by 1 where it comes or goes; where it is kept it is public."""
     return _bounded(np.array([len(values)], np.int64), 1, 1, "l1")
 
 
@@ -139,42 +139,42 @@ def clamped_count(count: int) -> BoundedSum:
     return _bounded(np.array([count], np.int64), 1, 1, "l1")
 
 
-def size_is_free(size: int | None, relation: Relation) -> bool:
-    """Whether the number of records costs nothing: it was given, or the relation keeps it.
+def size_is_free(size: int | None, relation: Relation, rows: int = 1) -> bool:
+    """Whether the number of records costs nothing: it was given, or all neighbours have as many.
 
     >>> size_is_free(None, "add_remove"), size_is_free(1000, "add_remove")
     (False, True)
     """
-    return size is not None or records_moved(relation) == 2
+    return size is not None or keeps_size(relation, rows)
 
 
-def size_sentence(size: int | None, relation: Relation) -> str:
+def size_sentence(size: int | None, relation: Relation, rows: int = 1) -> str:
     """Sentence of a statement on the number of records.
 
     >>> size_sentence(1000, "add_remove")
     'the number of records, 1000, was declared public'
     """
-    if records_moved(relation) == 2:
+    if keeps_size(relation, rows):
         return "the number of records is public: neighbouring data sets have equally many"
     if size is not None:
         return f"the number of records, {size}, was declared public"
     return "the number of records is private; where it is needed a noisy number was paid for"
 
 
-def planned_size(size: int | None, epsilon: float, relation: Relation) -> list[Planned]:
+def planned_size(size: int | None, epsilon: float, relation: Relation, rows: int = 1) -> list[Planned]:
     """The charge of `released_size`, if there is any."""
-    return [] if size_is_free(size, relation) else [Planned(pure_event(epsilon), RECORDS_NOTE)]
+    return [] if size_is_free(size, relation, rows) else [Planned(pure_event(epsilon), RECORDS_NOTE)]
 
 
 def released_size(values: Values, size: int | None, *, epsilon: float, curator: "Curator") -> float:
     """The number of records to work with: the public one, or a noisy one that is at least 1.
 
-    Noise of `epsilon` is charged only where n is private, as the curator's relation decides, and no size was given.
+    Noise of `epsilon` is charged only where n is private, as the curator's relation and unit decide, and no size was given.
 
     Raises:
         ValueError: n is public, and the size is not n.
     """
-    if records_moved(curator.relation) == 2:
+    if curator.keeps_size:
         if size is not None and size != len(values):
             raise ValueError(f"size is {size}; under replace_one the number of records is public and is {len(values)}")
         return float(len(values))

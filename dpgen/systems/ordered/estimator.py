@@ -8,7 +8,7 @@ import numpy as np
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation, require_within
+from dpgen.privacy.mechanisms import Relation, require_whole, require_within
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Values, size_sentence
 from dpgen.systems.ordered.model import OrderedDistribution
@@ -34,12 +34,14 @@ class OrderedEstimator(ABC):
     Arguments:
         epsilon: this column's budget in nats, in [0.001, 1000].
         delta: this column's delta, in [0, 1).
-        size: public number of records; None: known under replace_one, bought or not needed under add_remove.
+        size: public number of records; None: known where all neighbours have as many, else bought or not needed.
+        rows: the most rows m of a person, that of the ledger: sensitivities speak of one row, and noise is m times as large.
     """
 
     epsilon: float
     delta: float = 0.0
     size: int | None = None
+    rows: int = 1
 
     def __post_init__(self) -> None:
         require_within("epsilon", self.epsilon, EPSILON, PER_COLUMN)
@@ -47,6 +49,7 @@ class OrderedEstimator(ABC):
             raise ValueError(f"delta is {self.delta!r}; it must be in [0, 1)")
         if self.size is not None and not 1 <= self.size <= MOST_VALUES:
             raise ValueError(f"size is {self.size!r}; a public number of records must be at least 1")
+        require_whole("rows", self.rows)
 
     @abstractmethod
     def planned(self, N: int, relation: Relation) -> list[Planned]:
@@ -74,7 +77,7 @@ class OrderedEstimator(ABC):
     def fit(self, values: Any, *, N: int, curator: Curator) -> OrderedDistribution:
         """Release the distribution of private values (n,); raises what `fit_counts` raises."""
         counts = self.fit_counts(values, N=N, curator=curator)
-        assumptions = (*ASSUMPTIONS, size_sentence(self.size, curator.relation))
+        assumptions = (*ASSUMPTIONS, size_sentence(self.size, curator.relation, self.rows))
         statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions)
         return OrderedDistribution.from_counts(counts, statement=statement)
 

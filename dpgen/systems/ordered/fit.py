@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, keeps_size
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
-from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, records_moved, size_sentence
+from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, size_sentence
 from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, ranked
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF, piecewise_polynomial
@@ -50,28 +50,29 @@ class _Column:
             raise ValueError(f"column {self.name!r}: {error}") from error
 
 
-def ordered_estimator(config: OrderedConfig, epsilon: float, delta: float, size: int | None) -> OrderedEstimator:
-    """The estimator of one column with this share of the budget; `size` is a public number of records.
+def ordered_estimator(
+    config: OrderedConfig, epsilon: float, delta: float, size: int | None, *, rows: int = 1
+) -> OrderedEstimator:
+    """The estimator of one column with this share of the budget, a public number of records, and the most rows of a person.
 
     Raises:
         ValueError: the method needs delta > 0, or an option is out of its range.
     """
+    common: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "size": size, "rows": rows}
     match config.method:
         case "partition":
-            return PartitionCDF(epsilon=epsilon, delta=delta, size=size)
+            return PartitionCDF(**common)
         case "laplace":
-            return LaplaceHistogram(epsilon=epsilon, delta=delta, size=size)
+            return LaplaceHistogram(**common)
         case "fixed":
-            return FixedPartitionHistogram(epsilon=epsilon, delta=delta, size=size, cells=config.cells)
+            return FixedPartitionHistogram(**common, cells=config.cells)
         case "tree":
-            return DyadicTree(epsilon=epsilon, delta=delta, size=size, depth=config.depth)
+            return DyadicTree(**common, depth=config.depth)
         case "quantiles":
-            return PrivateQuantiles(epsilon=epsilon, delta=delta, size=size, levels=config.levels)
+            return PrivateQuantiles(**common, levels=config.levels)
         case selection:
             return MERR(
-                epsilon=epsilon,
-                delta=delta,
-                size=size,
+                **common,
                 selection=selection,
                 steps=config.steps,
                 composition=config.composition,
@@ -81,11 +82,11 @@ def ordered_estimator(config: OrderedConfig, epsilon: float, delta: float, size:
 
 def _columns(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> list[_Column]:
     """Estimator and budget of each column; only public facts decide: names, domains, whether values may have been clamped."""
-    size, found = plan.public_n if records_moved(plan.relation) == 1 else None, []
+    size, found = None if keeps_size(plan.relation, plan.rows_per_unit) else plan.public_n, []
     kept, clamped = (1.0, None) if data.clamped is None else (1 - CLAMP_SHARE, CLAMP_SHARE)
     for name, (epsilon, delta) in zip(data.values, plan.shares(len(data.values))):
         try:
-            estimator = ordered_estimator(config, kept * epsilon, delta, size)
+            estimator = ordered_estimator(config, kept * epsilon, delta, size, rows=plan.rows_per_unit)
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from error
         share = None if clamped is None else clamped * epsilon
@@ -122,7 +123,7 @@ def fit(
         assumptions=(
             *ASSUMPTIONS,
             f"the budget was split over {len(columns)} column{'s' if len(columns) > 1 else ''}: {'; '.join(split)}",
-            size_sentence(plan.public_n, curator.relation),
+            size_sentence(plan.public_n, curator.relation, curator.rows),
         ),
         not_covered=("columns are released one by one: dependence between columns is not modelled",)
         if len(columns) > 1
@@ -136,7 +137,7 @@ def _require_possible(data: PrivateColumns, plan: OrderedPlan, config: OrderedCo
     if config.published_noise and not plan.report_only:
         raise ValueError("published_noise is True and report_only False; set report_only: this noise ignores epsilon")
     n = len(next(iter(data.values.values())))
-    if plan.public_n is not None and records_moved(plan.relation) == 2 and plan.public_n != n:
+    if plan.public_n is not None and keeps_size(plan.relation, plan.rows_per_unit) and plan.public_n != n:
         raise ValueError(f"public_n is {plan.public_n}; under replace_one the number of records is public and is {n}")
 
 

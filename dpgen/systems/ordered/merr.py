@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import approximate_event
+from dpgen.privacy.events import approximate_event, for_rows, row_epsilon
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import Mechanism, Relation, require_whole
 from dpgen.systems.ordered.counts import (
@@ -97,22 +97,30 @@ class MERR(OrderedEstimator):
             raise ValueError(f"delta is 0; composition {self.composition!r} with selection {self.selection!r} needs delta > 0")
         if self.steps != "private":
             require_whole("steps", self.steps, *STEPS)
-        elif self.published_noise:
+        if self.rows > 1 and (self.selection == "choosing" or self.published_noise):
+            given = "selection 'choosing'" if self.selection == "choosing" else "published noise"
+            raise ValueError(f"rows is {self.rows}; it must be 1 with {given}, whose price is that of one row")
+        if self.steps == "private" and self.published_noise:
             raise ValueError("steps is 'private'; published_noise needs a fixed number, its cost depends on it")
 
     def planned(self, N: int, relation: Relation) -> list[Planned]:
         """The number of records where it is private, the steps; or the choice of their number and all candidates at once."""
         epsilon, budgets = self._budgets(N, relation)
-        size = planned_size(self.size, _SIZE_SHARE * self.epsilon, relation)
+        size = planned_size(self.size, _SIZE_SHARE * self.epsilon, relation, self.rows)
         if self.steps != "private":
             return [*size, *budgets[self.steps].planned()]
         whole = self._whole(epsilon)
-        number = Planned(choice([], epsilon=_STEPS_SHARE * self.epsilon).event, CHOICE_NOTE)
+        number = Planned(for_rows(choice([], epsilon=self._steps_epsilon).event, self.rows), CHOICE_NOTE)
         return [*size, number, Planned(approximate_event(whole.epsilon, whole.delta), _WHOLE_NOTE)]
 
     def _whole(self, epsilon: float) -> Budget:
         pure = self.composition == "basic" and self.selection != "choosing"
         return Budget(epsilon, 0.0 if pure else self.delta)
+
+    @property
+    def _steps_epsilon(self) -> float:
+        """Of the choice of the number of steps, for one row."""
+        return row_epsilon(_STEPS_SHARE * self.epsilon, self.rows)
 
     def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of values (n,) in [0, N), at knots that are selected from all of them in memory."""
@@ -122,14 +130,14 @@ class MERR(OrderedEstimator):
         budgets = {t: budget.for_size(size) for t, budget in budgets.items()}
         if self.steps != "private":
             return _refine(values, budgets[self.steps], N=N, size=size, curator=curator)
-        steps = choose_steps(values, budgets, N=N, size=size, epsilon=_STEPS_SHARE * self.epsilon, curator=curator)
+        steps = choose_steps(values, budgets, N=N, size=size, epsilon=self._steps_epsilon, curator=curator)
         inner = curator.enclosed(_WHOLE_NOTE, self._whole(epsilon))
         inner.declare(*budgets[steps].planned())
         return _refine(values, budgets[steps], N=N, size=size, curator=inner)
 
     def _budgets(self, N: int, relation: Relation) -> tuple[float, dict[int, StepBudget]]:
         """Epsilon of the steps, and its division for each number of steps that may be taken."""
-        epsilon = self.epsilon if size_is_free(self.size, relation) else (1 - _SIZE_SHARE) * self.epsilon
+        epsilon = self.epsilon if size_is_free(self.size, relation, self.rows) else (1 - _SIZE_SHARE) * self.epsilon
         if self.steps != "private":
             return epsilon, {self.steps: self._budget(self.steps, epsilon, N, relation)}
         epsilon = (1 - 1e-12) * (epsilon - _STEPS_SHARE * self.epsilon)  # the sum of the parts must not round up
@@ -144,6 +152,7 @@ class MERR(OrderedEstimator):
             relation=relation,
             levels=levels(N),
             published=self.published_noise,
+            rows=self.rows,
         )
         return step_budget(terms, epsilon=epsilon, delta=self.delta)
 

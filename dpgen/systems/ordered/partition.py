@@ -44,7 +44,7 @@ import numpy as np
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.draws import Words, reach_thresholds
-from dpgen.privacy.events import pure_event
+from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation, Secrets, require_positive
@@ -88,7 +88,8 @@ class PartitionCDF(OrderedEstimator):
     3. Isotonic regression and clipping to [0, n], which is free; inside a leaf records count as spread evenly.
 
     Under add/remove n is private: without `size` a noisy n is bought with `SIZE_SHARE` of epsilon (it only sets the
-    threshold), and the CDF is divided by the last noisy prefix count. Under replace-one n is public.
+    threshold), and the CDF is divided by the last noisy prefix count. Under replace-one n is public, unless people have
+    several rows.
 
     Arguments:
         epsilon: this column's budget in nats.
@@ -103,20 +104,20 @@ class PartitionCDF(OrderedEstimator):
 
     def _rule(self, size: float, relation: Relation) -> TreeRule:
         """Rule of the splits, for a public or noisy number of records."""
-        noise = TreeNoise.of(TREE_SHARE * self.epsilon, relation)
+        noise = TreeNoise.of(row_epsilon(TREE_SHARE * self.epsilon, self.rows), relation)
         return TreeRule(threshold=max(1, round(math.sqrt(max(size, 1.0)) / 2)), noise=noise, relation=relation)
 
     def _multiplier(self, relation: Relation) -> float:
         """Noise of the prefix counts, std over sensitivity under `relation`, that the budget leaves beside the pure parts."""
         tree, size = TREE_SHARE * self.epsilon, SIZE_SHARE * self.epsilon
-        pure = (tree,) if size_is_free(self.size, relation) else (tree, size)
+        pure = (tree,) if size_is_free(self.size, relation, self.rows) else (tree, size)
         return gaussian_beside(pure, self.epsilon, self.delta, relation)
 
     def planned(self, N: int, relation: Relation) -> list[Planned]:
         """The number of records where it is private, the tree, the prefix counts."""
         return [
-            *planned_size(self.size, SIZE_SHARE * self.epsilon, relation),
-            Planned(self._rule(1.0, relation).event, _TREE),
+            *planned_size(self.size, SIZE_SHARE * self.epsilon, relation, self.rows),
+            Planned(for_rows(self._rule(1.0, relation).event, self.rows), _TREE),
             Planned(relation_gaussian(self._multiplier(relation), relation), _PREFIXES),
         ]
 
@@ -125,19 +126,19 @@ class PartitionCDF(OrderedEstimator):
         relation = curator.relation
         size = released_size(values, self.size, epsilon=SIZE_SHARE * self.epsilon, curator=curator)
         [ends] = curator.release(_TREE, PrivateTree(values, N=N, rule=self._rule(size, relation)))
-        known = records_moved(relation) == 2  # then all records lie below N, and the last prefix count needs no noise
+        known = curator.keeps_size  # then all records lie below N, and the last prefix count needs no noise
         if known and len(ends) == 1:
             return MonotoneCounts(np.array([0, N], np.int64), np.array([0.0, size]))
-        cells = leaf_counts(values, ends, relation)
+        cells = leaf_counts(values, ends, known=known)
         sums, variances = curator.prefix_sums(_PREFIXES, cells, self._multiplier(relation))
         if known:
             return monotone_counts(ends[:-1], sums, variances, N=N, size=size)
         return monotone_counts(ends[:-1], sums[:-1], variances[:-1], N=N, size=max(float(sums[-1]), 0.0))
 
 
-def leaf_counts(values: Values, ends: Integers, relation: Relation) -> BoundedSum:
-    """Records of the leaves that end at `ends` (m,), under replace-one without the last: it holds the rest of a public n."""
-    inner = ends[:-1] if records_moved(relation) == 2 else ends
+def leaf_counts(values: Values, ends: Integers, *, known: bool) -> BoundedSum:
+    """Records of the leaves that end at `ends` (m,); where n is known without the last, which holds the rest of it."""
+    inner = ends[:-1] if known else ends
     return cell_counts(values, np.concatenate([[0], inner]), norm="l2")
 
 

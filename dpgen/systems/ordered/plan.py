@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import Relation, require_whole, require_within
-from dpgen.systems.plan import Plan
+from dpgen.systems.plan import RowPlan
 
 # -- public limits -----------------------------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ CLAMP_SHARE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrderedPlan(Plan):
+class OrderedPlan(RowPlan):
     r"""Budget of all columns together; columns share epsilon and delta by `column_shares` (basic composition).
 
     Without `delta` it is :math:`n^{-1.1}` for a public n, else :math:`10^{-9}`, which is below :math:`n^{-1.1}` up to
@@ -60,6 +60,7 @@ class OrderedPlan(Plan):
     public_n: int | None = None
     column_shares: list[float] | None = None
     report_only: bool = False
+    several_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.public_n is not None and self.public_n < 2:

@@ -36,7 +36,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.curator import Curator, gaussian_price
-from dpgen.privacy.events import pure_event
+from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation
@@ -74,6 +74,7 @@ class StepTerms:
         relation: neighbouring relation.
         levels: of the dyadic tree over [N].
         published: answers get the noise that Figure 2 prints.
+        rows: the most rows of a person.
     """
 
     selection: Selection
@@ -83,6 +84,7 @@ class StepTerms:
     relation: Relation
     levels: int
     published: bool = False
+    rows: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,7 @@ class StepBudget(StepTerms):
     Arguments:
         rate: lambda of the exponential mechanism.
         choosing: constants of the choosing mechanism, where it selects.
-        unit_noise: of an answer with sensitivity 1: scale of Laplace, std of Gaussian noise.
+        unit_noise: of an answer that a person moves by 1: scale of Laplace, std of Gaussian noise.
     """
 
     rate: float
@@ -123,7 +125,7 @@ class StepBudget(StepTerms):
         """Price of one selection."""
         if self.choosing is not None:
             return self.choosing.event(scores_moved(self.levels, self.relation))
-        return exponential_event(self.rate, SCORE, zcdp=self.composition == "zcdp")
+        return for_rows(exponential_event(self.rate, SCORE, zcdp=self.composition == "zcdp"), self.rows)
 
     @property
     def laplace(self) -> bool:
@@ -161,8 +163,8 @@ class StepBudget(StepTerms):
         if self.published:
             return PUBLISHED_SCALE
         if self.laplace:
-            return self._sums(asked).under(self.relation) / self._answer_epsilon
-        return self._multiplier(asked) * self._sums(asked).sensitivity
+            return self.rows * self._sums(asked).under(self.relation) / self._answer_epsilon
+        return self.rows * self._multiplier(asked) * self._sums(asked).sensitivity
 
     def variance(self, asked: Answers) -> float:
         """Variance of one such answer, in records squared."""
@@ -231,14 +233,16 @@ def _cost(budget: StepBudget, delta: float) -> float:
 def _basic(terms: StepTerms, epsilon: float, delta: float) -> StepBudget:
     each = epsilon * (1 - 1e-12) / terms.steps  # the sum of the parts must not round up
     select, answer = terms.share * each, (1 - terms.share) * each
-    return _assemble(terms, select / (2 * SCORE), select, delta * (1 - 1e-12) / terms.steps, 1 / answer)
+    return _assemble(
+        terms, row_epsilon(select, terms.rows) / (2 * SCORE), select, delta * (1 - 1e-12) / terms.steps, 1 / answer
+    )
 
 
 def _zcdp(terms: StepTerms, rho: float, delta: float) -> StepBudget:
     # A pure guarantee e costs e^2 / 2; an exponential mechanism of rate e has losses in a range 2e and costs the same.
     select = math.sqrt(2 * terms.share * rho / terms.steps)
     unit_noise = 1 / math.sqrt(2 * (1 - terms.share) * rho / terms.steps)
-    return _assemble(terms, select / SCORE, select, delta / (2 * terms.steps), unit_noise)
+    return _assemble(terms, row_epsilon(select, terms.rows) / SCORE, select, delta / (2 * terms.steps), unit_noise)
 
 
 def _assemble(terms: StepTerms, rate: float, select: float, extra: float, unit_noise: float) -> StepBudget:

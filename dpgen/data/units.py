@@ -1,0 +1,127 @@
+r"""People instead of rows: of each person at most m rows are used, chosen by what that person's rows hold and nothing else.
+
+A row's rank is the SHA-256 of a secret key, its person and its contents as texts; of a person with more than m rows those
+with the m smallest ranks are kept. So
+
+- one person more or less, or another one in their place, changes what is kept of nobody else: neighbouring data sets differ
+  in at most m rows of one person, under any key;
+- the position of a row, and the order in which an engine reads rows, change nothing: rows of equal rank hold the same;
+- any engine that knows SHA-256 keeps the same rows. In SQL a rank is
+  `sha256(key || ',' || person || ',' || column_1 || ',' || column_2 ...)` in hexadecimal, the key likewise, texts with a
+  backslash before each comma and backslash.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+KEY_BYTES = 32
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class People:
+    """Whose a row is, and how many rows of a person are used.
+
+    Arguments:
+        column: that names the person of a row; it is no data.
+        most: m, rows of a person that are used.
+        key: 32 secret bytes; without it fresh ones of the operating system.
+
+    Raises:
+        ValueError: m below 1, or a key of another length.
+
+    Example:
+        >>> table = pd.DataFrame({"x": [3, 1, 4, 1, 5]})
+        >>> People("user", 2, bytes(32)).kept(pd.Series(["ann", "ann", "bob", "ann", "ann"]), table).tolist()
+        [False, True, True, True, False]
+    """
+
+    column: str
+    most: int
+    key: bytes = field(default_factory=lambda: os.urandom(KEY_BYTES), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise ValueError(f"rows_per_unit is {self.most}: it must be at least 1")
+        if len(self.key) != KEY_BYTES:
+            raise ValueError(f"key has {len(self.key)} bytes: it must have {KEY_BYTES}")
+
+    def kept(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """Which rows (n,) are used, of the person of each (n,) and all that is used of it (n, c)."""
+        codes, _ = pd.factorize(texts(people))
+        crowded = np.flatnonzero(np.bincount(codes)[codes] > self.most) if len(codes) else codes
+        kept = np.ones(len(codes), bool)
+        if len(crowded):
+            ranks, person = self._ranks(people.iloc[crowded], rows.iloc[crowded]), codes[crowded]
+            order = np.lexsort((*ranks.T[::-1], person))
+            starts = np.flatnonzero(np.diff(person[order], prepend=-1))
+            place = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+            kept[crowded[order[place >= self.most]]] = False
+        return kept
+
+    def bounded(self, table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        """The rows of a table that are used, without the column of people, and the person of each.
+
+        Raises:
+            ValueError: a row has no person.
+        """
+        absent = table[self.column].isna().to_numpy()
+        if absent.any():
+            raise ValueError(f"unit {self.column!r} has no value in row {int(absent.argmax()) + 1}: every row needs its person")
+        rows = table.drop(columns=self.column)
+        kept = self.kept(table[self.column], rows)
+        return rows[kept].reset_index(drop=True), texts(table[self.column])[kept].tolist()
+
+    def _ranks(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.uint64]:
+        """Ranks (n, 4), most significant word first."""
+        columns = [_escaped(texts(values)) for values in (people, *(rows[name] for name in rows.columns))]
+        start = self.key.hex()
+        digests = [hashlib.sha256(",".join((start, *row)).encode()).digest() for row in zip(*columns)]
+        return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 4).astype(np.uint64)
+
+
+def texts(values: pd.Series) -> npt.NDArray[np.object_]:
+    """Values as texts that do not depend on how their column is stored: 1, 1.0, True and "01" are the same one.
+
+    What type the column of a file without types gets depends on the values of others, who would otherwise choose with it.
+
+    >>> texts(pd.Series([1.0, 2.5])).tolist(), texts(pd.Series(["01", "true", " b"])).tolist()
+    (['1', '2.5'], ['1', '1', ' b'])
+    """
+    if values.dtype.kind in "iu":
+        return np.asarray(values.astype(str), object)
+    return _by_value(values, _text)
+
+
+def _escaped(values: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+    return _by_value(pd.Series(values), lambda text: text.replace("\\", "\\\\").replace(",", "\\,"))
+
+
+def _by_value(values: pd.Series, function: Callable[[Any], str]) -> npt.NDArray[np.object_]:
+    codes, different = pd.factorize(values, use_na_sentinel=False)
+    return np.array([function(value) for value in different], object)[codes] if len(codes) else np.empty(0, object)
+
+
+def _text(value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    if isinstance(value, bool | np.bool_):
+        return str(int(value))
+    text = str(value)
+    plain = text.strip()
+    if plain.casefold() in ("true", "false"):
+        return str(int(plain.casefold() == "true"))
+    if _NUMBER.fullmatch(plain) is None:
+        return text
+    if plain.lstrip("+-").isdigit():
+        return str(int(plain))
+    number = float(plain)
+    return str(int(number)) if number.is_integer() else repr(number)

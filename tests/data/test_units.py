@@ -1,0 +1,124 @@
+"""Rows of people: which are used depends on what the person's own rows hold, and on nothing else."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgen.data.columns import load_columns
+from dpgen.data.points import load_points
+from dpgen.data.records import load_records
+from dpgen.data.split import Split
+from dpgen.data.units import People, texts
+
+KEY = b"k" * 32
+TABLES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.sampled_from(["x", "y,", "\\"])), max_size=25)
+
+
+def used(rows: list[tuple[str, int, str]], most: int = 2) -> Counter[tuple[str, int, str]]:
+    """The rows that are used, whatever order they stand in."""
+    table = pd.DataFrame(rows, columns=["who", "number", "text"])
+    kept = People("who", most, KEY).kept(table["who"], table[["number", "text"]])
+    return Counter(row for row, one in zip(rows, kept) if one)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TABLES, st.randoms(use_true_random=False), st.integers(1, 4))
+def test_the_position_of_rows_and_other_people_choose_nothing(rows: list[tuple[str, int, str]], random, most: int) -> None:
+    shuffled = random.sample(rows, len(rows))
+    assert used(shuffled, most) == used(rows, most)
+    alone = [used([row for row in rows if row[0] == person], most) for person in "abc"]
+    assert sum(alone, Counter()) == used(rows, most)
+    assert [sum(one.values()) for one in alone] == [min(most, sum(row[0] == person for row in rows)) for person in "abc"]
+
+
+def test_the_key_chooses_and_every_row_of_a_person_is_chosen_as_often() -> None:
+    people, rows = pd.Series(["ann"] * 4), pd.DataFrame({"x": range(4)})
+    counts = sum(People("who", 1, bytes([i, j]) * 16).kept(people, rows) for i in range(20) for j in range(20))
+    assert counts.sum() == 400
+    assert (abs(counts - 100) < 60).all()  # 7 standard deviations
+
+
+def test_people_with_equal_rows_choose_on_their_own() -> None:
+    people, rows = pd.Series(np.repeat(np.arange(400), 2)), pd.DataFrame({"x": np.tile([0, 1], 400)})
+    ones = People("who", 1, KEY).kept(people, rows)[1::2].sum()
+    assert abs(ones - 200) < 70  # 7 standard deviations
+
+
+@pytest.mark.parametrize(
+    "stored", [["1", "0"], [1, 0], [1.0, 0.0], [True, False], ["01", "0.0"], ["true", "False"], ["1e0", "0"]]
+)
+def test_how_a_value_is_stored_does_not_matter(stored: list) -> None:
+    assert texts(pd.Series(stored)).tolist() == ["1", "0"]
+
+
+def test_bad_people_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"rows_per_unit is 0: it must be at least 1"):
+        People("who", 0)
+    with pytest.raises(ValueError, match=r"key has 3 bytes: it must have 32"):
+        People("who", 1, b"abc")
+
+
+@pytest.fixture
+def visits(tmp_path: Path) -> Path:
+    """Thirty people with one to five rows each."""
+    who = [f"p{i}" for i in range(30) for _ in range(1 + i % 5)]
+    table = pd.DataFrame({"who": who, "x": np.arange(len(who)) % 2, "y": np.arange(len(who)) // 2 % 2})
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    return tmp_path / "visits.csv"
+
+
+def test_loaders_use_at_most_m_rows_of_each_and_drop_the_column(visits: Path) -> None:
+    people, rows = People("who", 2, KEY), sum(min(2, 1 + i % 5) for i in range(30))
+    records = load_records(path=str(visits), people=people, test_fraction=0.0)
+    assert (records.columns, records.n) == (["x", "y"], rows)
+    points = load_points(path=str(visits), bounds="0,1", people=people, test_fraction=0.0)
+    assert (points.columns, len(points.x)) == (("x", "y"), rows)
+    columns = load_columns(path=str(visits), columns="x", low=0, high=1, people=people)
+    assert columns.n == rows
+
+
+def test_loaders_choose_the_same_rows_in_any_order_and_form(visits: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(visits).sample(frac=1, random_state=1)
+    table.to_parquet(tmp_path / "visits.parquet", index=False)
+    people = People("who", 2, KEY)
+    for name in ("x", "y"):
+        found = [
+            load_columns(path=str(path), columns="x,y", low=0, high=1, people=people)
+            for path in (visits, tmp_path / "visits.parquet")
+        ]
+        assert np.sort(found[0].values[name]).tolist() == np.sort(found[1].values[name]).tolist()
+
+
+def test_clamped_values_are_counted_among_the_rows_that_are_used(tmp_path: Path) -> None:
+    pd.DataFrame({"who": ["ann"] * 9 + ["bob"], "x": [7] * 10}).to_csv(tmp_path / "x.csv", index=False)
+    path = str(tmp_path / "x.csv")
+    columns = load_columns(path=path, columns="x", low=0, high=5, out_of_range="clamp", people=People("who", 3, KEY))
+    assert (columns.n, columns.clamped) == (4, {"x": 4})
+
+
+def test_people_are_put_aside_with_all_of_their_rows() -> None:
+    who = [f"p{i % 50}" for i in range(200)]
+    test = Split(0.5, KEY, people=who).test_rows(200).numpy()
+    assert 5 < len({person for person, one in zip(who, test) if one}) < 45
+    assert not {person for person, one in zip(who, test) if one} & {person for person, one in zip(who, test) if not one}
+    assert (Split(0.5, b"q" * 32, people=who).test_rows(200).numpy() != test).any()  # the coin is secret
+
+
+def test_what_would_choose_rows_is_refused(visits: Path, tmp_path: Path) -> None:
+    people = People("who", 2, KEY)
+    with pytest.raises(ValueError, match=r"public_records is 3: it must be 0 with unit 'who', for it chooses rows"):
+        load_records(path=str(visits), people=people, public_records=3)
+    with pytest.raises(ValueError, match=r"split_column is 'x' and unit is 'who': leave split_column out"):
+        load_records(path=str(visits), people=people, split_column="x")
+    with pytest.raises(ValueError, match=r"has no column 'whom': its columns are who, x, y; did you mean 'who'\?"):
+        load_records(path=str(visits), people=People("whom", 2, KEY))
+    with pytest.raises(ValueError, match=r"unit is 'x': it must be none of the columns x"):
+        load_columns(path=str(visits), columns="x", low=0, high=1, people=People("x", 2, KEY))
+    np.save(tmp_path / "x.npy", np.zeros((3, 1)))
+    with pytest.raises(ValueError, match=r"unit is 'who': it must be left out for an npy file, whose columns have no names"):
+        load_columns(path=str(tmp_path / "x.npy"), columns="x", low=0, high=1, people=people)

@@ -1,0 +1,151 @@
+"""People instead of rows, from options to a statement: what runs, what it says, and what is refused before it is spent."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import dpgen
+from dpgen.cli.jobs import parse_job
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import approximate_event, for_rows
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Budget, Ledger, Planned
+from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event
+from dpgen.privacy.sampling import PoissonMask
+from dpgen.run import run
+
+M = 4
+UNIT = f"one person (who) with at most {M} rows"
+
+
+@pytest.fixture(scope="module")
+def bits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.integers(0, 2, (400, 4)), columns=list("abcd"))
+    table["who"] = rng.integers(0, 60, 400)
+    path = tmp_path_factory.mktemp("people") / "bits.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+def arguments(model: str, path: Path, *more: str) -> list[str]:
+    about = ["--columns", "a", "--low", "0", "--high", "1"] if model == "merr" else []
+    given = ["--model", model, "--data", "csv", "--path", str(path), *about, "--epsilon", "2", "--evaluation", "none"]
+    return [*given, "--unit", "who", *more]
+
+
+@pytest.mark.parametrize("model", ["gaussian", "marginals", "mwem", "merr"])
+def test_a_statement_speaks_of_people(model: str, bits: Path, tmp_path: Path) -> None:
+    given = arguments(model, bits, "--rows_per_unit", str(M), "--run_dir", str(tmp_path / "run"), "--progress_bar", "false")
+    statement = run(parse_job(given)).release.statement
+    assert statement.unit == UNIT
+    assert statement.epsilon <= 2.0
+    assert not any(sentence.startswith("one person is one record") for sentence in statement.assumptions)
+    assert any(sentence.startswith("one person is one value of the column who") for sentence in statement.assumptions)
+    with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
+        assert (ledger.unit, ledger.rows) == (UNIT, M)
+    assert (tmp_path / "run" / "split.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
+    release = dpgen.fit("marginals", pd.read_csv(bits), epsilon=1.0, unit="who", rows_per_unit=M)
+    assert release.sample(3).columns.tolist() == list("abcd")
+    column = dpgen.fit("merr", pd.read_csv(bits)[["a", "who"]], epsilon=1.0, low=0, high=1, unit="who", rows_per_unit=M)
+    assert (column.sample(3).columns.tolist(), column.statement.unit) == (["a"], UNIT)
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "said"),
+    [
+        ("dpgm", ["--rows_per_unit", "2"], "rows_per_unit is 2; it must be 1 for this model"),
+        ("gaussian", ["--rows_per_unit", "0"], "rows_per_unit is 0; it must be a whole number >= 1"),
+        ("merr", ["--rows_per_unit", "2", "--method", "choosing"], "it must be 1 with selection 'choosing'"),
+        ("gaussian", ["--split_column", "a"], "split_column is 'a' and unit is 'who'"),
+    ],
+)
+def test_what_is_not_proved_is_refused_before_anything_is_spent(
+    model: str, more: list[str], said: str, bits: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        run(parse_job([*arguments(model, bits, *more), "--run_dir", str(tmp_path / "run"), "--progress_bar", "false"]))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--model", "gaussian", "--rows_per_unit", "3"], "it must be 1 without unit"),
+        (["--model", "gaussian", "--unit", "who"], "needs data with a column of people: csv, parquet, npy, not digits"),
+        (["--model", "minimax", "--unit", "who"], "option must be one of|unknown option"),
+        (["--model", "bernstein", "--unit", "who", "--group_size", "2"], "group_size is 2; it must be 1 with unit 'who'"),
+    ],
+)
+def test_units_that_the_data_or_the_system_do_not_have(given: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_job(given)
+
+
+def test_data_that_are_loaded_have_no_column_of_people() -> None:
+    with pytest.raises(ValueError, match="the data are loaded already"):
+        dpgen.fit("gaussian", dpgen.data.load_digits(), epsilon=1.0, unit="who")
+
+
+def test_a_shared_budget_of_records_refuses_people(bits: Path, tmp_path: Path) -> None:
+    shared = str(tmp_path / "all.budget")
+    dpgen.fit("marginals", pd.read_csv(bits).drop(columns="who"), epsilon=0.5, ledger=shared, ledger_epsilon=3.0)
+    with pytest.raises(ValueError, match="unit"):
+        dpgen.fit("marginals", pd.read_csv(bits), epsilon=0.5, ledger=shared, unit="who", rows_per_unit=M)
+
+
+# -- at the curator ----------------------------------------------------------------------------------------------------
+
+
+def curator(rows: int, **more: Any) -> Curator:
+    return Curator(Ledger(Budget(1e3, 1e-5), unit="one person", rows=rows, **more))
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_noise_grows_with_the_rows_of_a_person(relation: Any) -> None:
+    """Also where a replaced row moves nothing: a person with another number of rows does."""
+    counts = BoundedSum(torch.zeros(4000, dtype=torch.int64), 1.0, replaced=1e-3)
+    std = [float(curator(m, relation=relation).gaussian("n", counts, 50.0).double().std()) for m in (1, M)]
+    assert std[1] / std[0] == pytest.approx(M, rel=0.15)
+    charged = curator(M, relation="replace_one")
+    charged.gaussian("n", counts, 50.0)
+    assert charged.ledger.entries()[0].event == gaussian_event(100.0)  # which the ledger doubles
+    lots = BoundedSum(torch.zeros(4000, dtype=torch.int64), 1.0, replaced=1e-3, norm="l1")
+    spread = float(curator(M, relation="replace_one").laplace("n", lots, 0.1).double().abs().mean())
+    assert spread == pytest.approx(M / 0.1, rel=0.15)
+
+
+def test_prefix_sums_and_what_is_enclosed_know_the_rows() -> None:
+    cells = BoundedSum(torch.zeros(3, dtype=torch.int64), 1.0, replaced=2.0**0.5)
+    one, several = (curator(m).prefix_sums("n", cells, 2.0)[1] for m in (1, M))
+    assert (several / one).tolist() == pytest.approx([M**2] * 3)
+    assert curator(M).enclosed("inner", Budget(1.0, 0.0)).rows == M
+
+
+def test_rows_that_are_drawn_one_by_one_earn_nothing_for_people() -> None:
+    with pytest.raises(ValueError, match="the unit has up to 4 rows; it must have one row, for a draw is of rows"):
+        curator(M).draw("step", PoissonMask(0.1), {"sums": 1.0})
+
+
+def test_groups_of_rows_are_not_disjoint_for_people() -> None:
+    with pytest.raises(ValueError, match="group is 'a'; it must be None where a person has up to 4 rows"):
+        curator(M).declare(Planned(gaussian_event(1.0), "n", group="a"))
+
+
+def test_mechanisms_without_a_price_for_several_rows_are_refused() -> None:
+    with pytest.raises(UnsupportedEvent, match="for people with up to 4 rows there is no guarantee"):
+        for_rows(approximate_event(1.0, 1e-6), M)
+
+
+def test_the_ledger_remembers_the_rows(tmp_path: Path) -> None:
+    with Ledger(Budget(1.0, 1e-5), unit="one person", rows=M, path=tmp_path / "ledger.jsonl"):
+        pass
+    with Ledger.open(tmp_path / "ledger.jsonl") as ledger:
+        assert ledger.rows == M
