@@ -33,7 +33,7 @@ _EXACT = 64  # a grid of at most so many values has a bin for each
 _DIGITS = 6  # decimal places of a number without a rounding, below the leading one of its range
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
-_OWN_KEYS = {"dpgen:bins", "dpgen:rounding", "dpgen:source", "dpgen:key"}
+_OWN_KEYS = {"dpgen:bins", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside"}
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
 
@@ -121,6 +121,7 @@ class CategoryField(Field):
         in_order: whether their order means something.
         true: texts of True, of booleans.
         false: texts of False.
+        outside: the one of the values that stands for all that are not listed; None: those are refused.
 
     Raises:
         ValueError: no value, or one twice.
@@ -135,12 +136,15 @@ class CategoryField(Field):
     in_order: bool = False
     true: tuple[str, ...] = _TRUE
     false: tuple[str, ...] = _FALSE
+    outside: Any = None
 
     def __post_init__(self) -> None:
         if not self.values:
             raise ValueError(f"enum of field {self.name!r} is empty; it must list at least one value")
         if len(set(self.values)) != len(self.values):
             raise ValueError(f"enum of field {self.name!r} lists a value twice; its values must differ")
+        if self.outside is not None and self.outside not in self.values:
+            raise nearest(f"dpgen:outside of field {self.name!r}", str(self.outside), [str(v) for v in self.values[:20]])
 
     @property
     def size(self) -> int:
@@ -161,7 +165,7 @@ class CategoryField(Field):
             return texts.isin(self.true)
         if self.type == "string":
             return values if values.dtype == "str" else values.astype(object).map(str)
-        return _numbers(values, whole=self.type != "number")
+        return numbers(values, whole=self.type != "number")
 
     @cached_property
     def _index(self) -> pd.Index:
@@ -169,6 +173,8 @@ class CategoryField(Field):
 
     def encode(self, values: pd.Series) -> Codes:
         codes = np.asarray(self._index.get_indexer(pd.Index(values)), np.int64)
+        if self.outside is not None:
+            codes = np.where(codes < 0, self.values.index(self.outside), codes)
         if (codes < 0).any():
             raise Violation(f"its values are the {self.size} of enum", codes < 0)
         return codes
@@ -196,12 +202,14 @@ class NumberField(Field):
         starts: index in the grid of the first value of each bin, and the grid's size at the end.
         logarithmic: whether values inside a bin have a density that falls as 1/x.
         format: of dates and times as texts, ISO where it is "".
+        clamp: whether values outside of the grid are moved to its nearer end, rather than refused.
     """
 
     grid: DiscretizedColumn
     starts: tuple[int, ...]
     logarithmic: bool = False
     format: str = ""
+    clamp: bool = False
 
     @property
     def size(self) -> int:
@@ -218,7 +226,7 @@ class NumberField(Field):
 
     def parse(self, values: pd.Series) -> pd.Series:
         if not self.of_dates:
-            return _numbers(values, whole=self.type != "number")
+            return numbers(values, whole=self.type != "number")
         if values.dtype.kind != "M":
             odd = ~values.astype(object).map(lambda value: isinstance(value, str | date)).to_numpy(bool)
             if odd.any():
@@ -235,7 +243,7 @@ class NumberField(Field):
 
     def encode(self, values: pd.Series) -> Codes:
         index, outside = self.grid.encode_clamped(values.to_numpy())
-        if outside.any():
+        if outside.any() and not self.clamp:
             raise Violation(f"minimum is {self.grid.low} and maximum is {self.grid.high}", outside)
         return np.searchsorted(self._starts[1:-1], index, side="right").astype(np.int64)
 
@@ -278,7 +286,7 @@ class GivenField(Field):
     def parse(self, values: pd.Series) -> pd.Series:
         if self.type in ("date", "datetime"):
             return pd.to_datetime(values)
-        return values if self.type in ("string", "boolean") else _numbers(values, whole=self.type != "number")
+        return values if self.type in ("string", "boolean") else numbers(values, whole=self.type != "number")
 
     def encode(self, values: pd.Series) -> Codes:
         return np.zeros(len(values), np.int64)
@@ -291,8 +299,12 @@ class GivenField(Field):
         return numbers if self.type in ("integer", "year") else numbers.astype("str")
 
 
-def _numbers(values: pd.Series, *, whole: bool) -> pd.Series:
-    """Numbers of texts or of numbers, as int64 or float64."""
+def numbers(values: pd.Series, *, whole: bool) -> pd.Series:
+    """Values (n,), texts or numbers, as int64 or float64.
+
+    Raises:
+        Violation: values that are no finite numbers, or not whole where they must be.
+    """
     if pd.api.types.is_bool_dtype(values.dtype):
         raise Violation("it holds numbers", np.ones(len(values), bool))
     odd, values = np.zeros(len(values), bool), values.infer_objects()
@@ -371,7 +383,8 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
         }
         return CategoryField(**common, values=(False, True) if listed is None else listed, in_order=in_order, **texts)
     if listed is not None:
-        return CategoryField(**common, values=_typed_values(name, kind, listed), in_order=in_order)
+        outside = descriptor.get("dpgen:outside")
+        return CategoryField(**common, values=_typed_values(name, kind, listed), in_order=in_order, outside=outside)
     if kind == "string":
         raise ValueError(f"field {name!r} has no domain: a string needs constraints.enum, its public categories")
     return _number_field(common, descriptor, rules)
@@ -407,7 +420,7 @@ def _typed_values(name: str, kind: str, values: tuple[Any, ...]) -> tuple[Any, .
     if kind in ("date", "datetime"):
         raise ValueError(f"enum of field {name!r} lists dates; a {kind} needs minimum and maximum instead")
     try:
-        return tuple(_numbers(pd.Series(values, dtype=object), whole=kind != "number").tolist())
+        return tuple(numbers(pd.Series(values, dtype=object), whole=kind != "number").tolist())
     except Violation as error:
         raise ValueError(f"enum of field {name!r} does not fit its type: {error.rule}") from None
 
@@ -431,7 +444,11 @@ def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descrip
         starts = [i * grid.size // count for i in range(count + 1)]
     form = descriptor.get("format", "default")
     text = "" if form in ("default", "any") else str(form)
-    return NumberField(**common, grid=grid, starts=tuple(starts), logarithmic=logarithmic, format=text)
+    outside = descriptor.get("dpgen:outside")
+    if outside not in (None, "clamp"):
+        raise ValueError(f"dpgen:outside of field {name!r} is {outside!r}; of a {kind} it must be 'clamp' or left out")
+    clamp = outside == "clamp"
+    return NumberField(**common, grid=grid, starts=tuple(starts), logarithmic=logarithmic, format=text, clamp=clamp)
 
 
 def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:

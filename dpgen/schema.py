@@ -149,7 +149,7 @@ class Schema:
             ValueError: in one line, what is wrong, and what is allowed.
         """
         if isinstance(descriptor, str | Path):
-            descriptor = _read(Path(descriptor))
+            descriptor = read_descriptor(Path(descriptor))
         if not isinstance(descriptor, Mapping) or not isinstance(descriptor.get("fields"), list):
             raise ValueError(
                 "schema has no list of fields; it must be a Table Schema, {'fields': [{'name': ..., 'type': ...}, ...]}"
@@ -354,7 +354,12 @@ class Schema:
         return self._keyed(kept.iloc[:n].reset_index(drop=True))
 
 
-def _read(path: Path) -> Any:
+def read_descriptor(path: Path) -> Any:
+    """Content of a file of JSON or YAML.
+
+    Raises:
+        ValueError: there is no such file, or it is neither.
+    """
     if not path.is_file():
         raise ValueError(f"schema is {str(path)!r}: there is no such file")
     try:

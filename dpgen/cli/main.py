@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("dpgen.cli.train", "fit a system to private data, release it, evaluate the release"),
+    "schema": ("dpgen.cli.schema", "draft the public schema of a table: names and types, domains at a price"),
     "sample": ("dpgen.cli.sample", "draw records from a released model"),
     "evaluate": ("dpgen.cli.evaluate", "evaluate a run again, or compare several"),
     "report": ("dpgen.cli.report", "one page about a run or a released model, for people"),

@@ -5,6 +5,7 @@ from .columns import Columns as Columns
 from .columns import load_cms as load_cms
 from .columns import load_columns as load_columns
 from .columns import load_higgs as load_higgs
+from .drafts import draft_schema as draft_schema
 from .events import load_events as load_events
 from .images import load_digits as load_digits
 from .images import load_fashion_mnist as load_fashion_mnist
@@ -37,6 +38,7 @@ __all__ = [
     "Records",
     "Table",
     "Users",
+    "draft_schema",
     "load_avazu",
     "load_call_detail",
     "load_cms",

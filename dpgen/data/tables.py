@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory, in_memory
+from dpgen.data.drafts import blanks, draft_schema
 from dpgen.data.split import TEST_FRACTION, SplitOptions
 from dpgen.data.table_files import header, name_of, sample_form, separator_of
 from dpgen.data.units import People
@@ -87,11 +88,7 @@ def load_table(
         ValueError: if the file is missing, empty or malformed, lacks a column, or has values outside of the schema.
     """
     source: str = simulated_visits() if path is None else path
-    declared = VISITS if path is None and schema is None else schema
-    if declared is None:
-        raise ValueError(
-            f"schema is None; it must be the public Table Schema of {source}: dpgen schema FILE drafts one to fill in"
-        )
+    declared = VISITS if path is None and schema is None else _complete_draft(source) if schema is None else schema
     public = Schema.from_descriptor(declared)
     given = {field.name for field in public.fields if field not in public.modelled}
     columns = list(header(source))
@@ -114,6 +111,18 @@ def load_table(
         notes=(*public.notes, split.note("rows")),
         form=_form(source, public, [name for name in columns if name in table]),
     )
+
+
+def _complete_draft(source: str) -> dict[str, Any]:
+    """The schema that names and types alone make, where they are enough."""
+    draft = draft_schema(source)
+    if left := [field["name"] for field in blanks(draft)]:
+        shown = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
+        raise ValueError(
+            f"schema is None; the columns {shown} of {source} need a public domain: dpgen schema FILE, or "
+            "dpgen.data.draft_schema(data), drafts a schema to fill in"
+        )
+    return draft
 
 
 def _form(source: str, schema: Schema, names: list[str]) -> Form:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dpgen.containers import in_memory
-from dpgen.data import Table, load_table
+from dpgen.data import Table, draft_schema, load_table
 from dpgen.data.tables import VISITS, simulated_visits
 from dpgen.schema import Schema
 
@@ -129,7 +129,11 @@ def test_sources_of_domains_are_in_the_notes() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (ROWS, {"schema": None}, "schema is None; .*dpgen schema FILE"),
+        (
+            ROWS,
+            {"schema": None},
+            "schema is None; the columns n, colour, day, well, extra of .* need a public domain: dpgen schema FILE",
+        ),
         (ROWS, {"schema": "absent.json"}, "schema is 'absent.json': there is no such file"),
         ("n,colour,day,well\n", {}, "no record"),
         ("n,color,day,well\n1,red,2020-01-01,true\n", {}, "did you mean 'color'"),
@@ -154,6 +158,47 @@ def test_rows_with_one_key_stay_together(tmp_path: Path) -> None:
     table = load_table(path=str(tmp_path / "a.csv"), schema=SMALL, test_fraction=0.5, split_column="extra")
     assert len({tuple(row) for row in table.codes.tolist()} & {tuple(row) for row in table.test_codes.tolist()}) == 0
     assert len(table.codes) + len(table.test_codes) == 8
+
+
+def test_names_and_types_are_enough_where_all_values_are_booleans() -> None:
+    table = private(path=in_memory(pd.DataFrame({"tea": [True, None], "rum": [False, True]}).astype("boolean")))
+    assert table.codes.tolist() == [[1, 0], [2, 1]]
+
+
+def test_a_draft_shows_names_and_types_and_no_value() -> None:
+    draft = draft_schema(visits())
+    assert [field["name"] for field in draft["fields"]] == [field["name"] for field in VISITS["fields"]]
+    kinds = {field["name"]: field["type"] for field in draft["fields"]}
+    assert (kinds["age"], kinds["ward"], kinds["weight"], kinds["smoker"]) == ("integer", "string", "number", "boolean")
+    assert "maternity" not in json.dumps(draft)
+    other = visits().assign(age=17, weight=None, smoker=None)[:1].astype({"weight": float, "smoker": "boolean"})
+    assert draft_schema(other) == draft
+
+
+def test_a_draft_from_private_values_fits_and_says_so(tmp_path: Path) -> None:
+    frame = visits().drop(columns="visit")
+    for data in (frame, tmp_path / "a.csv"):
+        frame.to_csv(tmp_path / "a.csv", index=False)
+        draft = draft_schema(data, from_private_values=True)
+        table = private(path=in_memory(frame) if data is frame else str(data), schema=draft)
+        assert table.n == 300
+        assert "were read from the private records: epsilon does not cover it" in " ".join(table.notes)
+
+
+def test_values_outside_have_a_place_where_the_schema_gives_them_one() -> None:
+    schema: dict[str, Any] = {
+        "fields": [
+            {"name": "c", "constraints": {"enum": ["a", "other"]}, "dpgen:outside": "other"},
+            {"name": "x", "type": "number", "constraints": {"minimum": 0, "maximum": 1}, "dpgen:outside": "clamp"},
+        ]
+    }
+    frame = pd.DataFrame({"c": ["a", "zzz", None], "x": [-5.0, 0.5, 7.0]})
+    assert private(path=in_memory(frame), schema=schema).codes.tolist() == [[0, 0], [1, 16], [2, 31]]
+    for field, message in ((0, "dpgen:outside of field 'c' is 'b'"), (1, "it must be 'clamp' or left out")):
+        wrong = {"fields": [dict(f) for f in schema["fields"]]}
+        wrong["fields"][field]["dpgen:outside"] = "b"
+        with pytest.raises(ValueError, match=message):
+            Schema.from_descriptor(wrong)
 
 
 def test_codes_outside_their_domain_are_no_table() -> None:
