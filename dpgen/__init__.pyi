@@ -19,6 +19,7 @@ from .api import ProjectedKernelSynthesizer as ProjectedKernelSynthesizer
 from .api import QInvariantSynthesizer as QInvariantSynthesizer
 from .api import RandomizedResponseSynthesizer as RandomizedResponseSynthesizer
 from .api import Synthesizer as Synthesizer
+from .api import TablesSynthesizer as TablesSynthesizer
 from .api import fit as fit
 from .auditing import AuditJob as AuditJob
 from .auditing import AuditOptions as AuditOptions
@@ -218,6 +219,7 @@ __all__ = [
     "SIRSampler",
     "Samples",
     "Synthesizer",
+    "TablesSynthesizer",
     "TiltedDensity",
     "UniformReference",
     "as_reference",

@@ -106,6 +106,13 @@ SYSTEMS: dict[str, System] = {
         fit_path="dpgen.systems.marginals.fit:fit_mwem",
         model_paths=("dpgen.systems.marginals.model:ProductMixture", "dpgen.systems.marginals.model:JointModel"),
     ),
+    "tables": System(
+        kinds=("table",),
+        plan_path="dpgen.systems.tables.plan:TablesPlan",
+        config_path="dpgen.systems.tables.plan:TablesConfig",
+        fit_path="dpgen.systems.tables.fit:fit",
+        model_paths=("dpgen.systems.tables.model:TablesModel",),
+    ),
     "merr": System(
         kinds=("columns",),
         plan_path="dpgen.systems.ordered.plan:OrderedPlan",

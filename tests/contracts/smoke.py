@@ -13,7 +13,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from fixed_source import FixedKeySource
 from torch import Tensor
 
-from dpgen.data import load_mixture, load_ring, load_synthetic_users
+from dpgen.data import load_mixture, load_ring, load_synthetic_users, load_table
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.events import ApproximateDpEvent
 from dpgen.privacy.exact_sums import BoundedSum
@@ -210,6 +210,7 @@ DATA: dict[str, Callable[[], Any]] = {
     "points": lambda: load_ring(n_points=60, n_test=40),
     "columns": lambda: load_mixture(n_records=400),
     "users": lambda: load_synthetic_users(n_users=12, n_categories=5),
+    "table": lambda: load_table(test_fraction=0.0),
 }
 """A small data set of each kind."""
 
@@ -254,6 +255,8 @@ SMOKE = [
     Smoke("marginals", {"epsilon": 2.0}),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {"queries": 20}),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {}, narrow_records),
+    Smoke("tables", {"epsilon": 2.0}, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
+    Smoke("tables", {"epsilon": 2.0}, {"method": "independent"}),
     *(
         Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": method, **options}, data)
         for method, options in (

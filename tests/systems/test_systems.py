@@ -15,7 +15,7 @@ import tiny
 import torch
 
 from dpgen.cli.command import quiet_training
-from dpgen.data import load_mixture, load_ring, load_synthetic_users
+from dpgen.data import load_mixture, load_ring, load_synthetic_users, load_table
 from dpgen.evaluation import evaluate
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
@@ -43,6 +43,7 @@ DATA: dict[str, Callable[[], Any]] = {
     "points": lambda: load_ring(n_points=60, n_test=40),
     "columns": lambda: load_mixture(n_records=500),
     "users": lambda: load_synthetic_users(n_users=12, n_categories=5),
+    "table": load_table,
 }
 """A small data set of each kind."""
 
@@ -56,6 +57,7 @@ ROWS = {
     "bernstein": Row(config={"degree": 6}),
     "grid_response": Row({"draws": 3}),
     "interval_laplace": Row({"draws": 3}, {"cells": 16}),
+    "tables": Row({"epsilon": 2.0}, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     "merr": Row({"delta": 1e-6}),
     **{name: Row({"draws": 2}) for name in SAMPLERS},
 }

@@ -301,10 +301,7 @@ class DPGAN(DPSGD):
         """The generator of points, in units of a public scale (d,) around a public location (d,); see `release`."""
         statement = self.statement(ledger)
         generator = self.released_generator()
-        size = round(float(self.partition.counts))
-        return PointGANModel(
-            generator, location=location, scale=scale, bounds=bounds, columns=columns, statement=statement, size=size
-        )
+        return PointGANModel(generator, location=location, scale=scale, bounds=bounds, columns=columns, statement=statement)
 
 
 def module(config: DPGANConfig) -> type[DPGAN]:

@@ -1,0 +1,167 @@
+r"""One declared Gaussian, spent in parts that are chosen as the run goes: sums with noise, and exponential mechanisms.
+
+A Gaussian of multiplier s costs :math:`\mu = 1/s`, and parts of :math:`\mu_i` cost :math:`\mu^2 = \sum_i \mu_i^2` together,
+also where each is chosen in the light of the earlier ones (Dong, Roth, Su 2022; adaptively, Smith and Thakurta 2022). So one
+event stands in the plan, and its exact curve is what the release states.
+
+**The exponential mechanism as a part.** With scores that one record moves by at most D and log-weights :math:`\lambda q`, the
+log ratios of the probabilities of an outcome on neighbours lie in an interval of length :math:`e_0 = 2 \lambda D`, which the
+common factor of the normalisers shifts. A mechanism whose log ratios lie in :math:`[t - e_0, t]` is a post-processing of the
+two coins :math:`P(A) = p, Q(A) = q` whose log ratios are the ends of that interval, so :math:`\operatorname{logit} p -
+\operatorname{logit} q = e_0`: its likelihood ratio is below theirs in the convex order. These coins are a post-processing of
+N(mu, 1) against N(0, 1) where :math:`\Phi^{-1}(p) - \Phi^{-1}(q) \le \mu`. With :math:`g = \Phi^{-1} \circ
+\operatorname{sigmoid}`, odd and of falling slope above 0, :math:`g(u) - g(u - e_0)` is largest at :math:`u = e_0 / 2`, where
+it is :math:`2 g(e_0 / 2)`. So
+
+.. math:: e_0(\mu) = 2 \operatorname{logit} \Phi(\mu / 2)
+
+is within :math:`\mu`-GDP. Under replace-one a score moves by 2 D, the interval is twice as long, and the ledger counts
+:math:`2 \mu`: :math:`e_0` is convex above 0, so :math:`e_0(2 \mu) \ge 2 e_0(\mu)`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpgen.privacy.accountants import calibrate_noise
+from dpgen.privacy.ledger import Budget, Planned
+from dpgen.privacy.mechanisms import gaussian_event, require_positive
+from dpgen.privacy.selection import ExponentialMechanism, Integers, Reals
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from torch import Tensor
+
+    from dpgen.privacy.curator import Curator
+    from dpgen.privacy.exact_sums import BoundedSum
+    from dpgen.privacy.mechanisms import Secrets
+
+_PRICED = 1.0 + 1e-8  # the ledger takes a divisible Gaussian to be larger by what rounding of its parts may add
+_ROUNDED = 1.0 - 1e-12  # e_0 is computed in float64
+
+
+def bounded_range(mu: float) -> float:
+    r"""Length e_0 of the interval of log ratios that a mechanism within :math:`\mu`-GDP may have, see the module.
+
+    >>> round(bounded_range(1.0), 4), round(bounded_range(0.01) / 0.01, 4)
+    (1.6139, 1.5958)
+    """
+    from scipy.special import log_ndtr
+
+    return 2.0 * float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianSelection:
+    r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, priced as a Gaussian.
+
+    :math:`\lambda = e_0(1/s) / (2 D)`, rounded down: within :math:`1/s`-GDP, see the module.
+
+    Arguments:
+        scores: q (m,), whole numbers, private.
+        noise_multiplier: s > 0 of the Gaussian that is charged.
+        sensitivity: D, by which adding or removing a record moves a score at most; replacing one moves it by 2 D.
+
+    >>> import numpy as np
+    >>> GaussianSelection(np.array([0, 3]), 2.0, 1).event
+    GaussianDpEvent(noise_multiplier=2.0)
+    """
+
+    scores: Integers
+    noise_multiplier: float
+    sensitivity: int
+
+    @property
+    def event(self) -> DpEvent:
+        """Price of one draw."""
+        return gaussian_event(require_positive("noise_multiplier", self.noise_multiplier))
+
+    @property
+    def _choice(self) -> ExponentialMechanism:
+        rate = Fraction(bounded_range(1.0 / self.noise_multiplier) * _ROUNDED) / (2 * self.sensitivity)
+        return ExponentialMechanism(self.scores, rate, self.sensitivity)
+
+    def log_probabilities(self) -> Reals:
+        """log P(i) (m,) of the candidates, as private as the scores."""
+        return self._choice.log_probabilities()
+
+    def draw(self, secrets: Secrets, count: int) -> Integers:
+        """Candidates (count,), independent draws."""
+        return self._choice.draw(secrets, count)
+
+
+class GaussianBudget:
+    """The declared Gaussian of a fit, and what is left of it.
+
+    A fit that is run again on the ledger of an interrupted one has what that left.
+
+    Arguments:
+        curator: charges and adds noise.
+        budget: epsilon and delta of the whole Gaussian.
+        note: what the ledger calls it.
+
+    Raises:
+        ValueError: a budget that no noise in range reaches.
+        BudgetExceeded: the curator's ledger does not allow it.
+
+    >>> from dpgen.privacy.curator import Curator
+    >>> from dpgen.privacy.ledger import Ledger
+    >>> gaussian = GaussianBudget(Curator(Ledger(Budget(1.0, 1e-5))), Budget(1.0, 1e-5), "all of a fit")
+    >>> round(gaussian.left**0.5, 3)
+    0.268
+    """
+
+    def __init__(self, curator: Curator, budget: Budget, note: str) -> None:
+        self.curator = curator
+        relation = curator.relation
+        scale = calibrate_noise(lambda s: gaussian_event(s / _PRICED), budget, relation=relation, low=1e-3, high=1e6)
+        self.note = f"{note} (multiplier {scale:.10g})"
+        curator.declare(Planned(gaussian_event(scale), note=self.note, divisible=True))
+        planned = sum(line.count for line in curator.ledger.promised() if line.note == self.note)
+        spent = [entry for entry in curator.ledger.entries() if entry.of == self.note]
+        self.left = planned * scale**-2 - sum(entry.count * entry.event.noise_multiplier**-2 for entry in spent)
+
+    @property
+    def mu(self) -> float:
+        """1 / noise std of counts of sensitivity 1 and sqrt(2) under replace-one that had all that is left."""
+        return 1.0 / self.noise_std(self.left)
+
+    def noise_std(self, share: float) -> float:
+        """Noise std of counts of sensitivity 1, sqrt(2) under replace-one, that get this share of 1 / s^2."""
+        return 1.0 / math.sqrt(share * (1.0 if self.curator.relation == "add_remove" else 2.0))
+
+    def _part(self, share: float) -> float:
+        """Multiplier of a part of 1 / s^2."""
+        if not 0 < share <= self.left * (1 + 1e-9):
+            raise ValueError(f"share is {share!r}; it must lie in (0, {self.left!r}], what is left of {self.note!r}")
+        self.left = max(0.0, self.left - share)
+        return share**-0.5
+
+    def sums(self, note: str, sums: BoundedSum, share: float) -> tuple[Tensor, float]:
+        """Sums with noise as float64, and the noise std of every entry.
+
+        Arguments:
+            share: of 1 / s^2, at most `left`.
+
+        Raises:
+            ValueError: a share that is not left.
+            BudgetExceeded: nothing was recorded or drawn.
+        """
+        multiplier = self._part(share)
+        if self.curator.relation == "replace_one":  # events count in units of twice the add/remove sensitivity there
+            multiplier *= sums.under("replace_one") / (2.0 * sums.sensitivity)
+        noisy = self.curator.gaussian(note, sums, multiplier, of=self.note)
+        return noisy.double(), multiplier * sums.sensitivity
+
+    def select(self, note: str, scores: Integers, sensitivity: int, share: float) -> int:
+        """The number of one candidate, the higher its score the likelier, see `GaussianSelection`.
+
+        Raises:
+            ValueError: a share that is not left.
+            BudgetExceeded: nothing was recorded or drawn.
+        """
+        chosen = self.curator.release(note, GaussianSelection(scores, self._part(share), sensitivity), of=self.note)
+        return int(chosen[0])

@@ -1,0 +1,1 @@
+"""Mixed tables: adaptively measured marginals, and a mixture of products that agrees with them."""

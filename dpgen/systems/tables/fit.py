@@ -1,0 +1,167 @@
+"""A private table to a released model: columns first, then the marginals that the model is most wrong about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.gaussian_budget import GaussianBudget
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.progress import steps
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateTable
+from dpgen.systems.tables.columns import Columns, release_columns
+from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Integers, Marginal, Measurement, candidates, shape
+from dpgen.systems.tables.mixture import Fitter, Mixture
+from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.plan import LEAST_SIGNAL, TablesConfig, TablesPlan, sizes
+
+if TYPE_CHECKING:
+    from dpgen.privacy.curator import Curator
+    from dpgen.runtime import Runtime
+    from dpgen.schema import TableDomain
+
+WHOLE = "tables: all marginals and choices together"
+COUNT, SELECTION, MEASUREMENT = "number of records", "choice of a marginal", "marginal of several columns"
+ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
+
+COUNTING = 0.01
+"""Share of mu^2 for the number of records."""
+COLUMNS = 0.5
+"""Share of mu^2 for marginals of columns."""
+SELECTING = 0.1
+"""Share of mu^2 of a round that selects; the rest measures."""
+GROWTH = 2.0
+"""Of mu^2 of a pick from the first round to the last."""
+PENALTY = 0.2
+"""Share of the expected noise of a marginal that is taken off its score."""
+WEIGHTS = {2: 2, 3: 1}
+"""Of scores of pairs and triples; three times as much with the target."""
+MOST_TRIPLES = 5_000
+
+_RATE, _FIRST, _EACH, _LAST = 0.1, 60, 80, 300  # steps of the fit at first, after each round and at the end
+
+
+def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: Curator, runtime: Runtime) -> TablesModel:
+    """Release a model of a mixed table.
+
+    Raises:
+        ValueError: a budget too small for any noise.
+        BudgetExceeded: the ledger allows less than the plan; nothing was released.
+    """
+    assert plan.budget is not None
+    domain, codes = data.schema.domain, data.codes.numpy()
+    budget = GaussianBudget(curator, plan.budget, WHOLE)
+    whole, mu, d = budget.left, budget.mu, len(domain.sizes)
+    noisy, std = budget.sums(COUNT, record_count(codes), COUNTING * whole)
+    size = max(1.0, float(noisy))
+    alone = config.method == "independent" or d < 2 or (config.method == "auto" and mu * size < LEAST_SIGNAL * d)
+    columns = release_columns(
+        codes, domain, budget, budget.left if alone else COLUMNS * whole, (float(noisy), std), alone=alone
+    )
+    if alone:
+        stacked = np.concatenate(columns.group_shares)[:, None].astype(np.float32)
+        mixture = Mixture(stacked, np.ones(1, np.float32), columns.coarse.sizes)
+        measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
+    else:
+        generator = np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
+        mixture, measurements, levels = _Rounds.of(columns, domain, config, mu, generator).run(codes, budget)
+    return TablesModel(
+        mixture,
+        columns,
+        schema=data.schema,
+        measurements=measurements,
+        levels=levels,
+        statement=PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS),
+        declared=(_declared(len(measurements) - len(columns.measurements), mu, size, d),),
+    )
+
+
+def record_count(codes: Integers) -> BoundedSum:
+    """The number of records."""
+    return BoundedSum(torch.tensor([len(codes)]), 1.0, replaced=1.0)
+
+
+def _declared(picks: int, mu: float, size: float, d: int) -> str:
+    if picks:
+        return f"{picks} marginals of two or three columns were chosen by the exponential mechanism and measured"
+    words = "columns are independent in the model: no marginal of several columns was measured"
+    wanted = LEAST_SIGNAL * d
+    if mu * size >= wanted or d < 2:
+        return words
+    more = f"{wanted / (mu * size):.2g}"
+    return f"{words}; for {size:.0f} records of {d} columns they are worth their noise from about {more} times this epsilon on"
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounds:
+    """Rounds of selecting marginals, measuring them, and fitting the mixture again."""
+
+    columns: Columns
+    levels: list[Coarsening]
+    marginals: list[Marginal]
+    weights: Integers
+    fitter: Fitter
+    rounds: int
+    picks: int  # of a round
+
+    @classmethod
+    def of(
+        cls, columns: Columns, domain: TableDomain, config: TablesConfig, mu: float, generator: np.random.Generator
+    ) -> _Rounds:
+        rule, shares = sizes(mu, columns.n), columns.group_shares
+        missing = [None if code is None else size - 1 for code, size in zip(domain.missing, columns.coarse.sizes)]
+        groups = (*rule.pair_groups, rule.triple_groups)
+        coarser = [Coarsening.of(shares, most, ordered=domain.ordered, missing=missing) for most in groups]
+        levels = [Coarsening.full(columns.coarse.sizes), *coarser]
+        pairs, triples = [*range(1, len(levels) - 1), 0], [len(levels) - 1]
+        found = candidates(levels, pairs, triples, target=domain.target, most_triples=MOST_TRIPLES)
+        weights = [WEIGHTS[len(m.columns)] * (3 if domain.target in m.columns else 1) for m in found]
+        information = rule.information
+        fitter = Fitter(shares, columns.n, components=config.components, information=information, generator=generator)
+        picks = max(1, round((config.picks or rule.picks) / config.rounds))
+        return cls(columns, levels, found, np.array(weights, np.int64), fitter, config.rounds, picks)
+
+    def run(self, codes: Integers, budget: GaussianBudget) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
+        """The mixture with what it was fitted to; spends all that is left."""
+        counts = Counts.of(np.ascontiguousarray(self.columns.coarse.apply(codes).T), self.marginals, self.levels)
+        measurements, fitter = list(self.columns.measurements), self.fitter
+        fitter.measure(measurements, self.levels)
+        fitter.run(_FIRST, _RATE, _RATE)
+        growth = GROWTH ** np.linspace(0.0, 1.0, self.rounds)
+        parts = budget.left * growth / (growth.sum() * self.picks) * (1 - 1e-9)
+        for part in steps(parts.tolist(), "rounds"):
+            measurements += self._round(counts, budget, part)
+            fitter.measure(measurements, self.levels)
+            fitter.run(_EACH, _RATE, _RATE / 2)
+        fitter.run(_LAST, _RATE / 2, _RATE / 50)
+        return fitter.mixture, measurements, self.levels
+
+    def _round(self, counts: Counts, budget: GaussianBudget, part: float) -> list[Measurement]:
+        """Marginals of one round, `part` of 1 / s^2 each, no two of which share a pair of columns."""
+        expected = self.fitter.n * self.fitter.mixture.expected(self.marginals, self.levels)
+        noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
+        scores = counts.scores(expected, self.weights, PENALTY * noise * np.diff(counts.starts))
+        free, chosen = np.arange(len(self.marginals)), list[Measurement]()
+        for _ in range(self.picks):
+            if not len(free):
+                break
+            sensitivity = SCALE * int(self.weights.max())
+            best = int(free[budget.select(SELECTION, scores[free], sensitivity, SELECTING * part)])
+            values, std = budget.sums(MEASUREMENT, counts.sums(best), (1 - SELECTING) * part)
+            marginal = self.marginals[best]
+            chosen.append(Measurement(marginal, values.numpy().reshape(shape(marginal, self.levels)), std))
+            taken = _pairs(marginal.columns)
+            free = np.array([i for i in free if not taken & _pairs(self.marginals[i].columns)], np.int64)
+        return chosen
+
+
+def _pairs(columns: Sequence[int]) -> set[tuple[int, ...]]:
+    return set(combinations(columns, 2))

@@ -1,0 +1,251 @@
+r"""A mixture of products, and its fit to noisy marginals.
+
+.. math:: p(x) = \sum_k w_k \prod_c p_{kc}(x_c)
+
+Marginals of any order are sums over components, so a fit never looks at records: it lowers, over logits of p and w,
+
+.. math:: \tfrac12 \sum_r \sum_i (n p_r(i) - y_{ri})^2 / \sigma_r^2 + \beta \sum_k w_k \sum_c KL(p_{kc} \| p_c)
+
+with y the measured marginals and :math:`p_c` the released marginals of single columns. The second sum is the mutual
+information of the component with each column. It bounds how far the columns are from independence, so what was not measured
+stays as independent as what was measured allows: without it a mixture of many components invents dependence where nobody
+looked, and fits noise where somebody did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement, shape, together
+
+Floats = npt.NDArray[np.float32]
+Reals = npt.NDArray[np.float64]
+
+_MOMENTS = (0.9, 0.99)  # Adam's
+_RIDGE = 1e-3  # keeps logits of cells that nothing measures where they are
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Mixture of K products over columns of given sizes.
+
+    Arguments:
+        probabilities: (sum of sizes, K), the columns stacked; each column of each component sums to 1.
+        weights: (K,), summing to 1.
+        sizes: of the columns.
+    """
+
+    probabilities: Floats
+    weights: Floats
+    sizes: tuple[int, ...]
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Where each column begins in `probabilities`, and their end."""
+        return np.cumsum([0, *self.sizes])
+
+    def block(self, column: int) -> Floats:
+        """Probabilities (size, K) of one column."""
+        start, stop = self.offsets[column : column + 2]
+        return self.probabilities[start:stop]
+
+    def marginal(self, columns: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Joint probabilities of some columns, one axis for each."""
+        cells = self.weights[None].astype(np.float64)
+        for column in columns:
+            cells = (cells[:, None] * self.block(column)[None]).reshape(-1, len(self.weights))
+        return np.asarray(cells.sum(1).reshape([self.sizes[c] for c in columns]))
+
+    def expected(self, marginals: Sequence[Marginal], levels: Sequence[Coarsening]) -> npt.NDArray[np.float64]:
+        """Probabilities of the cells of marginals of two or three columns, one after the other."""
+        found: list[Floats] = [np.empty(0, np.float32)] * len(marginals)
+        for level, numbers in together(marginals):
+            coarse = levels[level].matrix() @ self.probabilities
+            begin = np.cumsum([0, *levels[level].sizes])
+            stop = begin[1:]
+            products: dict[tuple[int, ...], Floats] = {}
+            for i in numbers:
+                *first, last = marginals[i].columns
+                if tuple(first) not in products:
+                    cells: Floats = coarse[begin[first[0]] : stop[first[0]]] * self.weights
+                    for c in first[1:]:
+                        cells = (cells[:, None] * coarse[begin[c] : stop[c]][None]).reshape(-1, len(self.weights))
+                    products[tuple(first)] = cells @ coarse[stop[first[-1]] :].T
+                ahead = stop[first[-1]]
+                found[i] = products[tuple(first)][:, begin[last] - ahead : stop[last] - ahead].ravel()
+        return np.concatenate(found).astype(np.float64) if found else np.empty(0)
+
+
+class Fitter:
+    """A mixture that is fitted again whenever there are more measurements, by Adam on its logits, from where it was.
+
+    Arguments:
+        shares: released marginals of the single columns, above 0.
+        n: released number of records.
+        components: K.
+        information: beta.
+        generator: public, of the first logits.
+    """
+
+    def __init__(
+        self,
+        shares: Sequence[npt.NDArray[np.float64]],
+        n: float,
+        *,
+        components: int,
+        information: float,
+        generator: np.random.Generator,
+    ) -> None:
+        self.sizes, self.n, self._information = tuple(len(p) for p in shares), n, information
+        self._starts = np.cumsum([0, *self.sizes[:-1]])
+        self._column = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        self._prior = np.log(np.concatenate(shares)).astype(np.float32)[:, None]
+        noise = generator.normal(0.0, 1.0, (len(self._column), components))
+        self._logits: list[Floats] = [(self._prior + noise).astype(np.float32), np.zeros(components, np.float32)]
+        self._first = [np.zeros_like(values) for values in self._logits]
+        self._second = [np.zeros_like(values) for values in self._logits]
+        self._steps = 0
+        self._pairs: _Linear | None = None
+        self._triples: list[_Triples] = []
+
+    def measure(self, measurements: Sequence[Measurement], levels: Sequence[Coarsening]) -> None:
+        """Fit these measurements from now on."""
+        flat = [m for m in measurements if len(m.marginal.columns) < 3]
+        self._pairs = _Linear(flat, levels, self.sizes, self.n)
+        deep = [m for m in measurements if len(m.marginal.columns) == 3]
+        self._triples = [
+            _Triples([deep[i] for i in numbers], levels[level], self.sizes, self.n)
+            for level, numbers in together([m.marginal for m in deep])
+        ]
+
+    @property
+    def mixture(self) -> Mixture:
+        """The mixture as it is now."""
+        p, w = self._softmax()
+        return Mixture(p, w, self.sizes)
+
+    def run(self, steps: int, rate: float, last: float) -> None:
+        """Steps of a rate that falls from `rate` to `last` along half a cosine."""
+        for i in range(steps):
+            self._step(last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps)))
+
+    def _softmax(self) -> tuple[Floats, Floats]:
+        logits, weights = self._logits
+        shifted = np.exp(logits - np.maximum.reduceat(logits, self._starts, axis=0)[self._column])
+        p: Floats = (shifted / np.add.reduceat(shifted, self._starts, axis=0)[self._column]).astype(np.float32, copy=False)
+        w = np.exp(weights - weights.max())
+        return p, w / w.sum()
+
+    def _step(self, rate: float) -> None:
+        self._steps += 1
+        b1, b2 = _MOMENTS
+        for value, gradient, first, second in zip(self._logits, self._gradients(), self._first, self._second):
+            first += (1 - b1) * (gradient - first)
+            second += (1 - b2) * (gradient * gradient - second)
+            scale = np.sqrt(second / (1 - b2**self._steps))
+            scale += 1e-8
+            value -= (rate / (1 - b1**self._steps)) * first / scale
+
+    def _gradients(self) -> tuple[Floats, Floats]:
+        """Of the loss, in the logits of p and of w."""
+        p, w = self._softmax()
+        of_p, of_w = np.zeros_like(p), np.zeros_like(w)
+        for part in (self._pairs, *self._triples):
+            if part is not None:
+                part.add_gradients(p, w, of_p, of_w)
+        ratio = np.log(np.maximum(p, 1e-30)) - self._prior
+        of_p += self._information * w * ratio
+        of_w += self._information * (p * ratio).sum(0)
+        inner = np.add.reduceat(of_p * p, self._starts, axis=0)
+        logits, weights = self._logits
+        of_logits: Floats = p * (of_p - inner[self._column]) + 2 * _RIDGE * (logits - self._prior)
+        return of_logits, w * (of_w - np.float32(w @ of_w)) + 2 * _RIDGE * weights
+
+
+class _Linear:
+    """Measured marginals of one or two columns, as one sparse matrix on the joint probabilities of all pairs."""
+
+    def __init__(
+        self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], sizes: tuple[int, ...], n: float
+    ) -> None:
+        from scipy.sparse import csr_matrix
+
+        d, offsets = sum(sizes), np.cumsum([0, *sizes])
+        self._d = d
+        rows, columns, values, precisions, base = [], [], [], [], 0
+        for m in measurements:
+            groups = [levels[m.marginal.level].groups[c] for c in m.marginal.columns]
+            at = [offsets[c] + np.arange(sizes[c]) for c in m.marginal.columns]
+            if len(at) == 1:
+                cell, index = groups[0], d * d + at[0]
+            else:
+                cell = (groups[0][:, None] * m.values.shape[1] + groups[1][None]).ravel()
+                index = (at[0][:, None] * d + at[1][None]).ravel()
+            rows.append(base + cell)
+            columns.append(index)
+            values.append(m.values.ravel() / n)
+            precisions.append(np.broadcast_to((n / m.noise_std) ** 2, m.values.shape).ravel())
+            base += m.values.size
+        self._used, inverse = np.unique(np.concatenate(columns), return_inverse=True)
+        ones = np.ones(len(inverse), np.float32)
+        self._sums = csr_matrix((ones, (np.concatenate(rows), inverse)), shape=(base, len(self._used)))
+        self._spread = self._sums.T.tocsr()
+        self._values = np.concatenate(values).astype(np.float32)
+        self._precisions = np.concatenate(precisions).astype(np.float32)
+
+    def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
+        d = self._d
+        weighted = p * w
+        joint = np.empty(d * d + d, np.float32)
+        np.matmul(weighted, p.T, out=joint[: d * d].reshape(d, d))
+        joint[d * d :] = weighted.sum(1)
+        residual = self._precisions * (self._sums @ joint[self._used] - self._values)
+        slope = np.zeros(d * d + d, np.float32)
+        slope[self._used] = self._spread @ residual
+        square, single = slope[: d * d].reshape(d, d), slope[d * d :]
+        pulled = (square + square.T) @ p
+        of_w += 0.5 * np.einsum("dk,dk->k", p, pulled) + single @ p
+        of_p += (pulled + single[:, None]) * w
+
+
+class _Triples:
+    """Measured marginals of three columns at one level, padded to one shape."""
+
+    def __init__(self, measurements: Sequence[Measurement], level: Coarsening, sizes: tuple[int, ...], n: float) -> None:
+        from scipy.sparse import csr_matrix
+
+        self._sums = csr_matrix(level.matrix())
+        self._spread = self._sums.T.tocsr()
+        begin, m = np.cumsum([0, *level.sizes]), max(level.sizes[c] for x in measurements for c in x.marginal.columns)
+        padding = begin[-1]  # a row of zeros below all groups
+        self._index = np.full((3, len(measurements), m), padding, np.int64)
+        self._values = np.zeros((len(measurements), m, m, m), np.float32)
+        for i, x in enumerate(measurements):
+            cells = shape(x.marginal, [level] * (x.marginal.level + 1))
+            for axis, (c, size) in enumerate(zip(x.marginal.columns, cells)):
+                self._index[axis, i, :size] = begin[c] + np.arange(size)
+            self._values[i, : cells[0], : cells[1], : cells[2]] = x.values / n
+        self._precisions = np.array([(n / float(x.noise_std)) ** 2 for x in measurements], np.float32)[:, None, None, None]
+        flat = self._index.ravel()
+        ones = np.ones(len(flat), np.float32)
+        self._gather = csr_matrix((ones, (flat, np.arange(len(flat)))), shape=(padding + 1, len(flat)))
+
+    def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
+        coarse = np.concatenate([self._sums @ p, np.zeros((1, len(w)), np.float32)])
+        a, b, c = coarse[self._index]
+        t, m, k = a.shape
+        first = ((a * w)[:, :, None] * b[:, None]).reshape(t, m * m, k)
+        residual = np.matmul(first, c.transpose(0, 2, 1)).reshape(t, m, m, m)
+        residual = (self._precisions * (residual - self._values)).reshape(t, m * m, m)
+        of_first = np.matmul(residual, c).reshape(t, m, m, k)
+        of_c = np.matmul(residual.transpose(0, 2, 1), first)
+        of_a = np.einsum("tabk,tbk->tak", of_first, b)
+        of_b = np.einsum("tabk,tak->tbk", of_first, a)
+        of_w += np.einsum("tak,tak->k", of_a, a)
+        slopes = np.concatenate([of_a * w, of_b * w, of_c]).reshape(-1, k)
+        of_p += self._spread @ (self._gather @ slopes)[:-1]

@@ -1,0 +1,330 @@
+"""The released model of a mixed table: density, marginals, conditional and matched samples, imputation, measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dpgen.release import Arrays, PublicModel, RandomState, Samples, sampling_seed
+from dpgen.schema import Schema
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.tables.columns import Columns
+from dpgen.systems.tables.marginals import Coarsening, Integers, Marginal, Measurement, Reals, shape
+from dpgen.systems.tables.mixture import Mixture
+from dpgen.systems.tables.rows import iid_rows, matched_rows
+
+Rows = Literal["iid", "matched"]
+Given = Mapping[str, Any]
+
+_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSamples(Samples):
+    """Synthetic rows of a table, in the values of its schema."""
+
+    values: pd.DataFrame
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.values
+
+    def arrays(self) -> Arrays:
+        columns = {str(name): column.to_numpy() for name, column in self.values.items()}
+        return {name: column.astype(str) if column.dtype == object else column for name, column in columns.items()}
+
+
+class TablesModel(PublicModel, kind="tables"):
+    r"""A mixture of products over groups of codes, and released shares of the codes inside each group.
+
+    .. math:: p(x) = \sum_k w_k \prod_c p_{kc}(g_c(x_c)) \, s_c(x_c) / s_c(g_c(x_c))
+
+    Arguments:
+        mixture: over groups.
+        columns: g and s, and the noisy number of records.
+        schema: of the table.
+        measurements: what was measured, for those who want to estimate from it themselves.
+        levels: the coarsenings that measurements speak of.
+        statement: what the model cost.
+        declared: what was done, in sentences.
+    """
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        columns: Columns,
+        *,
+        schema: Schema,
+        measurements: Sequence[Measurement],
+        levels: Sequence[Coarsening],
+        statement: PrivacyStatement,
+        declared: Sequence[str] = (),
+    ) -> None:
+        self.mixture, self.schema, self.statement = mixture, schema, statement
+        self.measurements, self.levels, self.declared = list(measurements), list(levels), tuple(declared)
+        self._columns = columns
+
+    @property
+    def size(self) -> int:
+        """A released (noisy) estimate of how many records the model was fitted to."""
+        return round(self._columns.n)
+
+    # -- density -------------------------------------------------------------------------------------------------------
+
+    def log_prob(self, x: pd.DataFrame | Tensor) -> Tensor:
+        """Log probability (n,) in nats of rows, as a table or as codes (n, d); of a number: of its bin."""
+        codes = self._codes(x)
+        result = np.zeros(len(codes))
+        for c, (group, share) in enumerate(zip(self._columns.coarse.groups, self._columns.shares)):
+            result += np.log(share / np.bincount(group, share)[group])[codes[:, c]]
+        groups = self._grouped(codes)
+        for part in range(0, len(codes), _AT_ONCE):
+            result[part : part + _AT_ONCE] += np.logaddexp.reduce(self._joint(groups[part : part + _AT_ONCE]), axis=1)
+        return torch.from_numpy(result)
+
+    def marginal(self, columns: Sequence[str]) -> Reals:
+        """Joint probabilities of some columns, an axis for each, over all their codes; exact for the model.
+
+        Raises:
+            ValueError: a column that is not there.
+        """
+        numbers = [self._column(name) for name in columns]
+        found = self.mixture.marginal(numbers)
+        for axis, c in enumerate(numbers):
+            group, share = self._columns.coarse.groups[c], self._columns.shares[c]
+            inside = share / np.bincount(group, share)[group]
+            found = np.moveaxis(np.moveaxis(found, axis, -1)[..., group] * inside, -1, axis)
+        return found
+
+    def measured(self) -> list[dict[str, Any]]:
+        """Released marginals: columns, the group (size,) of each code of them, noisy counts, and their noise std."""
+        names, coarse = self.schema.domain.names, self._columns.coarse
+        return [
+            {
+                "columns": [names[c] for c in m.marginal.columns],
+                "groups": [self.levels[m.marginal.level].groups[c][coarse.groups[c]] for c in m.marginal.columns],
+                "counts": m.values,
+                "noise_std": np.broadcast_to(m.noise_std, m.values.shape),
+            }
+            for m in self.measurements
+        ]
+
+    # -- samples -------------------------------------------------------------------------------------------------------
+
+    def samples(
+        self, n: int, *, random_state: RandomState = None, given: Given | None = None, rows: Rows = "iid"
+    ) -> TableSamples:
+        """n synthetic rows, free of further privacy cost.
+
+        Arguments:
+            given: values of some columns by name, a list where it is one of several: rows follow the model's law given them.
+            rows: "iid", or "matched": the counts of the n rows are close to n times the model's, and rows are dependent.
+
+        Raises:
+            ValueError: a column or a value that is not in the schema, or `rows` is neither.
+        """
+        seed = sampling_seed(n, random_state)
+        if rows not in get_args(Rows):
+            raise ValueError(f"rows is {rows!r}; choose one of {', '.join(get_args(Rows))}")
+        mixture, inside = self._given(given or {})
+        generator = np.random.default_rng(seed)
+
+        def draw(count: int) -> Tensor:
+            drawn = matched_rows(mixture, count, generator) if rows == "matched" else iid_rows(mixture, count, generator)
+            return torch.from_numpy(self._refined(drawn, inside, generator))
+
+        table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed))
+        fixed = {name: value for name, value in (given or {}).items() if not isinstance(value, list)}
+        for name, value in fixed.items():
+            table[name] = pd.Series([value] * n, dtype=table[name].dtype) if not pd.isna(value) else table[name]
+        return TableSamples(values=table)
+
+    def impute(self, table: pd.DataFrame, *, random_state: RandomState = None) -> pd.DataFrame:
+        """The table with its nulls replaced by draws from the model given the rest of their row; it is not kept.
+
+        Raises:
+            ValueError: values that are not in the schema.
+        """
+        seed = sampling_seed(len(table), random_state)
+        generator, domain = np.random.default_rng(seed), self.schema.domain
+        codes, mixture = self._partial(table), self._present()
+        groups = np.where(codes < 0, -1, self._grouped(np.maximum(codes, 0)))
+        for part in range(0, len(codes), _AT_ONCE):
+            rows, joint = groups[part : part + _AT_ONCE], self._joint(groups[part : part + _AT_ONCE])
+            chances = np.exp(joint - joint.max(1, keepdims=True)).cumsum(1)
+            component = (chances < generator.random((len(rows), 1)) * chances[:, -1:]).sum(1)
+            for c in range(len(domain.sizes)):
+                gaps = np.flatnonzero(rows[:, c] < 0)
+                edges = mixture.block(c)[:, component[gaps]].astype(np.float64).cumsum(0)
+                rows[gaps, c] = (edges < generator.random(len(gaps)) * edges[-1]).sum(0)
+        refined = self._refined(groups, self._inside(present=True), generator)
+        drawn = self.schema.decode(torch.from_numpy(np.where(codes < 0, refined, codes)), torch.Generator().manual_seed(seed))
+        result = table.copy()
+        for c, name in enumerate(domain.names):
+            absent = codes[:, c] < 0
+            if absent.any():
+                result[name] = result[name].where(~absent, drawn[name].set_axis(result.index))
+        return result
+
+    # -- codes ---------------------------------------------------------------------------------------------------------
+
+    def _column(self, name: str) -> int:
+        names = self.schema.domain.names
+        if name not in names:
+            raise ValueError(f"column is {name!r}; choose from {', '.join(names)}")
+        return names.index(name)
+
+    def _codes(self, x: pd.DataFrame | Tensor) -> Integers:
+        codes = x if isinstance(x, Tensor) else self.schema.encode(x)
+        if codes.ndim != 2 or codes.shape[1] != len(self.schema.domain.sizes):
+            raise ValueError(f"x must have shape (n, {len(self.schema.domain.sizes)}), got {tuple(codes.shape)}")
+        return codes.numpy()
+
+    def _grouped(self, codes: Integers) -> Integers:
+        return np.ascontiguousarray(self._columns.coarse.apply(codes).T)
+
+    def _refined(self, groups: Integers, inside: Sequence[Reals], generator: np.random.Generator) -> Integers:
+        """Codes (n, d) of groups (n, d), drawn by the weights (size,) of codes inside their group."""
+        codes = groups.copy()
+        for c, (group, weight) in enumerate(zip(self._columns.coarse.groups, inside)):
+            if self.mixture.sizes[c] < len(group):
+                order = np.argsort(group, kind="stable")
+                edges = np.concatenate([[0.0], weight[order].cumsum()])
+                ends = np.bincount(group, minlength=self.mixture.sizes[c]).cumsum()
+                low, high = edges[np.r_[0, ends[:-1]]][groups[:, c]], edges[ends][groups[:, c]]
+                place = np.searchsorted(edges, low + generator.random(len(codes)) * (high - low), side="right") - 1
+                codes[:, c] = order[np.clip(place, np.r_[0, ends[:-1]][groups[:, c]], ends[groups[:, c]] - 1)]
+        return codes
+
+    def _joint(self, groups: Integers) -> Reals:
+        """log w_k + sum of log p of the known groups, those >= 0: (n, K)."""
+        logs = np.log(np.maximum(self.mixture.probabilities, 1e-30)).astype(np.float64)
+        result = np.tile(np.log(np.maximum(self.mixture.weights, 1e-30)).astype(np.float64), (len(groups), 1))
+        for c, offset in enumerate(self.mixture.offsets[:-1]):
+            known = groups[:, c] >= 0
+            result[known] += logs[offset + groups[known, c]]
+        return result
+
+    # -- conditions ----------------------------------------------------------------------------------------------------
+
+    def _inside(self, *, present: bool = False) -> list[Reals]:
+        """Weights of the codes of every column, without those of missing values if they are to be present."""
+        missing = self.schema.domain.missing
+        kept = [np.arange(len(s)) != (m if present and m is not None else -1) for s, m in zip(self._columns.shares, missing)]
+        return [share * keep for share, keep in zip(self._columns.shares, kept)]
+
+    def _present(self) -> Mixture:
+        return self._restricted(self._inside(present=True))[0]
+
+    def _restricted(self, inside: Sequence[Reals]) -> tuple[Mixture, npt.NDArray[np.float64]]:
+        """The mixture given that codes are among those of weight > 0, and the log probability (K,) of that by component."""
+        blocks, chance = [], np.zeros(len(self.mixture.weights))
+        for c, (group, weight) in enumerate(zip(self._columns.coarse.groups, inside)):
+            kept = np.bincount(group, weight) / np.bincount(group, self._columns.shares[c])
+            block = self.mixture.block(c).astype(np.float64) * kept[:, None]
+            total = block.sum(0)
+            chance += np.log(np.maximum(total, 1e-300))
+            blocks.append(block / np.maximum(total, 1e-300))
+        logs = np.log(np.maximum(self.mixture.weights, 1e-30)) + chance
+        weights = np.exp(logs - logs.max())
+        stacked = np.concatenate(blocks).astype(np.float32)
+        return Mixture(stacked, (weights / weights.sum()).astype(np.float32), self.mixture.sizes), chance
+
+    def _given(self, given: Given) -> tuple[Mixture, list[Reals]]:
+        """The mixture given values of columns, and the weights of codes inside their groups."""
+        inside = self._inside()
+        for name, value in given.items():
+            c = self._column(name)
+            kept = np.zeros(len(inside[c]), bool)
+            for one in value if isinstance(value, list) else [value]:
+                kept[self._code(c, one)] = True
+            inside[c] = inside[c] * kept
+        return (self.mixture if not given else self._restricted(inside)[0]), inside
+
+    def _code(self, c: int, value: Any) -> int:
+        field, missing = self.schema.modelled[c], self.schema.domain.missing[c]
+        if value is None or pd.isna(value):
+            if missing is None:
+                raise ValueError(f"given {field.name} is missing; the schema requires a value")
+            return missing
+        try:
+            return int(field.encode(field.parse(pd.Series([value])))[0])
+        except (ValueError, TypeError) as error:
+            rule = getattr(error, "rule", error)
+            raise ValueError(f"given {field.name} is {value!r}; it is not in the schema: {rule}") from None
+
+    def _partial(self, table: pd.DataFrame) -> Integers:
+        """Codes (n, d) of a table, -1 where a value is null or the column is not there."""
+        codes = np.full((len(table), len(self.schema.modelled)), -1, np.int64)
+        for c, field in enumerate(self.schema.modelled):
+            if field.name not in table:
+                raise ValueError(f"table lacks the column {field.name!r}; give it with nulls to have it imputed")
+            column = table[field.name].reset_index(drop=True)
+            there = np.flatnonzero(column.notna().to_numpy())
+            codes[there, c] = field.encode(field.parse(column.iloc[there].reset_index(drop=True)))
+        return codes
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        values = np.concatenate([m.values.ravel() for m in self.measurements])
+        stds = np.concatenate([np.broadcast_to(m.noise_std, m.values.shape).ravel() for m in self.measurements])
+        groups = np.concatenate([np.concatenate(level.groups) for level in self.levels])
+        arrays = {
+            "probabilities": self.mixture.probabilities,
+            "weights": self.mixture.weights,
+            "groups": np.concatenate(self._columns.coarse.groups),
+            "shares": np.concatenate(self._columns.shares),
+            "levels": groups,
+            "measured": values.astype(np.float64),
+            "noise_std": stds.astype(np.float32),
+        }
+        return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "schema": self.schema.descriptor(),
+            "n": self._columns.n,
+            "sizes": self.mixture.sizes,
+            "levels": [level.sizes for level in self.levels],
+            "marginals": [[m.marginal.columns, m.marginal.level] for m in self.measurements],
+            "declared": self.declared,
+        }
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> TablesModel:
+        schema, sizes = Schema.from_descriptor(description["schema"]), tuple(description["sizes"])
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        widths = schema.domain.sizes
+        coarse = Coarsening(tuple(_split(arrays["groups"], widths)), sizes)
+        parts = _split(arrays["levels"], sizes * len(description["levels"]))
+        levels = [
+            Coarsening(tuple(parts[i * len(sizes) : (i + 1) * len(sizes)]), tuple(level))
+            for i, level in enumerate(description["levels"])
+        ]
+        marginals = [Marginal(tuple(columns), level) for columns, level in description["marginals"]]
+        shapes = [shape(m, levels) for m in marginals]
+        cells = [int(np.prod(s)) for s in shapes]
+        stacked = zip(marginals, shapes, _split(arrays["measured"], cells), _split(arrays["noise_std"], cells))
+        measurements = [Measurement(m, values.reshape(s), stds.reshape(s)) for m, s, values, stds in stacked]
+        columns = Columns(tuple(_split(arrays["shares"], widths)), description["n"], coarse, ())
+        return cls(
+            Mixture(arrays["probabilities"], arrays["weights"], sizes),
+            columns,
+            schema=schema,
+            measurements=measurements,
+            levels=levels,
+            statement=statement,
+            declared=description["declared"],
+        )
+
+
+def _split(values: npt.NDArray[Any], sizes: Sequence[int]) -> list[npt.NDArray[Any]]:
+    """Consecutive parts of these sizes."""
+    return np.split(values, np.cumsum(sizes)[:-1])

@@ -1,0 +1,96 @@
+r"""Privacy plan and configuration of a fit to mixed tables, and the public rule that chooses its sizes.
+
+The rule knows epsilon and a released number of records, never the records. With :math:`\mu` the Gaussian-DP parameter of the
+budget and n the noisy number of records, the signal of a count against its noise grows with :math:`\mu n`:
+
+| choice | rule | Adult, eps .1 | eps 1 | eps 10 |
+|---|---|---|---|---|
+| signal | mu n | 980 | 8,700 | 62,000 |
+| marginals that are chosen, T | 100 (mu n / 8,700)^(1/2), 20 to 200 | 33 | 100 | 200 |
+| groups of a column in pairs | 8, 16, all; below 3,000 also 4 | 4, 8, 16, all | 8, 16, all | 8, 16, all |
+| groups of a column in triples | 4 below 3,000, 8 from 25,000 on, else 6 | 4 | 6 | 8 |
+| strength of independence, beta | 2.2 (mu n)^.7 | 270 | 1,260 | 5,000 |
+| single columns only | mu n < 20 d | | | |
+
+The constants were set on Adult, whose records no budget of ours covers; for any other table they are public.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from dpgen.privacy.mechanisms import Relation, require_whole
+from dpgen.systems.plan import Plan
+
+Method = Literal["auto", "mixture", "independent"]
+
+LEAST_SIGNAL = 20.0
+"""Signal mu n for each column below which pairs are not worth their noise."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a fit: marginals that are chosen, groups of columns in them, and the strength of independence."""
+
+    picks: int
+    pair_groups: tuple[int, ...]
+    triple_groups: int
+    information: float
+
+
+def sizes(mu: float, n: float) -> Sizes:
+    """The public rule for a budget of Gaussian-DP parameter `mu` and n records.
+
+    >>> sizes(0.268, 32_561)
+    Sizes(picks=100, pair_groups=(8, 16), triple_groups=6, information=1262.1...)
+    """
+    signal = mu * max(n, 1.0)
+    return Sizes(
+        picks=round(min(200.0, max(20.0, 100.0 * (signal / 8_700.0) ** 0.5))),
+        pair_groups=(4, 8, 16) if signal < 3_000 else (8, 16),
+        triple_groups=4 if signal < 3_000 else 6 if signal < 25_000 else 8,
+        information=2.2 * signal**0.7,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesPlan(Plan):
+    """Privacy budget of a fit to a mixed table.
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: of the (epsilon, delta) guarantee, in (0, 1).
+        relation: neighbouring relation of the budget, "add_remove" or "replace_one".
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    gaussian: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesConfig:
+    """Model of a mixed table; public choices, none of them private.
+
+    Arguments:
+        method: "mixture" of products, "independent" columns, or "auto": the mixture where the budget can see pairs.
+        components: K, products of the mixture.
+        rounds: how often the mixture is fitted before the next marginals are chosen.
+        picks: marginals that are chosen in all rounds together; None: the public rule.
+
+    Raises:
+        ValueError: unknown method, or a number out of its range.
+    """
+
+    method: Method = "auto"
+    components: int = 256
+    rounds: int = 20
+    picks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
+        require_whole("components", self.components, 1, 4096)
+        require_whole("rounds", self.rounds, 1, 1000)
+        if self.picks is not None:
+            require_whole("picks", self.picks, 1, 10_000)

@@ -1,0 +1,61 @@
+"""Mixed tables: the number of records, marginals, and the choice of the marginal that is answered worst."""
+
+from typing import Any
+
+import numpy as np
+from conformance import Law, LawRow, SumRow, pairs_of
+
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.gaussian_budget import GaussianSelection
+from dpgen.privacy.mechanisms import Relation
+from dpgen.systems.tables.columns import NOTE
+from dpgen.systems.tables.fit import COUNT, MEASUREMENT, SELECTION, record_count
+from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal
+
+SIZES = (3, 2, 5)
+ROWS_OF = pairs_of(lambda rng, n: np.stack([rng.integers(0, size, n) for size in SIZES], axis=1))
+LEVELS = [Coarsening.full(SIZES), Coarsening((np.array([0, 0, 1]), np.arange(2), np.array([0, 1, 1, 1, 2])), (2, 2, 3))]
+
+
+def pair(*first: int) -> Any:
+    """A record at 0 and one more, which is left out or moved to 0."""
+    both, zero = np.array([[0, 0, 0], first]), np.zeros((1, 3), np.int64)
+    return lambda relation: (both, zero if relation == "add_remove" else np.concatenate([zero, zero]))
+
+
+def counted(marginal: Marginal) -> Any:
+    """The counts of one marginal among others."""
+
+    def of(x: np.ndarray) -> BoundedSum:
+        return Counts.of(x, [Marginal((1,), 0), marginal, Marginal((0, 2), 0)], LEVELS).sums(1)
+
+    return of
+
+
+TWO = [Marginal((0, 1), 0), Marginal((1, 2), 0)]
+
+
+def selected(x: np.ndarray, relation: Relation) -> Law:
+    """The choice between two marginals; the record of the stated pair raises the score of one and lowers that of the other."""
+    counts = Counts.of(x, TWO, LEVELS)
+    expected = np.zeros(len(counts.values))
+    expected[[5, 0, 6 + 9, 6]] = 40.0, -40.0, -40.0, 40.0  # cells of the record at (2, 1, 4), and of those at 0
+    offsets = np.array([80.5, 79.5] if relation == "add_remove" else [81.0, 79.0])
+    mechanism = GaussianSelection(counts.scores(expected, np.array([2, 2]), offsets), 2.0, 2 * SCALE)
+    return Law(mechanism.event, mechanism.log_probabilities())
+
+
+ROWS = [
+    SumRow("tables", (COUNT,), ROWS_OF, pair(2, 1, 4), sums=record_count, relations=("add_remove",)),
+    SumRow("tables", (NOTE,), ROWS_OF, pair(2, 1, 4), sums=counted(Marginal((2,), 0))),
+    SumRow("tables", (NOTE, MEASUREMENT), ROWS_OF, pair(2, 1, 4), sums=counted(Marginal((0, 1), 0))),
+    SumRow("tables", (MEASUREMENT,), ROWS_OF, pair(2, 1, 4), sums=counted(Marginal((0, 1, 2), 1))),
+    LawRow(
+        "tables",
+        (SELECTION,),
+        ROWS_OF,
+        pair(2, 1, 4),
+        law=selected,
+        at=(1e-6, 0.2, 0.5),
+    ),
+]

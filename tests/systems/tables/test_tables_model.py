@@ -1,0 +1,146 @@
+"""Released models of tables: density, marginals, conditional and matched rows, imputation, files."""
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from test_tables_fit import SCHEMA, people, released
+
+from dpgen.release import read_model
+from dpgen.systems.tables.marginals import Coarsening
+from dpgen.systems.tables.mixture import Mixture
+from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.rows import iid_rows, matched_rows
+
+SIZES = SCHEMA.domain.sizes
+CELLS = torch.tensor(list(product(*(range(size) for size in SIZES))))
+
+
+@pytest.fixture(scope="module")
+def model() -> TablesModel:
+    return released(people(4000), epsilon=4.0)
+
+
+def test_the_density_sums_to_one_and_agrees_with_marginals(model: TablesModel) -> None:
+    p = model.log_prob(CELLS).exp()
+    assert float(p.sum()) == pytest.approx(1.0, abs=1e-5)
+    table = p.reshape(SIZES).numpy()
+    np.testing.assert_allclose(model.marginal(["age", "rich"]), table.sum((1, 2)), atol=1e-6)
+    np.testing.assert_allclose(model.marginal(["rich", "age"]), table.sum((1, 2)).T, atol=1e-6)
+    np.testing.assert_allclose(model.marginal(["job"]), table.sum((0, 2, 3)), atol=1e-6)
+
+
+def shares(table: pd.DataFrame, name: str) -> pd.Series:
+    return table[name].astype(str).value_counts(normalize=True)
+
+
+def test_rows_given_values_are_those_of_rejection(model: TablesModel) -> None:
+    given = model.samples(20_000, random_state=1, given={"home": "flat", "job": ["farm", None]}).values
+    free = model.samples(120_000, random_state=2).values
+    kept = free[(free["home"] == "flat") & (free["job"].isna() | (free["job"] == "farm"))]
+    assert set(given["home"]) == {"flat"}
+    assert (shares(given, "job") - shares(kept, "job")).abs().max() < 0.02
+    assert (shares(given, "age").reindex(shares(kept, "age").index).fillna(0) - shares(kept, "age")).abs().max() < 0.015
+    assert abs(given["rich"].mean() - kept["rich"].mean()) < 0.02
+
+
+def test_given_numbers_come_back_as_they_are(model: TablesModel) -> None:
+    assert set(model.samples(10, random_state=0, given={"age": 7}).values["age"]) == {7}
+    assert model.samples(10, random_state=0, given={"job": None}).values["job"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"hom": "flat"}, "column is 'hom'; choose from age, job, home, rich"),
+        ({"home": "boat"}, "given home is 'boat'; it is not in the schema"),
+        ({"home": None}, "given home is missing; the schema requires a value"),
+    ],
+)
+def test_values_outside_of_the_schema_are_refused(model: TablesModel, given: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.samples(3, given=given)
+
+
+def test_matched_rows_are_nearer_to_the_model_than_independent_ones(model: TablesModel) -> None:
+    expected = model.marginal(["age", "job", "rich"]).ravel()
+
+    def gap(rows: str) -> float:
+        codes = SCHEMA.encode(model.samples(1000, random_state=3, rows=rows).values).numpy()  # type: ignore[arg-type]
+        cells = np.ravel_multi_index(codes[:, [0, 1, 3]].T, [SIZES[c] for c in (0, 1, 3)])
+        return float(np.abs(np.bincount(cells, minlength=len(expected)) / 1000 - expected).sum())
+
+    assert gap("matched") < 0.6 * gap("iid")
+
+
+def test_rows_is_one_of_two(model: TablesModel) -> None:
+    with pytest.raises(ValueError, match="rows is 'best'; choose one of iid, matched"):
+        model.samples(3, rows="best")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", ["iid", "matched"])
+def test_no_rows_and_one_row(model: TablesModel, rows: str) -> None:
+    for n in (0, 1):
+        table = model.samples(n, random_state=0, rows=rows).values  # type: ignore[arg-type]
+        assert (len(table), list(table.columns)) == (n, list(SCHEMA.domain.names))
+
+
+def test_gaps_are_filled_by_the_law_of_the_rest(model: TablesModel) -> None:
+    table = pd.DataFrame({"age": [3] * 4000, "job": [None] * 4000, "home": ["flat", None] * 2000, "rich": [False] * 4000})
+    filled = model.impute(table, random_state=0)
+    assert not filled.isna().any().any()
+    assert table["job"].isna().all()
+    assert (filled["home"][::2] == "flat").all()
+    given = model.samples(4000, random_state=1, given={"age": 3, "rich": False, "job": ["none", "farm", "town"]}).values
+    assert (shares(filled, "job") - shares(given, "job")).abs().max() < 0.05
+
+
+def test_a_model_comes_back_from_its_files(model: TablesModel, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    again = read_model(tmp_path)
+    assert isinstance(again, TablesModel)
+    assert again.sha256 == model.sha256
+    one, two = (m.samples(50, random_state=4, given={"rich": True}).values for m in (model, again))
+    pd.testing.assert_frame_equal(one, two)
+    assert len(again.measured()) == len(model.measured())
+    assert all(np.array_equal(a["counts"], b["counts"]) for a, b in zip(again.measured(), model.measured()))
+
+
+def test_released_measurements_say_what_they_measured(model: TablesModel) -> None:
+    for m in model.measured():
+        assert m["counts"].shape == tuple(group.max() + 1 for group in m["groups"])
+        assert [len(group) for group in m["groups"]] == [SIZES[SCHEMA.domain.names.index(name)] for name in m["columns"]]
+    codes = people(4000).codes.numpy()
+    scores = []
+    for m in model.measured():
+        columns = [SCHEMA.domain.names.index(name) for name in m["columns"]]
+        cells = np.ravel_multi_index([g[codes[:, c]] for g, c in zip(m["groups"], columns)], m["counts"].shape)
+        exact = np.bincount(cells, minlength=m["counts"].size).reshape(m["counts"].shape)
+        scores.append(((m["counts"] - exact) / m["noise_std"]).ravel())
+    assert np.concatenate(scores).std() == pytest.approx(1.0, abs=0.15)
+
+
+MIXTURE = Mixture(
+    np.array([[0.9, 0.1], [0.1, 0.9], [0.2, 0.7], [0.3, 0.3], [0.5, 0.0]], np.float32), np.array([0.3, 0.7], np.float32), (2, 3)
+)
+
+
+def test_rows_of_a_mixture_follow_it() -> None:
+    expected = MIXTURE.marginal([0, 1])
+    assert expected[0, 2] == pytest.approx(0.3 * 0.9 * 0.5)
+    for draw, most in ((iid_rows, 0.02), (matched_rows, 0.002)):
+        rows = draw(MIXTURE, 10_000, np.random.default_rng(0))
+        counts = np.bincount(rows[:, 0] * 3 + rows[:, 1], minlength=6).reshape(2, 3)
+        assert np.abs(counts / 10_000 - expected).max() < most
+
+
+def test_coarse_expectations_are_sums_of_the_joint_law() -> None:
+    from dpgen.systems.tables.marginals import Marginal
+
+    level = Coarsening((np.array([0, 1]), np.array([0, 0, 1])), (2, 2))
+    found = MIXTURE.expected([Marginal((0, 1), 0)], [level]).reshape(2, 2)
+    joint = MIXTURE.marginal([0, 1])
+    np.testing.assert_allclose(found, np.stack([joint[:, :2].sum(1), joint[:, 2]], 1), rtol=1e-5)
