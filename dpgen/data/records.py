@@ -296,7 +296,7 @@ def load_records(
     if people is not None and public_records:
         raise ValueError(f"public_records is {public_records}: it must be 0 with unit {people.column!r}, for it chooses rows")
     options = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people))
-    table, split = options.read(path, categorical=() if label is None else (label,))
+    table, split = options.read(path, categorical=() if label is None else (label,), narrow=True)
     features = [name for name in table.columns if name != label]
     if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:
         raise ValueError(f"{path} has no header: its first line is {', '.join(table.columns[:5])}, ... where names belong")
@@ -313,13 +313,15 @@ def load_records(
         label=label,
         categories={} if label is None or class_names is None else {label: class_names},
     )
-    grey = None
-    if grey_threshold is not None:
+    if grey_threshold is None:
+        x = binary_table(table[features], path)
+    else:
         form = replace(form, white=_white(form))
-        grey = _grey_table(table[features], path, white=form.white, threshold=grey_threshold)
+        x = _grey_table(table[features], path, white=form.white, threshold=grey_threshold)
+    del table  # as large as x, which is copied next
     return split_records(
         name_of(path),
-        binary_table(table[features], path) if grey is None else grey,
+        x,
         grey_threshold=grey_threshold,
         split=split,
         labels=labels,
@@ -343,18 +345,18 @@ def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
         >>> binary_table(pd.DataFrame({"a": [0, 1], "b": [True, False]})).tolist()
         [[0, 1], [1, 0]]
     """
-    columns = []
-    for column, values in table.items():
-        right = values.isin([0, 1]).to_numpy()
+    if not table.shape[1]:
+        raise ValueError(f"{name} has no 0/1 columns: at least one is needed")
+    bits = np.empty(table.shape, np.uint8)
+    for i, (column, values) in enumerate(table.items()):
+        right = (values.to_numpy() <= 1) if values.dtype == np.uint8 else values.isin([0, 1]).to_numpy()
         if not right.all():
             row = int((~right).argmax())
             raise ValueError(
                 f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in row {row + 1}: only 0 and 1 are supported"
             )
-        columns.append(values.to_numpy().astype(np.uint8))
-    if not columns:
-        raise ValueError(f"{name} has no 0/1 columns: at least one is needed")
-    return torch.from_numpy(np.stack(columns, axis=1))
+        bits[:, i] = values.to_numpy()
+    return torch.from_numpy(bits)
 
 
 def _white(form: Form) -> int:

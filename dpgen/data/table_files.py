@@ -50,7 +50,7 @@ MISSING = (
 """Texts of a csv file that stand for no value, as in pandas."""
 
 _SHOWN = 20
-_BLOCK = 2**24  # bytes of a csv file that are parsed at a time; no row may be longer
+_BLOCK = 2**23  # bytes of a csv file that are parsed at a time; no row may be longer
 
 
 def data_folder(name: str, data_root: str | None) -> Path:
@@ -196,6 +196,7 @@ def table_chunks(
     text: Collection[str] | None = (),
     missing: Collection[str] = MISSING,
     prefix: str = "",
+    narrow: bool = False,
 ) -> Iterator[pd.DataFrame]:
     """A table in pieces, whose row labels go on from piece to piece.
 
@@ -208,6 +209,7 @@ def table_chunks(
         text: columns of a csv file whose values are text even where they look like numbers; None: all of them.
         missing: texts of a csv file that stand for no value.
         prefix: of the names of columns of an npy file.
+        narrow: whether columns of a csv file that hold single digits alone come as uint8, an eighth of int64.
 
     Raises:
         ValueError: the file is missing, empty or unreadable, lacks a column or has two of one name, or a row of a csv file
@@ -216,7 +218,7 @@ def table_chunks(
     form = form or form_of(path)
     if form == "csv":
         tables = _csv_tables(path, columns, rows, separator, missing)
-        pieces: Iterator[pd.DataFrame] = (_typed(table, text) for table in tables)
+        pieces: Iterator[pd.DataFrame] = (_typed(table, text, narrow) for table in tables)
     elif form == "parquet":
         pieces = _parquet_chunks(path, columns, rows)
     else:
@@ -366,7 +368,7 @@ def settled(
 def _csv_tables(
     path: str | Path, columns: Sequence[str] | None, rows: int | None, separator: str, missing: Collection[str]
 ) -> Iterator["pyarrow.Table"]:
-    """Rows of a text file as columns of text, in pieces."""
+    """Rows of a text file as columns of text, or of single digits, in pieces."""
     import pyarrow
 
     names = _csv_names(path, separator)
@@ -377,7 +379,7 @@ def _csv_tables(
         with pyarrow.input_stream(str(path), compression="detect") as stream:
             pieces = _rows(stream, names, wanted, separator, missing)
             if rows is None:
-                yield pyarrow.concat_tables([empty, *pieces])
+                yield _joined(empty, [_narrowed(piece) for piece in pieces])
                 return
             for piece in pieces:
                 yield from (piece.slice(start, rows) for start in range(0, len(piece), rows))
@@ -451,12 +453,55 @@ def _without_zeros(block: Any) -> Any:
     return block
 
 
-def _typed(table: "pyarrow.Table", text: Collection[str] | None) -> pd.DataFrame:
+def _narrowed(table: "pyarrow.Table") -> "pyarrow.Table":
+    """The table with columns of single digits as numbers of one byte rather than as texts of five."""
+    import pyarrow
+
+    def narrow(column: "pyarrow.ChunkedArray") -> "pyarrow.Array | pyarrow.ChunkedArray":
+        digits = [_digits(chunk) for chunk in column.chunks]
+        return column if any(part is None for part in digits) else pyarrow.chunked_array(digits, pyarrow.uint8())
+
+    return pyarrow.table({name: narrow(column) for name, column in zip(table.column_names, table.columns)})
+
+
+def _digits(texts: "pyarrow.Array") -> "pyarrow.Array | None":
+    """Texts that are all one digit as uint8; None of others."""
+    import pyarrow
+
+    if texts.null_count:
+        return None
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    if len(texts) and (data is None or (np.diff(ends) != 1).any()):
+        return None
+    digits = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] - np.uint8(ord("0")) if len(texts) else np.empty(0, np.uint8)
+    return pyarrow.array(digits) if int(digits.max(initial=0)) <= 9 else None
+
+
+def _joined(empty: "pyarrow.Table", pieces: list["pyarrow.Table"]) -> "pyarrow.Table":
+    """All pieces: a column of digits where it holds nothing else, else of text."""
+    import pyarrow
+
+    def join(name: str) -> "pyarrow.ChunkedArray":
+        columns = [piece[name] for piece in pieces if len(piece)] or [empty[name]]
+        kind = pyarrow.uint8() if all(column.type == pyarrow.uint8() for column in columns) else pyarrow.string()
+        return pyarrow.chunked_array([chunk for column in columns for chunk in column.cast(kind).chunks], kind)
+
+    return pyarrow.table({name: join(name) for name in empty.column_names})
+
+
+def _typed(table: "pyarrow.Table", text: Collection[str] | None, narrow: bool) -> pd.DataFrame:
     """Columns of text as numbers or truth values where all of their values are."""
-    columns = {
-        name: column if text is None or name in text else _guessed(column)
-        for name, column in zip(table.column_names, table.columns)
-    }
+    import pyarrow
+
+    def typed(name: str, column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
+        if text is None or name in text:
+            return column.cast(pyarrow.string())
+        if column.type == pyarrow.uint8():
+            return column if narrow else column.cast(pyarrow.int64())
+        return _guessed(column)
+
+    columns = {name: typed(name, column) for name, column in zip(table.column_names, table.columns)}
     return pd.DataFrame({name: column.to_pandas(integer_object_nulls=True) for name, column in columns.items()})
 
 

@@ -254,3 +254,18 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
     for read in (lambda: read_table(path), lambda: next(table_chunks(path, ["x"], rows=2))):
         with pytest.raises(ValueError, match="2 columns called 'x': their names must differ"):
             read()
+
+
+@pytest.mark.parametrize("column", ["0 1 1 0", "0 1 9 5", "0 1 10 0", "0 1 x 0", "0 1 NA 0", "1 0 1 0.5", "0 1 007 1"])
+def test_single_digits_are_read_like_any_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    values = column.split()
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "".join(f"{value},7\n" for value in values * 20))
+    whole = read_table(path)
+    assert read_table(path, text=None)["a"].fillna("NA").tolist() == values * 20
+    monkeypatch.setattr(table_files, "_BLOCK", 64)  # blocks that hold digits alone beside others
+    for narrow in (False, True):
+        pieces = read_table(path, narrow=narrow)
+        assert pieces.dtypes["b"] == (np.uint8 if narrow else np.int64)
+        pd.testing.assert_frame_equal(pieces, whole, check_dtype=not narrow)
+    assert read_table(path, text=["a"])["a"].fillna("NA").tolist() == values * 20
