@@ -11,8 +11,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.fields import NumberField
 from dpgen.figures import new_figure, tiles
+from dpgen.metrics import associations
 from dpgen.release import Draws, GreySamples, PublicModel, RecordModel, RecordSamples, Release
+from dpgen.schema import Schema
 from dpgen.systems.ordered.model import OrderedDistribution
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ SAMPLES = 10_000
 _SEED = 0
 _MOST_BARS = 30
 _MOST_CELLS = 24  # on a side of a heat map
+_MOST_COLUMNS = 16
 _MOST_DOTS = 2_000
 _MOST_NAMES = 28  # characters of a name
 _MOST_PANELS = 4
@@ -68,6 +72,8 @@ def pictures(release: Release) -> list[Picture]:
     samples = release.samples(SAMPLES, random_state=_SEED)
     if isinstance(samples, RecordSamples):
         return list(_of_records(samples, release.image_shape if isinstance(release, RecordModel) else None))
+    if isinstance(schema := getattr(release, "schema", None), Schema):
+        return list(_of_table(samples.to_pandas(), schema, _drawn(len(samples), "row")))
     return list(_of_points(samples.to_pandas(), _drawn(len(samples), "row")))
 
 
@@ -147,15 +153,19 @@ def _associations(x: Reals, names: Sequence[str], source: str) -> Picture:
     scale[scale == 0] = np.inf  # a constant column is associated with nothing
     phi = (values / scale).T @ (values / scale) / len(values)
     np.fill_diagonal(phi, 1.0)
-    figure = new_figure(_WIDTH, _WIDTH)
-    axes = figure.add_subplot()
-    image = axes.imshow(phi, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
-    labels = [names[i] for i in shown]
-    axes.set_xticks(range(len(shown)), labels=labels, rotation=90, fontsize=7)
-    axes.set_yticks(range(len(shown)), labels=labels, fontsize=7)
-    figure.colorbar(image, ax=axes, shrink=0.6, label="phi coefficient")
+    figure = _heat_map(phi, [names[i] for i in shown], (-1.0, 1.0), "RdBu_r", "phi coefficient")
     rest = "" if len(shown) == len(names) else f" The {len(shown)} columns of {len(names)} that vary most."
     return Picture("Pairwise associations", f"Correlation (phi coefficient) of every two columns; {source}.{rest}", figure)
+
+
+def _heat_map(values: Reals, names: Sequence[str], limits: tuple[float, float], colours: str, label: str) -> "Figure":
+    figure = new_figure(_WIDTH, _WIDTH)
+    axes = figure.add_subplot()
+    image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+    axes.set_xticks(range(len(names)), labels=names, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(names)), labels=names, fontsize=7)
+    figure.colorbar(image, ax=axes, shrink=0.6, label=label)
+    return figure
 
 
 def _bars(shares: "pd.Series[float]", label: str) -> "Figure":
@@ -198,6 +208,34 @@ def _label(axes: "Axes", x: str, y: str) -> None:
     axes.set_xlabel(x, fontsize=8)
     axes.set_ylabel(y, fontsize=8)
     axes.tick_params(labelsize=7)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Picture]:
+    """Bars of categories and histograms of numbers and dates, and the associations of all modelled columns."""
+    for field in schema.modelled[:_MOST_COLUMNS]:
+        values, title = table[field.name], f"Distribution of {_short(field.name)}"
+        gaps = f" {100 * float(values.isna().mean()):.1f} % are missing." if field.nullable else ""
+        if not isinstance(field, NumberField):
+            counts = values.astype(object).map(str, na_action="ignore").value_counts(normalize=True).iloc[:_MOST_BARS]
+            yield Picture(title, f"Share of the values that are there; {source}.{gaps}", _bars(counts, "share"))
+            continue
+        figure = new_figure(_WIDTH, 2.6)
+        axes = figure.add_subplot()
+        present = values.dropna()
+        axes.hist(present if field.of_dates else present.to_numpy(np.float64), bins=40, color=_COLOUR)
+        _label(axes, _short(field.name), "number of rows")
+        if field.of_dates:
+            figure.autofmt_xdate()
+        yield Picture(title, f"Histogram; {source}.{gaps}", figure)
+    names = [field.name for field in schema.modelled][:_MOST_CELLS]
+    if len(names) > 1 and len(table) > 1:
+        codes = schema.encode(table)[:, : len(names)]
+        rest = "" if len(names) == len(schema.modelled) else f" The first {len(names)} columns of {len(schema.modelled)}."
+        figure = _heat_map(associations(codes).numpy(), list(map(_short, names)), (0.0, 1.0), "viridis", "Cramér's V")
+        yield Picture("Pairwise associations", f"Association (Cramér's V) of every two columns; {source}.{rest}", figure)
 
 
 # -- points and draws --------------------------------------------------------------------------------------------------

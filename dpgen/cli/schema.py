@@ -115,8 +115,8 @@ def _ledger(plan: "DomainsPlan", path: Path | None) -> Any:
         return plan.open_ledger()
     from dpgen.privacy.shared_budget import SharedBudget
 
-    shared = SharedBudget.obtain(path, None, relation=plan.relation, unit=plan.unit)
-    shared.require_same(relation=plan.relation, unit=plan.unit, delta=plan.resolved_delta)
+    shared = SharedBudget.obtain(path, None, relation=plan.relation, unit=plan.protected)
+    shared.require_same(relation=plan.relation, unit=plan.protected, delta=plan.resolved_delta)
     return plan.open_ledger(payer=shared.payer("schema"))
 
 
