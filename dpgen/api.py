@@ -1,7 +1,6 @@
 """The front door: `fit` private data in memory or in files to a release, and estimators for scikit-learn that do the same."""
 
 import inspect
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -25,7 +24,7 @@ from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.table_files import form_of, is_source
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.release import RandomState, RecordModel, Release
+from dpgen.release import RandomState, Release
 from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import System, systems
@@ -88,7 +87,6 @@ def fit(
         _require_same(own, job)
     with quiet_training():
         release = run(job).release if job.runtime.run_dir is not None else _fit_in_memory(job, own)
-    _warn_of_delta(release)
     return release
 
 
@@ -113,16 +111,6 @@ def _require_same(ledger: Ledger, job: Job) -> None:
     ):
         if own != wanted:
             raise ValueError(f"ledger has {name} {own!r}; it must be {wanted!r}, that of the fit")
-
-
-def _warn_of_delta(release: Release) -> None:
-    """Of a delta that allows a record to be published: judged by the released number of records alone."""
-    if isinstance(release, RecordModel) and release.size and release.delta >= 1 / release.size:
-        warnings.warn(
-            f"delta is {release.delta:g} and about {release.size} records were found (a released, noisy number): a delta of "
-            f"1/n or more does not rule out that one record is published whole; choose one far below {1 / release.size:.2g}",
-            stacklevel=3,
-        )
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ MOST_CELLS = 2**62
 _ARROW_SCALE = 18
 _NANOSECOND = Fraction(1, 10**9)
 _DAY = 86_400
+_MOST_DIGITS = 400  # before or behind the point: more than floats have
 DECIMAL = 1e-3  # of a unit: floats this dense are read as the decimals that they were written as
 
 
@@ -107,7 +108,8 @@ class DiscretizedColumn:
             if high < low:
                 raise ValueError(f"high is {self.high!r}; it must be above low = {self.low!r}")
         if not 2 <= self.size <= MOST_CELLS:
-            raise ValueError(f"the domain has N = {self.size} values; N must be in [2, 2^62]")
+            shown = str(self.size) if self.size < 10**20 else f"about 10^{math.log10(self.size):.0f}"
+            raise ValueError(f"the domain has N = {shown} values; N must be in [2, 2^62]")
 
     # -- the grid as exact numbers -----------------------------------------------------------------------------------
 
@@ -357,7 +359,10 @@ def plain_decimal(text: str) -> Decimal:
     """
     if not text.isascii() or "_" in text:
         raise ValueError(f"{text!r} is no decimal number")
-    return Decimal(text)
+    number = Decimal(text)
+    if number and abs(number.adjusted()) > _MOST_DIGITS:
+        raise ValueError(f"{text!r} has too many digits")
+    return number
 
 
 def _dtype_of(values: Any) -> Any:

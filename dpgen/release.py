@@ -77,12 +77,16 @@ class Samples(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSamples(Samples):
-    """Synthetic records: x (n, d) uint8, the cluster (n,) that each came from, labels (n,) if the model has them."""
+    """Synthetic records: x (n, d) uint8, the cluster (n,) that each came from, labels (n,) if the model has them.
+
+    Tables have no column of clusters where the model has a single one, `k` = 1.
+    """
 
     x: Tensor
     cluster: Tensor
     labels: Tensor | None = None
     columns: tuple[str, ...] | None = None
+    k: int | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -92,10 +96,10 @@ class RecordSamples(Samples):
         return {f"cluster {c}": self.x[self.cluster == c] for c in self.cluster.unique().tolist()}
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row for each record: its bits, its cluster and, where there are labels, its label."""
+        """One row for each record: its bits, its cluster where there are several, and its label where there are labels."""
         columns = self._names()
         table = pd.DataFrame(self.x.numpy(), columns=list(columns))
-        extra = {"cluster": self.cluster} | ({"label": self.labels} if self.labels is not None else {})
+        extra = ({"cluster": self.cluster} if self.k != 1 else {}) | ({"label": self.labels} if self.labels is not None else {})
         for name, value in extra.items():
             table[f"{name}_" if name in columns else name] = value.numpy()  # a data column keeps its name
         return table
@@ -191,6 +195,11 @@ class Release(ABC):
     def delta(self) -> float:
         """Delta of the guarantee."""
         return self.statement.delta
+
+    @property
+    def size(self) -> int | None:
+        """A released (noisy) estimate of how many records there were, at least 0; None: none was released."""
+        return None
 
     def __repr__(self) -> str:
         width = "" if self.form is None else f"{len(self.form.names)} columns, "

@@ -170,10 +170,7 @@ class PrivacyStatement:
             f"This release is **(epsilon = {rounded_up(self.epsilon)}, delta = {rounded_up(self.delta)})-differentially "
             f"private** under the {self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
             f"Accountant: {self.accountant}.",
-            "",
-            "| other readings of the same run | epsilon |",
-            "|---|---|",
-            *(f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()),
+            *self._other_readings(),
             *self._together(),
             "",
             "| mechanism | event | times | at most | disjoint group |",
@@ -191,6 +188,12 @@ class PrivacyStatement:
             "",
         ]
         return "\n".join(lines)
+
+    def _other_readings(self) -> list[str]:
+        if not self.also:
+            return []
+        rows = [f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()]
+        return ["", "| other readings of the same run | epsilon |", "|---|---|", *rows]
 
     def _together(self) -> list[str]:
         """What holds for all runs that pay from one budget, whoever sees all of them."""

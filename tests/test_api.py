@@ -293,6 +293,15 @@ def test_a_delta_that_allows_one_record_to_be_published_is_warned_of() -> None:
         dpgen.fit("marginals", TABLE, epsilon=8.0, delta=0.05)
 
 
+@pytest.mark.parametrize(
+    ("model", "options"), [("merr", {"low": 0, "high": 1, "resolution": 0.01}), ("dpgan", {"bounds": "0,1", "steps": 1})]
+)
+def test_of_ordered_columns_and_points_as_well(model: str, options: dict[str, Any]) -> None:
+    table = pd.DataFrame({"x": RNG.random(N)})
+    with pytest.warns(UserWarning, match=r"delta is 0.05 and about \d+ records were found \(a released, noisy number\)"):
+        dpgen.fit(model, table, epsilon=8.0, delta=0.05, **options)
+
+
 def test_files_and_names_are_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     TABLE.to_csv("t.csv", index=False)

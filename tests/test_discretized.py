@@ -151,6 +151,8 @@ def test_what_is_no_number_is_refused(values: list) -> None:
         ({"low": "3", "high": "3"}, "N = 1 values"),
         ({"low": "5", "high": "1"}, "high is '1'; it must be above low"),
         ({"low": "0", "high": str(2**62)}, r"N must be in \[2, 2\^62\]"),
+        ({"low": "0", "high": "1e300"}, r"^the domain has N = about 10\^300 values; N must be in \[2, 2\^62\]$"),
+        ({"low": "0", "high": "1e999999999"}, "^high is '1e999999999'; it must be a finite decimal number"),
         ({"low": "0", "high": "1", "resolution": "0"}, "resolution is '0'; it must be > 0"),
         ({"kind": "date", "low": "1x", "high": "2020-01-01"}, "low is '1x'; it must be an ISO date"),
         ({"kind": "word", "low": "0", "high": "1"}, "kind is 'word'"),

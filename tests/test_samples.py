@@ -60,6 +60,11 @@ def test_a_data_column_called_label_keeps_its_name(tmp_path: Path) -> None:
     assert (tmp_path / "s.csv").read_text().splitlines()[0] == "label,b,cluster,label_"
 
 
+def test_tables_have_no_column_of_the_only_cluster() -> None:
+    assert list(samples(k=3).to_pandas().columns) == ["x0", "x1", "x2", "cluster", "label"]
+    assert list(samples(k=1).to_pandas().columns) == ["x0", "x1", "x2", "label"]
+
+
 def test_the_archive_keeps_bits_and_grey_values(tmp_path: Path) -> None:
     grey = torch.tensor([[0, 200], [130, 5]], dtype=torch.uint8)
     samples = GreySamples(x=(grey > 127).to(torch.uint8), cluster=torch.zeros(2).long(), grey=grey, labels=torch.ones(2).long())

@@ -49,6 +49,12 @@ def test_markdown_has_every_fact() -> None:
         assert fact in text
 
 
+def test_without_other_readings_there_is_no_table_of_them() -> None:
+    made = PrivacyStatement.from_ledger(ledger())
+    assert "other readings" in replace(made, also={"rdp": 2.0}).to_markdown()
+    assert "other readings" not in replace(made, also={}).to_markdown()
+
+
 def test_facts_about_data_and_logs_are_added_to_what_is_not_covered() -> None:
     made = tiny.statement()
     assert made.extended(["items"], private_logs=False).not_covered == ("the test records", "items")

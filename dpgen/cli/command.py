@@ -53,6 +53,13 @@ class OneLineParser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **({"allow_abbrev": False} | options))
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but an option that is given twice is an error."""
+        given = [token.partition("=")[0] for token in args or () if token.startswith("--")]
+        if twice := next((name for name in given if given.count(name) > 1), None):
+            self.error(f"{twice.removeprefix('--')} is given twice")
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Exit with code 2."""
         if message.startswith("unrecognized arguments: --"):

@@ -1,15 +1,16 @@
 """`dpgen completion bash|zsh|fish`: a script for the shell that completes commands, options and their choices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
+from dpgen.auditing.options import AuditOptions, audited
 from dpgen.cli.command import OneLineParser
 from dpgen.cli.jobs import CONFIGS, SCRIPT_OPTIONS
 from dpgen.cli.main import COMMANDS
 from dpgen.cli.options import HIDDEN, hints, keys
 from dpgen.data.loaders import LOADERS
 from dpgen.runtime import Runtime
-from dpgen.systems.registry import systems
+from dpgen.systems.registry import System, systems
 
 OTHERS = {
     "sample": ("n", "out", "clusters", "seed", "help"),
@@ -33,23 +34,37 @@ def options() -> dict[str, dict[str, list[str]]]:
     named: dict[str, list[str]] = {name: [] for name in SCRIPT_OPTIONS}
     named |= {"config": sorted(path.stem for path in CONFIGS.glob("*.yaml"))}
     named |= {"model": list(systems()), "data": list(dict.fromkeys(name for of_kind in LOADERS.values() for name in of_kind))}
-    for source in _sources():
+    named = _with_options(named, _of_training())
+    own = {"train": named, "audit": _with_options({"model": list(audited()), "help": []}, _of_audits())}
+    few = {name: {key: list[str]() for key in OTHERS.get(name, ("help",))} for name in COMMANDS}
+    return {name: dict(sorted(own.get(name, few[name]).items())) for name in COMMANDS}
+
+
+def _with_options(named: dict[str, list[str]], sources: Iterable[Any]) -> dict[str, list[str]]:
+    """Options by name, and those of the sources with their choices."""
+    for source in sources:
         types = hints(source)
         for key in keys(source):
             if key not in HIDDEN:
                 named[key] = list(dict.fromkeys([*named.get(key, []), *_choices(types.get(key))]))
-    training = dict(sorted(named.items()))
-    return {
-        name: training if name in ("train", "audit") else {key: [] for key in OTHERS.get(name, ("help",))} for name in COMMANDS
-    }
+    return named
 
 
-def _sources() -> Iterator[Any]:
-    for system in systems().values():
+def _of_systems(known: Mapping[str, System]) -> Iterator[Any]:
+    for system in known.values():
         yield from (system.plan, system.config)
+
+
+def _of_training() -> Iterator[Any]:
+    yield from _of_systems(systems())
     for of_kind in LOADERS.values():
         yield from (loader.options for loader in of_kind.values())
     yield Runtime
+
+
+def _of_audits() -> Iterator[Any]:
+    yield from _of_systems(audited())
+    yield AuditOptions
 
 
 def _choices(hint: Any) -> list[str]:

@@ -1,5 +1,6 @@
 """From a command line, a YAML file or keywords of Python to a job: four blocks, short option names, one-line errors."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -221,6 +222,7 @@ class Job:
             [*getattr(data, "notes", ()), *schema, *self.notes],
             assumptions=(*getattr(self.plan, "assumptions", ()), *dropped),
         )
+        _warn_of_delta(release)
         return release
 
     @property
@@ -231,6 +233,16 @@ class Job:
         if self.plan.protected != "one record":
             return (f"{DROPPED}{self.plan.protected} may be replaced by any other, complete or not",)
         return (f"{DROPPED}neighbouring data sets differ in one row, complete in both; how many are complete is not protected",)
+
+
+def _warn_of_delta(release: "Release") -> None:
+    """Of a delta that allows a record to be published: judged by the released number of records alone."""
+    if release.size and release.delta >= 1 / release.size:
+        warnings.warn(
+            f"delta is {release.delta:g} and about {release.size} records were found (a released, noisy number): a delta of "
+            f"1/n or more does not rule out that one record is published whole; choose one far below {1 / release.size:.2g}",
+            stacklevel=2,
+        )
 
 
 class _Request(NamedTuple):
@@ -264,7 +276,7 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
 
     `--model NAME` and `--data NAME` choose a system and a loader. Every other option is `--block.key value`, or `--key
     value`: no two blocks share a key. `--config FILE` is a YAML file with the four blocks; without it
-    `config_root/<model>_<data>_<component>.yaml` or `config_root/<model>_<data>.yaml` is the base if it exists.
+    `config_root/<model>_<data>.yaml` is the base if it exists; a component that is a system of its own has that system's.
 
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
@@ -321,13 +333,14 @@ def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | N
         data = loaded
     replaced = _replaced(given, system)
     shipped = None if replaced else config_root
-    if base is None and shipped is not None and (usual := _usual(shipped, f"{model}_{data}", given)).is_file():
+    if base is None and shipped is not None and (usual := _usual(shipped, model, data, given)).is_file():
         base, blocks = usual, read_blocks(usual)
     names = {"model": model, "data": data}
     for block, name in names.items():
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
-        blocks[block] = stored if _first(stored.pop("name", None), name) == name else {}
+        owner = _first(stored.pop("name", None), name)
+        blocks[block] = stored if owner == name or (block == "model" and owner == _component(given)) else {}
     blocks["model"] = {k: v for k, v in _of_component(blocks["model"], given, system).items() if k not in replaced}
     of_data = _no_options
     if loaded is None:
@@ -344,7 +357,7 @@ def _replaced(given: dict[str, Any], system: System) -> set[str]:
 
 def _of_component(stored: dict[str, Any], given: dict[str, Any], system: System) -> dict[str, Any]:
     """Stored options of the model without those of another component than the given one."""
-    component = given.get("component", given.get("model.component"))
+    component = _component(given)
     of_component: dict[str, tuple[str, ...]] = getattr(system.config, "of_component", {})
     others = {key for name, keys in of_component.items() if component not in (None, name) for key in keys}
     return {key: value for key, value in stored.items() if key not in others}
@@ -358,7 +371,7 @@ def _first(*values: Any) -> Any:
 def _config_file(name: str) -> Path:
     """A file of settings, or the one of this name that is shipped."""
     path, shipped = Path(name), CONFIGS / f"{name.removesuffix('.yaml')}.yaml"
-    if path.is_file() or path.parent.name or not CONFIGS.is_dir():
+    if path.exists() or path.parent.name or not CONFIGS.is_dir():
         return path
     if shipped.is_file():
         return shipped
@@ -366,10 +379,15 @@ def _config_file(name: str) -> Path:
     raise ValueError(f"config file {name!r} does not exist{f' (did you mean {close[0]}?)' if close else ''}")
 
 
-def _usual(root: Path, stem: str, given: dict[str, str]) -> Path:
-    """Settings of a model on a data set: those of the given component, where it has its own."""
-    own = root / f"{stem}_{given.get('component', given.get('model.component'))}.yaml"
-    return own if own.is_file() else root / f"{stem}.yaml"
+def _component(given: dict[str, Any]) -> Any:
+    return given.get("component", given.get("model.component"))
+
+
+def _usual(root: Path, model: str, data: str, given: dict[str, str]) -> Path:
+    """Settings of a model on a data set: those of the given component, where that is a system of its own."""
+    component = _component(given)
+    own = root / f"{component}_{data}.yaml"
+    return own if component in systems() and own.is_file() else root / f"{model}_{data}.yaml"
 
 
 def _from_here(path: Path) -> Path:

@@ -169,7 +169,7 @@ def read_yaml(path: Path, what: str) -> Any:
         ValueError: there is no such file, it is not YAML in UTF-8, or a mapping in it gives a key twice.
     """
     if not path.is_file():
-        raise ValueError(f"{what} {str(path)!r} does not exist")
+        raise ValueError(f"{what} {str(path)!r} {'is a folder' if path.is_dir() else 'does not exist'}")
     try:
         return yaml.load(path.read_bytes().decode(), _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -354,10 +354,15 @@ def _require_json(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {str(value)!r}; it must be made of numbers, texts, lists and mappings") from error
 
 
+_NOT_FINITE = re.compile(r"[+-]?\.?(nan|inf|infinity)", re.IGNORECASE)
+
+
 def _refusal(text: str, sources: Sources, values: Mapping[str, Any]) -> str:
     """An error of jsonargparse in one line: name, what is allowed and value."""
     if found := re.search(r'Parser key "(\w+)\.(\w+)', text):
         block, key = found.groups()
+        if _NOT_FINITE.fullmatch(str(values.get(f"{block}.{key}"))):
+            return f"{key} is {values[f'{block}.{key}']}; it must be finite"
         return f"{key} must be {expected(hints(sources[block])[key])}, got {values.get(f'{block}.{key}')!r}"
     if found := re.search(r"arguments are required: (.+)", text):
         return f"{' and '.join(name.rpartition('.')[2] for name in found[1].split(', '))} must be given"

@@ -16,10 +16,13 @@ def main(arguments: list[str]) -> str:
     parser.add_argument("--network", **NETWORK)
     options = parser.parse_args(arguments)
 
+    from dpgen.files import DRAWS
     from dpgen.release import RecordModel
     from dpgen.statement import guarantee
     from dpgen.systems.registry import load
 
+    if (options.model / DRAWS).is_file():
+        raise ValueError(f"{options.model} holds private draws: all that were paid for are in {options.model / DRAWS}")
     model = load(options.model)
     if options.clusters is not None and not isinstance(model, RecordModel):
         raise ValueError(f"clusters is {options.clusters}; {options.model} holds a {model.kind} model, which has none")

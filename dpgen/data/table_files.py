@@ -72,6 +72,8 @@ def existing_file(path: str | Path, *, option: str = "path") -> Path:
         ValueError: it is not.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{option} is {str(path)!r}: it is a folder, and must be a file")
     if not path.is_file():
         raise ValueError(f"{option} is {str(path)!r}: there is no such file")
     if path.stat().st_size == 0:

@@ -40,11 +40,15 @@ ROUNDED_FLOATS = (
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
 
+MOST_EPSILON = 1e6
+"""Far beyond any protection; above it arithmetic of prices loses its meaning."""
+
+
 class Plan:
     """Privacy budget of a run: a frozen dataclass whose fields are options of the command line and reach the ledger.
 
     Attributes:
-        epsilon: budget in nats, finite and > 0; None: the statement reports what was spent.
+        epsilon: budget in nats, in (0, 10^6]; None: the statement reports what was spent.
         delta: of the guarantee, in [0, 1); None: see `resolved_delta`.
         relation: neighbouring relation, "add_remove" or "replace_one".
         protected: what neighbouring data sets differ in.
@@ -62,8 +66,8 @@ class Plan:
     """Whether epsilon may be None: the noise is given, and the statement reports what was spent."""
 
     def __post_init__(self) -> None:
-        if not (self.epsilon is None and self.reports):
-            require_positive("epsilon", self.epsilon)
+        if not (self.epsilon is None and self.reports) and require_positive("epsilon", self.epsilon) > MOST_EPSILON:
+            raise ValueError(f"epsilon is {self.epsilon!r}; it must be at most {MOST_EPSILON:g}")
         Budget(1.0, self.resolved_delta)  # which refuses a delta outside [0, 1)
         if self.gaussian and not self.resolved_delta:
             raise ValueError("delta is 0; it must lie in (0, 1): Gaussian noise has no guarantee at delta 0")

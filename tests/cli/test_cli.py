@@ -78,9 +78,9 @@ def test_the_base_is_named_from_where_one_stands(tmp_path: Path, monkeypatch: py
     assert parse_job(["--config", str(path)]).base == Path("c.yaml")
 
 
-def test_a_component_may_have_a_config_of_its_own(tmp_path: Path) -> None:
+def test_a_component_that_is_a_system_has_its_settings(tmp_path: Path) -> None:
     write(tmp_path / "dpgm_digits.yaml", "privacy: {steps: 77}\nmodel: {component: rbm, hidden: 9}")
-    write(tmp_path / "dpgm_digits_gaussian.yaml", "privacy: {epsilon: 2.0}\nmodel: {component: gaussian, axes: 5}")
+    write(tmp_path / "gaussian_digits.yaml", "privacy: {epsilon: 2.0}\nmodel: {name: gaussian, axes: 5}")
     for option in ("--component=gaussian", "--model.component=gaussian"):
         job = parse_job([option], config_root=tmp_path)
         assert (job.plan, job.config) == (DPGMPlan(epsilon=2.0), DPGMConfig(component="gaussian", axes=5))
@@ -102,7 +102,7 @@ WRONG = [
     ("--modle=x", "unknown option 'modle': did you mean 'model'"),
     ("--dryrun=x", "unknown option 'dryrun': did you mean 'dry_run'"),
     ("--sweep=seed=1", "option 'sweep' has no place here"),
-    ("--privacy.stepz=5", r"option of privacy must be one of epsilon, .*, got 'stepz' \(did you mean 'steps'\?\)"),
+    ("--privacy.stepz=5", r"option of privacy must be one of .*epsilon, .*, got 'stepz' \(did you mean 'steps'\?\)"),
     ("--model.name=dpgm", "option of model must be one of clusters, .*, got 'name'"),
     ("--privat.steps=5", r"block must be one of privacy, model, data, runtime, got 'privat' \(did you mean 'privacy'"),
     ("--model=dpg", r"model must be one of dpgm.*, got 'dpg' \(did you mean 'dpgm'\?\)"),
@@ -117,8 +117,10 @@ WRONG = [
     ("--sigma_sgd=0", "sigma_sgd must be positive and finite, got 0"),
     ("--sigma_sgd=-1", "sigma_sgd must be positive and finite, got -1"),
     ("--epsilon=0", "epsilon is 0.0; it must be a finite number > 0"),
-    ("--epsilon=nan", "epsilon must be a number or null, got 'nan'"),
-    ("--epsilon=inf", "epsilon.*inf"),
+    ("--epsilon=nan", "epsilon is nan; it must be finite"),
+    ("--epsilon=-Infinity", "epsilon is -Infinity; it must be finite"),
+    ("--epsilon=.inf", "epsilon is inf; it must be a finite number > 0"),
+    ("--epsilon=1e300", r"epsilon is 1e\+300; it must be at most 1e\+06"),
     ("--epsilon", "epsilon must be a number or null, got 'true'"),
     ("--epsilon=abc", "epsilon must be a number or null, got 'abc'"),
     ("--loggers=x", "loggers must be Lightning loggers, got 'x'"),
@@ -136,6 +138,7 @@ WRONG = [
     ("--model=", "model must be one of dpgm.*, got ''"),
     ("--data=", "data must be one of digits.*, got ''"),
     ("--config=absent.yaml", r"config file 'absent\.yaml' does not exist"),
+    ("--config=.", r"config file '\.' is a folder"),
 ]
 
 

@@ -52,6 +52,13 @@ def test_other_errors_keep_their_traceback(error: Exception) -> None:
         exit_code(fail)
 
 
+def test_an_option_that_is_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = OneLineParser("dpgen sample")
+    parser.add_argument("--n", type=int)
+    assert exit_code(lambda: parser.parse_args(["--n", "3", "--n=4"]).n) == 2
+    assert capsys.readouterr() == ("", "error: n is given twice\n")
+
+
 def test_lightning_is_quiet_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
     def work() -> int:
         warnings.warn_explicit("few workers", UserWarning, "a.py", 1, module="lightning.data")

@@ -78,10 +78,19 @@ def completed(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         ("dpgen train --sampling_r", ["--sampling_rate"]),
         ("dpgen train --config dpgm_mnist_p", ["dpgm_mnist_paper"]),
         ("dpgen sample run --clu", ["--clusters"]),
+        ("dpgen audit --broken se", ["sensitivity"]),
+        ("dpgen audit --model km", ["kmeans"]),
+        ("dpgen audit --ledg", []),
     ],
 )
 def test_bash_completes(words: str, found: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert completed(words, tmp_path, capsys) == found
+
+
+def test_samples_of_private_draws_are_those_that_were_paid_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "draws.csv").write_text("draw,x\n0,1.5\n")
+    assert main(["sample", str(tmp_path), "--n", "3"]) == 2
+    assert f"all that were paid for are in {tmp_path / 'draws.csv'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -81,6 +81,8 @@ def test_every_reader_refuses(reader: str, fault: str, ending: str, tmp_path: Pa
 def test_every_reader_names_a_missing_file(reader: str) -> None:
     with pytest.raises(ValueError, match=r"^path is 'absent.csv': there is no such file$"):
         READERS[reader]("absent.csv")
+    with pytest.raises(ValueError, match=r"^path is '\.': it is a folder, and must be a file$"):
+        READERS[reader](".")
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -301,7 +301,10 @@ class DPGAN(DPSGD):
         """The generator of points, in units of a public scale (d,) around a public location (d,); see `release`."""
         statement = self.statement(ledger)
         generator = self.released_generator()
-        return PointGANModel(generator, location=location, scale=scale, bounds=bounds, columns=columns, statement=statement)
+        size = round(float(self.partition.counts))
+        return PointGANModel(
+            generator, location=location, scale=scale, bounds=bounds, columns=columns, statement=statement, size=size
+        )
 
 
 def module(config: DPGANConfig) -> type[DPGAN]:

@@ -86,7 +86,8 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
         cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, public)
         labels = cluster if self.generator.categories else None
         x = round_bits(self.generate(n, labels, public), rounding, public)
-        return RecordSamples(x=x, cluster=cluster, labels=None if labels is None else labels.clone(), columns=self.columns)
+        labels = None if labels is None else labels.clone()
+        return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns, k=len(self.counts))
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | {"counts": self.counts}
@@ -110,6 +111,7 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
         bounds: public box (d, 2) that points are clamped to, or None.
         columns: d names.
         statement: what it cost.
+        size: noisy number of points.
     """
 
     def __init__(
@@ -121,9 +123,14 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
         bounds: Tensor | None,
         columns: Sequence[str],
         statement: PrivacyStatement,
+        size: int | None = None,
     ) -> None:
         self.generator, self.statement, self.columns = generator.eval(), statement, tuple(columns)
-        self.location, self.scale, self.bounds = location, scale, bounds
+        self.location, self.scale, self.bounds, self._size = location, scale, bounds, size
+
+    @property
+    def size(self) -> int | None:
+        return self._size
 
     def samples(self, n: int, *, random_state: RandomState = None) -> PointSamples:
         public = sampling_generator(n, random_state)
@@ -137,7 +144,7 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
         return super().tensors() | {"location": self.location, "scale": self.scale} | box
 
     def description(self) -> dict[str, Any]:
-        return super().description() | {"columns": self.columns}
+        return super().description() | {"columns": self.columns, "size": self.size}
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "PointGANModel":
@@ -148,4 +155,5 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
             bounds=tensors.get("bounds"),
             columns=description["columns"],
             statement=statement,
+            size=description.get("size"),
         )

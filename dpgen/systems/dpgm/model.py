@@ -86,7 +86,7 @@ class MixtureModel(RecordModel, kind="mixture"):
         labels = self._labels(mean, cluster, generator)
         bits = self.bank_width - (self.n_classes if self.labelled_by == "columns" else 0)
         x = round_bits(mean[:, :bits], rounding, generator)
-        return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns)
+        return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns, k=k)
 
     @property
     def bank_width(self) -> int:

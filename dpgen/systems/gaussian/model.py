@@ -248,10 +248,11 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         classes = self.classes[component]
         cluster = classes if self.n_classes else component
         labels = classes.clone() if self.n_classes else None
+        k = self.n_classes or self.mixture.k
         if not self.post.grey:
-            return RecordSamples(x=bits, cluster=cluster, labels=labels, columns=self.columns)
+            return RecordSamples(x=bits, cluster=cluster, labels=labels, columns=self.columns, k=k)
         grey = torch.cat([g for _, g, _ in parts]) if parts else bits
-        return GreySamples(x=bits, cluster=cluster, labels=labels, columns=self.columns, grey=grey)
+        return GreySamples(x=bits, cluster=cluster, labels=labels, columns=self.columns, k=k, grey=grey)
 
     def _empty(self) -> Tensor:
         mean = self.subspace.mean[None].float()

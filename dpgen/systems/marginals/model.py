@@ -51,7 +51,7 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         ]
         x = torch.cat(parts).to(torch.uint8)
         labels = component.clone() if self.n_classes else None
-        return RecordSamples(x=x, cluster=component, labels=labels, columns=self.columns)
+        return RecordSamples(x=x, cluster=component, labels=labels, columns=self.columns, k=len(self.counts))
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log-likelihood (n,) in nats of binary records (n, d); -inf where a marginal is exactly 0 or 1 against it."""
@@ -138,7 +138,8 @@ class JointModel(RecordModel, kind="cells"):
         cell = drawn.clamp_max(len(edges) - 1)
         labels = cell % self.n_classes if self.n_classes else None
         x = binary_digits(cell // max(self.n_classes, 1), self.d)
-        return RecordSamples(x=x, cluster=torch.zeros(n, dtype=torch.int64), labels=labels, columns=self.columns)
+        cluster = torch.zeros(n, dtype=torch.int64)
+        return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns, k=1)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"cells": self.cells, "counts": self.counts}

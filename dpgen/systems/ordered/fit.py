@@ -15,7 +15,7 @@ from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram,
 from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, size_sentence
 from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, ranked
 from dpgen.systems.ordered.merr import MERR
-from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF, piecewise_polynomial
+from dpgen.systems.ordered.model import RECORDS, OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
 from dpgen.systems.ordered.plan import CLAMP_SHARE, OrderedConfig, OrderedPlan
 from dpgen.systems.plan import PrivateColumns
@@ -118,6 +118,7 @@ def fit(
             facts[f"clamped values of {name}, noisy"] = max(0, int(noisy))
         counts = column.estimator.release(ranked(data.values[name], N=N), N=N, curator=curator)
         cdfs[name] = _density(counts, config)
+        facts[RECORDS] = max(facts.get(RECORDS, 0), round(counts.counts[-1]))
     statement = PrivacyStatement.from_ledger(
         curator.ledger,
         assumptions=(

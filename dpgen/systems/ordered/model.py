@@ -24,6 +24,10 @@ _PENALTY = 5.0  # chi-square per parameter that a further piece must explain
 _MEDIAN = 0.4549  # of chi-square with one degree of freedom
 
 
+RECORDS = "records"
+"""Note on the number of records, which is noisy or public."""
+
+
 @dataclass(frozen=True, eq=False)
 class PiecewiseCDF:
     r"""A distribution on [0, N): mass below each knot, and the shape of the density between knots.
@@ -186,6 +190,10 @@ class OrderedDistribution(PublicModel, kind="ordered"):
         """The release of one column; without a domain its values are the integers 0 ... N - 1."""
         domain = domain or DiscretizedColumn.integers(int(counts.positions[-1]))
         return cls({column: PiecewiseCDF.from_counts(counts)}, {column: domain}, statement=statement)
+
+    @property
+    def size(self) -> int | None:
+        return self.notes.get(RECORDS)
 
     @property
     def columns(self) -> tuple[str, ...]:
