@@ -101,7 +101,7 @@ def epoch_table(*, rows: int = 10, cases: int = 6) -> pd.DataFrame:
 
 
 def _paper_plan(schedule: Any, *, rate: float, sigma_kmeans: float, sigma_sgd: float) -> tuple[DPGMPlan, DPGMConfig]:
-    config = DPGMConfig(clusters="kmeans", k=10, clipping="dpnorm", schedule=schedule).resolved(n_classes=0)
+    config = DPGMConfig(clusters="kmeans", k=10, clipping="dpnorm", centred=False, schedule=schedule).resolved(n_classes=0)
     plan = DPGMPlan(
         delta=DELTA,
         sampling_rate=rate,
@@ -163,7 +163,7 @@ def figure3(out: Path, images: Records, *, steps: int, seed: int) -> str:
     for name, config in tqdm(MODELS.items(), desc="figure3", leave=False):
         plan = {"epsilon": EPSILON, "delta": DELTA}
         if config["component"] != "gaussian":
-            config = {**config, "hidden": 100 if config["component"] == "vae" else 50}
+            config = {**config, "centred": False, "hidden": 100 if config["component"] == "vae" else 50}
             plan |= {"sampling_rate": max(0.02, min(1.0, 100 / records.n)), "steps": steps, "partition_share": 0.3}
         with TemporaryDirectory() as directory, quiet_training():
             model = fit_system("dpgm", records, quiet_runtime(Path(directory), seed), plan=plan, config=config)

@@ -28,6 +28,8 @@ PLAN = {
     "sigma_count": "noise on cluster sizes",
     "sigma_sum": "noise on the sums of k-means",
     "partition_share": "share of epsilon that clustering alone would use",
+    "sigma_means": "noise on the means of clusters, where networks begin there",
+    "means_share": "share of mu^2 that these means take",
 }
 MOST_STEPS = 10**9
 COLUMNS = {
@@ -54,6 +56,8 @@ def parser() -> OneLineParser:
     length.add_argument("--epochs", type=float, help="instead of steps: epochs of ceil(1 / sampling_rate) steps")
     started = "noise multiplier of what a released warm start cost"
     result.add_argument("--start_multiplier", type=float, default=None, help=started)
+    begin = "whether networks begin at released means (default true; with a warm start they cost nothing)"
+    result.add_argument("--centred", choices=["true", "false"], default="true", help=begin)
     result.add_argument("--clusters", choices=["labels", "kmeans", "none"], default="labels", help="(default labels)")
     result.add_argument("--schedule", choices=["joint", "published"], default="joint", help="(default joint)")
     result.add_argument("--k", type=int, default=None, help="clusters (default 10, or 1 with --clusters none)")
@@ -74,6 +78,7 @@ def planned(options: dict[str, Any]) -> tuple[DPGMPlan, DPGMConfig]:
         schedule=options["schedule"],
         n_features=options["n_features"],
         clipping="dpnorm" if options["adaptive"] else "auto",
+        centred=options["centred"] == "true" and options["start_multiplier"] is None,
     ).resolved(n_classes=(options["k"] or 10) if options["clusters"] == "labels" else 0)
     plan = DPGMPlan(**{name: options[name] for name in PLAN if name in options})
     if options["start_multiplier"] is not None:
@@ -94,6 +99,7 @@ def planned(options: dict[str, Any]) -> tuple[DPGMPlan, DPGMConfig]:
 def headline(plan: DPGMPlan, config: DPGMConfig, end: EpochCost) -> str:
     spent = end.tight if plan.relation == "add_remove" else end.replace_one
     used = {"sigma_sgd": True, "sigma_norm": config.adaptive, "sigma_count": True, "sigma_sum": config.kmeans}
+    used["sigma_means"] = config.releases_means
     sigmas = ", ".join(f"{name} {getattr(plan, name):.6g}" for name, shown in used.items() if shown)
     text = f"{guarantee(spent, plan.delta, plan.relation)}: sampling rate {plan.sampling_rate:g}, {plan.steps} steps, {sigmas}"
     if config.parts > 1:

@@ -69,6 +69,13 @@ def _full(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.to(torch.float32)
 
 
+class Descent(NamedTuple):
+    """Gradient descent with momentum; the learning rate is `rate` times the configured one."""
+
+    momentum: float
+    rate: float
+
+
 class ModelBank(nn.Module, ABC):
     r"""k parameter vectors of one architecture as one matrix :math:`\theta` of shape (k, p).
 
@@ -87,6 +94,9 @@ class ModelBank(nn.Module, ABC):
 
     has_offset: ClassVar[bool] = False
     """Whether gradients come with public values to be taken off, see `RecordGradients`."""
+
+    descent: Descent | None = None
+    """Plain gradient descent, where it trains this bank better under noise than Adam does."""
 
     assumptions: tuple[str, ...] = ()
     """What a statement rests on because of this bank."""
@@ -150,6 +160,9 @@ class ModelBank(nn.Module, ABC):
 
     def fuse(self) -> None:
         """Compile what a bank computes entry by entry with `torch.compile`; results change by rounding only."""
+
+    def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
+        """Start from released means (k, d) of each model's records, where a bank can; public randomness draws the rest."""
 
     def begin_step(self) -> None:
         """Called once before the gradients of a step; for state that follows released parameters, as Gibbs chains do."""

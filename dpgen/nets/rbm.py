@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, in_ambient_precision, logistic
+from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, in_ambient_precision, logistic
 
 
 class RBMBank(ModelBank):
@@ -18,8 +18,11 @@ class RBMBank(ModelBank):
     chains that start from public noise and see released parameters only. N is therefore public, it is the same for every
     record, and removing one record changes the sum of (clipped) gradients by that record's term alone.
 
-    The parameters hold :math:`\sqrt d\, W`, so that under equal noise per parameter the d weights of a hidden unit together
-    disturb it about as much as its bias does.
+    Centred, the energy is :math:`-(h - \tfrac12)^\top W (v - \mu) - b^\top v - c^\top h` with released means :math:`\mu`, and b
+    begins at their log-odds: the machine starts as the independent model, and its weights learn what that leaves over.
+
+    Otherwise the parameters hold :math:`\sqrt d\, W`, so that under equal noise per parameter the d weights of a hidden unit
+    together disturb it about as much as its bias does.
 
     Arguments:
         k: number of models.
@@ -27,16 +30,26 @@ class RBMBank(ModelBank):
         hidden: hidden units.
         chains: persistent chains per model.
         gibbs_steps: Gibbs sweeps per training step (PCD-k).
-        categories: trailing one-hot columns; only sampling treats them specially.
+        categories: trailing one-hot columns.
+        centred: at the means that `begin_at` is given, 1/2 without.
 
-    Source: Acs et al. 2017, section II-A; weights N(0, .01^2), zero biases as in "Experimental settings".
+    Source: Acs et al. 2017, section II-A; weights N(0, .01^2), zero biases as in "Experimental settings"; centred: Montavon
+    and Mueller 2012.
     """
 
     has_offset = True
-    passes = 200
+    passes = 50
 
     def __init__(
-        self, k: int, d: int, *, hidden: int = 200, chains: int = 64, gibbs_steps: int = 1, categories: int = 0
+        self,
+        k: int,
+        d: int,
+        *,
+        hidden: int = 200,
+        chains: int = 64,
+        gibbs_steps: int = 1,
+        categories: int = 0,
+        centred: bool = False,
     ) -> None:
         if min(d, hidden, chains, gibbs_steps) < 1 or not 0 <= categories < d:
             raise ValueError(
@@ -44,9 +57,13 @@ class RBMBank(ModelBank):
                 f"hidden={hidden}, chains={chains}, gibbs_steps={gibbs_steps}, categories={categories}"
             )
         self.d, self.hidden, self.chains, self.gibbs_steps, self.categories = d, hidden, chains, gibbs_steps, categories
+        self.centred = centred
+        self.descent = Descent(momentum=0.5, rate=1.5 * d**0.5) if centred else None
         super().__init__(k, {"weight": (hidden, d), "visible_bias": (d,), "hidden_bias": (hidden,)})
         self.visible: Tensor
         self.generator_state: Tensor
+        self.centre: Tensor | None
+        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
         self.register_buffer("visible", torch.zeros(k, chains, d))
         self.register_buffer("generator_state", torch.Generator().get_state())
         self._offset: Tensor | None = None
@@ -73,21 +90,42 @@ class RBMBank(ModelBank):
         self._generator = None
 
     def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "hidden", "chains", "gibbs_steps", "categories")
+        names = ("k", "d", "hidden", "chains", "gibbs_steps", "categories", "centred")
         return {name: getattr(self, name) for name in names}
 
     def initialize(self, generator: torch.Generator) -> None:
-        self.part("weight").copy_(0.01 * self.d**0.5 * torch.randn(self.k, self.hidden, self.d, generator=generator))
+        self.part("weight").copy_(0.01 / self._scale * torch.randn(self.k, self.hidden, self.d, generator=generator))
         self.visible.copy_((torch.rand(self.visible.shape, generator=generator) < 0.5).float())
         self.generator_state.copy_(generator.get_state())
 
+    def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
+        if self.centre is None:
+            return
+        self.centre.copy_(means)
+        self.part("visible_bias").copy_(means.logit())
+        draws = torch.rand(self.visible.shape, generator=generator).to(self.visible)
+        self.visible.copy_((draws < self.centre[:, None]).float())
+
+    @property
+    def _scale(self) -> float:
+        """W over the parameters that hold it."""
+        return 1.0 if self.centred else self.d**-0.5
+
     def weights(self, models: slice = slice(None)) -> Tensor:
         """W (k', hidden, d) of some of the machines."""
-        return self.part("weight")[models] * self.d**-0.5
+        return self.part("weight")[models] * self._scale
+
+    def _biases(self, models: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Of visible (k', d) and hidden (k', hidden) units in the energy without offsets: b - W^T / 2 and c - W mu."""
+        b, c = self.part("visible_bias")[models], self.part("hidden_bias")[models]
+        if self.centre is None:
+            return b, c
+        weight = self.weights(models)
+        return b - 0.5 * weight.sum(1), c - (weight @ self.centre[models, :, None])[..., 0]
 
     def _sweeps(self, v: Tensor, models: slice, generator: torch.Generator, count: int) -> tuple[Tensor, Tensor]:
         """Gibbs sweeps of chains v (k', chains, d): new visible bits and the mean hidden values that they imply."""
-        weight, b, c = self.weights(models), self.part("visible_bias")[models], self.part("hidden_bias")[models]
+        weight, (b, c) = self.weights(models), self._biases(models)
         h = torch.baddbmm(c[:, None], v, weight.mT).sigmoid()
         for _ in range(count):
             v = self._bits(torch.baddbmm(b[:, None], self._bits(h, generator), weight).sigmoid(), generator)
@@ -106,21 +144,27 @@ class RBMBank(ModelBank):
         v, h = self._sweeps(self.visible, slice(None), generator, self.gibbs_steps)
         self.visible.copy_(v)
         offset = torch.empty_like(self.theta)
-        self.part("weight", offset).copy_((h * self.d**-0.5).mT @ v)
+        if self.centre is not None:
+            v, h = v - self.centre[:, None], h - 0.5
+        self.part("weight", offset).copy_((h * self._scale).mT @ v)
         self.part("visible_bias", offset).copy_(v.sum(1))
         self.part("hidden_bias", offset).copy_(h.sum(1))
         self._offset = offset.div_(-self.chains)
 
     @torch.no_grad()
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
-        weight, c, v = in_ambient_precision(self.weights(), self.part("hidden_bias"), x)
+        weight, c, v = in_ambient_precision(self.weights(), self._biases()[1], x)
         h = v.new_empty(x.shape[0], self.hidden)
         for i, a, b in self.segments(bounds):
             torch.addmm(c[i], v[a:b], weight[i].T, out=h[a:b])
         h = logistic(h.to(x.dtype)).neg_()
+        if self.centre is not None:
+            h, x = h.add_(0.5), x.clone()
+            for i, a, b in self.segments(bounds):
+                x[a:b] -= self.centre[i]
         columns = self.columns
         factors = [
-            Factor(h, x * self.d**-0.5, columns["weight"], None),
+            Factor(h, x * self._scale, columns["weight"], None),
             Factor(h, None, None, columns["hidden_bias"]),
             Factor(-x, None, None, columns["visible_bias"]),
         ]
@@ -132,5 +176,5 @@ class RBMBank(ModelBank):
         model = slice(cluster, cluster + 1)
         start = torch.randint(self.chains, (n,), generator=generator).to(self.visible.device)
         _, h = self._sweeps(self.visible[model, start], model, generator, sweeps)
-        weight, b = self.weights(model), self.part("visible_bias")[model]
+        weight, b = self.weights(model), self._biases(model)[0]
         return torch.baddbmm(b[:, None], self._bits(h, generator), weight).sigmoid()[0]

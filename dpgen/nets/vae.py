@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape, logistic
+from dpgen.nets.bank import Descent, ModelBank, Noise, RecordGradients, Tape, logistic
+
+_RATE = 10.0
+_SHRINK = 0.1
+"""Of the last weights, where the outputs begin at means."""
 
 
 class VAEBank(ModelBank):
@@ -26,6 +30,7 @@ class VAEBank(ModelBank):
         categories: trailing one-hot columns; 0 for none.
         label_weight: how often the log-likelihood of the categorical value counts, > 0; among hundreds of pixels a label
             that counts once is hardly learned.
+        centred: the encoder sees records minus the means that `begin_at` is given, 1/2 without.
 
     Source: Acs et al. 2017, section II-B and "Experimental settings" (784-200-2, ReLU).
     """
@@ -40,6 +45,7 @@ class VAEBank(ModelBank):
         depth: int = 1,
         categories: int = 0,
         label_weight: float = 1.0,
+        centred: bool = False,
     ) -> None:
         if min(d, hidden, latent, depth) < 1 or not 0 <= categories < d:
             raise ValueError(
@@ -49,7 +55,7 @@ class VAEBank(ModelBank):
         if not 0 < label_weight < float("inf"):
             raise ValueError(f"label_weight must be positive and finite, got {label_weight}")
         self.d, self.hidden, self.latent, self.depth, self.categories = d, hidden, latent, depth, categories
-        self.label_weight = label_weight
+        self.label_weight, self.centred = label_weight, centred
         widths = {
             "encoder": [d, *[hidden] * depth, 2 * latent],
             "decoder": [latent, *[hidden] * depth, d],
@@ -59,15 +65,28 @@ class VAEBank(ModelBank):
             for i, (a, b) in enumerate(pairwise(sizes)):
                 shapes |= {f"{side}.{i}.weight": (b, a), f"{side}.{i}.bias": (b,)}
         super().__init__(k, shapes)
+        self.descent = Descent(momentum=0.9, rate=_RATE) if centred else None
+        self.centre: Tensor | None
+        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
+
+    def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
+        if self.centre is not None:
+            self.centre.copy_(means)
+        last, bits = f"decoder.{self.depth}", self.d - self.categories
+        self.part(f"{last}.weight").mul_(_SHRINK)
+        self.part(f"{last}.bias").copy_(torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1))
 
     def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "hidden", "latent", "depth", "categories", "label_weight")
+        names = ("k", "d", "hidden", "latent", "depth", "categories", "label_weight", "centred")
         return {name: getattr(self, name) for name in names}
 
     def _mlp(self, tape: Tape, side: str, x: Tensor) -> Tensor:
         for i in range(self.depth):
-            x = relu(tape.affine(f"{side}.{i}", x * x.shape[1] ** -0.5))
+            x = self._active(tape.affine(f"{side}.{i}", x * x.shape[1] ** -0.5))
         return tape.affine(f"{side}.{self.depth}", x * x.shape[1] ** -0.5)
+
+    def _active(self, x: Tensor) -> Tensor:
+        return x.tanh() if self.centred else relu(x)
 
     def _mean(self, logits: Tensor) -> Tensor:
         """Mean values of the Bernoulli bits and of the one-hot code, (b, d)."""
@@ -78,10 +97,18 @@ class VAEBank(ModelBank):
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         tape = Tape(self, bounds)
-        z, kl = self._code(self._mlp(tape, "encoder", x), noise(x.shape[0], self.latent))
+        z, kl = self._code(self._mlp(tape, "encoder", self._centred(x, bounds)), noise(x.shape[0], self.latent))
         logits = self._mlp(tape, "decoder", z)
         # -log p(x|z) itself is never needed: for bits and categories alike its derivative is mean - x.
         return tape.gradients(kl, (logits, self._slope(logits.detach(), x)))
+
+    def _centred(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
+        if self.centre is None:
+            return x
+        x = x.clone()
+        for c, a, b in self.segments(bounds):
+            x[a:b] -= self.centre[c]
+        return x
 
     def _code(self, encoded: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """A draw of z (b, latent) and the divergence (b,) of its distribution from the prior."""
@@ -104,5 +131,5 @@ class VAEBank(ModelBank):
         for i in range(self.depth + 1):
             weight, bias = self.part(f"decoder.{i}.weight")[cluster], self.part(f"decoder.{i}.bias")[cluster]
             x = torch.addmm(bias, x * x.shape[1] ** -0.5, weight.T)
-            x = relu(x) if i < self.depth else x
+            x = self._active(x) if i < self.depth else x
         return self._mean(x)

@@ -67,10 +67,17 @@ def vae_reference(bank: VAEBank, theta: Tensor, x: Tensor, z: Tensor) -> Tensor:
     return loss + 0.5 * (mean**2 + log_var.exp() - 1 - log_var).sum()
 
 
-def rbm_reference(bank: RBMBank, theta: Tensor, x: Tensor, chains: Tensor) -> Tensor:
+def rbm_reference(bank: RBMBank, theta: Tensor, x: Tensor, cluster: int) -> Tensor:
     """Free energy of a record minus the chains' mean energy at their mean hidden values, as a function of theta."""
-    parts = {name: theta[columns].view(bank.shapes[name]) for name, columns in bank.columns.items()}
-    w, b, c = parts["weight"] / bank.d**0.5, parts["visible_bias"], parts["hidden_bias"]
+    parts, chains = (
+        {name: theta[columns].view(bank.shapes[name]) for name, columns in bank.columns.items()},
+        bank.visible[cluster],
+    )
+    w, b, c = parts["weight"], parts["visible_bias"], parts["hidden_bias"]
+    if bank.centre is None:
+        w = w / bank.d**0.5
+    else:  # the energy of (v - mu, h - 1/2), written as one of v and h
+        b, c = b - w.sum(0) / 2, c - w @ bank.centre[cluster]
     free = -(x @ b) - nn.functional.softplus(linear(x, w, c)).sum()
     h = torch.sigmoid(linear(chains, w, c)).detach()
     return free + (chains @ b + (h * linear(chains, w, c)).sum(1)).mean()
@@ -90,13 +97,14 @@ def case(name: str, dtype: torch.dtype) -> tuple[RecordGradients, Tensor]:
     generator = torch.Generator().manual_seed(3)
     kind, _, option = name.partition("-")
     if kind == "rbm":
-        rbm = RBMBank(K, D, hidden=5, chains=6, gibbs_steps=2).to(dtype)
+        rbm = RBMBank(K, D, hidden=5, chains=6, gibbs_steps=2, centred=option == "centred").to(dtype)
         with torch.no_grad():
             rbm.initialize(generator)
+            rbm.begin_at(torch.rand(K, D, generator=generator, dtype=dtype) * 0.8 + 0.1, generator)
             rbm.theta.add_(0.3 * torch.randn(rbm.theta.shape, generator=generator, dtype=dtype))
         x = records(dtype)
         rbm.begin_step()
-        reference = per_record(rbm, lambda theta, r: rbm_reference(rbm, theta, x[r], rbm.visible[CLUSTER[r]]), x)
+        reference = per_record(rbm, lambda theta, r: rbm_reference(rbm, theta, x[r], int(CLUSTER[r])), x)
         return rbm.gradients(x, BOUNDS, FixedNoise(1, dtype)), reference
     depth, categories = (int(option), 0) if kind == "vae" else (1, int(option))
     vae = VAEBank(K, D, hidden=6, latent=2, depth=depth, categories=categories, label_weight=2.5).to(dtype)
@@ -119,7 +127,7 @@ def clipped_sums_one_by_one(gradients: RecordGradients, p: int) -> Tensor:
     return torch.stack([clipped_sums(double, row, torch.zeros(K, p).double()).sum(0) for row in torch.eye(B).double()])
 
 
-CASES = ["vae-1", "vae-2", "vae-3", "labelled-3", "rbm-"]
+CASES = ["vae-1", "vae-2", "vae-3", "labelled-3", "rbm-", "rbm-centred"]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 

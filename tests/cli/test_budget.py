@@ -23,7 +23,7 @@ def stated(text: str, name: str) -> float:
 
 
 def test_epsilon_from_noise_and_back(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--sigma_count", "30"]
+    sizes = ["--sigma_count", "30", "--sigma_means", "20"]
     assert budget([*COMMON, *sizes, "--epochs", "3", "--sigma_sgd", "1.5"]) == 0
     forward = capsys.readouterr().out
     assert "300 steps" in forward
@@ -65,8 +65,8 @@ def test_a_warm_start_takes_its_part_of_the_budget() -> None:
 
 
 def test_defaults_are_those_of_training() -> None:
-    plan, config = planned(vars(parser().parse_args(["--sigma_sgd", "1", "--sigma_count", "9"])))
-    assert plan == DPGMPlan(sigma_sgd=1.0, sigma_count=9.0)
+    plan, config = planned(vars(parser().parse_args(["--sigma_sgd", "1", "--sigma_count", "9", "--sigma_means", "8"])))
+    assert plan == DPGMPlan(sigma_sgd=1.0, sigma_count=9.0, sigma_means=8.0)
     assert config == DPGMConfig(clusters="labels", k=10)
 
 

@@ -17,6 +17,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.systems.dp_sgd.engine import STEPS
+from dpgen.systems.dpgm.means import MEANS, sign_sums
 
 D, BOUND = 5, 0.7
 
@@ -64,6 +65,16 @@ def norm_histogram(policy: Clipping) -> Any:
     return lambda rows: policy.histogram(gradient_norms(factors(rows)), torch.zeros(len(rows), dtype=torch.int64))
 
 
+def members(rng: np.random.Generator, n: int) -> Tensor:
+    """Bits (n, D) of records with the cluster of each behind them."""
+    return torch.from_numpy(rng.integers(0, 2, (n, D + 1)))
+
+
+def means_of_clusters(rows: Tensor) -> BoundedSum:
+    """What networks begin at."""
+    return sign_sums(rows[:, :D], rows[:, D], 2)
+
+
 def draws(rate: float, *multipliers: float) -> Any:
     """A draw whose parts all count its records: data are the numbers of records that take part for certain, 0 or 1.
 
@@ -95,7 +106,9 @@ def any_counted(rng: np.random.Generator, relation: Relation) -> Pair:
 
 ADAPTIVE = DPNorm(c_max=8.0, bins=4, spacing="linear")
 CENTRES = [float(c) for c in ADAPTIVE.centres]
+ONES, ZEROS = torch.tensor([[*[1] * D, 0]]), torch.zeros(1, D + 1, dtype=torch.int64)
 ROWS = [
+    SumRow("dpgm", (MEANS,), pairs_of(members), pair(ZEROS, ONES, ZEROS), sums=means_of_clusters),
     *(
         SumRow("dpgm", (STEPS,), pairs_of(gradients), pair(at(0.1), at(1e4), at(-1e4)), sums=clipped(coefficients))
         for coefficients in (

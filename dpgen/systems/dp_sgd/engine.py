@@ -107,9 +107,13 @@ class DPSGD(PrivateSums):
         """One optimizer over k rows that share memory with the parameter matrix, so that one model may rest."""
         self._rows = [nn.Parameter(row) for row in self.bank.theta.detach()]
         self._sums = torch.empty_like(self.bank.theta)
+        own, self._rate = self.bank.descent, self.config.lr
         if self.config.optimizer == "sgd":
-            return torch.optim.SGD(self._rows, lr=self.config.lr)
-        return torch.optim.Adam(self._rows, lr=self.config.lr, fused=True)
+            return torch.optim.SGD(self._rows, lr=self._rate)
+        if self.config.optimizer == "auto" and own is not None:
+            self._rate *= own.rate
+            return torch.optim.SGD(self._rows, lr=self._rate, momentum=own.momentum)
+        return torch.optim.Adam(self._rows, lr=self._rate, fused=True)
 
     def on_train_start(self) -> None:
         loader = self._loader()
@@ -137,6 +141,7 @@ class DPSGD(PrivateSums):
             if not self._declared:
                 self.declare(self._accountant.curator)
             self._find_partition(loader)
+            self.partition_found()
         loader.assign(self.partition.assign(table.x, table.labels), self.bank.k)
         if self.device.type == "cuda":
             loader.reside(self.device)
@@ -177,6 +182,9 @@ class DPSGD(PrivateSums):
             self.partition.load_state_dict(released)
         curator.catch_up()
         self.partitioned = True
+
+    def partition_found(self) -> None:
+        """Called once, on every rank, when the partition has been released: what the models may begin at."""
 
     def _require_equal_ranks(self, loader: PoissonLoader) -> None:
         """Shards are disjoint only if all ranks hold the same records in the same order."""
@@ -253,7 +261,7 @@ class DPSGD(PrivateSums):
         assert not isinstance(optimizer, list)
         if self.config.lr_decay == "linear":
             for settings in optimizer.param_groups:
-                settings["lr"] = self.config.lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
+                settings["lr"] = self._rate * max(0.0, 1.0 - self.global_step / self.plan.steps)
         optimizer.step()
 
     def expected_sizes(self) -> Tensor:

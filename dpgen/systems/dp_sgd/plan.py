@@ -24,8 +24,8 @@ class DPSGDConfig:
     """Optimizer and clipping of DP-SGD; none of these choices is private.
 
     Arguments:
-        optimizer: "adam" or "sgd".
-        lr: learning rate of the first step.
+        optimizer: "adam", "sgd", or "auto": what the networks say, momentum for centred ones and Adam for others.
+        lr: learning rate of the first step; of momentum in units that the networks choose.
         lr_decay: "linear" (to zero at the last step, which averages the noise away) or "none".
         clipping: "auto", "fixed", "dpnorm", "dpnorm_published" or "quantile".
         clip_bound: bound of "fixed", first bound of "quantile", C_max of DPNorm.
@@ -35,7 +35,7 @@ class DPSGDConfig:
         ValueError: a number out of its range.
     """
 
-    optimizer: Literal["adam", "sgd"] = "adam"
+    optimizer: Literal["auto", "adam", "sgd"] = "auto"
     lr: float = 0.1
     lr_decay: Literal["linear", "none"] = "linear"
     clipping: Literal["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"] = "auto"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from dpgen.nets import ModelBank, VAEBank
+from dpgen.nets import ModelBank
 from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
@@ -18,6 +18,7 @@ from dpgen.release import RecordModel, RecordSamples
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
+from dpgen.systems.dpgm.means import MeansPartition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
@@ -33,28 +34,22 @@ RATES_FOLLOW_SIZES = (
 )
 
 
-_SHRINK = 0.1
 _BATCH = 512
 _RATE = 2e-3
 
 
-@torch.no_grad()
-def _begin_at_marginals(bank: VAEBank, samples: RecordSamples, *, categories: int, by_label: bool) -> None:
-    """Set output biases to the logits of the samples' frequencies and shrink the last weights: sparse bits are there at once.
-
-    From random weights a few hundred steps leave items of sparse sets near p = .2.
-    """
-    last = f"decoder.{bank.depth}"
-    bank.part(f"{last}.weight").mul_(_SHRINK)
-    for c in range(bank.k):
-        own = samples.labels == c if by_label and bank.k > 1 and samples.labels is not None else slice(None)
+def sample_means(samples: RecordSamples, k: int, *, categories: int, by_label: bool) -> Tensor:
+    """Frequencies (k, d + categories) of the bits, and of the labels that are columns, in the samples of each cluster."""
+    means = []
+    for c in range(k):
+        own = samples.labels == c if by_label and k > 1 and samples.labels is not None else slice(None)
         count, sums = len(samples.x[own]), samples.x[own].double().sum(0)
-        logits = ((sums + 0.01) / (count + 0.02)).logit()
+        means.append((sums + 0.01) / (count + 0.02))
         if categories:
             assert samples.labels is not None
             sizes = torch.bincount(samples.labels[own], minlength=categories).double()
-            logits = torch.cat([logits, ((sizes + 0.5) / (count + 0.5 * categories)).log()])
-        bank.part(f"{last}.bias")[c] = logits.to(bank.theta)
+            means[-1] = torch.cat([means[-1], (sizes + 0.5) / (count + 0.5 * categories)])
+    return torch.stack(means)
 
 
 def pretrain(
@@ -75,8 +70,9 @@ def pretrain(
     """
     d = int(bank.architecture()["d"]) - categories
     samples = start_samples(start, d=d, labels=bank.k if by_label else categories, generator=generator)
-    if isinstance(bank, VAEBank):
-        _begin_at_marginals(bank, samples, categories=categories, by_label=by_label)
+    with torch.no_grad():
+        means = sample_means(samples, bank.k, categories=categories, by_label=by_label)
+        bank.begin_at(means.to(bank.theta), generator)
     device = bank.theta.device
     parameters = nn.Parameter(bank.theta.detach())
     optimizer = torch.optim.Adam([parameters], lr=_RATE)
@@ -185,7 +181,7 @@ class DPGM(DPSGD):
             _require_fitting(bank, config, d + categories)
         super().__init__(
             bank,
-            self._partition(config, plan, public, public_x),
+            self._partition(config, plan, public, public_x, categories),
             plan=plan,
             config=config,
             n_classes=n_classes,
@@ -194,8 +190,18 @@ class DPGM(DPSGD):
             private_logs=private_logs,
         )
 
+    @classmethod
+    def _partition(
+        cls, config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None, categories: int
+    ) -> Partition:
+        clusters = cls._clusters(config, plan, public, public_x)
+        if not config.releases_means:
+            return clusters
+        assert plan.sigma_means is not None
+        return MeansPartition(clusters, noise_multiplier=plan.sigma_means, categories=categories)
+
     @staticmethod
-    def _partition(config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None) -> Partition:
+    def _clusters(config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None) -> Partition:
         assert config.k is not None
         assert plan.sigma_count is not None
         if config.clusters != "kmeans":
@@ -217,6 +223,12 @@ class DPGM(DPSGD):
                 "schedule='published' needs a new ledger for a new partition"
             )
         super()._require_ledger(ledger)
+
+    @torch.no_grad()
+    def partition_found(self) -> None:
+        """Begin at the means that were released."""
+        if isinstance(self.partition, MeansPartition):
+            self.bank.begin_at(self.partition.means.to(self.bank.theta), self._public.spawn("means").generator)
 
     def _schedule(self) -> OneClusterSchedule | None:
         """With "published": clusters by their noisy sizes, drawn publicly; cluster c's records at rate q n / n_c."""
@@ -263,6 +275,7 @@ class DPGM(DPSGD):
         statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
         if self.config.schedule == "published" and ledger.budget is None:
             statement = statement.extended((RATES_FOLLOW_SIZES,))
+        found = self.partition.inner if isinstance(self.partition, MeansPartition) else self.partition
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
             self.bank.released(),
@@ -270,7 +283,7 @@ class DPGM(DPSGD):
             statement=statement,
             n_classes=self.n_classes,
             labelled_by=labelled_by,
-            kmeans=self.partition.kmeans if isinstance(self.partition, KMeansPartition) else None,
+            kmeans=found.kmeans if isinstance(found, KMeansPartition) else None,
             **shape,
         )
 

@@ -6,8 +6,9 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import Relation, gaussian_event
-from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, WarmStartedPlan
+from dpgen.systems.dp_sgd.plan import DEFAULT_EPSILON, NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, WarmStartedPlan
 from dpgen.systems.gaussian.plan import ClusterOptions, GaussianConfig, GaussianOptions, GaussianPlan
 from dpgen.systems.kmeans.plan import KMeansPlan
 
@@ -33,6 +34,8 @@ class NetworkOptions(DPSGDConfig):
         latent: latent dimension (vae).
         depth: hidden layers each way (vae).
         label_weight: how often the log-likelihood of a label column counts (vae).
+        centred: records are centred at released means of their clusters, and outputs begin at the log-odds of these (vae, rbm);
+            `means_share` of the budget pays for them, or a warm start has them. False: as published.
         chains: persistent chains per model (rbm).
         gibbs_steps: sweeps per step (rbm).
         schedule: "joint" (every model moves in every step) or "published" (one cluster per step, at its true cost).
@@ -50,6 +53,7 @@ class NetworkOptions(DPSGDConfig):
     latent: int = 10
     depth: int = 1
     label_weight: float = 10.0
+    centred: bool = True
     chains: int = 64
     gibbs_steps: int = 1
     schedule: Literal["joint", "published"] = "joint"
@@ -63,7 +67,7 @@ class NetworkOptions(DPSGDConfig):
 
 OF_COMPONENT = {"vae": ("latent", "depth", "label_weight"), "rbm": ("chains", "gibbs_steps")}
 """Network options that one component alone uses."""
-_OWN_OPTIONS = ("component", "hidden", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
+_OWN_OPTIONS = ("component", "hidden", "centred", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
 """What a network of your own replaces."""
 
 
@@ -123,6 +127,11 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
         return self.clusters == "kmeans"
 
     @property
+    def releases_means(self) -> bool:
+        """Whether the means of the clusters are released before training."""
+        return self.centred and self.network is None and self.warm_start is None and self.component != "gaussian"
+
+    @property
     def parts(self) -> int:
         """Clusters that take turns: k in the published schedule, 1 in the joint one; of a resolved configuration."""
         assert self.k is not None
@@ -144,7 +153,7 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
             raise ValueError("component='gaussian' has no networks to train: use the system 'gaussian'")
         options = {name: getattr(self, name) for name in OF_COMPONENT[self.component]}
         make: Callable[..., ModelBank] = BANKS[self.component]
-        return make(self.k, d, hidden=self.hidden, categories=categories, **options)
+        return make(self.k, d, hidden=self.hidden, categories=categories, centred=self.centred, **options)
 
 
 def _require_defaults(options: object, ignored: Iterable[Field[Any]], component: str, user: str = "") -> None:
@@ -169,6 +178,9 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         kmeans_rounds: rounds T_K of k-means.
         sigma_sum: noise on sums of unit-norm features; None: from `partition_share`.
         public_n: number of records, if it is declared public; used by component="gaussian" only, and None: a noisy number.
+        means_share: share of mu^2 that the released means of the clusters take, in (0, 1), with mu the parameter of the one
+            Gaussian that all of epsilon would pay for.
+        sigma_means: noise on these means; None: from `means_share`.
 
     Source: Acs et al. 2017, Algorithm 1, with the corrected joint schedule.
     """
@@ -176,10 +188,14 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
     kmeans_rounds: int = 5
     sigma_sum: float | None = None
     public_n: int | None = None
+    means_share: float = 0.1
+    sigma_means: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_positive("sigma_sum")
+        self._require_positive("sigma_sum", "sigma_means")
+        if not 0 < self.means_share < 1:
+            raise ValueError(f"means_share is {self.means_share}; it must be in (0, 1)")
         for name in ("kmeans_rounds", "public_n"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -195,6 +211,11 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             return
         closed = config.component == "gaussian"
         used = {field.name for field in fields(GaussianPlan)}
+        if not closed and not config.releases_means:
+            unused = next((n for n in ("means_share", "sigma_means") if getattr(self, n) != getattr(DPGMPlan, n)), None)
+            if unused:
+                value = getattr(self, unused)
+                raise ValueError(f"{unused} is {value}; this run releases no means: it needs centred, and no warm_start")
         ignored = [f for f in fields(DPGMPlan) if (f.name not in used if closed else f.name == "public_n")]
         _require_defaults(self, ignored, config.component)
 
@@ -213,8 +234,15 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         return KMeansPlan(noise_count=self.sigma_count, noise_sum=self.sigma_sum, rounds=self.kmeans_rounds)
 
     def partition_event(self, config: DPGMConfig) -> "DpEvent":
-        """The release of the clusters: noisy sizes, and with k-means its rounds."""
-        return self.kmeans_plan().event(self.relation) if config.kmeans else super().partition_event(config)
+        """The release of the clusters: noisy sizes, with k-means its rounds, and their means where networks begin there."""
+        from dp_accounting import ComposedDpEvent
+
+        clusters = self.kmeans_plan().event(self.relation) if config.kmeans else super().partition_event(config)
+        if not config.releases_means:
+            return clusters
+        if self.sigma_means is None:
+            raise ValueError(NOT_CALIBRATED)
+        return ComposedDpEvent([clusters, gaussian_event(self.sigma_means)])
 
     def event(self, config: DPGMConfig) -> "DpEvent":
         """The whole run; with the published schedule over k equal clusters, as a record of one of them sees it.
@@ -238,6 +266,12 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         return Filter.best(self.budget.epsilon, self.budget.delta)
 
     def _with_partition_noise(self, config: DPGMConfig) -> Self:
+        plan = self._with_cluster_noise(config)
+        if not config.releases_means or plan.sigma_means is not None:
+            return plan
+        return replace(plan, sigma_means=plan._means_noise())
+
+    def _with_cluster_noise(self, config: DPGMConfig) -> Self:
         if not config.kmeans:
             return super()._with_partition_noise(config)
         if None not in (self.sigma_count, self.sigma_sum):
@@ -249,6 +283,13 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             relation=self.relation,
         )
         return replace(self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum)
+
+    def _means_noise(self) -> float:
+        """Noise of the means: with mu^2 of the whole budget 1 / s^2, their share of it."""
+        from dpgen.privacy.accountants import calibrate_noise
+
+        whole = Budget(self.epsilon if self.epsilon is not None else DEFAULT_EPSILON, self.delta)
+        return calibrate_noise(gaussian_event, whole, relation=self.relation) / self.means_share**0.5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,8 @@ def records() -> tuple[Tensor, Tensor]:
 
 
 def plan(**options: Any) -> DPGMPlan:
-    return DPGMPlan(**{"sampling_rate": 0.5, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0, "sigma_sum": 2.0} | options)
+    sigmas = {"sigma_sgd": 1.0, "sigma_count": 5.0, "sigma_sum": 2.0, "sigma_means": 4.0}
+    return DPGMPlan(**{"sampling_rate": 0.5, "steps": 6} | sigmas | options)
 
 
 def trainer(*callbacks: Callback, **options: Any) -> L.Trainer:

@@ -19,8 +19,8 @@ from dpgen.systems.dpgan.plan import DPGANPlan
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, NetworkOptions
 from dpgen.systems.gaussian.plan import ClusterOptions, GaussianOptions
 
-ONE = DPGMConfig(clusters="none").resolved(n_classes=0)
-KMEANS = DPGMConfig(clusters="kmeans").resolved(n_classes=0)
+ONE = DPGMConfig(clusters="none", centred=False).resolved(n_classes=0)
+KMEANS = DPGMConfig(clusters="kmeans", centred=False).resolved(n_classes=0)
 ADAPTIVE = replace(ONE, clipping="dpnorm")
 CALIBRATED = [ONE, replace(KMEANS, clipping="dpnorm"), replace(KMEANS, schedule="published")]
 
@@ -115,7 +115,9 @@ def test_a_start_is_paid_from_the_budget_and_no_option() -> None:
 
 def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
     options = set(signature(DPGANPlan).parameters)
-    assert set(signature(DPGMPlan).parameters) - options == {"sigma_norm", "kmeans_rounds", "sigma_sum", "public_n"}
+    assert set(signature(DPGMPlan).parameters) - options == {
+        "sigma_norm", "kmeans_rounds", "sigma_sum", "public_n", "means_share", "sigma_means"
+    }  # fmt: skip
     plan, usual = DPGANPlan(epsilon=2.0, steps=50), DPGMPlan(epsilon=2.0, steps=50)
     assert plan.calibrated(DPSGDConfig()).sigma_sgd == usual.calibrated(ONE).sigma_sgd
     warm, usual_warm = plan.warm_started(4.0).calibrated(DPSGDConfig()), usual.warm_started(4.0).calibrated(ONE)
@@ -246,7 +248,8 @@ def test_the_options_reach_the_banks() -> None:
     rbm = DPGMConfig(component="rbm", k=3, hidden=5, chains=6, gibbs_steps=2).bank(8, 0)
     assert isinstance(vae, VAEBank)
     assert isinstance(rbm, RBMBank)
-    assert vae.architecture() == {"k": 3, "d": 8, "hidden": 5, "latent": 4, "depth": 2, "categories": 2, "label_weight": 10.0}
+    sizes = {"k": 3, "d": 8, "hidden": 5, "latent": 4, "depth": 2, "categories": 2}
+    assert vae.architecture() == sizes | {"label_weight": 10.0, "centred": True}
     assert rbm.architecture().items() >= {"k": 3, "d": 8, "hidden": 5, "chains": 6, "gibbs_steps": 2}.items()
 
 

@@ -18,7 +18,8 @@ LABELS = DPGMConfig(clusters="labels").resolved(n_classes=4)
 KMEANS = DPGMConfig(clusters="kmeans", clipping="dpnorm", k=4).resolved(n_classes=0)
 PUBLISHED = DPGMConfig(clusters="none", k=1, schedule="published").resolved(n_classes=0)
 TURNS = DPGMConfig(clusters="labels", schedule="published").resolved(n_classes=4)
-GIVEN: dict[str, Any] = {"sampling_rate": 0.01, "steps": 530, "sigma_sgd": 1.0, "sigma_count": 200.0, "sigma_sum": 40.0}
+SIGMAS = {"sigma_sgd": 1.0, "sigma_count": 200.0, "sigma_sum": 40.0, "sigma_means": 30.0}
+GIVEN: dict[str, Any] = {"sampling_rate": 0.01, "steps": 530} | SIGMAS
 
 
 def test_rows_are_whole_epochs_and_the_end() -> None:
@@ -49,6 +50,7 @@ def test_a_plan_by_hand() -> None:
         (0.01, effective_multiplier(1.0, 2.0)): 530,
         (1.0, effective_multiplier(200.0, 40.0)): 5,
         (1.0, 200.0): 1,
+        (1.0, 30.0): 1,
     }
 
 

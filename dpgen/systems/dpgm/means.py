@@ -1,0 +1,95 @@
+r"""Means of the clusters, released with their sizes, which networks begin at.
+
+A record x of bits adds :math:`2x - 1`, of norm :math:`\sqrt d` whatever the record is, to the sum of its cluster: nothing is
+clipped, and the sums are exact. With the noisy size :math:`\tilde n_c` the mean is :math:`(S_c / \tilde n_c + 1) / 2`.
+
+Source: centring by means, Montavon and Mueller 2012; shrinkage by column, Efron and Morris 1973.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum, group_sums
+from dpgen.privacy.ledger import Planned
+from dpgen.privacy.mechanisms import Relation, gaussian_event
+from dpgen.systems.dp_sgd.partition import Partition
+
+MEANS = "cluster means"
+"""Note of the means of clusters."""
+
+_LEAST = 1e-3
+_ROWS = 8192
+
+
+def sign_sums(x: Tensor, cluster: Tensor, k: int) -> BoundedSum:
+    """Sums (k, d) of 2x - 1 over the bits x (n, d) of each cluster (n,): a replaced record may change all of its signs."""
+    total = torch.zeros(k, x.shape[1], dtype=torch.int64)
+    for bits, members in zip((x > 0.5).split(_ROWS), cluster.split(_ROWS)):
+        total += group_sums(bits.double().mul_(2.0).sub_(1.0), members, k, most=1.0).cpu()
+    return BoundedSum(total, x.shape[1] ** 0.5, "signs of bits")
+
+
+def estimated_means(signs: Tensor, counts: Tensor, noise_std: float) -> Tensor:
+    r"""Means (k, d) in (0, 1) from noisy sums of signs (k, d) of noise std `noise_std`, and noisy sizes (k,).
+
+    A column's differences between the clusters shrink towards its mean over all of them, as far as noise explains them, and
+    no mean is nearer to 0 or 1 than half a standard deviation of its noise: its log-odds would be noise.
+
+    >>> estimated_means(torch.tensor([[80, -100], [-60, -100]]), torch.tensor([100.0, 100.0]), 1e-6)
+    tensor([[0.9000, 0.0010],
+            [0.2000, 0.0010]])
+    """
+    sizes = counts.double().clamp_min(1.0)[:, None]
+    means, std = (signs.double() / sizes + 1.0) / 2.0, 0.5 * noise_std / sizes
+    pooled = (sizes / sizes.sum() * means).sum(0)
+    apart = (means - pooled).square().mean(0)
+    kept = (1.0 - std.square().mean() / apart.clamp_min(1e-12)).clamp(0.0, 1.0)
+    shrunk = pooled + kept * (means - pooled)
+    least = (0.5 * std).clamp(_LEAST, 0.5)
+    return torch.minimum(torch.maximum(shrunk, least), 1.0 - least).float()
+
+
+class MeansPartition:
+    """A partition whose clusters' means are released with it, `means` (k, d), labels that are columns included.
+
+    Arguments:
+        inner: what finds the clusters.
+        noise_multiplier: noise std / sensitivity of the sums of signs.
+        categories: labels that are columns of the models, 0 for none.
+    """
+
+    def __init__(self, inner: Partition, *, noise_multiplier: float, categories: int) -> None:
+        self.inner, self.noise_multiplier, self.categories = inner, noise_multiplier, categories
+        self.means = torch.zeros(inner.k, 0)
+
+    @property
+    def k(self) -> int:
+        return self.inner.k
+
+    @property
+    def counts(self) -> Tensor:
+        return self.inner.counts
+
+    def planned(self, relation: Relation) -> tuple[Planned, ...]:
+        return (*self.inner.planned(relation), Planned(gaussian_event(self.noise_multiplier), MEANS))
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+        self.inner.fit(x, labels, curator=curator)
+        rows = x if not self.categories or labels is None else torch.cat([x, one_hot(labels, self.categories).to(x)], 1)
+        sums = sign_sums(rows, self.inner.assign(x, labels), self.k)
+        noisy = curator.gaussian(MEANS, sums, self.noise_multiplier)
+        self.means = estimated_means(noisy, self.counts, self.noise_multiplier * sums.sensitivity)
+
+    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        return self.inner.assign(x, labels)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"inner": self.inner.state_dict(), "means": self.means}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state["inner"])
+        self.means = state["means"]

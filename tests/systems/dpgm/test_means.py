@@ -1,0 +1,98 @@
+"""Means of the clusters that networks begin at: what they cost, how near they are, and that nothing begins at others."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+from dpgen import Runtime
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.systems.dp_sgd.partition import LabelPartition
+from dpgen.systems.dpgm.fit import fit
+from dpgen.systems.dpgm.means import MEANS, MeansPartition, estimated_means, sign_sums
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+SMALL: dict[str, Any] = {"clusters": "labels", "hidden": 3}
+
+
+def fitted(directory: Path, **options: Any) -> tuple[Any, Ledger]:
+    plan = DPGMPlan(epsilon=4.0, steps=3, sampling_rate=0.5)
+    ledger = plan.open_ledger()
+    runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
+    config = DPGMConfig(**SMALL | options)
+    return fit(tiny.records(), plan=plan, config=config, curator=Curator(ledger), runtime=runtime), ledger
+
+
+@pytest.mark.parametrize("component", ["vae", "rbm"])
+def test_the_means_are_one_gaussian_of_the_declared_plan(component: str, tmp_path: Path) -> None:
+    model, ledger = fitted(tmp_path, component=component)
+    assert [entry.note for entry in ledger.entries()] == ["cluster sizes", MEANS, "training steps"]
+    plan = DPGMPlan(epsilon=4.0, steps=3, sampling_rate=0.5).calibrated(DPGMConfig(**SMALL, k=2))
+    assert ledger.entries()[1].event == gaussian_event(plan.sigma_means or 0.0)
+    assert ledger.epsilon() == pytest.approx(epsilon(plan.event(DPGMConfig(**SMALL, k=2)), 1e-5), rel=1e-3)
+    assert MEANS in {mechanism["note"] for mechanism in model.statement.mechanisms}
+    centre = model.bank.state_dict()["centre"]
+    assert float(centre[0].mean()) > 0.5 > float(centre[1].mean())  # class 0 is mostly ones
+
+
+def test_their_share_is_of_the_gaussian_that_all_of_epsilon_pays_for() -> None:
+    plans = [DPGMPlan(epsilon=2.0, means_share=share).calibrated(DPGMConfig(**SMALL, k=2)) for share in (0.1, 0.4)]
+    assert plans[0].sigma_means == pytest.approx(2.0 * (plans[1].sigma_means or 0.0))
+    assert epsilon(gaussian_event((plans[0].sigma_means or 0.0) * math.sqrt(0.1)), 1e-5) == pytest.approx(2.0, rel=1e-3)
+    assert (plans[0].sigma_sgd or 0.0) < (plans[1].sigma_sgd or 0.0)
+
+
+@pytest.mark.parametrize("component", ["vae", "rbm"])
+def test_as_published_no_means_are_paid_for(component: str, tmp_path: Path) -> None:
+    model, ledger = fitted(tmp_path, component=component, centred=False)
+    assert MEANS not in {entry.note for entry in ledger.entries()}
+    assert "centre" not in model.bank.state_dict()
+
+
+def test_means_of_a_run_that_releases_none_are_refused() -> None:
+    for options in ({"means_share": 0.2}, {"sigma_means": 3.0}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} is .*; this run releases no means"):
+            DPGMPlan(**options).calibrated(DPGMConfig(**SMALL, k=2, centred=False))  # type: ignore[arg-type]
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match=rf"means_share is {share}; it must be in \(0, 1\)"):
+            DPGMPlan(means_share=share)
+
+
+def test_released_means_are_near_the_true_ones_and_survive_a_checkpoint() -> None:
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(2, 30, generator=generator)
+    labels = torch.arange(20_000) % 2
+    x = torch.bernoulli(p[labels], generator=generator)
+    made = [MeansPartition(LabelPartition(2, noise_count=1.0), noise_multiplier=2.0, categories=2) for _ in range(2)]
+    curator = Curator(Ledger(None, delta=1e-5))
+    made[0].fit(x, labels, curator=curator)
+    assert made[0].means.shape == (2, 32)
+    assert float((made[0].means[:, :30] - p).abs().max()) < 0.03
+    assert float(made[0].means[:, 30:].diagonal().min()) > 0.98
+    made[1].load_state_dict(made[0].state_dict())
+    assert torch.equal(made[1].means, made[0].means)
+    assert torch.equal(made[1].counts, made[0].counts)
+
+
+def test_columns_that_only_noise_tells_apart_get_one_mean() -> None:
+    """Shrinkage: the error of columns whose clusters do not differ falls towards that of the pooled mean."""
+    generator = torch.Generator().manual_seed(0)
+    signs = -800.0 + 200.0 * torch.randn(10, 500, generator=generator)  # means .1, noise .1
+    means = estimated_means(signs, torch.full((10,), 1000.0), 200.0)
+    plain = (signs / 1000 + 1) / 2
+    assert float((means - 0.1).square().mean()) < 0.5 * float((plain - 0.1).square().mean())
+    assert float(means.min()) >= 0.05 * (1 - 1e-6)  # half a standard deviation of the noise
+
+
+def test_whatever_a_record_holds_it_adds_signs() -> None:
+    x = torch.tensor([[float("nan"), 1e30, -5.0, 0.4]])
+    assert sign_sums(x, torch.tensor([1]), 2).values.tolist() == [[0, 0, 0, 0], [-1, 1, -1, -1]]
+    assert sign_sums(x, torch.tensor([1]), 2).sensitivity == 2.0
