@@ -178,8 +178,8 @@ class EngineAudit:
 
     @property
     def resolved(self) -> DPGMConfig:
-        """The configuration with clusters found by label."""
-        return replace(self.config, clusters="labels" if self.k > 1 else "none", k=self.k)
+        """The configuration with clusters found by label; what is audited are steps, so no means are released before them."""
+        return replace(self.config, clusters="labels" if self.k > 1 else "none", k=self.k, centred=False)
 
     def others(self) -> Tensor:
         """Clusters (n,) of the records that are in every data set."""

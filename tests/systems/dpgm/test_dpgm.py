@@ -251,7 +251,7 @@ def test_labels_appended_to_kmeans_records_come_back_as_labels() -> None:
 def test_a_network_of_your_own_trains_behind_the_same_interface() -> None:
     x, labels = records()
     config = DPGMConfig(network="own_networks:Good", network_options={"hidden": 3})
-    module, ledger = DPGM(d=D, plan=plan(), config=config, n_classes=K), Ledger(None, delta=1e-5)
+    module, ledger = DPGM(d=D, plan=plan(sigma_means=None), config=config, n_classes=K), Ledger(None, delta=1e-5)
     before = module.bank.theta.detach().clone()
     trainer(PrivacyAccountant(Curator(ledger))).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
     assert not torch.equal(before, module.bank.theta)
