@@ -22,7 +22,7 @@ from dpgen.metrics import (
 )
 from dpgen.progress import report
 from dpgen.release import PublicModel
-from dpgen.schema import TableDomain
+from dpgen.schema import Schema, TableDomain
 
 MOST_ROWS = 100_000
 """Rows of each sample that are compared, at most; a random choice where there are more."""
@@ -69,7 +69,7 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
     scores = _distance_scores(private, rivals, table.schema.domain, seed)
     report(0.4)
     scores = [*_prediction_scores(private, rivals, table.schema.domain, most, seed), *scores]
-    scores += [_validity(table, synthetic), _copies(release, private, synthetic, rivals)]
+    scores += [_validity(table, synthetic), _copies(release, table.schema, private, synthetic, rivals)]
     pictures = {
         "associations.png": partial(_associations_picture, private, synthetic, table.schema.domain.names),
         "columns.png": partial(_columns_picture, private, synthetic, table.schema.domain),
@@ -128,17 +128,23 @@ def _validity(table: Table, synthetic: Tensor) -> Score:
     return Score("rows that satisfy the schema and its constraints", share, better="higher", private=False)
 
 
-def _copies(release: PublicModel, private: Tensor, synthetic: Tensor, rivals: Mapping[str, Tensor]) -> Score:
+def _copies(release: PublicModel, schema: Schema, private: Tensor, synthetic: Tensor, rivals: Mapping[str, Tensor]) -> Score:
     """Share of synthetic rows that are private rows, beside what the released density gives to those rows.
 
     A model of few or common columns repeats private rows by chance; more copies than its density explains would be a leak.
+    Where constraints reject rows, the density of what is left is not known: as many test rows as private ones are compared.
     """
-    values = {"value": copied_share(synthetic, private)}
-    if "real" in rivals:
-        values["real"] = copied_share(rivals["real"], private)
-    if (density := getattr(release, "log_prob", None)) is not None:
-        values["chance"] = min(1.0, float(density(private.unique(dim=0)).double().exp().sum()))
-    return _beside("rows that are copies of private rows", values, baseline="the model's own density")
+    name, density = "rows that are copies of private rows", getattr(release, "log_prob", None)
+    if density is not None and not schema.rejects:
+        explained = min(1.0, float(density(private.unique(dim=0)).double().exp().sum()))
+        values = {"value": copied_share(synthetic, private), "chance": explained}
+        return _beside(name, values, baseline="the model's own density")
+    test = rivals.get("real")
+    if test is None:
+        return _beside(name, {"value": copied_share(synthetic, private)})
+    equal = min(len(private), len(test))
+    values = {"value": copied_share(synthetic, private[:equal]), "chance": copied_share(synthetic, test[:equal])}
+    return _beside(f"rows that are copies of {equal:,} private rows", values, baseline="copies of as many test rows")
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
