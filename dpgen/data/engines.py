@@ -98,6 +98,12 @@ class EngineTable:
             if batch.num_rows:
                 yield batch
 
+    def kept(self, query: "ir.Table", stage: str) -> "ir.Table":
+        """The rows of a query in a temporary table of DuckDB, which goes with the connection; elsewhere the query."""
+        if self.backend.name != "duckdb":
+            return query
+        return self._run(lambda: self.backend.create_table(f"dpgen_{uuid4().hex}", query, temp=True), stage)
+
     def counts(self, keys: Sequence[Sequence[str]], stage: str = "counts") -> list[dict[tuple[Any, ...], int]]:
         """Records by their values in each group of columns, all groups in one scan.
 

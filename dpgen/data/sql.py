@@ -8,9 +8,10 @@ import pandas as pd
 
 from dpgen.containers import Form
 from dpgen.data.columns import Bound, ColumnReader, Columns, OutOfRange, assembled_notes, column_readers
-from dpgen.data.engines import EngineRanks, EngineTable, group_cells, open_table
+from dpgen.data.engines import CHANGED, EngineRanks, EngineTable, group_cells, open_table
 from dpgen.data.events import EventColumns, Known, PriorName, named_events, users_from_events
 from dpgen.data.table_files import MISSING_CATEGORY, Missing, column_names
+from dpgen.data.units import People
 from dpgen.data.users import Users
 from dpgen.discretized import DECIMAL, DiscretizedColumn
 
@@ -34,6 +35,7 @@ def load_sql_columns(
     categories: list[str] | None = None,
     out_of_range: OutOfRange = "refuse",
     missing: Missing = "error",
+    people: People | None = None,
 ) -> Columns:
     """Columns of a table in DuckDB, of parquet or csv files larger than memory, or in Spark, which the engine counts.
 
@@ -59,21 +61,20 @@ def load_sql_columns(
     names = column_names(columns)
     readers = column_readers(names, low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range)
     opened = open_table(source, table)
-    rows = opened.columns(names)
-    types = rows.schema()
-    if missing == "drop":
-        rows = rows.filter(*(~_absent(rows[name]) for name in names))
-    ranks = {reader.name: _ranks(opened, rows, reader, missing) for reader in readers}
+    types = opened.columns(names).schema()
+    placed = _on_grids(opened, readers, missing, people)
+    ranks = [_ranks(opened, placed, i, reader, missing) for i, reader in enumerate(readers)]
+    if people is not None:
+        bounded = opened.kept(_of_people(placed, readers, people), f"rows of {people.column}")
+        ranks = [_ranks(opened, bounded, i, reader, missing) for i, reader in enumerate(readers)]
     clamped = {reader.name: reader.clamped for reader in readers} if out_of_range == "clamp" else None
-    if len({len(found) for found in ranks.values()}) > 1:
-        raise ValueError(
-            f"{opened.name} has columns of {sorted({len(found) for found in ranks.values()})} records: it has changed"
-        )
+    if len({len(found) for found in ranks}) > 1:
+        raise ValueError(CHANGED.format(opened.name))
     named = {} if categories is None else dict.fromkeys(names, tuple(categories))
     form = Form(container="pandas", names=tuple(names), types=tuple(_pandas_type(types[name]) for name in names))
     return Columns(
         name=opened.name,
-        values=ranks,
+        values=dict(zip(names, ranks)),
         domains={reader.name: reader.domain for reader in readers},
         clamped=clamped,
         notes=(*assembled_notes(out_of_range == "clamp"), *opened.notes),
@@ -89,32 +90,81 @@ def _absent(value: "ir.Column") -> Any:
     return value.isnull() | value.isnan() if value.type().is_floating() else value.isnull()
 
 
-def _ranks(table: EngineTable, rows: "ir.Table", reader: ColumnReader, missing: Missing) -> EngineRanks:
-    """The first scan of a column: its positions, checked, and their counts in at most 2^20 cells.
+def _on_grids(table: EngineTable, readers: list[ColumnReader], missing: Missing, people: People | None) -> "ir.Table":
+    """The i-th column as `position i`, null where it has none, and why: 1 in `absent i`, `outside i` or `broken i`.
+
+    With people, theirs is the column `person`.
 
     Raises:
-        ValueError: of the schema, or that a value is missing, not on the grid or outside the bounds.
+        ValueError: of the schema, or a row has no person.
     """
-    name, domain = reader.name, reader.domain
-    value = rows[name]
-    if domain.kind == "category" and missing == "category":
-        value = value.cast("string").fill_null(MISSING_CATEGORY)
-    made = _placed(rows.select(value=value, absent=_absent(value)), reader, table.backend.name)
-    made = made.mutate(usable=~(made.absent | made.broken))
-    placed = made.select(
-        position=made.usable.ifelse(made.position, None).cast("int64"),
-        absent=made.absent.ifelse(1, 0),
-        outside=(made.usable & made.outside).ifelse(1, 0),
-        broken=(~made.absent & made.broken).ifelse(1, 0),
-    )
-    bits = (domain.size - 1).bit_length()
-    cells, sums = group_cells(table, placed, max(bits - 20, 0), f"check of {name}", also=("absent", "outside", "broken"))
+    names = [reader.name for reader in readers]
+    whose = [] if people is None else [people.column]
+    if set(whose) & set(names):
+        raise ValueError(f"unit is {whose[0]!r}: it must be none of the columns {', '.join(names)}")
+    rows = table.columns([*names, *whose])
+    if missing == "drop":
+        rows = rows.filter(*(~_absent(rows[name]) for name in rows.columns))
+    for name in whose:
+        lacking = table.fetch(rows.aggregate(rows=rows[name].isnull().sum()), f"check of {name}")["rows"][0].as_py()
+        if lacking:
+            raise ValueError(f"unit {name!r} has no value in {lacking} rows of {table.name}: every row needs its person")
+    owner = {} if people is None else {"person": rows[people.column]}
+    made = rows.select(**{f"column {i}": rows[name] for i, name in enumerate(names)}, **owner)
+    for i, reader in enumerate(readers):
+        value = made[f"column {i}"]
+        if reader.domain.kind == "category" and missing == "category":
+            value = value.cast("string").fill_null(MISSING_CATEGORY)
+        kept = made.columns
+        made = _placed(made.mutate(value=value, absent=_absent(value)), reader, table.backend.name)
+        made = made.mutate(usable=~(made.absent | made.broken))
+        found = {
+            f"position {i}": made.usable.ifelse(made.position, None).cast("int64"),
+            f"absent {i}": made.absent.ifelse(1, 0),
+            f"outside {i}": (made.usable & made.outside).ifelse(1, 0),
+            f"broken {i}": (~made.absent & made.broken).ifelse(1, 0),
+        }
+        made = made.select(*kept, **found)
+    return made
+
+
+def _of_people(placed: "ir.Table", readers: list[ColumnReader], people: People) -> "ir.Table":
+    """The rows with the smallest hashes of each person, as `People.kept` chooses them; persons are told apart by their texts.
+
+    Raises:
+        ValueError: persons are no whole numbers and no texts.
+    """
+    import ibis
+
+    kind = placed.person.type()
+    if not (kind.is_integer() or kind.is_string()):
+        raise ValueError(f"unit {people.column!r} is {kind}; it must hold whole numbers or text")
+    text = placed.person.cast("string").replace("\\", "\\\\").replace(",", "\\,")
+    for i, reader in enumerate(readers):
+        clamps = [f"outside {i}"] if reader.out_of_range == "clamp" else []
+        for name in (f"position {i}", *clamps):
+            text = text + "," + placed[name].cast("string")
+    hashed = placed.mutate(rank=(ibis.literal(f"{people.key.hex()},") + text).hexdigest("sha256"))
+    ordered = hashed.mutate(place=ibis.row_number().over(group_by=hashed.person, order_by=hashed["rank"]))
+    names = [f"{what} {i}" for i in range(len(readers)) for what in ("position", "absent", "outside", "broken")]
+    return ordered.filter(ordered.place < people.most).select(*names)
+
+
+def _ranks(table: EngineTable, placed: "ir.Table", i: int, reader: ColumnReader, missing: Missing) -> EngineRanks:
+    """The first scan of the i-th column: its values checked, and their counts in at most 2^20 cells.
+
+    Raises:
+        ValueError: a value is missing, not on the grid or outside the bounds.
+    """
+    names = ("position", "absent", "outside", "broken")
+    rows = placed.select(**{name: placed[f"{name} {i}"] for name in names})
+    bits = (reader.domain.size - 1).bit_length()
+    cells, sums = group_cells(table, rows, max(bits - 20, 0), f"check of {reader.name}", also=names[1:])
     _require_usable(table, reader, sums, missing)
     reader.clamped = sums["outside"]
     if not len(cells.keys) and not sums["absent"]:
         raise ValueError(f"{table.name} is empty: it has no record")
-    kept = placed.filter(placed.position.notnull()).select("position")
-    return EngineRanks(table, kept, domain.size, cells)
+    return EngineRanks(table, rows.filter(rows.position.notnull()).select("position"), reader.domain.size, cells)
 
 
 def _require_usable(table: EngineTable, reader: ColumnReader, sums: dict[str, int], missing: Missing) -> None:

@@ -15,6 +15,7 @@ from dpgen.data.columns import load_columns
 from dpgen.data.engines import EngineRanks, EngineTable, group_cells, open_table
 from dpgen.data.events import load_events
 from dpgen.data.sql import load_sql_columns, load_sql_events
+from dpgen.data.units import People
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
 from dpgen.systems.ordered.counts import outline
@@ -273,3 +274,29 @@ def test_wrong_events_are_refused(tmp_path: Path, change: dict[str, Any], option
     events().assign(**change).astype({"site": str} if "site" not in change else {}).to_parquet(tmp_path / "e.parquet")
     with pytest.raises(ValueError, match=message):
         load_sql_events(**{"source": str(tmp_path / "e.parquet"), "category": "site", "weight": "times"} | options)
+
+
+# -- people ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("person", ["small", "site"])
+@pytest.mark.parametrize("out_of_range", ["refuse", "clamp"])
+@pytest.mark.parametrize("where", ["duckdb", "parts"])
+def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path, where: str, out_of_range: str, person: str) -> None:
+    high = [10**6, 10**6] if out_of_range == "refuse" else [1000, 50]
+    options: dict[str, Any] = {"columns": ["whole", "skewed"], "low": -50, "high": high, "resolution": [1, "0.001"]}
+    options |= {"out_of_range": out_of_range, "people": People(person, 3, bytes(range(32)))}
+    memory = load_columns(path=str(folder / "all.parquet"), **options)
+    engine = load_sql_columns(**sources(folder)[where], **options)
+    assert memory.n < ROWS
+    assert engine.clamped == memory.clamped
+    for name, values in memory.values.items():
+        assert engine.values[name].in_order().tolist() == np.sort(values).tolist()
+
+
+def test_bad_people_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"x": [1, 2], "who": ["a", None], "share": [0.5, 1.5]}).to_parquet(path)
+    for column, message in (("who", "no value in 1 rows"), ("x", "none of the columns"), ("share", "whole numbers or text")):
+        with pytest.raises(ValueError, match=f"unit .*{message}"):
+            load_sql_columns(source=str(path), columns="x", low=0, high=9, people=People(column, 1))
