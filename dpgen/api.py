@@ -18,7 +18,8 @@ from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import Job, keyword_job
 from dpgen.cli.options import choose, entries
 from dpgen.containers import InMemory, article, in_memory
-from dpgen.data import Columns, Points, Records, Table, Users
+from dpgen.data import Columns, Images, Points, Records, Table, Users
+from dpgen.data.image_files import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.table_files import form_of, is_source
@@ -29,7 +30,14 @@ from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import System, systems
 
-KINDS: dict[type[Any], str] = {Records: "records", Points: "points", Columns: "columns", Users: "users", Table: "table"}
+KINDS: dict[type[Any], str] = {
+    Records: "records",
+    Images: "images",
+    Points: "points",
+    Columns: "columns",
+    Users: "users",
+    Table: "table",
+}
 """Kind of data that is loaded already, as in `LOADERS`."""
 
 _ONE_LOADER = {"users": "events", "table": "table"}
@@ -128,12 +136,22 @@ def _job(model: str, data: Any, options: Options) -> Job:
             return keyword_job(model, options, data=str(data))
         if is_source(data):
             return keyword_job(model, {"source": data} | options, data="sql")
-        name = next((own for kind, own in _ONE_LOADER.items() if kind in system.kinds), form_of(data))
+        name = _loader_of_path(data, model, system)
         return keyword_job(model, _all_private(name, system, {"path": data} | options), data=name)
     private = in_memory(data)
     loader = _loader_of(private, model, system)
     completed = _all_private(loader, system, _completed(private, loader, system, options))
     return keyword_job(model, completed, data=loader, private=private)
+
+
+def _loader_of_path(path: str | Path, model: str, system: System) -> str:
+    """Name of the loader that reads a file, or a folder or an archive of images."""
+    if not (Path(path).is_dir() or str(path).lower().endswith(ARCHIVES)):
+        return next((own for kind, own in _ONE_LOADER.items() if kind in system.kinds), None) or form_of(path)
+    if "images" not in system.kinds:
+        fitting = " or ".join(name for name, other in systems().items() if "images" in other.kinds)
+        raise ValueError(f"data is {str(path)!r}, images for {fitting}; model {model!r} works on {' or '.join(system.kinds)}")
+    return "images"
 
 
 def _loader_of(private: InMemory, model: str, system: System) -> str:
@@ -149,6 +167,8 @@ def _loader_of(private: InMemory, model: str, system: System) -> str:
 def _completed(private: InMemory, name: str, system: System, options: Options) -> Options:
     """Options that follow from the form of data in memory where they are left out."""
     given = dict(options)
+    if private.like == "images":
+        return given
     if private.form.container == "dataset" and len(private.form.types) > 1 and "records" in system.kinds:
         given = {"label_column": -1} | given
     if name == "sets" and given.get("items") is not None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,11 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 Container = Literal["pandas", "series", "polars", "arrow", "numpy", "torch", "dataset", "sparse", "sets"]
-FileForm = Literal["parquet", "npy", "sets", "sql"]
+FileForm = Literal["parquet", "npy", "sets", "images", "sql"]
 
 ACCEPTED = (
-    "a pandas, polars or pyarrow table, a NumPy array, a tensor, a torch Dataset with a length, a SciPy sparse matrix, a list "
-    "of sets, or a table in an engine: of Ibis, DuckDB or Spark"
+    "a pandas, polars or pyarrow table, a NumPy array, a tensor, a torch Dataset with a length, a data set of images, a SciPy "
+    "sparse matrix, a list of sets, or a table in an engine: of Ibis, DuckDB or Spark"
 )
 _ARRAYS = ("numpy", "torch", "dataset", "sparse")
 
@@ -183,12 +183,20 @@ def _arrow_array(values: pd.Series, dtype: pyarrow.DataType | None, *, dictionar
 # -- data in memory ----------------------------------------------------------------------------------------------------
 
 
+class Pictures(NamedTuple):
+    """Images in memory, their classes (n,) if they have any, and the public names of these if the data set knows them."""
+
+    images: Sequence[Any]
+    labels: Sequence[int] | None = None
+    class_names: tuple[str, ...] | None = None
+
+
 class InMemory(str):
     """Private data in memory; loaders take them where they take the path of a file, and errors call them by this text.
 
     Attributes:
-        content: a table, an array (n, d), or the items of each set, as a file of the form `like` would give them; or the
-            table of an engine.
+        content: a table, an array (n, d), the items of each set, or pictures, as a file of the form `like` would give them; or
+            the table of an engine.
         form: what they came in.
         like: the form of a file that is read so.
     """
@@ -200,7 +208,8 @@ class InMemory(str):
     def __new__(cls, name: str, content: Any, form: Form, *, engine: bool = False) -> "InMemory":
         made = super().__new__(cls, name)
         made.content, made.form = content, form
-        of_form: FileForm = "sets" if form.container == "sets" else "npy" if form.container in _ARRAYS else "parquet"
+        of_array: FileForm = "images" if isinstance(content, Pictures) else "npy"
+        of_form: FileForm = "sets" if form.container == "sets" else of_array if form.container in _ARRAYS else "parquet"
         made.like = "sql" if engine else of_form
         return made
 
@@ -336,6 +345,77 @@ def _from_engine(data: Any) -> InMemory:
     return InMemory(what, data, Form(container="pandas", names=_checked_names(what, data.columns)), engine=True)
 
 
+_COLOURS = 3
+
+
+def _is_coloured(data: Any) -> bool:
+    """Whether an array holds images in colour, (n, h, w, 3) of uint8."""
+    return isinstance(data, np.ndarray | torch.Tensor) and str(data.dtype).endswith("uint8") and data.shape[3:] == (_COLOURS,)
+
+
+def _from_coloured(data: Any) -> InMemory:
+    container: Container = "numpy" if isinstance(data, np.ndarray) else "torch"
+    images = np.asarray(data) if container == "numpy" else data.detach().cpu().numpy()
+    return InMemory("array" if container == "numpy" else "tensor", Pictures(list(images)), Form(container=container))
+
+
+def _is_pictures(data: Any) -> bool:
+    """Whether the items of a data set are images in colour, with or without a class, or columns one of which is images."""
+    if not (isinstance(data, Dataset) or hasattr(data, "features")) or not hasattr(data, "__len__") or not len(data):
+        return False
+    first = data[0]
+    if isinstance(first, Mapping):
+        return _image_column(first) is not None
+    image = first[0] if isinstance(first, tuple | list) else first
+    return getattr(image, "mode", "L") not in ("1", "L") or _COLOURS in _channels(image)
+
+
+def _channels(image: Any) -> tuple[int, ...]:
+    """Channels of an image as an array: of uint8 the last side, of floating point the first."""
+    shape = tuple(getattr(image, "shape", ()))
+    if len(shape) != _COLOURS:
+        return ()
+    return shape[:1] if "float" in str(image.dtype) else shape[2:]
+
+
+def _image_column(item: Mapping[str, Any]) -> str | None:
+    """Name of the first column of images of a data set whose items are mappings."""
+    return next((name for name, value in item.items() if hasattr(value, "mode") and hasattr(value, "convert")), None)
+
+
+def _from_pictures(data: Any) -> InMemory:
+    items, names = [data[i] for i in range(len(data))], getattr(data, "classes", None)
+    labels: list[Any] | None = None
+    if isinstance(items[0], Mapping):
+        column = _image_column(items[0])
+        whole = [name for name, value in items[0].items() if isinstance(value, int | np.integer) and name != column]
+        label = next((name for name in whole if "label" in name), whole[0] if len(whole) == 1 else None)
+        images = [item[column] for item in items]
+        labels = None if label is None else [item[label] for item in items]
+        names = getattr(data.features.get(label), "names", None) if hasattr(data, "features") else None
+    elif isinstance(items[0], tuple | list):
+        images, labels = [item[0] for item in items], [item[1] for item in items] if len(items[0]) > 1 else None
+    else:
+        images = items
+    if labels is not None:
+        wrong = next((value for value in labels if not isinstance(value, int | np.integer | torch.Tensor)), None)
+        if wrong is not None:
+            raise TypeError(f"data set has the label {str(wrong)[:40]!r}; labels of images must be whole numbers")
+    classes = None if labels is None else [int(value) for value in labels]
+    known = None if names is None or labels is None else tuple(map(str, names))
+    return InMemory("data set", Pictures([_eight_bits(image) for image in images], classes, known), Form(container="dataset"))
+
+
+def _eight_bits(image: Any) -> Any:
+    """An image of floating point (c, h, w) in [0, 1] as uint8 (h, w, c); any other as it is."""
+    if "float" not in str(getattr(image, "dtype", "")):
+        return image
+    values = np.asarray(image, dtype=np.float64)
+    if not (values >= 0).all() or not (values <= 1).all():
+        raise ValueError("data set has an image whose values are not in [0, 1]: give images without normalisation")
+    return np.moveaxis(np.rint(values * 255).astype(np.uint8), 0, -1)
+
+
 def _is_sets(data: Any) -> bool:
     return isinstance(data, list | tuple) and bool(data) and all(isinstance(items, set | frozenset) for items in data)
 
@@ -358,6 +438,8 @@ _CONVERTERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], InMemory]], ...]
         lambda data: _from_pandas(data.to_frame("x" if data.name is None else data.name), "series"),
     ),
     (_is_engine, _from_engine),
+    (_is_coloured, _from_coloured),
+    (_is_pictures, _from_pictures),
     (lambda data: hasattr(data, "__arrow_c_stream__"), _from_arrow),
     (lambda data: isinstance(data, np.ndarray), _from_array),
     (lambda data: isinstance(data, torch.Tensor), _from_tensor),

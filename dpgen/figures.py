@@ -5,11 +5,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpgen.files import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from torch import Tensor
 
@@ -80,17 +81,27 @@ def inline_svg(figure: "Figure", name: str) -> str:
     return re.sub(r' (?:width|height)="[^"]*"', "", head) + ">" + rest
 
 
-def tiles(rows: Sequence["Tensor"], image_shape: tuple[int, int], per_row: int) -> Any:
-    """One sheet of grey values in [0, 1]: a row of at most `per_row` images (n, height * width) for each of the rows."""
+def show_images(axes: "Axes", rows: Sequence["Tensor"], image_shape: tuple[int, ...], per_row: int) -> None:
+    """One sheet of images: a row of at most `per_row` of them for each of the rows.
+
+    Arguments:
+        axes: where to draw.
+        rows: values in [0, 1], (n, d) each.
+        image_shape: (height, width) of records, whose ones are ink, or (height, width, channels) of images.
+        per_row: images of a row.
+    """
     import torch
 
-    height, width = image_shape
-    sheet = torch.full((len(rows) * (height + 1), per_row * (width + 1)), 0.25)
+    height, width, *channels = image_shape
+    gap = 1.0 if channels else 0.25
+    sheet = torch.full((len(rows) * (height + 1), per_row * (width + 1), *channels), gap)
     for row, part in enumerate(rows):
         for column, image in enumerate(part[:per_row]):
             top, left = row * (height + 1), column * (width + 1)
-            sheet[top : top + height, left : left + width] = image.float().cpu().reshape(height, width)
-    return sheet.numpy()
+            sheet[top : top + height, left : left + width] = image.float().cpu().reshape(image_shape)
+    if channels == [1]:
+        sheet = sheet[:, :, 0]
+    axes.imshow(sheet.numpy(), cmap="gray" if channels else "gray_r", vmin=0, vmax=1, interpolation="nearest")
 
 
 def epsilon_figure(epochs: Sequence[float], epsilons: Mapping[str, Sequence[float]], path: Path | str, *, delta: float) -> Path:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from dpgen.fields import NumberField
-from dpgen.figures import new_figure, tiles
+from dpgen.figures import new_figure, show_images
 from dpgen.metrics import associations
-from dpgen.release import Draws, GreySamples, PublicModel, RecordModel, RecordSamples, Release
+from dpgen.release import Draws, GreySamples, ImageModel, ImageSamples, PublicModel, RecordModel, RecordSamples, Release
 from dpgen.schema import Schema
 from dpgen.systems.ordered.model import OrderedDistribution
 
@@ -26,6 +26,9 @@ Reals = npt.NDArray[np.float64]
 
 SAMPLES = 10_000
 """Synthetic records behind the pictures of a model."""
+
+IMAGES = 1_000
+"""Synthetic images behind those of a model of images."""
 
 _SEED = 0
 _MOST_BARS = 30
@@ -52,7 +55,7 @@ class Picture:
 def pictures(release: Release) -> list[Picture]:
     """What a release looks like: marginals and associations, images, distribution functions, points, or draws.
 
-    A model is shown by `SAMPLES` of its own records under a fixed public seed, draws are shown as they are.
+    A model is shown by `SAMPLES` records or `IMAGES` images of its own under a public seed, draws are shown as they are.
 
     Arguments:
         release: a released model, or the draws of a private sampler.
@@ -69,6 +72,8 @@ def pictures(release: Release) -> list[Picture]:
         raise ValueError(f"release is {type(release).__name__}; it must be a PublicModel or Draws")
     if isinstance(release, OrderedDistribution):
         return list(_of_columns(release))
+    if isinstance(release, ImageModel):
+        return list(_of_images(release.samples(IMAGES, random_state=_SEED), release.image_shape))
     samples = release.samples(SAMPLES, random_state=_SEED)
     if isinstance(samples, RecordSamples):
         return list(_of_records(samples, release.image_shape if isinstance(release, RecordModel) else None))
@@ -110,6 +115,18 @@ def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> 
         yield Picture("Labels", f"Share of each label; {source}.", _bars(shares, "share of the records"))
 
 
+def _of_images(samples: ImageSamples, image_shape: tuple[int, int, int]) -> Iterator[Picture]:
+    source = _drawn(len(samples), "image")
+    groups = {_short(name): x.flatten(1) / 255 for name, x in list(samples.by_class().items())[:_MOST_BARS]}
+    yield Picture(
+        "Synthetic images", f"One row for each class; {source}.", _images(list(groups), [*groups.values()], image_shape)
+    )
+    means = torch.stack([x.mean(0) for x in groups.values()])
+    yield Picture("Average images", f"One for each class in order; {source}.", _images([""], [means], image_shape))
+    shares = pd.Series({name: len(x) / len(samples) for name, x in groups.items()})
+    yield Picture("Classes", f"Share of each class; {source}.", _bars(shares, "share of the images"))
+
+
 def _group_name(samples: RecordSamples) -> str:
     return "cluster" if samples.labels is None else "label"
 
@@ -121,12 +138,12 @@ def _by_group(samples: RecordSamples) -> dict[str, Tensor]:
     return {f"{_group_name(samples)} {c}": x[group == c] for c in group.unique().tolist()}
 
 
-def _images(names: Sequence[str], rows: Sequence[Tensor], image_shape: tuple[int, int]) -> "Figure":
-    height, width = image_shape
+def _images(names: Sequence[str], rows: Sequence[Tensor], image_shape: tuple[int, ...]) -> "Figure":
+    height, width = image_shape[:2]
     columns = min(_IMAGES_A_ROW, max(len(row) for row in rows))
     figure = new_figure(_WIDTH, max(0.6, (_WIDTH - 0.9) / columns * len(rows) * height / width))
     axes = figure.add_subplot()
-    axes.imshow(tiles(rows, image_shape, columns), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+    show_images(axes, rows, image_shape, columns)
     places = [(row + 0.5) * (height + 1) - 0.5 for row in range(len(rows))]
     axes.set_yticks(places, labels=names, fontsize=7)
     axes.set_xticks([])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.utils.data import TensorDataset
 
 from dpgen.containers import Form
 from dpgen.files import TensorFiles, damaged, read_tensor_files, write_atomically
@@ -134,6 +135,36 @@ class GreySamples(RecordSamples):
 
     def arrays(self) -> Arrays:
         return super().arrays() | {"grey": self.grey.numpy()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSamples(Samples):
+    """Synthetic images x (n, h, w, c) uint8 of 1 or 3 channels, their labels (n,) and the names of the classes."""
+
+    x: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def by_class(self) -> dict[str, Tensor]:
+        """The images of each class that has any, by its name."""
+        return {name: self.x[self.labels == c] for c, name in enumerate(self.class_names) if (self.labels == c).any()}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row for each image: its values, row by row and channel by channel, and the name of its class."""
+        flat = self.x.flatten(1).numpy()
+        table = pd.DataFrame(flat, columns=[f"x{i}" for i in range(flat.shape[1])])
+        return table.assign(label=np.array(self.class_names, dtype=object)[self.labels.numpy()])
+
+    def in_form(self, form: Form) -> Any:
+        if form.container == "dataset":
+            return TensorDataset(self.x, self.labels)
+        return self.x.numpy() if form.container == "numpy" else self.x
+
+    def arrays(self) -> Arrays:
+        return {"x": self.x.numpy(), "labels": self.labels.numpy(), "class_names": np.array(self.class_names)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,18 +464,53 @@ class RecordModel(PublicModel):
     @property
     def size(self) -> int:
         """A released (noisy) estimate of how many records the model was trained on, at least 0."""
-        return round(float(self.counts.clamp_min(0.0).sum()))
+        return noisy_size(self.counts)
 
     @property
     def weights(self) -> Tensor:
         """Mixture weights (k,), summing to 1."""
-        positive = self.counts.clamp_min(0.0)
-        total = positive.sum()
-        return positive / total if total > 0 else torch.full_like(positive, 1.0 / len(positive))
+        return noisy_shares(self.counts)
 
     def assign(self, x: Tensor) -> Tensor | None:
         """Component (n,) of each record of x (n, d), where the model says; None where it does not."""
         return None
+
+
+class ImageModel(PublicModel):
+    """A released model of images, with a class for each of them."""
+
+    counts: Tensor
+    """Noisy number of images of each class (k,)."""
+    class_names: tuple[str, ...]
+    """Public names of the k classes."""
+    image_shape: tuple[int, int, int]
+    """(height, width, channels)."""
+
+    @abstractmethod
+    def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> ImageSamples:
+        """n synthetic images, free of further privacy cost; `clusters`: of these classes only."""
+
+    @property
+    def size(self) -> int:
+        """A released (noisy) estimate of how many images the model was trained on, at least 0."""
+        return noisy_size(self.counts)
+
+    @property
+    def weights(self) -> Tensor:
+        """Shares (k,) of the classes, summing to 1."""
+        return noisy_shares(self.counts)
+
+
+def noisy_size(counts: Tensor) -> int:
+    """Number of records of noisy numbers of records, at least 0."""
+    return round(float(counts.clamp_min(0.0).sum()))
+
+
+def noisy_shares(counts: Tensor) -> Tensor:
+    """Shares (k,) of noisy numbers of records, summing to 1; equal ones where there is nothing."""
+    positive = counts.clamp_min(0.0)
+    total = positive.sum()
+    return positive / total if total > 0 else torch.full_like(positive, 1.0 / len(positive))
 
 
 def read_model(directory: Path) -> PublicModel:

@@ -7,6 +7,9 @@ from .columns import load_columns as load_columns
 from .columns import load_higgs as load_higgs
 from .drafts import draft_schema as draft_schema
 from .events import load_events as load_events
+from .image_files import Images as Images
+from .image_files import load_cifar10 as load_cifar10
+from .image_files import load_images as load_images
 from .images import load_digits as load_digits
 from .images import load_fashion_mnist as load_fashion_mnist
 from .images import load_mnist as load_mnist
@@ -33,6 +36,7 @@ from .users import load_synthetic_users as load_synthetic_users
 __all__ = [
     "LOADERS",
     "Columns",
+    "Images",
     "Points",
     "PublicScaling",
     "Records",
@@ -41,6 +45,7 @@ __all__ = [
     "draft_schema",
     "load_avazu",
     "load_call_detail",
+    "load_cifar10",
     "load_cms",
     "load_columns",
     "load_digits",
@@ -48,6 +53,7 @@ __all__ = [
     "load_events",
     "load_fashion_mnist",
     "load_higgs",
+    "load_images",
     "load_mixture",
     "load_mixture_1d",
     "load_mnist",

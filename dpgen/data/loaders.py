@@ -90,6 +90,10 @@ LOADERS: dict[str, dict[str, Loader]] = {
     "table": {
         "table": Loader("dpgen.data.tables:load_table"),
     },
+    "images": {
+        "images": Loader("dpgen.data.image_files:load_images"),
+        "cifar10": Loader("dpgen.data.image_files:load_cifar10"),
+    },
     "users": {
         "synthetic_users": Loader("dpgen.data.users:load_synthetic_users"),
         "events": Loader("dpgen.data.events:load_events"),

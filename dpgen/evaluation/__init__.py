@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from dpgen.data import Columns, Points, Records, Table, Users
-from dpgen.evaluation import columns, points, records, tables, users
+from dpgen.data import Columns, Images, Points, Records, Table, Users
+from dpgen.evaluation import columns, images, points, records, tables, users
 from dpgen.evaluation.scores import Evaluation as Evaluation
 
 
@@ -18,6 +18,7 @@ class Evaluator(NamedTuple):
 
 EVALUATORS: dict[type[Any], Evaluator] = {
     Columns: Evaluator(columns.evaluate, columns.NOT_COVERED),
+    Images: Evaluator(images.evaluate, images.NOT_COVERED),
     Points: Evaluator(points.evaluate, points.NOT_COVERED),
     Records: Evaluator(records.evaluate, records.NOT_COVERED),
     Table: Evaluator(tables.evaluate, tables.NOT_COVERED),
@@ -33,9 +34,9 @@ def evaluator(data: Any, *, full: bool = True) -> Evaluator:
         full: whether to look at all records where classifiers take minutes; otherwise at `QUICK` many.
     """
     found = EVALUATORS[type(data)]
-    if full or not isinstance(data, Records | Table):
+    if full or not isinstance(data, Records | Images | Table):
         return found
-    quick = {"effort": records.QUICK} if isinstance(data, Records) else {"most": tables.QUICK}
+    quick = {"most": tables.QUICK} if isinstance(data, Table) else {"effort": records.QUICK}
     return found._replace(evaluate=partial(found.evaluate, **quick))
 
 

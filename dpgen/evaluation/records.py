@@ -1,5 +1,6 @@
 """Evaluation of models of binary records on records that they were not trained on, with pictures of both."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from dpgen.data import Records
 from dpgen.evaluation.scores import Evaluation, Score
-from dpgen.figures import new_figure, save_figure, tiles
+from dpgen.figures import new_figure, save_figure, show_images
 from dpgen.metrics import (
     chance_level,
     classifier_two_sample_test,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 def samples_figure(
     real: Tensor,
     synthetic_by_cluster: Mapping[str, Tensor] | Sequence[Tensor],
-    image_shape: tuple[int, int] | None,
+    image_shape: tuple[int, ...] | None,
     path: Path | str,
     *,
     per_row: int = 8,
@@ -47,7 +48,7 @@ def samples_figure(
     Arguments:
         real: records, values in [0, 1], shape (n, d).
         synthetic_by_cluster: samples (m_c, d) of each cluster, by label or in order; empty ones are left blank.
-        image_shape: (height, width) with height * width = d, or None.
+        image_shape: (height, width) or (height, width, channels) of d values, or None.
         path: file to write; its suffix chooses the format (.png, .pdf, .svg).
         per_row: samples shown of each cluster.
 
@@ -64,14 +65,14 @@ def samples_figure(
     return save_figure(_images_figure(real, synthetic_by_cluster, image_shape, per_row), path)
 
 
-def _images_figure(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, int], per_row: int) -> "Figure":
-    rows, (height, width) = len(clusters), image_shape
+def _images_figure(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, ...], per_row: int) -> "Figure":
+    rows, (height, width) = len(clusters), image_shape[:2]
     figure = new_figure(2 * 0.45 * per_row + 1.6, max(0.45 * rows * height / width, 0.45) + 0.5)
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     real_rows = [real[row * per_row : (row + 1) * per_row] for row in range(rows)]
     titles = ("real", "synthetic")
     for axes, parts, title in zip((left, right), (real_rows, list(clusters.values())), titles):
-        axes.imshow(tiles(parts, image_shape, per_row), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+        show_images(axes, parts, image_shape, per_row)
         axes.set(title=title, xticks=[], yticks=[])
     right.set_yticks([(row + 0.5) * (height + 1) - 0.5 for row in range(rows)], labels=list(clusters), fontsize=7)
     right.tick_params(length=0)
@@ -88,7 +89,7 @@ def _marginals_figure(real: Tensor, clusters: Mapping[str, Tensor]) -> "Figure":
     return figure
 
 
-def _require_samples(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, int] | None) -> None:
+def _require_samples(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, ...] | None) -> None:
     if real.ndim != 2 or real.numel() == 0:
         raise ValueError(f"real has shape {tuple(real.shape)}: it must be (records, features), both at least 1")
     if not any(len(samples) for samples in clusters.values()):
@@ -96,7 +97,7 @@ def _require_samples(real: Tensor, clusters: Mapping[str, Tensor], image_shape: 
     for name, samples in clusters.items():
         if samples.ndim != 2 or samples.shape[1] != real.shape[1]:
             raise ValueError(f"samples of {name} have shape {tuple(samples.shape)}: they must be (m, {real.shape[1]})")
-    if image_shape is not None and image_shape[0] * image_shape[1] != real.shape[1]:
+    if image_shape is not None and math.prod(image_shape) != real.shape[1]:
         raise ValueError(f"image_shape is {image_shape}: it must have {real.shape[1]} pixels, the features of a record")
 
 
@@ -128,9 +129,9 @@ class Effort:
     slow: int = MOST_SYNTHETIC
     steps: int | None = None
 
-    def epochs(self, n: int, image_shape: tuple[int, int] | None) -> int | None:
+    def epochs(self, n: int, image_shape: tuple[int, ...] | None) -> int | None:
         """Passes over n records of training; None: the usual ones."""
-        if self.steps is None or image_shape is None or min(image_shape) < CNN_SIDE:
+        if self.steps is None or image_shape is None or min(image_shape[:2]) < CNN_SIDE:
             return None
         return max(1, self.steps * 256 // n)
 

@@ -1,5 +1,6 @@
 """Classifiers as metrics: train on synthetic and test on real, two-sample test (C2ST), and accuracy of clusters."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
@@ -30,7 +31,7 @@ def train_on_synthetic_accuracy(
     test_x: Tensor,
     test_y: Tensor,
     *,
-    image_shape: tuple[int, int] | None = None,
+    image_shape: tuple[int, ...] | None = None,
     kind: Kind = "auto",
     seed: int = 0,
     epochs: int | None = None,
@@ -45,7 +46,7 @@ def train_on_synthetic_accuracy(
         train_y: their classes, integers >= 0, shape (n,).
         test_x: test records, shape (n_test, d).
         test_y: their classes, shape (n_test,).
-        image_shape: (height, width) with height * width = d, needed by the "cnn".
+        image_shape: (height, width) or (channels, height, width) of d values, needed by the "cnn".
         kind: "cnn" (two convolutions), "mlp" (one hidden layer), "logistic" (regression), "boosting" (scikit-learn's
             gradient boosting of histogram trees), or "auto": "cnn" for images of at least 16 x 16 pixels, "mlp" otherwise.
         seed: of initial weights and batches.
@@ -74,7 +75,7 @@ def predicted_classes(
     train_y: Tensor,
     test_x: Tensor,
     *,
-    image_shape: tuple[int, int] | None = None,
+    image_shape: tuple[int, ...] | None = None,
     kind: Kind = "auto",
     seed: int = 0,
     epochs: int | None = None,
@@ -138,28 +139,29 @@ def _own_randomness(seed: int) -> Iterator[None]:
         yield
 
 
-def _choose(kind: Kind, image_shape: tuple[int, int] | None, d: int) -> Kind:
+def _choose(kind: Kind, image_shape: tuple[int, ...] | None, d: int) -> Kind:
     if kind not in get_args(Kind):
         raise ValueError(f"kind is {kind!r}: it must be one of {', '.join(get_args(Kind))}")
-    if image_shape is not None and image_shape[0] * image_shape[1] != d:
+    if image_shape is not None and math.prod(image_shape) != d:
         raise ValueError(f"image_shape is {image_shape}: it must have {d} pixels, the features of a record")
     if kind == "auto":
-        return "cnn" if image_shape is not None and min(image_shape) >= CNN_SIDE else "mlp"
-    if kind == "cnn" and (image_shape is None or min(image_shape) < 4):
+        return "cnn" if image_shape is not None and min(image_shape[-2:]) >= CNN_SIDE else "mlp"
+    if kind == "cnn" and (image_shape is None or min(image_shape[-2:]) < 4):
         raise ValueError(f"image_shape is {image_shape}: kind 'cnn' needs (height, width), both at least 4")
     return kind
 
 
-def _network(kind: Kind, d: int, n_classes: int, image_shape: tuple[int, int] | None) -> nn.Sequential:
+def _network(kind: Kind, d: int, n_classes: int, image_shape: tuple[int, ...] | None) -> nn.Sequential:
     if kind == "logistic":
         return nn.Sequential(nn.Linear(d, n_classes))
     if kind == "mlp":
         return nn.Sequential(nn.Linear(d, 256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, n_classes))
     assert image_shape is not None
-    height, width = ((side + 1) // 2 // 2 for side in image_shape)
+    channels = image_shape[0] if len(image_shape) == 3 else 1
+    height, width = ((side + 1) // 2 // 2 for side in image_shape[-2:])
     return nn.Sequential(
-        nn.Unflatten(1, (1, *image_shape)),
-        nn.Conv2d(1, 16, 5, stride=2, padding=2),
+        nn.Unflatten(1, (channels, *image_shape[-2:])),
+        nn.Conv2d(channels, 16, 5, stride=2, padding=2),
         nn.ReLU(),
         nn.Conv2d(16, 32, 3, padding=1),
         nn.ReLU(),

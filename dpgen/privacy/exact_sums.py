@@ -105,7 +105,7 @@ class BoundedSum:
 
 def row_squares(u: Tensor) -> Tensor:
     """|u|^2 (b,) in float64 of rows (b, m), folded in a fixed order: the same for a row whatever rows are beside it."""
-    squares = u.double().square()
+    squares = u.double().square() if u.shape[1] else u.new_zeros(len(u), 1).double()
     while squares.shape[1] > 1:
         half = squares.shape[1] // 2
         folded = squares[:, :half] + squares[:, half : 2 * half]
@@ -115,16 +115,17 @@ def row_squares(u: Tensor) -> Tensor:
     return squares[:, 0]
 
 
-def clipped(u: Tensor, grid: float = GRAM_GRID) -> Tensor:
-    """Rows (b, m) scaled down to norm at most 1 and cut towards zero to multiples of 1 / grid, float64.
+def clipped(u: Tensor, grid: float = GRAM_GRID, most: float = 1.0) -> Tensor:
+    """Rows (b, m) scaled down to norm at most `most` and cut towards zero to multiples of 1 / grid, float64.
 
-    The norm is right to 2^-48 and cutting lowers it: it is at most 1 whatever m. Rows with a norm that is not finite
+    The norm is right to 2^-48 and cutting lowers it: it is at most `most` whatever m. Rows with a norm that is not finite
     become 0.
     """
     result = torch.empty(u.shape, dtype=torch.float64, device=u.device)
+    reach = most * _ROUNDING
     for rows, part in zip(u.split(_IN_CACHE), result.split(_IN_CACHE)):
         norms = row_squares(rows).sqrt_()[:, None]
-        torch.mul(rows, _ROUNDING / norms.clamp_min(_ROUNDING), out=part).mul_(grid).trunc_().div_(grid)
+        torch.mul(rows, reach / norms.clamp_min(reach), out=part).mul_(grid).trunc_().div_(grid)
         lost = ~torch.isfinite(norms)
         if bool(lost.any()):  # NaN and infinite norms only: what is left of such rows would be NaN
             part.masked_fill_(lost, 0.0)

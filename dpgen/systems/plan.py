@@ -188,6 +188,20 @@ class PrivateRecords(Protocol):
 
 
 @runtime_checkable
+class PrivateImages(Protocol):
+    """Images of classes, grey or in colour; all but x and labels is public."""
+
+    @property
+    def x(self) -> Tensor: ...  # (n, h, w, c) uint8, c 1 or 3
+    @property
+    def labels(self) -> Tensor: ...  # (n,) in [0, k)
+    @property
+    def n_classes(self) -> int: ...  # k, at least 1
+    @property
+    def class_names(self) -> tuple[str, ...]: ...  # k
+
+
+@runtime_checkable
 class PrivatePoints(Protocol):
     """Points in R^d; all but x is public."""
 

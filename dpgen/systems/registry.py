@@ -86,11 +86,15 @@ SYSTEMS: dict[str, System] = {
         model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dpgan.model:PointGANModel"),
     ),
     "gaussian": System(
-        kinds=("records",),
+        kinds=("records", "images"),
         plan_path="dpgen.systems.gaussian.plan:GaussianPlan",
         config_path="dpgen.systems.gaussian.plan:GaussianConfig",
         fit_path="dpgen.systems.gaussian.fit:fit",
-        model_paths=("dpgen.systems.gaussian.model:GaussianMixtureModel", "dpgen.systems.marginals.model:ProductMixture"),
+        model_paths=(
+            "dpgen.systems.gaussian.model:GaussianMixtureModel",
+            "dpgen.systems.gaussian.image_model:GaussianImages",
+            "dpgen.systems.marginals.model:ProductMixture",
+        ),
     ),
     "marginals": System(
         kinds=("records",),

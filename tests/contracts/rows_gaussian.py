@@ -12,6 +12,8 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.gaussian.calibration import item_sums, marginal_sums, pair_sums, size_bins, size_histogram
 from dpgen.systems.gaussian.components import Centres, centre_sums
+from dpgen.systems.gaussian.frequencies import Frequencies
+from dpgen.systems.gaussian.image_fit import EVEN, ODD, image_sums
 from dpgen.systems.gaussian.subspace import Location, centred_moments, location_sums, radius_histogram
 from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, gram_sums
 
@@ -89,7 +91,43 @@ def item_row(clip: int) -> SumRow:
     return row("items", records(bits(7)), pair, sums)
 
 
+# -- images ------------------------------------------------------------------------------------------------------------
+
+COLOUR, GREY = Frequencies((6, 6, 3), 12), Frequencies((6, 5, 1), 10, mirror=False)
+
+
+def pixels(shape: tuple[int, ...]) -> Any:
+    """Images of all contrasts and a class of two."""
+
+    def rows(rng: np.random.Generator, n: int) -> Tensor:
+        contrast = rng.choice([0, 1, 10, 127], (n, 1))
+        values = 128 + np.round(rng.uniform(-1, 1, (n, math.prod(shape))) * contrast)
+        return torch.from_numpy(np.concatenate([values, rng.integers(0, 2, (n, 1))], 1))
+
+    return pairs_of(rows, least=0)
+
+
+def faint_pair(map: Frequencies, even: float, odd: float) -> Any:
+    """Images of two classes so faint that all log-radii are least, and both clips bind."""
+    rng, found = np.random.default_rng(1), []
+    while len(found) < 3:
+        values = rng.choice([125, 130], map.shape)
+        _, e, o = map.encode(torch.from_numpy(values[None]).byte())
+        if float(e.square().sum()) >= even and float(o.square().sum()) >= odd:
+            found.append([*values.flatten().tolist(), len(found) % 2])
+    return tight(found[2], found[0], found[1])
+
+
+def image_row(map: Frequencies, even: float, odd: float) -> SumRow:
+    def sums(rows: Tensor) -> BoundedSum:
+        return image_sums(rows[:, :-1].reshape(-1, *map.shape).byte(), rows[:, -1].long(), map, k=2)
+
+    return SumRow("gaussian", (NOTES["images"],), pixels(map.shape), faint_pair(map, even, odd), sums=sums)
+
+
 ROWS = [
+    image_row(COLOUR, EVEN, ODD),
+    image_row(GREY, 0.995, 0.0),
     row("mean", records(uniform(3)), tight([0.2] * 3 + [0], [1.0] * 3 + [0], [0.0] * 4), lambda b: location_sums(b, 3)),
     row("mean", records(uniform(1)), tight([0.2, 0], [1.0, 0], [0.0, 0]), lambda b: location_sums(b, 1)),
     *(

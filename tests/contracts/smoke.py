@@ -13,7 +13,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from fixed_source import FixedKeySource
 from torch import Tensor
 
-from dpgen.data import load_mixture, load_ring, load_synthetic_users, load_table
+from dpgen.data import Images, load_mixture, load_ring, load_synthetic_users, load_table
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.events import ApproximateDpEvent
 from dpgen.privacy.exact_sums import BoundedSum
@@ -175,6 +175,13 @@ def grey_records() -> Any:
     return replace(records, grey=grey, test_grey=test_grey, grey_threshold=127)
 
 
+def images() -> Any:
+    """Images in colour of two classes."""
+    x = torch.randint(0, 256, (40, 6, 6, 3), generator=torch.Generator().manual_seed(0)).byte()
+    labels = torch.arange(40) % 2
+    return Images("tiny", x, labels, x[:4], labels[:4], class_names=("left", "right"))
+
+
 def narrow_records() -> Any:
     """Records of few columns."""
     records = tiny.records()
@@ -211,6 +218,7 @@ DATA: dict[str, Callable[[], Any]] = {
     "columns": lambda: load_mixture(n_records=400),
     "users": lambda: load_synthetic_users(n_users=12, n_categories=5),
     "table": lambda: load_table(test_fraction=0.0),
+    "images": images,
 }
 """A small data set of each kind."""
 
@@ -248,6 +256,8 @@ SMOKE = [
             ({"form": "sizes", "clusters": "none"}, sets),
             ({"form": "independent", "clusters": "none"}, sets),
             ({"clusters": "none"}, grey_records),
+            ({"frequencies": 12}, images),
+            ({"frequencies": 8, "mirror": False}, images),
         )
     ),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}),

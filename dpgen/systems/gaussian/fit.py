@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -14,17 +14,18 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import clipped
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.release import RecordModel
+from dpgen.release import ImageModel, RecordModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.calibration import SHARES, fit_tilt, release_marginals, release_pairs, release_size_tilt
 from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream, Warp, calibrated_thresholds
 from dpgen.systems.gaussian.components import Components, release_components
+from dpgen.systems.gaussian.image_fit import fit_images
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan, Sizes, default_shares, sizes
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
 from dpgen.systems.gaussian.sums import Batches, CheckedStream, Encode, RecordStream, Spending, checked, require_shares
 from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateRecords
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateImages, PrivateRecords
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
@@ -237,16 +238,27 @@ ASSUMPTIONS = (
 _QUANTILE = 0.8
 
 
-def fit(data: PrivateRecords, *, plan: GaussianPlan, config: GaussianConfig, curator: Curator, runtime: Runtime) -> RecordModel:
-    """Fit the Gaussian component to records and release it; no training, one to eight passes over the data.
+def fit(
+    data: PrivateRecords | PrivateImages, *, plan: GaussianPlan, config: GaussianConfig, curator: Curator, runtime: Runtime
+) -> RecordModel | ImageModel:
+    """Fit Gaussians to records or images and release them; no training, one to eight passes over the data.
 
     Raises:
         ValueError: options that contradict the data, records out of range, or a ledger of another relation than the plan's.
         BudgetExceeded: the ledger does not allow what the plan asks.
     """
     assert plan.budget is not None
-    resolved = config.resolved(n_classes=data.n_classes)
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"
+    if curator.relation != plan.relation:
+        raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {curator.relation!r}")
+    if data.x.ndim == 4:
+        config.require_for("images")
+        if plan.public_n is not None:
+            raise ValueError(f"public_n is {plan.public_n}; it must be left out, for the data are images")
+        return fit_images(cast(PrivateImages, data), config, budget=plan.budget, curator=curator, device=device)
+    data = cast(PrivateRecords, data)
+    config.require_for("records")
+    resolved = config.resolved(n_classes=data.n_classes)
     inputs = Inputs.of(
         data,
         config,
@@ -256,8 +268,6 @@ def fit(data: PrivateRecords, *, plan: GaussianPlan, config: GaussianConfig, cur
         device=device,
         public_n=plan.public_n,
     )
-    if curator.relation != plan.relation:
-        raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {curator.relation!r}")
     return fit_inputs(inputs, budget=plan.budget, curator=curator)
 
 

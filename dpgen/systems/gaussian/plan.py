@@ -17,7 +17,7 @@ are public.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, Self
 
 from dpgen.privacy.mechanisms import Relation
@@ -179,9 +179,40 @@ class GaussianOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianConfig(GaussianOptions, ClusterOptions):
+class ImageOptions:
+    """Gaussians of images that are given as images, grey or in colour; the other options are for records of 0 and 1.
+
+    Arguments:
+        frequencies: of an image's brightness that are modelled, the lowest ones; of each of its two colours .4 of that.
+        mirror: whether an image's mirror image is as likely, which costs nothing; not for digits and text.
+    """
+
+    frequencies: int = 100
+    mirror: bool = True
+
+    def __post_init__(self) -> None:
+        if not 4 <= self.frequencies <= 1000:
+            raise ValueError(f"frequencies is {self.frequencies}; it must lie in [4, 1000]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianConfig(ImageOptions, GaussianOptions, ClusterOptions):
     """Clusters and form of a Gaussian mixture; public choices, none of them private."""
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
         GaussianOptions.__post_init__(self)
+        ImageOptions.__post_init__(self)
+
+    def require_for(self, data: Literal["images", "records"]) -> None:
+        """Refuse options that data of this kind would ignore.
+
+        Raises:
+            ValueError: naming the first of them.
+        """
+        ignored = ImageOptions if data == "records" else GaussianConfig
+        used = () if data == "records" else [field.name for field in fields(ImageOptions)]
+        for field in fields(ignored):
+            value = getattr(self, field.name)
+            if field.name not in used and value != field.default:
+                raise ValueError(f"{field.name} is {value!r}; it must be left out, for the data are {data}")

@@ -151,7 +151,17 @@ def _clipped_rows(batches: Batches, encode: Encode, grid: float) -> Iterator[tup
             yield clipped(rows, grid), members
 
 
-def _gram(u: Tensor) -> Tensor:
+def members(u: Tensor, cluster: Tensor, k: int) -> Iterator[tuple[int, Tensor]]:
+    """The rows (b_c, m) of each of k clusters that has any, in order."""
+    if k > 1:
+        u = u[cluster.argsort(stable=True)]
+    ends = torch.bincount(cluster, minlength=k).cumsum(0).tolist()
+    for c, (start, stop) in enumerate(zip([0, *ends[:-1]], ends)):
+        if stop > start:
+            yield c, u[start:stop]
+
+
+def gram(u: Tensor) -> Tensor:
     """u^T u; NumPy sees that it is symmetric and does half of the work."""
     if u.device.type != "cpu":
         return u.T @ u
@@ -169,15 +179,10 @@ def gram_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: float
     a = round(border * GRAM_GRID)
     total = torch.zeros(k, m + 1, m + 1, dtype=torch.int64)
     for u, cluster in _clipped_rows(batches, encode, GRAM_GRID):
-        if k > 1:
-            u = u[cluster.argsort(stable=True)]
-        ends = torch.bincount(cluster, minlength=k).cumsum(0).tolist()
-        for c, (start, stop) in enumerate(zip([0, *ends[:-1]], ends)):
-            if stop > start:
-                part = u[start:stop]
-                total[c, 1:, 1:] += whole(_gram(part), GRAM_GRID**2)
-                total[c, 0, 1:] += a * whole(part.sum(0), GRAM_GRID)
-                total[c, 0, 0] += a * a * (stop - start)
+        for c, part in members(u, cluster, k):
+            total[c, 1:, 1:] += whole(gram(part), GRAM_GRID**2)
+            total[c, 0, 1:] += a * whole(part.sum(0), GRAM_GRID)
+            total[c, 0, 0] += a * a * len(part)
     total[:, 1:, 0] = total[:, 0, 1:]
     sensitivity = 1.0 + (a / GRAM_GRID) ** 2
     return BoundedSum(
@@ -252,6 +257,7 @@ NOTES = {
     "pairs": "pairwise marginals of the binary features",
     "sizes": "histogram of record sizes",
     "items": "item counts",
+    "images": "count, mean and second moments of the frequencies of every class",
 }
 """Every release of this package, by its name in `shares`, and what the ledger calls it."""
 

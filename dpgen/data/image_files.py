@@ -1,0 +1,386 @@
+"""Images, grey or in colour, with a class for each: folders of class folders, archives of them, data sets in memory."""
+
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from dpgen.containers import Form, InMemory, Pictures
+from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
+from dpgen.data.table_files import data_folder, name_of, one_line
+
+Colours = Literal["auto", "grey", "colour"]
+Grid = npt.NDArray[np.uint8]
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+"""Endings of the files that are read as images; other files are left out."""
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+"""Endings of archives."""
+
+MODES = {"1": 1, "L": 1, "P": 3, "RGB": 3}
+"""Channels of the modes that are read: bits and grey values, palettes without transparency, colours of 8 bits."""
+
+SIDES = (4, 256)
+"""Least and largest side of an image."""
+
+_PATCH = 16
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Images:
+    """Images ``x`` (n, h, w, c), uint8, of which only ``x`` and ``labels`` are private; every image has a class.
+
+    Arguments:
+        name: what the data are called in reports.
+        x: private images, 1 or 3 channels.
+        labels: int64 in [0, k), shape (n,).
+        test_x: images for evaluation, (n_test, h, w, c).
+        test_labels: their classes.
+        class_names: k names of the classes, public.
+        notes: sentences for the privacy statement.
+        form: in which samples are given back, a public fact; None: as images and labels.
+
+    Raises:
+        ValueError: if a part has a wrong shape or dtype, or a label is out of range. Parts may be empty.
+
+    Example:
+        >>> x, labels = torch.zeros(3, 8, 8, 3).byte(), torch.tensor([0, 0, 1])
+        >>> Images("tiny", x, labels, x[:1], labels[:1], class_names=("cat", "dog"))
+        Images('tiny': 3 private, 1 test images of 8 x 8 pixels in colour, 2 classes)
+    """
+
+    name: str
+    x: Tensor
+    labels: Tensor
+    test_x: Tensor
+    test_labels: Tensor
+    class_names: tuple[str, ...] = ("images",)
+    notes: tuple[str, ...] = ()
+    form: Form | None = None
+
+    def __post_init__(self) -> None:
+        low, high = SIDES
+        for name, x, labels in (("x", self.x, self.labels), ("test_x", self.test_x, self.test_labels)):
+            if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[3] not in (1, 3):
+                raise ValueError(
+                    f"{name} is {x.dtype} {tuple(x.shape)}: it must be torch.uint8 (n, h, w, c) of 1 or 3 channels"
+                )
+            if not all(low <= side <= high for side in x.shape[1:3]):
+                raise ValueError(f"{name} has images of {x.shape[1]} x {x.shape[2]} pixels: sides must be in [{low}, {high}]")
+            if x.shape[1:] != self.x.shape[1:]:
+                raise ValueError(f"{name} has images {tuple(x.shape[1:])}, x has {tuple(self.x.shape[1:])}: they must agree")
+            if labels.dtype != torch.int64 or labels.shape != x.shape[:1]:
+                raise ValueError(f"labels of {name} are {labels.dtype} {tuple(labels.shape)}: they must be int64 ({len(x)},)")
+            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.n_classes:
+                raise ValueError(f"labels of {name} reach from {int(labels.min())} to {int(labels.max())}: "
+                                 f"they must be in [0, {self.n_classes - 1}]")  # fmt: skip
+
+    def __repr__(self) -> str:
+        _, height, width, channels = self.x.shape
+        kind = "in colour" if channels == 3 else "in grey"
+        counts = f"{len(self.x)} private, {len(self.test_x)} test images"
+        return f"Images({self.name!r}: {counts} of {height} x {width} pixels {kind}, {self.n_classes} classes)"
+
+    @property
+    def n(self) -> int:
+        """Number of private images."""
+        return len(self.x)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, k."""
+        return len(self.class_names)
+
+
+def _split(name: str, found: "_Found", split: Split, *, form: Form | None = None) -> Images:
+    test = split.test_rows(len(found.x))
+    return Images(
+        name,
+        found.x[~test],
+        found.labels[~test],
+        found.x[test],
+        found.labels[test],
+        class_names=found.class_names,
+        notes=(*found.notes, split.note("images")),
+        form=form,
+    )
+
+
+# -- loaders -----------------------------------------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    """Images as they were read, those for evaluation last, and how many these are where they were in a folder of their own."""
+
+    x: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+    held_out: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+_FOLDERS = "the names of the folders, which are the classes, the size of the images and whether they have colours are public"
+
+
+def load_images(
+    *,
+    path: str | None = None,
+    size: int | None = None,
+    colours: Colours = "auto",
+    test_fraction: float = TEST_FRACTION,
+    test_path: str | None = None,
+    split_key: Path | None = None,
+) -> Images:
+    """A folder of images, or a tar, tar.gz or zip archive of one: a folder for each class, or no folders and one class.
+
+    Classes are the sorted names of the folders (torchvision's ImageFolder). Where the folders at the top are ``train`` and
+    ``test``, those in them are the classes, and the images of ``test`` are for evaluation. Without a path: patches of
+    16 x 16 pixels of scikit-learn's two photographs, which are public.
+
+    Arguments:
+        path: folder or archive.
+        size: side of the square that images are cut to around their middle and scaled to, each by itself; None: all of them
+            have one size already.
+        colours: "grey", "colour", or "auto": what all of them are.
+        test_fraction: probability of each image to be kept for evaluation, in [0, 1).
+        test_path: folder or archive of the test images, with the same classes; then all of ``path`` is private.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
+
+    Raises:
+        ValueError: if there is no image, one cannot be read, has transparency or more than 8 bits, or another size or
+            colours than the others where none are given.
+    """
+    if size is not None and not SIDES[0] <= size <= SIDES[1]:
+        raise ValueError(f"size is {size}: it must be in [{SIDES[0]}, {SIDES[1]}]")
+    if test_path is not None and test_fraction not in (0, TEST_FRACTION):
+        raise ValueError(f"test_fraction is {test_fraction} with a test_path: it must be 0 or left out")
+    options = SplitOptions(test_fraction, split_key=split_key)
+    if path is None:
+        return _split("photographs", _patches(), Split.public(0, test_fraction))
+    if isinstance(path, InMemory):
+        return _split(str(path), _given(path.content, size, colours), options.split(), form=path.form)
+    found = _read(path, size, colours)
+    if test_path is not None:
+        found = _beside(found, _read(test_path, size, colours), path, test_path)
+    return _split(name_of(path), found, options.split(held_out=found.held_out))
+
+
+def load_cifar10(*, data_root: str | None = None) -> Images:
+    """CIFAR-10: 50,000 private and 10,000 test images of 32 x 32 pixels in colour, ten classes.
+
+    Arguments:
+        data_root: folder with ``cifar10/train`` and ``cifar10/test``, which hold the class folders, or with one archive of
+            them in ``cifar10/``; without it the environment variable DPGEN_DATA counts.
+
+    Raises:
+        ValueError: if there is neither, or an image cannot be read.
+    """
+    folder = data_folder("cifar10/", data_root) / "cifar10"
+    archives = sorted(file for file in folder.glob("*") if file.name.endswith(ARCHIVES)) if folder.is_dir() else []
+    if not (folder / "train").is_dir() and len(archives) != 1:
+        raise ValueError(f"cifar10 is missing: looked in {folder} for train/ and test/, or one archive of them; give data_root")
+    found = _read(folder if (folder / "train").is_dir() else archives[0], None, "colour")
+    if found.held_out is None:
+        raise ValueError(f"{archives[0]} has no folders train/ and test/")
+    return _split("cifar10", found, Split(0.0, held_out=found.held_out))
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+class _File(NamedTuple):
+    """An image file: where it lies below the folder or archive, and its bytes."""
+
+    place: PurePosixPath
+    read: Callable[[], bytes]
+
+
+def _read(path: str | Path, size: int | None, colours: Colours) -> _Found:
+    source = Path(path)
+    folders, files = _listed(source)
+    if not files:
+        raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
+    folders, files = _below_the_top(folders, files)
+    held = {folder.parts[0] for folder in folders} == {"train", "test"}
+    depth = 1 if held else 0
+    names = tuple(sorted({folder.parts[depth] for folder in folders if len(folder.parts) > depth}))
+    if stray := next((file for file in files if names and len(file.place.parts) < depth + 2), None):
+        raise ValueError(f"{source} has {str(stray.place)!r} beside class folders: every image must be in one, or none")
+    files = sorted(files, key=lambda file: (held and file.place.parts[0] == "test", file.place.parts))
+    images = _collected(((f"{source}: {file.place}", file.read) for file in files), len(files), size, colours)
+    labels = [names.index(file.place.parts[depth]) if names else 0 for file in files]
+    test = sum(file.place.parts[0] == "test" for file in files) if held else None
+    return _Found(images, torch.tensor(labels), names or ("images",), test, (_FOLDERS,))
+
+
+def _listed(source: Path) -> tuple[list[PurePosixPath], list[_File]]:
+    """Folders and image files in a folder or an archive; hidden ones are left out."""
+    if source.is_dir():
+        folders, files = [], []
+        for at, below, names in os.walk(source):
+            place = PurePosixPath(Path(at).relative_to(source).as_posix())
+            below[:] = [name for name in below if not name.startswith((".", "__"))]
+            folders += [place / name for name in below]
+            files += [_File(place / name, Path(at, name).read_bytes) for name in names if _is_image(name)]
+        return folders, files
+    if not source.is_file():
+        raise ValueError(f"path is {str(source)!r}: there is no such folder or archive")
+    if not source.name.lower().endswith(ARCHIVES):
+        raise ValueError(f"path is {str(source)!r}: it must be a folder, or an archive that ends in {', '.join(ARCHIVES)}")
+    try:
+        content = _zipped(source) if source.name.lower().endswith(".zip") else _tarred(source)
+    except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
+        raise ValueError(f"{source} cannot be read as an archive: {one_line(error)}") from error
+    places = {PurePosixPath(name): read for name, read in content}
+    places = {place: read for place, read in places.items() if not any(p.startswith((".", "__")) for p in place.parts)}
+    files = [_File(place, read) for place, read in places.items() if read is not None and _is_image(place.name)]
+    named = {place for place, read in places.items() if read is None and place.parts}
+    return sorted(named | {above for file in files for above in file.place.parents if above.parts}), files
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(ENDINGS) and not name.startswith(".")
+
+
+_Content = list[tuple[str, Callable[[], bytes] | None]]
+"""Names in an archive, and what reads a file; None for folders."""
+
+
+def _zipped(source: Path) -> _Content:
+    with zipfile.ZipFile(source) as archive:
+        return [(item.filename, None if item.is_dir() else _constant(archive.read(item))) for item in archive.infolist()]
+
+
+def _tarred(source: Path) -> _Content:
+    found: _Content = []
+    with tarfile.open(source) as archive:
+        for item in archive:
+            if item.isdir():
+                found.append((item.name, None))
+            elif (file := archive.extractfile(item) if item.isfile() else None) is not None:
+                found.append((item.name, _constant(file.read())))
+    return found
+
+
+def _constant(content: bytes) -> Callable[[], bytes]:
+    return lambda: content
+
+
+def _below_the_top(folders: list[PurePosixPath], files: list[_File]) -> tuple[list[PurePosixPath], list[_File]]:
+    """Without the folders that hold everything, as archives often have one: a single one with folders in it."""
+    while True:
+        tops = {place.parts[0] for place in (*folders, *(file.place for file in files))}
+        if len(tops) != 1 or not any(len(folder.parts) > 1 for folder in folders):
+            return folders, files
+        top = tops.pop()
+        folders = [folder.relative_to(top) for folder in folders if len(folder.parts) > 1]
+        files = [file._replace(place=file.place.relative_to(top)) for file in files]
+
+
+def _beside(found: _Found, test: _Found, path: str, test_path: str) -> _Found:
+    if found.held_out is not None or test.held_out is not None:
+        raise ValueError(
+            f"test_path is {test_path!r}: leave it out where a folder test/ is, or give the folders train/ and test/"
+        )
+    if test.class_names != found.class_names:
+        names, wanted = (", ".join(part.class_names) for part in (test, found))
+        raise ValueError(f"{test_path} has the classes {names}; they must be those of {path}: {wanted}")
+    if test.x.shape[1:] != found.x.shape[1:]:
+        raise ValueError(f"{test_path} has images {tuple(test.x.shape[1:])}, {path} has {tuple(found.x.shape[1:])}; give size")
+    x, labels = torch.cat([found.x, test.x]), torch.cat([found.labels, test.labels])
+    return _Found(x, labels, found.class_names, len(test.x), found.notes)
+
+
+# -- pixels ------------------------------------------------------------------------------------------------------------
+
+
+def _collected(sources: Iterator[tuple[str, Any]], n: int, size: int | None, colours: Colours) -> Tensor:
+    """Images (n, h, w, c) of files or pictures, each with a name for errors; the first one sets what is left open.
+
+    Raises:
+        ValueError: naming the first image that cannot be read, or differs from the first.
+    """
+    result = np.empty((0, 0, 0, 0), dtype=np.uint8)
+    for i, (name, source) in enumerate(sources):
+        pixels = _pixels(name, source, size, colours)
+        if i == 0:
+            result = np.empty((n, *pixels.shape), dtype=np.uint8)
+        height, width, channels = result.shape[1:]
+        if pixels.shape[2] != channels:
+            kind, others = ("in colour" if c == 3 else "grey" for c in (pixels.shape[2], channels))
+            raise ValueError(f"{name} is {kind}, others are {others}: give colours, grey or colour")
+        if pixels.shape != result.shape[1:]:
+            raise ValueError(
+                f"{name} has {pixels.shape[0]} x {pixels.shape[1]} pixels, others {height} x {width}: give size, to which all "
+                "of them are brought"
+            )
+        result[i] = pixels
+    return torch.from_numpy(result)
+
+
+def _pixels(name: str, source: Any, size: int | None, colours: Colours) -> Grid:
+    """Pixels (h, w, c) of one image, by public rules for each image by itself."""
+    from PIL import Image, ImageOps
+
+    try:
+        image = Image.open(io.BytesIO(source())) if callable(source) else source
+        image.load()
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{name} cannot be read as an image: {one_line(error)}") from error
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        raise ValueError(f"{name} has transparency (mode {image.mode}): images must be opaque")
+    if image.mode not in MODES:
+        raise ValueError(f"{name} has mode {image.mode}: it must be one of {', '.join(MODES)}, 8 bits a channel at most")
+    grey = colours == "grey" or (colours == "auto" and MODES[image.mode] == 1)
+    image = image.convert("L" if grey else "RGB")
+    if size is not None and image.size != (size, size):
+        image = ImageOps.fit(image, (size, size), method=Image.Resampling.BILINEAR)
+    pixels = np.asarray(image, dtype=np.uint8)
+    return pixels[:, :, None] if grey else pixels
+
+
+# -- data in memory ----------------------------------------------------------------------------------------------------
+
+
+def _given(content: Pictures, size: int | None, colours: Colours) -> _Found:
+    """Images of an array, or of a data set of pictures."""
+    from PIL import Image
+
+    images = (image if hasattr(image, "mode") else Image.fromarray(np.asarray(image)) for image in content.images)
+    named = ((f"image {i}", image) for i, image in enumerate(images))
+    x = _collected(named, len(content.images), size, colours)
+    labels = torch.zeros(len(x), dtype=torch.int64) if content.labels is None else torch.tensor(content.labels)
+    names = content.class_names
+    notes: tuple[str, ...] = ("the size of the images, and whether they have colours, are public",)
+    if names is None:
+        k = 1 if content.labels is None else int(labels.max()) + 1
+        names = ("images",) if content.labels is None else tuple(map(str, range(k)))
+        if content.labels is not None:
+            notes += (f"the {k} classes were read from the labels: epsilon does not cover it",)
+    return _Found(x, labels, tuple(names), None, notes)
+
+
+def _patches() -> _Found:
+    """Patches of the photographs that come with scikit-learn, one class for each."""
+    from sklearn.datasets import load_sample_images
+
+    bunch = load_sample_images()
+    classes = []
+    for image in bunch.images:
+        height, width = (side // _PATCH * _PATCH for side in image.shape[:2])
+        grid = torch.tensor(image[:height, :width]).reshape(height // _PATCH, _PATCH, width // _PATCH, _PATCH, 3)
+        classes.append(grid.transpose(1, 2).reshape(-1, _PATCH, _PATCH, 3))
+    labels = torch.arange(len(classes)).repeat_interleave(torch.tensor([len(part) for part in classes]))
+    return _Found(torch.cat(classes), labels, tuple(Path(name).stem for name in bunch.filenames))
