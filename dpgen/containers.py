@@ -367,7 +367,12 @@ def _is_pictures(data: Any) -> bool:
     if isinstance(first, Mapping):
         return _image_column(first) is not None
     image = first[0] if isinstance(first, tuple | list) else first
-    return getattr(image, "mode", "L") not in ("1", "L") or _COLOURS in _channels(image)
+    return getattr(image, "mode", "L") not in ("1", "L") if is_picture(image) else _COLOURS in _channels(image)
+
+
+def is_picture(image: Any) -> bool:
+    """Whether this is an image of Pillow, without importing it."""
+    return isinstance(getattr(image, "mode", None), str) and hasattr(image, "convert")
 
 
 def _channels(image: Any) -> tuple[int, ...]:
@@ -380,7 +385,7 @@ def _channels(image: Any) -> tuple[int, ...]:
 
 def _image_column(item: Mapping[str, Any]) -> str | None:
     """Name of the first column of images of a data set whose items are mappings."""
-    return next((name for name, value in item.items() if hasattr(value, "mode") and hasattr(value, "convert")), None)
+    return next((name for name, value in item.items() if is_picture(value)), None)
 
 
 def _from_pictures(data: Any) -> InMemory:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.containers import Form, InMemory, Pictures
+from dpgen.containers import Form, InMemory, Pictures, is_picture
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import data_folder, name_of, one_line
 
@@ -358,7 +358,7 @@ def _given(content: Pictures, size: int | None, colours: Colours) -> _Found:
     """Images of an array, or of a data set of pictures."""
     from PIL import Image
 
-    images = (image if hasattr(image, "mode") else Image.fromarray(np.asarray(image)) for image in content.images)
+    images = (image if is_picture(image) else Image.fromarray(np.asarray(image)) for image in content.images)
     named = ((f"image {i}", image) for i, image in enumerate(images))
     x = _collected(named, len(content.images), size, colours)
     labels = torch.zeros(len(x), dtype=torch.int64) if content.labels is None else torch.tensor(content.labels)
