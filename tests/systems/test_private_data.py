@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from dpgen import data
-from dpgen.systems.plan import PrivateColumns, PrivatePoints, PrivateRecords, PrivateTable, PrivateUsers
+from dpgen.systems.plan import PrivateColumns, PrivateImages, PrivatePoints, PrivateRecords, PrivateTable, PrivateUsers
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "records": (PrivateRecords, lambda: data.load_digits()),
+    "images": (PrivateImages, lambda: data.load_images()),
     "points": (PrivatePoints, lambda: data.LOADERS["points"]["ring"]()),
     "columns": (PrivateColumns, lambda: data.LOADERS["columns"]["mixture"]()),
     "table": (PrivateTable, lambda: data.load_table()),

@@ -139,7 +139,8 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
 
     def for_gaussians(self) -> GaussianConfig:
         """The same choices as a configuration of the Gaussian system."""
-        return GaussianConfig(**{field.name: getattr(self, field.name) for field in fields(GaussianConfig)})
+        shared = [field.name for kind in (GaussianOptions, ClusterOptions) for field in fields(kind)]
+        return GaussianConfig(**{name: getattr(self, name) for name in shared})
 
     def bank(self, d: int, categories: int) -> "ModelBank":
         """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
