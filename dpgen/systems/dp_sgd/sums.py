@@ -244,6 +244,16 @@ def _hashed(rows: Tensor) -> Tensor:
     return (words * odd.to(words.device)).sum(1)
 
 
+def _require_length(what: str, values: Tensor, n: int, meaning: str) -> None:
+    """Refuse what a clipping policy returns in another shape; broadcast it would count for records or clusters that it is not of.
+
+    Raises:
+        ValueError: naming the method and the shapes.
+    """
+    if values.shape != (n,):
+        raise ValueError(f"{what}() has shape {tuple(values.shape)}; it must be ({n},), {meaning}")
+
+
 class _Part(NamedTuple):
     """Some rows of a sorted draw: of every cluster a slice, maybe an empty one, and how many that is."""
 
@@ -369,12 +379,16 @@ class PrivateSums(L.LightningModule):
 
     def _weights(self, piece: _Piece) -> Tensor:
         """Coefficients (b,): whatever a policy says, no record weighs more than 1; one without a finite norm weighs nothing."""
-        weights = self._policy.coefficients(piece.norms, piece.cluster).clamp_min(0.0).minimum(1.0 / piece.norms)
+        given = self._policy.coefficients(piece.norms, piece.cluster)
+        _require_length(f"{type(self._policy).__name__}.coefficients", given, len(piece.norms), "one weight for each record")
+        weights = given.clamp_min(0.0).minimum(1.0 / piece.norms)
         return torch.where(torch.isfinite(piece.norms), weights, 0.0)
 
     def averaging(self) -> Tensor:
         """Factors (k,) from noisy sums to gradients: clip bounds over expected sizes, never over drawn ones."""
         bounds, sizes = self._policy.scale(), to_device(self.expected_sizes(), self.bank.theta.device)
+        if bounds is not None:
+            _require_length(f"{type(self._policy).__name__}.scale", bounds, len(sizes), "one bound for each cluster")
         return (1.0 if bounds is None else bounds.to(sizes.device)) / sizes
 
     def _target(self, sizes: Sequence[int], out: Tensor | None) -> Tensor:

@@ -188,6 +188,23 @@ def test_a_policy_cannot_exceed_the_sensitivity() -> None:
     assert float(tiny.released(module, Batch(x, cluster, cluster)).norm()) < 0.001
 
 
+def test_what_a_policy_returns_in_another_shape_is_refused() -> None:
+    class Short(AutomaticClipping):
+        def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+            return torch.ones(1)
+
+        def scale(self) -> Tensor:
+            return torch.ones(K + 1)
+
+    module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
+    module._policy = Short()
+    cluster = torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"Short\.coefficients\(\) has shape \(1,\); it must be \(2,\), one weight for each record"):
+        tiny.released(module, Batch(torch.ones(2, D), cluster, cluster))
+    with pytest.raises(ValueError, match=r"Short\.scale\(\) has shape \(3,\); it must be \(2,\), one bound for each cluster"):
+        module.averaging()
+
+
 def test_an_empty_draw_releases_noise_for_every_cluster() -> None:
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
     nobody = torch.zeros(0, dtype=torch.int64)
