@@ -245,7 +245,7 @@ def _hashed(rows: Tensor) -> Tensor:
 
 
 def _require_length(what: str, values: Tensor, n: int, meaning: str) -> None:
-    """Refuse what a clipping policy returns in another shape; broadcast it would count for records or clusters that it is not of.
+    """Refuse what a clipping policy returns in another shape; broadcast, it would count for others.
 
     Raises:
         ValueError: naming the method and the shapes.

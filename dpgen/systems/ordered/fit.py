@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
-from dpgen.privacy.ledger import Planned
+from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation, keeps_size
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
@@ -17,13 +17,14 @@ from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, ranke
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import RECORDS, OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
-from dpgen.systems.ordered.plan import CLAMP_SHARE, OrderedConfig, OrderedPlan
+from dpgen.systems.ordered.plan import CLAMP_SHARE, EPSILON, OrderedConfig, OrderedPlan
 from dpgen.systems.plan import PrivateColumns
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
 
 _CLAMPED_NOTE = "number of clamped values"
+_FACTOR_STEP, _ROUNDING = 1e-3, 1e-9
 
 
 @dataclass(frozen=True)
@@ -80,24 +81,55 @@ def ordered_estimator(
             )
 
 
-def _columns(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> list[_Column]:
-    """Estimator and budget of each column; only public facts decide: names, domains, whether values may have been clamped."""
+def _columns(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, *, factor: float = 1.0) -> list[_Column]:
+    """Estimator and budget of each column, `factor` times its share of epsilon.
+
+    Only public facts decide: names, domains, whether values may have been clamped.
+    """
     size, found = None if keeps_size(plan.relation, plan.rows_per_unit) else plan.public_n, []
     kept, clamped = (1.0, None) if data.clamped is None else (1 - CLAMP_SHARE, CLAMP_SHARE)
-    for name, (epsilon, delta) in zip(data.values, plan.shares(len(data.values))):
+    for name, (share, delta) in zip(data.values, plan.shares(len(data.values))):
+        epsilon = factor * share
         try:
             estimator = ordered_estimator(config, kept * epsilon, delta, size, rows=plan.rows_per_unit)
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from error
-        share = None if clamped is None else clamped * epsilon
-        found.append(_Column(name, data.domains[name].size, estimator, epsilon, delta, share))
+        counted = None if clamped is None else clamped * epsilon
+        found.append(_Column(name, data.domains[name].size, estimator, epsilon, delta, counted))
     return found
+
+
+def _composed(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> list[_Column]:
+    r"""The columns with the greatest common factor on their shares at which all releases together cost the budget.
+
+    Shares that add up to epsilon cost less than it at delta > 0: Gaussian noise and zCDP compose better than their epsilons.
+    The factor is a function of the plan alone, found by bisection in [1, k]; 1 where nothing is gained.
+    """
+    columns = _columns(data, plan, config)
+    if plan.budget is None or not plan.budget.delta or len(columns) == 1:
+        return columns
+    low, high = 1.0, min(float(len(columns)), EPSILON[1] / max(column.epsilon for column in columns))
+    while high - low > _FACTOR_STEP:
+        middle = (low + high) / 2
+        tried = _columns(data, plan, config, factor=middle)
+        if _cost(tried, plan) <= plan.budget.epsilon * (1 - _ROUNDING):
+            low, columns = middle, tried
+        else:
+            high = middle
+    return columns
+
+
+def _cost(columns: list[_Column], plan: OrderedPlan) -> float:
+    """Epsilon of all releases of the columns at the plan's delta."""
+    ledger = Ledger(None, delta=plan.resolved_delta, relation=plan.relation)
+    ledger.declare([line for column in columns for line in column.planned(plan.relation)])
+    return ledger.epsilon()
 
 
 def fit(
     data: PrivateColumns, *, plan: OrderedPlan, config: OrderedConfig, curator: Curator, runtime: Runtime
 ) -> OrderedDistribution:
-    """Release one distribution for each column, each with its share of the budget.
+    """Release one distribution for each column, each with its share of the budget, see `_composed`.
 
     The plan of all columns is declared before any of them is looked at. Where values may have been clamped, 2 % of a
     column's epsilon release their noisy number.
@@ -107,7 +139,7 @@ def fit(
         BudgetExceeded: an estimator costs more than the budget, as published noise does.
     """
     _require_possible(data, plan, config)
-    columns = _columns(data, plan, config)
+    columns = _composed(data, plan, config)
     curator.declare(*(line for column in columns for line in column.planned(plan.relation)))
     cdfs, facts, split = {}, dict[str, Any](method=config.method), []
     for column in steps(columns, "columns"):
@@ -123,7 +155,7 @@ def fit(
         curator.ledger,
         assumptions=(
             *ASSUMPTIONS,
-            f"the budget was split over {len(columns)} column{'s' if len(columns) > 1 else ''}: {'; '.join(split)}",
+            _split_sentence(split),
             size_sentence(plan.public_n, curator.relation, curator.rows),
         ),
         not_covered=("columns are released one by one: dependence between columns is not modelled",)
@@ -131,6 +163,16 @@ def fit(
         else (),
     )
     return OrderedDistribution(cdfs, data.domains, statement=statement, notes=facts)
+
+
+def _split_sentence(split: list[str]) -> str:
+    """
+    >>> _split_sentence(["a eps 0.7, delta 0", "b eps 0.7, delta 0"])
+    'the budget was split over 2 columns, which cost it together (each by itself: a eps 0.7, delta 0; b eps 0.7, delta 0)'
+    """
+    if len(split) == 1:
+        return f"the budget was split over 1 column: {split[0]}"
+    return f"the budget was split over {len(split)} columns, which cost it together (each by itself: {'; '.join(split)})"
 
 
 def _require_possible(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> None:

@@ -33,7 +33,7 @@ CLAMP_SHARE = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedPlan(RowPlan):
-    r"""Budget of all columns together; columns share epsilon and delta by `column_shares` (basic composition).
+    r"""Budget of all columns together; columns share epsilon and delta by `column_shares`.
 
     Without `delta` it is :math:`n^{-1.1}` for a public n, else :math:`10^{-9}`, which is below :math:`n^{-1.1}` up to
     :math:`n = 10^8` whatever the data are. (Diakonikolas et al. 2015 take 1/n, which allows one record to be published.)

@@ -199,7 +199,9 @@ def test_what_a_policy_returns_in_another_shape_is_refused() -> None:
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
     module._policy = Short()
     cluster = torch.tensor([0, 1])
-    with pytest.raises(ValueError, match=r"Short\.coefficients\(\) has shape \(1,\); it must be \(2,\), one weight for each record"):
+    with pytest.raises(
+        ValueError, match=r"Short\.coefficients\(\) has shape \(1,\); it must be \(2,\), one weight for each record"
+    ):
         tiny.released(module, Batch(torch.ones(2, D), cluster, cluster))
     with pytest.raises(ValueError, match=r"Short\.scale\(\) has shape \(3,\); it must be \(2,\), one bound for each cluster"):
         module.averaging()

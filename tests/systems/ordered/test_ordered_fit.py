@@ -13,7 +13,7 @@ from dpgen.discretized import DiscretizedColumn
 from dpgen.privacy.curator import Curator
 from dpgen.run import run
 from dpgen.runtime import Runtime
-from dpgen.systems.ordered.fit import fit
+from dpgen.systems.ordered.fit import _composed, fit
 from dpgen.systems.ordered.model import OrderedDistribution
 from dpgen.systems.ordered.plan import Method, OrderedConfig, OrderedPlan
 from dpgen.systems.registry import load
@@ -36,10 +36,24 @@ def release(plan: OrderedPlan, config: OrderedConfig, data: Columns | None = Non
 def test_every_method_keeps_the_budget_of_several_columns(method: Method, relation: str) -> None:
     plan = OrderedPlan(epsilon=2.0, delta=1e-6, relation=relation)  # type: ignore[arg-type]
     model = release(plan, OrderedConfig(method=method, steps=3))
-    assert 0.5 < model.statement.epsilon <= 2.0
+    assert 1.99 < model.statement.epsilon <= 2.0, "shares are as large as exact composition allows"
     assert model.columns == ("a", "b")
-    assert any("a eps 1, delta 5e-07; b eps 1" in text for text in model.statement.assumptions)
+    (split,) = (text for text in model.statement.assumptions if "split over 2 columns, which cost it together" in text)
+    first, second = (float(part.split(",")[0]) for part in split.split(" eps ")[1:])
+    gained = method not in ("laplace", "fixed", "quantiles")
+    assert first == second
+    assert (first > 1.05) == gained
     assert abs(model.cdf([49], "b")[0] - 1) < 0.5
+
+
+def test_pure_shares_and_those_of_one_column_add_up() -> None:
+    for method, names, delta in (("laplace", "ab", 0.0), ("partition", "a", 1e-6)):
+        both = columns()
+        data = Columns("one", {n: both.values[n] for n in names}, {n: both.domains[n] for n in names})
+        plan = OrderedPlan(epsilon=2.0, delta=delta)
+        assert [c.epsilon for c in _composed(data, plan, OrderedConfig(method=method))] == [
+            e for e, _ in plan.shares(len(names))
+        ]  # type: ignore[arg-type]
 
 
 def test_the_noisy_number_of_clamped_values_is_paid_for() -> None:
