@@ -1,4 +1,7 @@
-"""How benchmarks measure: what machine this is, jobs timed in turns, results kept part by part. It measures nothing itself."""
+"""How benchmarks measure: what machine this is, jobs timed in turns, results kept part by part, fits without any noise.
+
+It measures nothing itself.
+"""
 
 import importlib.metadata
 import json
@@ -8,9 +11,16 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 import torch
+from torch import Tensor
+
+from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Ledger
+from dpgen.statement import PrivacyStatement
 
 PACKAGES = ("torch", "numpy", "numba", "cryptography")
 
@@ -55,3 +65,54 @@ def store(path: Path, block: str, entries: dict[str, Any], **facts: Any) -> None
     results[block] = results.get(block, {}) | entries
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results | facts, indent=2) + "\n")
+
+
+# -- ceilings ----------------------------------------------------------------------------------------------------------
+
+
+class _NoiselessLedger(Ledger):
+    """Writes down what ran; nothing of it can be stated."""
+
+    @property
+    def accountant(self) -> NoReturn:  # type: ignore[override]
+        raise ValueError("no noise was added: there is no guarantee, and no statement of it")
+
+
+class _NoiselessDraw(Draw):
+    def gaussian(self, name: str, sums: BoundedSum, *, factor: Tensor | None = None) -> Tensor:
+        self._parts.pop(name)
+        exact = sums.values if sums.step == 1.0 else sums.values.double() * sums.step
+        return exact if factor is None else exact.mul_(factor.to(exact).view(-1, *[1] * (exact.dim() - 1)))
+
+
+class NoiselessCurator(Curator):
+    """Gives out sums as they are: what a model could reach if privacy cost nothing. Choices and other noise stay as they are.
+
+    Nothing that passes it can be stated: its ledger refuses, and a fit ends with an error unless `unstated` is around it.
+    """
+
+    def __init__(self, delta: float = 1e-5) -> None:
+        super().__init__(_NoiselessLedger(None, delta=delta))
+
+    def _noisy(self, sums: BoundedSum, noise_std: float) -> Tensor:
+        return sums.values.clone() if sums.step == 1.0 else sums.values.double() * sums.step
+
+    def draw(self, *args: Any, **options: Any) -> Draw | None:
+        granted = super().draw(*args, **options)
+        return None if granted is None else _NoiselessDraw(self, granted._parts)
+
+
+def unstated() -> Any:
+    """A context in which fits end with a statement of infinite epsilon, which no file accepts."""
+    nothing = PrivacyStatement(
+        epsilon=float("inf"),
+        delta=0.0,
+        relation="add_remove",
+        unit="one record",
+        accountant="none",
+        also={},
+        mechanisms=(),
+        assumptions=(),
+        not_covered=("everything: no noise was added",),
+    )
+    return patch.object(PrivacyStatement, "from_ledger", lambda *_, **__: nothing)

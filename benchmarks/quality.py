@@ -31,12 +31,12 @@ PRESETS: dict[str, tuple[dict[str, Any], dict[str, Any], float | None]] = {
     "labels as clusters, eps 1": (LABELS, {"epsilon": 1.0, "sampling_rate": 0.05, "steps": 300}, 0.77),
     "labels as clusters, eps 10": (LABELS, {"epsilon": 10.0, "sampling_rate": 0.05, "steps": 600}, 0.84),
     "RBM, labels as clusters, eps 10": (
-        {"component": "rbm", "clusters": "labels", "hidden": 50, "chains": 32, "lr": 0.1},
-        {"epsilon": 10.0, "sampling_rate": 0.05, "steps": 500},
+        {"component": "rbm", "clusters": "labels"},
+        {"epsilon": 10.0, "sampling_rate": 0.05, "steps": 600},
         None,
     ),
     "paper's configuration, eps 1.74": (
-        {"clusters": "kmeans", "k": 10, "latent": 2, "lr": 0.02},
+        {"clusters": "kmeans", "k": 10, "latent": 2, "lr": 0.02, "centred": False},
         {"epsilon": 1.74, "sampling_rate": 0.0017, "steps": 11765, "kmeans_rounds": 20, "partition_share": 0.3},
         0.70,
     ),

@@ -432,6 +432,10 @@ class PublicModel(Release):
         return str(self._files().card["sha256"])
 
     def _files(self) -> TensorFiles:
+        if not self.statement.epsilon < float("inf"):
+            raise ValueError(
+                f"epsilon of the statement is {self.statement.epsilon}: nothing is protected, so nothing is released"
+            )
         form = {} if self.form is None else {"form": self.form.to_dict()}
         content = {"description": self.description(), "statement": asdict(self.statement), **form}
         return TensorFiles.of(self.kind, content, self.tensors())
