@@ -144,7 +144,7 @@ def _of_people(placed: "ir.Table", readers: list[ColumnReader], people: People) 
         clamps = [f"outside {i}"] if reader.out_of_range == "clamp" else []
         for name in (f"position {i}", *clamps):
             text = text + "," + placed[name].cast("string")
-    hashed = placed.mutate(rank=(ibis.literal(f"{people.key.hex()},") + text).hexdigest("sha256"))
+    hashed = placed.mutate(rank=(ibis.literal(f"{people.salt},") + text).hexdigest("sha256"))
     ordered = hashed.mutate(place=ibis.row_number().over(group_by=hashed.person, order_by=hashed["rank"]))
     names = [f"{what} {i}" for i in range(len(readers)) for what in ("position", "absent", "outside", "broken")]
     return ordered.filter(ordered.place < people.most).select(*names)

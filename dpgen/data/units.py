@@ -1,14 +1,14 @@
 r"""People instead of rows: of each person at most m rows are used, chosen by what that person's rows hold and nothing else.
 
-A row's rank is the SHA-256 of a secret key, its person and its contents as texts; of a person with more than m rows those
+A row's rank is the SHA-256 of a secret salt, its person and its contents as texts; of a person with more than m rows those
 with the m smallest ranks are kept. So
 
 - one person more or less, or another one in their place, changes what is kept of nobody else: neighbouring data sets differ
   in at most m rows of one person, under any key;
 - the position of a row, and the order in which an engine reads rows, change nothing: rows of equal rank hold the same;
 - any engine that knows SHA-256 keeps the same rows. In SQL a rank is
-  `sha256(key || ',' || person || ',' || column_1 || ',' || column_2 ...)` in hexadecimal, the key likewise, texts with a
-  backslash before each comma and backslash.
+  `sha256(salt || ',' || person || ',' || column_1 || ',' || column_2 ...)` in hexadecimal, the salt likewise, texts with a
+  backslash before each comma and backslash. What that does to the salt is no matter: privacy holds for any.
 """
 
 import hashlib
@@ -54,9 +54,14 @@ class People:
         if len(self.key) != KEY_BYTES:
             raise ValueError(f"key has {len(self.key)} bytes: it must have {KEY_BYTES}")
 
+    @property
+    def salt(self) -> str:
+        """The beginning of what is hashed, 64 hexadecimal digits that do not tell the key."""
+        return hashlib.sha256(b"dpgen rows" + self.key).hexdigest()
+
     def kept(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
         """Which rows (n,) are used, of the person of each (n,) and all that is used of it (n, c)."""
-        codes, _ = pd.factorize(texts(people))
+        codes, _ = pd.factorize(people)
         crowded = np.flatnonzero(np.bincount(codes)[codes] > self.most) if len(codes) else codes
         kept = np.ones(len(codes), bool)
         if len(crowded):
@@ -78,13 +83,13 @@ class People:
             raise ValueError(f"unit {self.column!r} has no value in row {int(absent.argmax()) + 1}: every row needs its person")
         rows = table.drop(columns=self.column)
         kept = self.kept(table[self.column], rows)
-        return rows[kept].reset_index(drop=True), texts(table[self.column])[kept].tolist()
+        return rows[kept].reset_index(drop=True), table[self.column][kept].astype(str).tolist()
 
     def _ranks(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.uint64]:
         """Ranks (n, 4), most significant word first."""
-        columns = [_escaped(texts(values)) for values in (people, *(rows[name] for name in rows.columns))]
-        start = self.key.hex()
-        digests = [hashlib.sha256(",".join((start, *row)).encode()).digest() for row in zip(*columns)]
+        contents = [texts(rows[name]) for name in rows.columns]
+        columns = [_escaped(values) for values in (np.asarray(people.astype(str), object), *contents)]
+        digests = [hashlib.sha256(",".join((self.salt, *row)).encode()).digest() for row in zip(*columns)]
         return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 4).astype(np.uint64)
 
 
