@@ -126,12 +126,12 @@ class GaussianBudget:
 
     @property
     def mu(self) -> float:
-        """1 / noise std of counts of sensitivity 1 and sqrt(2) under replace-one that had all that is left."""
+        """1 / noise std of counts that one row moves by 1, sqrt(2) under replace-one, that had all that is left."""
         return 1.0 / self.noise_std(self.left)
 
     def noise_std(self, share: float) -> float:
-        """Noise std of counts of sensitivity 1, sqrt(2) under replace-one, that get this share of 1 / s^2."""
-        return 1.0 / math.sqrt(share * (1.0 if self.curator.relation == "add_remove" else 2.0))
+        """Noise std of counts that one row moves by 1, sqrt(2) under replace-one, that get this share of 1 / s^2."""
+        return self.curator.rows / math.sqrt(share * (1.0 if self.curator.relation == "add_remove" else 2.0))
 
     def _part(self, share: float) -> float:
         """Multiplier of a part of 1 / s^2."""
@@ -154,7 +154,7 @@ class GaussianBudget:
         if self.curator.relation == "replace_one":  # events count in units of twice the add/remove sensitivity there
             multiplier *= sums.under("replace_one") / (2.0 * sums.sensitivity)
         noisy = self.curator.gaussian(note, sums, multiplier, of=self.note)
-        return noisy.double(), multiplier * sums.sensitivity
+        return noisy.double(), multiplier * sums.sensitivity * self.curator.rows
 
     def select(self, note: str, scores: Integers, sensitivity: int, share: float) -> int:
         """The number of one candidate, the higher its score the likelier, see `GaussianSelection`.
@@ -163,5 +163,6 @@ class GaussianBudget:
             ValueError: a share that is not left.
             BudgetExceeded: nothing was recorded or drawn.
         """
-        chosen = self.curator.release(note, GaussianSelection(scores, self._part(share), sensitivity), of=self.note)
+        multiplier = self._part(share) * self.curator.rows  # for one row; the curator charges for all of a person's
+        chosen = self.curator.release(note, GaussianSelection(scores, multiplier, sensitivity), of=self.note)
         return int(chosen[0])

@@ -160,6 +160,32 @@ def test_noise_of_half_its_scale_is_found_by_few_fits() -> None:
     assert not audit(parse_audit([*options, f"--confidence={1 - 1e-6}"])).violated
 
 
+@pytest.mark.parametrize("broken", ["no", "rows"])
+def test_noise_for_single_rows_is_found_where_a_person_has_several(broken: str) -> None:
+    people = ["--unit=who", "--rows_per_unit=3", f"--broken={broken}"]
+    options = ["--model=merr", "--method=fixed", "--cells=4", "--delta=0", "--trainings=400", "--workers=1"]
+    finding = audit(parse_audit([*options, *people, "--progress_bar=false", f"--confidence={1 - 1e-9}"]))
+    assert finding.violated == (broken == "rows"), finding.to_text()
+    assert finding.unit == "one person (who) with at most 3 rows"
+
+
+@pytest.mark.parametrize("model", ["merr", "mwem", "marginals"])
+def test_no_release_to_people_loses_more_than_their_budget(model: str) -> None:
+    """Of pure releases the loss is never larger; with the noise for single rows it is at once."""
+    pure = {"merr": ["--method=fixed", "--cells=4", "--delta=0"], "mwem": [], "marginals": ["--delta=1e-9"]}[model]
+    found = {}
+    for broken in ("no", "rows"):
+        with curator_audit(game_of(f"--model={model}", *pure, "--unit=who", "--rows_per_unit=3", f"--broken={broken}")) as watched:
+            found[broken] = max(abs(loss) for side in (0, 1) for loss in watched.losses(side, 20, watched.releases()))
+    assert found["no"] <= (1.0 + 1e-9 if model != "marginals" else 2.0)
+    assert found["rows"] > 1.5 * found["no"]
+
+
+def test_the_twin_of_single_rows_needs_people() -> None:
+    with pytest.raises(ValueError, match="broken is 'rows'; rows_per_unit must be above 1 for it"):
+        parse_audit(["--model=merr", "--broken=rows"])
+
+
 def game_of(*options: str) -> Game:
     job = parse_audit(list(options))
     return Game(model=job.model, plan=job.plan, config=job.config, trials=1)

@@ -267,6 +267,7 @@ SMOKE = [
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {}, narrow_records),
     Smoke("tables", {"epsilon": 2.0}, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     Smoke("tables", {"epsilon": 2.0}, {"method": "independent"}),
+    Smoke("tables", {"epsilon": 2.0} | PEOPLE, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     *(
         Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": method, **options}, data)
         for method, options in (

@@ -161,8 +161,8 @@ def begin(
     start = released_start(config.warm_start)
     if config.warm_start_origin == "records" and start.statement.unit != curator.ledger.unit:
         raise ValueError(
-            f"warm_start is a release whose unit is {start.statement.unit!r}; it must be {curator.ledger.unit!r}, that of the run "
-            "which pays for it"
+            f"warm_start is a release whose unit is {start.statement.unit!r}; it must be {curator.ledger.unit!r}, that of the "
+            "run which pays for it"
         )
     plan = with_prior(plan, config, start)
     start_samples(start, d=d, labels=n_classes, generator=torch.Generator(), n=_LOOKED_AT)  # refused before it is charged

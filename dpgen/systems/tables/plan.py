@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from dpgen.privacy.mechanisms import Relation, require_whole
-from dpgen.systems.plan import Plan
+from dpgen.systems.plan import RowPlan
 
 Method = Literal["auto", "mixture", "independent"]
 
@@ -53,7 +53,7 @@ def sizes(mu: float, n: float) -> Sizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TablesPlan(Plan):
+class TablesPlan(RowPlan):
     """Privacy budget of a fit to a mixed table.
 
     Arguments:
@@ -66,6 +66,7 @@ class TablesPlan(Plan):
     delta: float = 1e-5
     relation: Relation = "add_remove"
     gaussian: ClassVar[bool] = True
+    several_rows: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
