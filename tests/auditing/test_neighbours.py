@@ -164,21 +164,21 @@ def test_noise_of_half_its_scale_is_found_by_few_fits() -> None:
 def test_noise_for_single_rows_is_found_where_a_person_has_several(broken: str) -> None:
     people = ["--unit=who", "--rows_per_unit=3", f"--broken={broken}"]
     options = ["--model=merr", "--method=fixed", "--cells=4", "--delta=0", "--trainings=400", "--workers=1"]
-    finding = audit(parse_audit([*options, *people, "--progress_bar=false", f"--confidence={1 - 1e-9}"]))
+    confidence = 1 - 1e-9 if broken == "no" else 0.95
+    finding = audit(parse_audit([*options, *people, "--progress_bar=false", f"--confidence={confidence}"]))
     assert finding.violated == (broken == "rows"), finding.to_text()
     assert finding.unit == "one person (who) with at most 3 rows"
 
 
-@pytest.mark.parametrize("model", ["merr", "mwem", "marginals"])
-def test_no_release_to_people_loses_more_than_their_budget(model: str) -> None:
-    """Of pure releases the loss is never larger; with the noise for single rows it is at once."""
-    pure = {"merr": ["--method=fixed", "--cells=4", "--delta=0"], "mwem": [], "marginals": ["--delta=1e-9"]}[model]
+def test_no_release_to_people_loses_more_than_their_budget() -> None:
+    """Of a pure release the loss is never larger; with the noise for single rows it soon is."""
+    given = ["--model=merr", "--method=fixed", "--cells=4", "--delta=0", "--unit=who", "--rows_per_unit=3"]
     found = {}
     for broken in ("no", "rows"):
-        with curator_audit(game_of(f"--model={model}", *pure, "--unit=who", "--rows_per_unit=3", f"--broken={broken}")) as watched:
-            found[broken] = max(abs(loss) for side in (0, 1) for loss in watched.losses(side, 20, watched.releases()))
-    assert found["no"] <= (1.0 + 1e-9 if model != "marginals" else 2.0)
-    assert found["rows"] > 1.5 * found["no"]
+        with curator_audit(game_of(*given, f"--broken={broken}")) as watched:
+            found[broken] = max(abs(loss) for side in (0, 1) for loss in watched.losses(side, 60, 1))
+    assert 0.8 < found["no"] <= 1.0 + 1e-9
+    assert 2.0 < found["rows"] <= 3.0 + 1e-9
 
 
 def test_the_twin_of_single_rows_needs_people() -> None:
@@ -188,7 +188,7 @@ def test_the_twin_of_single_rows_needs_people() -> None:
 
 def game_of(*options: str) -> Game:
     job = parse_audit(list(options))
-    return Game(model=job.model, plan=job.plan, config=job.config, trials=1)
+    return Game(model=job.model, plan=job.plan, config=job.config, trials=1, broken=job.options.broken)
 
 
 def test_losses_are_those_of_the_noise_that_is_charged() -> None:

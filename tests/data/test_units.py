@@ -96,7 +96,9 @@ def test_loaders_choose_the_same_rows_in_any_order_and_form(visits: Path, tmp_pa
 
 
 @pytest.mark.parametrize("person", ["number", "text"])
-@pytest.mark.parametrize("grid", [{"low": 0, "high": 99}, {"low": 10, "high": 50, "out_of_range": "clamp"}], ids=["all", "clamped"])
+@pytest.mark.parametrize(
+    "grid", [{"low": 0, "high": 99}, {"low": 10, "high": 50, "out_of_range": "clamp"}], ids=["all", "clamped"]
+)
 def test_an_engine_uses_the_rows_that_one_process_uses(person: str, grid: dict, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.integers(0, 100, (900, 2)), columns=["x", "y"])
@@ -106,7 +108,7 @@ def test_an_engine_uses_the_rows_that_one_process_uses(person: str, grid: dict, 
     people, path = People(person, 4, KEY), str(tmp_path / "rows.parquet")
     memory = load_columns(path=path, columns="x,y", people=people, **grid)
     engine = load_sql_columns(source=path, columns="x,y", people=people, **grid)
-    assert memory.n == 60 * 4
+    assert memory.n == table[person].value_counts().clip(upper=4).sum() < 900
     assert engine.clamped == memory.clamped
     for name in ("x", "y"):
         assert engine.values[name].in_order().tolist() == np.sort(memory.values[name]).tolist()
