@@ -13,7 +13,6 @@ from dpgen.data.columns import load_columns
 from dpgen.data.points import load_points
 from dpgen.data.records import load_records
 from dpgen.data.split import Split
-from dpgen.data.sql import load_sql_columns
 from dpgen.data.units import People, texts
 
 KEY = b"k" * 32
@@ -95,39 +94,6 @@ def test_loaders_choose_the_same_rows_in_any_order_and_form(visits: Path, tmp_pa
         assert np.sort(found[0].values[name]).tolist() == np.sort(found[1].values[name]).tolist()
 
 
-@pytest.mark.parametrize("person", ["number", "text"])
-@pytest.mark.parametrize(
-    "grid", [{"low": 0, "high": 99}, {"low": 10, "high": 50, "out_of_range": "clamp"}], ids=["all", "clamped"]
-)
-def test_an_engine_uses_the_rows_that_one_process_uses(person: str, grid: dict, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.integers(0, 100, (900, 2)), columns=["x", "y"])
-    table["number"] = rng.integers(0, 60, 900)
-    table["text"] = [f"p,\\{i}é" for i in rng.integers(0, 60, 900)]
-    table.to_parquet(tmp_path / "rows.parquet", index=False)
-    people, path = People(person, 4, KEY), str(tmp_path / "rows.parquet")
-    memory = load_columns(path=path, columns="x,y", people=people, **grid)
-    engine = load_sql_columns(source=path, columns="x,y", people=people, **grid)
-    assert memory.n == table[person].value_counts().clip(upper=4).sum() < 900
-    assert engine.clamped == memory.clamped
-    for name in ("x", "y"):
-        assert engine.values[name].in_order().tolist() == np.sort(memory.values[name]).tolist()
-
-
-def test_an_engine_refuses_rows_without_a_person(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"x": [1, 2], "who": ["ann", None], "real": [0.5, 1.0]})
-    rows.to_parquet(tmp_path / "rows.parquet", index=False)
-    path = str(tmp_path / "rows.parquet")
-    with pytest.raises(ValueError, match="column 'who' has no value in 1 rows: every row needs its person"):
-        load_sql_columns(source=path, columns="x", low=0, high=9, people=People("who", 1, KEY))
-    with pytest.raises(ValueError, match="unit 'real' is float64; it must be whole numbers or texts"):
-        load_sql_columns(source=path, columns="x", low=0, high=9, people=People("real", 1, KEY))
-    dropped = load_sql_columns(source=path, columns="x", low=0, high=9, missing="drop", people=People("who", 1, KEY))
-    assert len(dropped.values["x"]) == 1
-    with pytest.raises(ValueError, match="column 'who' has no value in row 2"):
-        load_columns(path=path, columns="x", low=0, high=9, people=People("who", 1, KEY))
-
-
 def test_clamped_values_are_counted_among_the_rows_that_are_used(tmp_path: Path) -> None:
     pd.DataFrame({"who": ["ann"] * 9 + ["bob"], "x": [7] * 10}).to_csv(tmp_path / "x.csv", index=False)
     path = str(tmp_path / "x.csv")
@@ -141,6 +107,16 @@ def test_people_are_put_aside_with_all_of_their_rows() -> None:
     assert 5 < len({person for person, one in zip(who, test) if one}) < 45
     assert not {person for person, one in zip(who, test) if one} & {person for person, one in zip(who, test) if not one}
     assert (Split(0.5, b"q" * 32, people=who).test_rows(200).numpy() != test).any()  # the coin is secret
+
+
+def test_rows_without_a_person_are_refused_or_dropped(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [1, 2], "who": ["ann", None]}).to_csv(tmp_path / "rows.csv", index=False)
+    path, people = str(tmp_path / "rows.csv"), People("who", 1, KEY)
+    with pytest.raises(ValueError, match="column 'who' has no value in row 2"):
+        load_columns(path=path, columns="x", low=0, high=9, people=people)
+    assert load_columns(path=path, columns="x", low=0, high=9, missing="drop", people=people).n == 1
+    with pytest.raises(ValueError, match="unit 'who' has no value in row 2: every row needs its person"):
+        people.bounded(pd.read_csv(path))
 
 
 def test_what_would_choose_rows_is_refused(visits: Path, tmp_path: Path) -> None:

@@ -139,6 +139,16 @@ def test_sparse_items_are_there_after_a_few_steps() -> None:
     assert float((mean[:3] - 0.3).abs().max()) < 0.1
 
 
+def test_a_start_of_another_unit_is_refused_before_it_is_paid(tmp_path: Path) -> None:
+    """What it cost a row is not what it cost a person with several."""
+    release().save(tmp_path / "release")
+    config, plan = DPGMConfig(warm_start=tmp_path / "release"), DPGMPlan(epsilon=6.0, unit="who")
+    ledger = plan.open_ledger()
+    with pytest.raises(ValueError, match=r"unit is 'one record'; it must be 'one person \(who\) with at most 1 row'"):
+        begin(plan, config, Curator(ledger), Runtime(run_dir=tmp_path), **SHAPE)
+    assert not ledger.promised()
+
+
 def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"epsilon is 1; at delta 1e-05 this plan reaches no less than 1.998"):
         fit(tmp_path, epsilon=1.0)
