@@ -1,6 +1,10 @@
 """`dpgen sample RUN_OR_MODEL_DIR`: records from a released model."""
 
+import inspect
+import json
+from argparse import ArgumentTypeError
 from pathlib import Path
+from typing import Any
 
 from dpgen.cli.command import NETWORK, OneLineParser, whole_numbers
 
@@ -12,22 +16,35 @@ def main(arguments: list[str]) -> str:
     parser.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
     parser.add_argument("--out", type=Path, metavar="FILE", default=Path("synthetic.npz"), help=".npz, .csv or .parquet")
     parser.add_argument("--clusters", type=whole_numbers, metavar="C,C", help="draw from these clusters only")
+    parser.add_argument("--given", type=_given, metavar="JSON", help='rows of a table given values, such as {"sex": "female"}')
+    parser.add_argument("--rows", help="of a table: iid, or matched, whose counts are close to the model's")
     parser.add_argument("--seed", type=int, help="for reproducible draws")
     parser.add_argument("--network", **NETWORK)
     options = parser.parse_args(arguments)
 
     from dpgen.files import DRAWS
-    from dpgen.release import RecordModel
     from dpgen.statement import guarantee
     from dpgen.systems.registry import load
 
     if (options.model / DRAWS).is_file():
         raise ValueError(f"{options.model} holds private draws: all that were paid for are in {options.model / DRAWS}")
     model = load(options.model)
-    if options.clusters is not None and not isinstance(model, RecordModel):
-        raise ValueError(f"clusters is {options.clusters}; {options.model} holds a {model.kind} model, which has none")
-    chosen = {} if options.clusters is None else {"clusters": options.clusters}
+    chosen = {name: getattr(options, name) for name in ("clusters", "given", "rows") if getattr(options, name) is not None}
+    for name, value in chosen.items():
+        if name not in inspect.signature(model.samples).parameters:
+            raise ValueError(f"{name} is {value}; {options.model} holds a {model.kind} model, which has none")
     model.samples(options.n, random_state=options.seed, **chosen).save(options.out)
     paid = model.statement
     spent = guarantee(paid.epsilon, paid.delta, paid.relation, paid.unit)
     return f"{options.n} records in {options.out}; {spent}, already paid"
+
+
+def _given(text: str) -> dict[str, Any]:
+    """Values of columns by name, as JSON."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ArgumentTypeError(f'given is {text!r}; it must be JSON such as {{"sex": "female"}}')
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,9 @@ MOST_CLASSES = 4
 """Of a target that is counted beside every column from the start."""
 MOST_GROUPS = 64
 """Groups of a column in the mixture; codes inside a group follow their own released shares."""
+MOST_SMOOTHED = 512
+"""Ordered codes of a column that are smoothed together."""
+_PENALTIES = np.array([0.0, *(10.0 ** np.arange(-1.0, 5.0, 0.5))])
 _SMOOTHING = 0.5  # records that are added to every code
 
 
@@ -31,13 +34,15 @@ class Columns:
         shares: of each column (size,), above 0 and summing to 1.
         n: noisy number of records, at least 1.
         coarse: the groups of codes that the mixture sees.
-        measurements: marginals of these groups.
+        measurements: marginals of these groups, as they were measured.
+        smooth: the same, smoothed along ordered columns.
     """
 
     shares: tuple[Reals, ...]
     n: float
     coarse: Coarsening
     measurements: tuple[Measurement, ...]
+    smooth: tuple[Measurement, ...]
 
     @property
     def group_shares(self) -> list[Reals]:
@@ -72,14 +77,51 @@ def release_columns(
     counts = Counts.of(codes, marginals, [full])
     cells = np.diff(counts.starts)
     parts = share * cells ** (2 / 3) / (cells ** (2 / 3)).sum()
-    released = []
+    released, stds = list[Measurement](), list[float]()
     for i, (marginal, part) in enumerate(zip(marginals, parts)):
         values, std = budget.sums(NOTE, counts.sums(i), float(part))
         released.append(Measurement(marginal, values.numpy().reshape(shape(marginal, [full])), std))
-    n = max(1.0, _combined([count, *((float(m.values.sum()), m.noise_std * m.values.size**0.5) for m in released)]))
-    shares = tuple(_shares(released, c, n) for c in range(len(domain.sizes)))
+        stds.append(std)
+    totals = [(float(m.values.sum()), std * m.values.size**0.5) for m, std in zip(released, stds)]
+    n = max(1.0, _combined([count, *totals]))
+    smooth = [replace(m, values=_smooth(m, domain, std)) for m, std in zip(released, stds)]
+    shares = tuple(_shares(smooth, c, n) for c in range(len(domain.sizes)))
     coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
-    return Columns(shares, n, coarse, tuple(_in_groups(m, coarse) for m in released))
+    both = [tuple(_in_groups(m, coarse) for m in found) for found in (released, smooth)]
+    return Columns(shares, n, coarse, *both)
+
+
+def _smooth(measured: Measurement, domain: TableDomain, noise_std: float) -> Reals:
+    """Noisy counts, smoothed along columns whose codes are ordered, missing values apart; classes of a target are not."""
+    values = measured.values
+    for axis, c in enumerate(measured.marginal.columns):
+        if domain.ordered[c] and c != domain.target:
+            live = domain.sizes[c] - (domain.missing[c] is not None)
+            ahead = np.moveaxis(values, axis, 0).copy()
+            ahead[:live] = smoothed(ahead[:live].reshape(live, -1), noise_std).reshape(ahead[:live].shape)
+            values = np.moveaxis(ahead, 0, axis)
+    return values
+
+
+def smoothed(values: Reals, noise_std: float) -> Reals:
+    r"""Noisy counts (m, k) of ordered codes, each column of them with the least estimated error among smoothing splines.
+
+    :math:`f = (I + \lambda D^\top D)^{-1} y` with D the second differences, and lambda that of the least
+    :math:`|y - f|^2 + 2 \sigma^2 \operatorname{tr}(I + \lambda D^\top D)^{-1}`, which estimates the error without bias whatever
+    the counts are: jumps are kept where they stand out of the noise.
+
+    Source: Whittaker 1923; Stein 1981.
+    """
+    m = len(values)
+    if not 4 <= m <= MOST_SMOOTHED:
+        return values
+    second = np.diff(np.eye(m), 2, axis=0)
+    eigenvalues, basis = np.linalg.eigh(second.T @ second)
+    shrunk = 1.0 / (1.0 + np.maximum(eigenvalues, 0.0)[:, None] * _PENALTIES)  # (m, penalties)
+    spectrum = basis.T @ values
+    risk = ((1.0 - shrunk)[:, :, None] * spectrum[:, None]) ** 2
+    best = (risk.sum(0) + 2.0 * noise_std**2 * shrunk.sum(0)[:, None]).argmin(0)
+    return np.asarray(basis @ (shrunk[:, best] * spectrum))
 
 
 def _combined(values: Sequence[tuple[float, float]]) -> float:

@@ -34,7 +34,7 @@ ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
 
 COUNTING = 0.01
 """Share of mu^2 for the number of records."""
-COLUMNS = 0.5
+COLUMNS = 0.45
 """Share of mu^2 for marginals of columns."""
 SELECTING = 0.1
 """Share of mu^2 of a round that selects; the rest measures."""
@@ -44,7 +44,7 @@ PENALTY = 0.2
 """Share of the expected noise of a marginal that is taken off its score."""
 WEIGHTS = {2: 2, 3: 1}
 """Of scores of pairs and triples; three times as much with the target."""
-MOST_TRIPLES = 5_000
+MOST_TRIPLES = 1_000
 
 _RATE, _FIRST, _EACH, _LAST = 0.1, 60, 80, 300  # steps of the fit at first, after each round and at the end
 
@@ -132,17 +132,17 @@ class _Rounds:
     def run(self, codes: Integers, budget: GaussianBudget) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
         """The mixture with what it was fitted to; spends all that is left."""
         counts = Counts.of(np.ascontiguousarray(self.columns.coarse.apply(codes).T), self.marginals, self.levels)
-        measurements, fitter = list(self.columns.measurements), self.fitter
-        fitter.measure(measurements, self.levels)
+        picked, fitter = list[Measurement](), self.fitter
+        fitter.measure(self.columns.smooth, self.levels)
         fitter.run(_FIRST, _RATE, _RATE)
         growth = GROWTH ** np.linspace(0.0, 1.0, self.rounds)
         parts = budget.left * growth / (growth.sum() * self.picks) * (1 - 1e-9)
         for part in steps(parts.tolist(), "rounds"):
-            measurements += self._round(counts, budget, part)
-            fitter.measure(measurements, self.levels)
+            picked += self._round(counts, budget, part)
+            fitter.measure([*self.columns.smooth, *picked], self.levels)
             fitter.run(_EACH, _RATE, _RATE / 2)
         fitter.run(_LAST, _RATE / 2, _RATE / 50)
-        return fitter.mixture, measurements, self.levels
+        return fitter.mixture, [*self.columns.measurements, *picked], self.levels
 
     def _round(self, counts: Counts, budget: GaussianBudget, part: float) -> list[Measurement]:
         """Marginals of one round, `part` of 1 / s^2 each, no two of which share a pair of columns."""

@@ -313,7 +313,7 @@ class TablesModel(PublicModel, kind="tables"):
         cells = [int(np.prod(s)) for s in shapes]
         stacked = zip(marginals, shapes, _split(arrays["measured"], cells), _split(arrays["noise_std"], cells))
         measurements = [Measurement(m, values.reshape(s), stds.reshape(s)) for m, s, values, stds in stacked]
-        columns = Columns(tuple(_split(arrays["shares"], widths)), description["n"], coarse, ())
+        columns = Columns(tuple(_split(arrays["shares"], widths)), description["n"], coarse, (), ())
         return cls(
             Mixture(arrays["probabilities"], arrays["weights"], sizes),
             columns,

@@ -16,7 +16,6 @@ Codes = npt.NDArray[np.int64]
 _compile = numba.njit(nogil=True, cache=True)
 
 _MOST_CELLS = 2**24  # of all triples together: more of them are left out
-_PASSES = 2
 PAIR, ONE = np.float32(2.0), np.float32(1.0)  # weights of cells of two and of three columns
 
 
@@ -30,7 +29,7 @@ def iid_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Codes:
 def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Codes:
     r"""n rows whose counts in all pairs and triples of columns are close to n times the model's.
 
-    Systematic draws of components and of values in each component, then passes over all cells in random order: a cell takes
+    Systematic draws of components and of values in each component, then one pass over all cells in random order: a cell takes
     the value that lowers :math:`\sum |n p - \text{count}|` over cells of triples and, with weight 2, of pairs the most. Rows
     are not independent any more; it is post-processing of the model.
     """
@@ -47,8 +46,7 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
         cells = sum(math.prod(chosen) for chosen in combinations(mixture.sizes, 3)) if len(sizes) < 100 else math.inf
         deep = len(sizes) > 2 and cells <= _MOST_CELLS
         triples, triple_at = _gaps(mixture, rows, 3) if deep else (np.zeros(1, np.float32), np.zeros((1, 1, 1), np.int64))
-        for _ in range(_PASSES):
-            _move(rows, generator.permutation(rows.size), sizes, pairs, pair_at, triples, triple_at, deep)
+        _move(rows, generator.permutation(rows.size), sizes, pairs, pair_at, triples, triple_at, deep)
     return np.asarray(generator.permutation(rows))
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpgen.systems.tables.columns import smoothed
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, candidates, shape
 from dpgen.systems.tables.mixture import Fitter
 from dpgen.systems.tables.plan import sizes
@@ -106,3 +107,15 @@ def test_sizes_grow_with_the_signal() -> None:
     assert small.pair_groups[0] < large.pair_groups[0]
     assert small.triple_groups < large.triple_groups
     assert small.information < large.information
+
+
+def test_smooth_counts_lose_noise_and_jumps_stay() -> None:
+    rng = np.random.default_rng(0)
+    hill = 400.0 * np.exp(-(np.linspace(-2, 2, 40) ** 2))
+    spikes = np.zeros(40)
+    spikes[[3, 17, 30]] = 2000.0, 5000.0, 900.0
+    for truth, most, least in ((hill, 0.6, 0.1), (spikes, 1.05, 0.9)):
+        noisy = truth[:, None] + rng.normal(0, 30, (40, 200))
+        error = np.abs(smoothed(noisy, 30.0) - truth[:, None]).mean() / np.abs(noisy - truth[:, None]).mean()
+        assert least <= error <= most
+    assert np.array_equal(smoothed(hill[:3, None], 30.0), hill[:3, None])

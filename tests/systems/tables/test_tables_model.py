@@ -9,6 +9,7 @@ import pytest
 import torch
 from test_tables_fit import SCHEMA, people, released
 
+from dpgen.cli.sample import main
 from dpgen.release import read_model
 from dpgen.systems.tables.marginals import Coarsening
 from dpgen.systems.tables.mixture import Mixture
@@ -144,3 +145,14 @@ def test_coarse_expectations_are_sums_of_the_joint_law() -> None:
     found = MIXTURE.expected([Marginal((0, 1), 0)], [level]).reshape(2, 2)
     joint = MIXTURE.marginal([0, 1])
     np.testing.assert_allclose(found, np.stack([joint[:, :2].sum(1), joint[:, 2]], 1), rtol=1e-5)
+
+
+def test_the_command_line_draws_given_values(model: TablesModel, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    options = [str(tmp_path / "model"), "--n=30", f"--out={tmp_path / 'rows.csv'}"]
+    assert "30 records" in main([*options, '--given={"home": "flat", "job": ["farm", "town"]}', "--rows=matched"])
+    table = pd.read_csv(tmp_path / "rows.csv")
+    assert set(table["home"]) == {"flat"}
+    assert set(table["job"]) <= {"farm", "town"}
+    with pytest.raises(ValueError, match=r"clusters is \[1\]; .* holds a tables model, which has none"):
+        main([*options, "--clusters=1"])
