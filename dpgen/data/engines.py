@@ -89,14 +89,23 @@ class EngineTable:
         Raises:
             ValueError: the engine refuses it, in one line, or the files have changed.
         """
-        return self._run(lambda: query.to_pyarrow(), stage)
+        return self._run(lambda: self._arrow(query), stage)
 
-    def batches(self, query: "ir.Table", stage: str, rows: int) -> Iterator["pyarrow.RecordBatch"]:
-        """The rows of a query in pieces of at most so many."""
-        reader = self._run(lambda: query.to_pyarrow_batches(chunk_size=rows), stage)
-        while (batch := self._run(lambda: next(reader, None), stage)) is not None:
-            if batch.num_rows:
-                yield batch
+    def _arrow(self, query: "ir.Table") -> "pyarrow.Table":
+        if self.backend.name == "pyspark":  # Ibis goes through pandas, where whole numbers beside a null become floats
+            return self.backend._session.sql(self.backend.compile(query)).toArrow()
+        return query.to_pyarrow()
+
+    def memory(self, **columns: npt.NDArray[np.int64]) -> "ir.Table":
+        """A table of public or counted numbers that queries join with."""
+        import ibis
+        import pyarrow
+
+        if self.backend.name != "pyspark":
+            return ibis.memtable(pyarrow.table(columns))
+        name = f"dpgen_{uuid4().hex}"
+        self.backend._session.createDataFrame(pyarrow.table(columns)).createOrReplaceTempView(name)
+        return self.backend.table(name)
 
     def kept(self, query: "ir.Table", stage: str) -> "ir.Table":
         """The rows of a query in a temporary table of DuckDB, which goes with the connection; elsewhere the query."""
@@ -397,7 +406,7 @@ class EngineRanks:
             mine = np.flatnonzero((level.keys[row] == cuts >> level.shift) & (level.lows[row] < cuts)) if len(row) else row
             if not len(mine):
                 continue
-            asked = _memory(cell=cuts[mine] >> level.shift, cut=cuts[mine])
+            asked = self._table.memory(cell=cuts[mine] >> level.shift, cut=cuts[mine])
             rows = self._positions.mutate(cell=_shifted(self._positions.position, level.shift)).join(asked, "cell")
             lower = (rows.position < rows.cut).ifelse(1, 0).sum().cast("int64")
             sums = rows.group_by(cell="cut").aggregate(
@@ -417,7 +426,7 @@ class EngineRanks:
         shift = max(spread - room, 0)
         rows = self._positions.mutate(parent=_shifted(self._positions.position, level.shift))
         if len(chosen.keys) < len(level.keys) or len(self._levels) > 1:
-            rows = rows.semi_join(_memory(parent=chosen.keys), "parent")
+            rows = rows.semi_join(self._table.memory(parent=chosen.keys), "parent")
         finer, _ = group_cells(self._table, rows, shift, f"counts of 2^{self._bits - shift} cells")
         parents, first = np.unique(finer.keys >> (level.shift - shift), return_index=True)
         reduced = [
@@ -431,14 +440,6 @@ class EngineRanks:
     def _require(self, same: bool) -> None:
         if not same:
             raise ValueError(CHANGED.format(self._table.name))
-
-
-def _memory(**columns: Integers) -> "ir.Table":
-    """A table of public or counted numbers that queries join with."""
-    import ibis
-    import pyarrow
-
-    return ibis.memtable(pyarrow.table(columns))
 
 
 def _shifted(position: Any, shift: int) -> Any:
