@@ -68,6 +68,7 @@ def create_private(path: Path, data: bytes) -> None:
 
 
 STATEMENT, DRAWS, MODEL, MECHANISM, METRICS = "privacy.json", "draws.csv", "model", "mechanism", "metrics.json"
+JOURNAL = "journal.jsonl"
 
 
 def is_released(directory: Path) -> bool:

@@ -245,6 +245,10 @@ class Release(ABC):
     def write(self, directory: Path) -> list[str]:
         """Write the released files into `directory`; returns their names."""
 
+    @abstractmethod
+    def content(self) -> bytes:
+        """What is released, without its statement: the bytes of `model.safetensors` or of `draws.csv`."""
+
     def report(self, path: Path | str) -> Path:
         """Write a page about this release for people: `dpgen.report`; returns its path."""
         return resolve_name("dpgen.report:report")(self, path)  # by name: the report knows releases, not the other way round
@@ -289,8 +293,11 @@ class Draws(Release):
         return table if self.form is None else self.form.restore(table)
 
     def write(self, directory: Path) -> list[str]:
-        write_atomically(directory / "draws.csv", self._table.to_csv(index=False).encode())
+        write_atomically(directory / "draws.csv", self.content())
         return ["draws.csv"]
+
+    def content(self) -> bytes:
+        return self._table.to_csv(index=False).encode()
 
 
 class PrivateDensity(ABC):
@@ -408,6 +415,9 @@ class PublicModel(Release):
     def write(self, directory: Path) -> list[str]:
         self.save(directory / "model")
         return ["model/"]
+
+    def content(self) -> bytes:
+        return self._files().payload
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from shutil import rmtree
@@ -24,8 +25,19 @@ from dpgen.cli.jobs import Job
 from dpgen.data.split import await_key, secret_key
 from dpgen.evaluation import Evaluation, evaluator
 from dpgen.evaluation.scores import Score, marks, number
-from dpgen.files import DRAWS, MECHANISM, MODEL, STATEMENT, is_finished, is_released, remove_leftovers, write_atomically
+from dpgen.files import (
+    DRAWS,
+    JOURNAL,
+    MECHANISM,
+    MODEL,
+    STATEMENT,
+    is_finished,
+    is_released,
+    remove_leftovers,
+    write_atomically,
+)
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.journal import Journal
 from dpgen.privacy.ledger import Ledger
 from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
@@ -169,11 +181,11 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
                     f"{key} is missing beside a ledger with charges: under another key other records would be for evaluation; "
                     "choose another run_dir"
                 )
-            if not (is_released(directory) or job.resumable):
+            if not (is_released(directory) or job.resumable or job.kept):
                 raise ValueError(
                     f"run_dir {str(directory)!r} holds a run that died after it had spent epsilon "
-                    f"{rounded_up(ledger.epsilon())} and before anything was released: that is lost, for only training by "
-                    "DP-SGD can go on; a new run needs another run_dir and spends anew"
+                    f"{rounded_up(ledger.epsilon())} and before anything was released: that is lost, for a selection is made "
+                    "as a whole; a new run needs another run_dir and spends anew"
                 )
         else:
             write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
@@ -183,7 +195,8 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
         try:
             if key is not None:
                 secret_key(key)
-            yield directory, replace(job.runtime, run_dir=directory), Curator(ledger)
+            with _journal(job, directory, ledger) as journal:
+                yield directory, replace(job.runtime, run_dir=directory), Curator(ledger, journal=journal)
         except BaseException:
             if new and not ledger.entries():
                 rmtree(directory)  # nothing was spent, so nothing has to be kept of a run that was refused
@@ -191,6 +204,22 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
                     with suppress(OSError):  # another run may be in it by now
                         above.rmdir()
             raise
+
+
+@contextmanager
+def _journal(job: Job, directory: Path, ledger: Ledger) -> Iterator[Journal | None]:
+    """What a closed form has been given, until it has released something; None of other runs."""
+    path = directory / JOURNAL
+    if job.kept and not is_released(directory):
+        journal = Journal(path, ledger)
+        try:
+            yield journal
+        finally:
+            journal.close()
+    else:
+        yield None
+    if is_released(directory):
+        path.unlink(missing_ok=True)
 
 
 def _locked_ledger(job: Job, path: Path) -> Ledger:
@@ -274,6 +303,7 @@ def run(job: Job, *, again: bool = False) -> Outcome:
                 release = job.fit(data, curator, runtime)
                 bar.phase("release")
                 release.statement = release.statement.extended([not_covered, *runtime.not_covered])
+                curator.ledger.sync(released=sha256(release.content()).hexdigest())  # before anything of it is written
                 _write(release, directory)
             bar.phase("evaluate")
             evaluation, problem = _evaluated(
@@ -348,7 +378,7 @@ def _interrupted(job: Job, directory: Path, ledger: Ledger) -> Iterator[None]:
 
 
 def _standing(job: Job, directory: Path, ledger: Ledger) -> str:
-    if not ledger.entries():
+    if not ledger.charges:
         return "interrupted before anything was spent"
     same, whole = f"the same command with --run_dir {directory}", rounded_up(ledger.epsilon())
     if is_released(directory):
@@ -356,7 +386,7 @@ def _standing(job: Job, directory: Path, ledger: Ledger) -> str:
             f"interrupted while evaluating: the release in {directory} is complete (epsilon {whole}); {same}, or dpgen "
             f"evaluate {directory}, finishes it"
         )
-    if job.resumable:
+    if job.resumable or job.kept:
         stated = f"epsilon {whole} is what any release of this run states"
         return f"interrupted: {_so_far(ledger)} has run, and {stated}; {same} goes on"
     return (

@@ -19,6 +19,7 @@ from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.jobs import Job, parse_job
 from dpgen.cli.main import main
 from dpgen.files import is_finished, is_released, write_atomically
+from dpgen.privacy.journal import Journal
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.run import run
@@ -107,7 +108,7 @@ def test_what_died_while_it_was_evaluated_is_finished_for_free(
 @pytest.mark.parametrize("kind", JOBS)
 @pytest.mark.parametrize("number", range(17))
 def test_death_at_any_write(kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """51 deaths: the run begins anew before anything is spent, is finished after its release, and between says what is lost."""
+    """51 deaths: the run begins anew before anything is spent, and is finished for free after that."""
     job, directory = JOBS[kind](tmp_path), tmp_path / "run"
     with monkeypatch.context() as patch:
         dies(patch, at=number)
@@ -118,17 +119,44 @@ def test_death_at_any_write(kind: str, number: int, tmp_path: Path, monkeypatch:
         else:
             assert is_finished(directory)
             return
-    spent = False
+    charges = 0
     if directory.exists():
         with Ledger.open(directory / "ledger.jsonl") as ledger:
-            spent = bool(ledger.entries())
-    if spent and not is_released(directory):
-        before = (directory / "ledger.jsonl").read_bytes()
-        with pytest.raises(ValueError, match="before anything was released: that is lost"):
-            run(job)
-        assert (directory / "ledger.jsonl").read_bytes() == before
-        return
+            charges = ledger.charges
     finished(job)
+    with Ledger.open(directory / "ledger.jsonl") as ledger:
+        assert charges in (0, ledger.charges), "nothing is charged twice"
+
+
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("moment", ["charge", "value", "give"])
+def test_death_at_the_last_release_of_a_closed_form(
+    kind: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies between its charge and the value, the value and its mark, or after it: one charge, one value, one release."""
+    job, directory = JOBS[kind](tmp_path, "--evaluation=none"), tmp_path / "run"
+    owner, name = {"charge": (Journal, "value"), "value": (Ledger, "give"), "give": (sys.modules["dpgen.run"], "_write")}[
+        moment
+    ]
+
+    def die(*_: object, **__: object) -> None:
+        raise Died("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, die)
+        with pytest.raises(Died, match="gone"):
+            run(job)
+    with Ledger.open(directory / "ledger.jsonl") as ledger:
+        charges = ledger.charges
+        assert charges
+        assert bool(ledger.given) == (moment == "give")
+    before = (directory / "ledger.jsonl").read_bytes()
+    finished(job)
+    after = (directory / "ledger.jsonl").read_bytes()
+    assert after.startswith(before)
+    if moment == "give":
+        assert after == before, "all of it had been paid for and given"
+    assert not (directory / "journal.jsonl").exists(), "the release holds what was paid for"
 
 
 def test_kill_9_of_a_closed_form_after_its_release(tmp_path: Path) -> None:
@@ -255,7 +283,7 @@ def test_a_failed_evaluation_has_a_code_of_its_own(
     ("place", "said"),
     [
         ("evaluator", "interrupted before anything was spent"),
-        ("_write", "before anything was released: that is lost, and a new run spends anew"),
+        ("_write", "is what any release of this run states; the same command with --run_dir .* goes on"),
         ("_evaluated", "while evaluating: the release in .* is complete .*, or dpgen evaluate .*, finishes it"),
     ],
 )

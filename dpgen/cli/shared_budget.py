@@ -8,12 +8,12 @@ dpgen budget census.budget --plan --model gaussian --data csv --path census.csv 
 import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from dpgen.cli.command import OneLineParser
 from dpgen.cli.options import require_writable
 from dpgen.privacy.composition import Loads, rdp_bound
-from dpgen.privacy.ledger import Budget
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.shared_budget import Payer, Payment, SharedBudget, Spending
 from dpgen.statement import guarantee, rounded_up
 
@@ -35,6 +35,11 @@ def parser() -> OneLineParser:
     result.add_argument("--delta", type=float, default=1e-5, help="at this delta (default 1e-05),")
     result.add_argument("--relation", choices=["add_remove", "replace_one"], default="add_remove", help="of neighbouring data")
     result.add_argument("--unit", default="one record", help='that differ in this (default "one record")')
+    result.add_argument(
+        "--confirm",
+        metavar="WHAT",
+        help="of a last line that was cut: the directory of the run that paid with it, unused or spent",
+    )
     result.add_argument("--plan", nargs=argparse.REMAINDER, metavar="...", help="options of dpgen train, for a planned run")
     return result
 
@@ -53,11 +58,25 @@ def main(arguments: list[str]) -> str:
         raise ValueError(f"epsilon is {options.epsilon:g}; the total is fixed when a budget is made, with --create")
     elif not file.exists():
         raise ValueError(f"{str(file)!r} does not exist; dpgen budget {file} --create --epsilon E --delta D makes it")
+    elif options.confirm is not None:
+        return _confirmed(file, options.confirm)
     else:
         shared = SharedBudget(file)
     if options.plan is not None:
         return _planned(shared, options.plan)
     return "\n".join([*_table(shared, shared.spending()), _left(shared.spending())])
+
+
+def _confirmed(file: Path, what: str) -> str:
+    """What a cut last line had paid for, as somebody says, and what is left."""
+    if what in ("unused", "spent"):
+        shared, booked = SharedBudget.confirmed(file, cast(Literal["unused", "spent"], what))
+    elif not (Path(what) / "ledger.jsonl").is_file():
+        raise ValueError(f"confirm is {what!r}; it must be unused, spent, or the directory of the run that paid")
+    else:
+        with Ledger.open(Path(what) / "ledger.jsonl") as ledger:
+            shared, booked = SharedBudget.confirmed(file, ledger)
+    return "\n".join([f"booked: {booked}", *_table(shared, shared.spending()), _left(shared.spending())])
 
 
 def _table(shared: SharedBudget, spending: Spending) -> list[str]:
@@ -90,6 +109,8 @@ def _alone(spending: Spending, payment: Payment) -> float:
 
 def _left(spending: Spending) -> str:
     total, spent = spending.terms.budget.epsilon, spending.epsilon
+    if spending.exhausted:
+        return f"paid for: epsilon {rounded_up(total)}, since a line of the file was lost: nothing is left"
     if spending.payments and not spending.terms.limits.fits(spending.total):
         return f"paid for: epsilon {rounded_up(total)}, by one run that needs all of it: nothing is left"
     share = max(0.0, 1 - spending.terms.limits.share(spending.total))

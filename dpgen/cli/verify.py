@@ -8,6 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def _of_ledger(run: Path, statement: PrivacyStatement) -> Iterator[str]:
         if not _same(statement.also.get(name), value):
             yield f"{name} is {statement.also.get(name)!r} in privacy.json, the ledger says {value!r}"
     yield from _of_mechanisms(statement, found)
-    yield from _of_shared(payer, statement, loads)
+    yield from _of_shared(run, payer, ledger, statement, loads)
 
 
 def _of_mechanisms(statement: PrivacyStatement, found: PrivacyStatement) -> Iterator[str]:
@@ -81,7 +82,9 @@ def _of_mechanisms(statement: PrivacyStatement, found: PrivacyStatement) -> Iter
         yield f"the ledger lacks the mechanism {line} of privacy.json"
 
 
-def _of_shared(payer: Payer | None, statement: PrivacyStatement, loads: Counter[Any]) -> Iterator[str]:
+def _of_shared(
+    run: Path, payer: Payer | None, ledger: Ledger, statement: PrivacyStatement, loads: Counter[Any]
+) -> Iterator[str]:
     """Differences between a statement and the file of its shared budget, where the run must have paid for all it declared."""
     if payer is None or statement.shared is None:
         if (payer is None) != (statement.shared is None):
@@ -92,6 +95,17 @@ def _of_shared(payer: Payer | None, statement: PrivacyStatement, loads: Counter[
     except LedgerError as error:
         yield str(error)
         return
+    from dpgen.files import DRAWS, MODEL
+
+    standing = spending.standings.get(payer.run)
+    try:
+        if standing is not None:
+            ledger.verify_contains({"lines": standing.lines, "head": standing.head})
+    except LedgerError as error:
+        yield str(error)
+    files = [path for path in (run / MODEL / f"{MODEL}.safetensors", run / DRAWS) if path.is_file()]
+    if standing is not None and files and standing.released != sha256(files[0].read_bytes()).hexdigest():
+        yield f"{payer.path} has noted another release of this run than {files[0]}"
     paid = Counter[Any]()
     for payment in spending.payments:
         if payment.run == payer.run:

@@ -20,12 +20,24 @@ al. 2016). A course in which all are :math:`(\epsilon_i, \delta_i)` guarantees a
 add nothing to the delta of the others.
 
 A record that is in one of several disjoint groups has its own course: the filter holds for each record.
+
+**Why exact accounting and the filter hold on one ledger.** Whether the first plan fits the filter is known before anything is
+released. If it does not, nothing is ever granted beside it, and the exact value covers all that can happen. If it does, all
+that can happen obeys the filter, and the exact value is never used for anything but the plan by itself.
+
+**Why the order of a plan's events may be chosen adaptively.** Let M be the events that are left. The first of them is
+dominated by its pair; given its outcome, the rest is such a procedure on the others, by induction dominated by the product
+of their pairs, whatever the order; so all are dominated by the product over M (Zhu, Dong, Wang 2022, Theorem 10). Leaving
+events out is post-processing. A part of a divisible Gaussian with `1/s_i^2 = (j/N)/s^2` is post-processing of j out of N
+equal Gaussians of multiplier `s sqrt(N)`, which are such events; N grows without bound (Smith and Thakurta 2022 prove
+it for Gaussians alone).
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -33,7 +45,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpgen.privacy.ledger_file import encode_event
+from dpgen.privacy.ledger_file import LedgerError, encode_event
 from dpgen.privacy.mechanisms import require_positive
 
 if TYPE_CHECKING:
@@ -154,6 +166,21 @@ class LedgerItem:
         """Largest sum of precisions of the parts of a divisible Gaussian."""
         return math.floor(self.precision * self.planned * (1 + Fraction(_SURPLUS)))
 
+    def require_room(self, count: int) -> None:
+        """Refuse `count` more charges of this part that its whole has no room for.
+
+        Raises:
+            BudgetExceeded: how much is left, and would be taken.
+        """
+        if (whole := self.whole) is None:
+            return
+        if whole.parts + count * self.precision > whole.room_for_parts:
+            share = [float(Fraction(p, whole.planned * whole.precision)) for p in (whole.parts, count * self.precision)]
+            raise BudgetExceeded(
+                f"the divisible Gaussian {whole.note!r} of multiplier {whole.event.noise_multiplier:.6g} has "
+                f"{1 - share[0]:.6g} of it left; {count} x {self.note!r} would take {share[1]:.6g}"
+            )
+
     def line(self, number: int) -> dict[str, Any]:
         """The line of the ledger file that declares it."""
         line = {"mechanism": number, "event": json.loads(self.code), "note": self.note, "group": self.group}
@@ -179,6 +206,31 @@ def _precision(event: DpEvent) -> int:
 
 
 Loads = list[tuple[LedgerItem, int]]
+
+
+class Earlier(deque[tuple[LedgerItem, int]]):
+    """Charges that were made before, in their order, which a resumed run asks for again."""
+
+    def take(self, item: LedgerItem, count: int, *, allowed: bool) -> None:
+        """Take the next ones, which must be `count` of this item, by somebody who may.
+
+        Raises:
+            LedgerError: they are others, or nobody keeps their values.
+        """
+        first, left = self.popleft()
+        if not allowed or first is not item or left < count:
+            raise LedgerError(f"{left} x {first.note!r} was charged here before, now {count} x {item.note!r} is: another run")
+        if left > count:
+            self.appendleft((first, left - count))
+
+    def require_none(self) -> None:
+        """Refuse to end before all are taken.
+
+        Raises:
+            LedgerError: naming the next.
+        """
+        if self:
+            raise LedgerError(f"{self[0][0].note!r} was charged before and is not asked for again: another run")
 
 
 def cases(loads: Loads, relation: Relation) -> Iterator[Loads]:
@@ -395,6 +447,24 @@ class Filter:
     def epsilon_of(self, event: DpEvent, relation: Relation = "add_remove") -> float:
         """Epsilon that the filter counts for `event`: for the calibration of events that are chosen adaptively."""
         return self.total_epsilon(self.cost(event, relation))
+
+    def chosen_later(self, total: Cost, delta: float, relation: Relation, *, own: Relation) -> float:
+        """Epsilon of charges chosen adaptively under the relation `own`, as it reads under `relation`.
+
+        Raises:
+            UnsupportedEvent: they have no guarantee under another relation.
+        """
+        from dpgen.privacy.mechanisms import UnsupportedEvent
+
+        pure = self.pure_epsilon(total)  # bounds the loss itself, at any time
+        if relation == own:
+            return min(pure, self.guarantee(delta))
+        if relation == "replace_one" and pure < math.inf:
+            return 2 * pure
+        raise UnsupportedEvent(
+            f"relation is {relation!r}, but the charges were made under {own} and chosen adaptively: they have no "
+            "guarantee under the other relation"
+        )
 
     def guarantee(self, delta: float) -> float:
         """Epsilon at another delta of anything that fits; inf where this filter proves none."""

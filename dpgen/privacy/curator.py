@@ -23,6 +23,7 @@ Formal guarantees:
 | a mask used twice, a part released twice, undeclared or left out | refused |
 | several processes | rank 0 charges for all of them; sums are added over ranks and get their noise once |
 | the best of several runs | charged before the first; each run gets no more than its plan |
+| a run that died, with a journal | is given the same values again, at no further charge |
 | pickling, copying | refused: two curators would forget each other's charges |
 """
 
@@ -40,6 +41,7 @@ from torch import Tensor
 from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_
 from dpgen.privacy.events import approximate_event, for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger_file import encode_event
 from dpgen.privacy.mechanisms import (
     Mechanism,
     effective_multiplier,
@@ -49,13 +51,14 @@ from dpgen.privacy.mechanisms import (
     require_whole,
     subsampled_gaussian_event,
 )
-from dpgen.privacy.noise import SecureSource, require_secure, to_device
+from dpgen.privacy.noise import SecureSource, place, require_secure, to_device
 from dpgen.privacy.prefix_sums import noisy_prefix_sums
 from dpgen.privacy.sampling import PoissonMask
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+    from dpgen.privacy.journal import Journal
     from dpgen.privacy.ledger import Budget, Ledger, Planned
     from dpgen.privacy.mechanisms import Relation
     from dpgen.privacy.tuning import Repetitions, Trial
@@ -71,6 +74,8 @@ class Curator:
         ledger: who is asked, and what the statement is made of.
         ranks: the processes that release together; alone by default.
         source: secure noise; None: a fresh `SecureSource`.
+        journal: keeps what one process releases, and gives it out again to the same run that died; None: nothing does. What
+            is released of a Poisson draw, and selections, are not kept.
 
     >>> from dpgen.privacy.ledger import Budget, Ledger
     >>> curator = Curator(Ledger(Budget(1.0, 1e-5)))
@@ -79,8 +84,15 @@ class Curator:
     (torch.int64, 'number of records')
     """
 
-    def __init__(self, ledger: Ledger, *, ranks: Ranks | None = None, source: SecureSource | None = None) -> None:
-        self._source = SecureSource() if source is None else require_secure(source)
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        ranks: Ranks | None = None,
+        source: SecureSource | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self._source, self._journal = SecureSource() if source is None else require_secure(source), journal
         self._shared = SharedLedger(ledger, ranks or Ranks())
         self._ahead: NoiseAhead | None = None
 
@@ -138,6 +150,21 @@ class Curator:
 
     # -- releases of one process -------------------------------------------------------------------------------------
 
+    def _grant(self, event: DpEvent, draw: Callable[[], T], sums: BoundedSum | None = None, **asked: Any) -> T:
+        """Charge `event`, then draw; a run that died is charged once, and given again what it was given.
+
+        Arguments:
+            sums: what noise is added to, if any.
+            asked: `note` and what else the ledger writes down of the charge, and `scale` of the noise.
+        """
+        named = {key: asked[key] for key in ("note", "group", "of", "count") if asked.get(key) is not None}
+        self.ledger.charge(event, **named, again=self._journal is not None)
+        if self._journal is None:
+            return draw()
+        public = {} if sums is None else {"shape": list(sums.values.shape), "dtype": str(sums.values.dtype), "step": sums.step}
+        moved = {} if sums is None else {"sensitivity": sums.sensitivity, "replaced": sums.replaced, "norm": sums.norm}
+        return self._journal.value({"event": encode_event(event)} | public | moved | asked, draw)
+
     def gaussian(
         self, note: str, sums: BoundedSum, noise_multiplier: float, *, group: str | None = None, of: str | None = None
     ) -> Tensor:
@@ -162,8 +189,17 @@ class Curator:
         require_positive("noise_multiplier", noise_multiplier)
         _require(sums, "l2")
         sums = self._of_rows(sums)
-        self.ledger.charge(gaussian_price(sums, noise_multiplier, self.relation), note=note, group=group, of=of)
-        return self._noisy(sums, noise_multiplier * sums.sensitivity * self.rows)
+        event = gaussian_price(sums, noise_multiplier, self.relation)
+        noisy = self._grant(
+            event,
+            lambda: self._noisy(sums, noise_multiplier * sums.sensitivity * self.rows),
+            sums,
+            note=note,
+            group=group,
+            of=of,
+            scale=noise_multiplier,
+        )
+        return place(noisy, sums.values.device)
 
     def _of_rows(self, sums: BoundedSum) -> BoundedSum:
         """The sums with the most that a step of one row moves them: of people replaced, some rows come or go."""
@@ -194,9 +230,12 @@ class Curator:
         if sums.values.dtype != torch.int64:
             raise ValueError(f"sums have dtype {sums.values.dtype}; discrete Laplace noise needs whole numbers (torch.int64)")
         scale = self.rows * self._of_rows(sums).under(self.relation) / (epsilon * sums.step)
-        self.ledger.charge(pure_event(epsilon), note=note)
-        noise = self._source.discrete_laplace(*sums.values.shape, scale=scale)
-        return _real(sums.values + to_device(noise, sums.values.device), sums.step)
+
+        def noisy() -> Tensor:
+            noise = self._source.discrete_laplace(*sums.values.shape, scale=scale)
+            return _real(sums.values + to_device(noise, sums.values.device), sums.step)
+
+        return place(self._grant(pure_event(epsilon), noisy, sums, note=note, scale=scale), sums.values.device)
 
     def prefix_sums(self, note: str, cells: BoundedSum, noise_multiplier: float) -> tuple[Reals, Reals]:
         r"""Prefix sums (m,) of counts of disjoint cells with correlated Gaussian noise, and the noise variances (m,).
@@ -218,9 +257,15 @@ class Curator:
                 f"cells are {cells.values.dtype} of sensitivity {cells.sensitivity}; they must be int64 counts (m,)"
             )
         moved = 1 if self.relation == "add_remove" else 2  # the ledger doubles Gaussians under replace_one
-        self.ledger.charge(gaussian_event(require_positive("noise_multiplier", noise_multiplier) * moved), note=note)
-        return noisy_prefix_sums(
-            cells.values.numpy(), noise_multiplier=noise_multiplier * self.rows, relation=self.relation, source=self._source
+        event = gaussian_event(require_positive("noise_multiplier", noise_multiplier) * moved)
+        return self._grant(
+            event,
+            lambda: noisy_prefix_sums(
+                cells.values.numpy(), noise_multiplier=noise_multiplier * self.rows, relation=self.relation, source=self._source
+            ),
+            cells,
+            note=note,
+            scale=noise_multiplier,
         )
 
     def enclosed(self, note: str, budget: Budget) -> Curator:
@@ -237,9 +282,10 @@ class Curator:
         """
         from dpgen.privacy.ledger import Ledger
 
-        self.ledger.charge(approximate_event(budget.epsilon, budget.delta), note=note)
+        event = approximate_event(budget.epsilon, budget.delta)
+        self.ledger.charge(event, note=note, again=self._journal is not None)
         inner = Ledger(budget, relation=self.relation, unit=self.ledger.unit, rows=self.rows)
-        return Curator(inner, source=self._source)
+        return Curator(inner, source=self._source, journal=self._journal)
 
     def select(
         self,
@@ -288,8 +334,8 @@ class Curator:
             BudgetExceeded: nothing was recorded or drawn.
             ValueError: `count` below 1, or m > 1 and no known price for m rows.
         """
-        self.ledger.charge(for_rows(mechanism.event, self.rows), require_whole("count", count), note=note, of=of)
-        return mechanism.draw(self._source, count)
+        count, event = require_whole("count", count), for_rows(mechanism.event, self.rows)
+        return self._grant(event, lambda: mechanism.draw(self._source, count), note=note, of=of, count=count)
 
     # -- releases of one Poisson draw, by all ranks --------------------------------------------------------------------
 

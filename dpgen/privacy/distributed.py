@@ -140,7 +140,7 @@ class Ranks:
 class FollowerLedger(Ledger):
     """Copy of rank 0's plans and charges on the other ranks, for reading. It has no file and grants nothing."""
 
-    def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None) -> NoReturn:
+    def charge(self, event: DpEvent, count: int = 1, **_: Any) -> NoReturn:
         """Refuse: only rank 0 charges."""
         raise RuntimeError("only rank 0 charges; the other ranks repeat what its ledger has recorded")
 
@@ -169,6 +169,18 @@ class FollowerLedger(Ledger):
             self._runs = [[self._declared[n], count] for n, count in copy["runs"]]
             self._cache.clear()
             self._guarantees.clear()
+
+
+def _copied(ledger: Ledger) -> dict[str, Any]:
+    """Plans and charges of a ledger, for another rank."""
+    with ledger._lock:
+        numbers = {id(m): i for i, m in enumerate(ledger._declared)}
+        fields = [
+            (m.event, m.note, m.group, m.divisible, numbers.get(id(m.whole)), m.planned, m.count, m.later, m.parts)
+            for m in ledger._declared
+        ]
+        runs = [(numbers[id(m)], n) for m, n in ledger._runs]
+        return {"mechanisms": fields, "plans": list(ledger._plans), "runs": runs}
 
 
 class SharedLedger:
@@ -207,7 +219,7 @@ class SharedLedger:
         """Repeat on all ranks what rank 0 has declared and charged by itself."""
         if self.ranks.count == 1:
             return
-        copy = self.ranks.first(self.ledger._copy)
+        copy = self.ranks.first(lambda: _copied(self.ledger))
         if isinstance(self.ledger, FollowerLedger):
             self.ledger.catch_up(copy)
 

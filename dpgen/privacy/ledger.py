@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +14,7 @@ from dpgen.privacy.composition import (
     Budget,
     BudgetExceeded,
     Cost,
+    Earlier,
     Filter,
     FilterTotals,
     LedgerEntry,
@@ -25,7 +24,7 @@ from dpgen.privacy.composition import (
     rdp_bound,
     worst,
 )
-from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
+from dpgen.privacy.ledger_file import LedgerError, LedgerFile, compact, decode_event, encode_event
 from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, require_whole
 from dpgen.privacy.shared_budget import Payer
 
@@ -48,18 +47,7 @@ class Ledger:
 
     **What is chosen later** - a charge beyond the declared counts, one that no plan declared, a second plan - is granted only
     by the filter (`composition.py`): Renyi losses at one order, fixed in the file's header, of everything together, the first
-    plan included. Then the guarantee is the budget; where all are pure guarantees it is their sum.
-
-    Why both hold on one ledger: whether the first plan fits the filter is known before anything is released. If it does not,
-    nothing is ever granted beside it, and the exact value covers all that can happen. If it does, all that can happen obeys
-    the filter, and the exact value is never used for anything but the plan by itself.
-
-    Why the order of a plan's events may be chosen adaptively: let M be the events that are left. The first of them is
-    dominated by its pair; given its outcome, the rest is such a procedure on the others, by induction dominated by the product
-    of their pairs, whatever the order; so all are dominated by the product over M (Zhu, Dong, Wang 2022, Theorem 10). Leaving
-    events out is post-processing. A part of a divisible Gaussian with `1/s_i^2 = (j/N)/s^2` is post-processing of j out of N
-    equal Gaussians of multiplier `s sqrt(N)`, which are such events; N grows without bound (Smith and Thakurta 2022 prove
-    it for Gaussians alone).
+    plan included. Then the guarantee is the budget; where all are pure guarantees it is their sum. Why: `composition.py`.
 
     A charge is refused with `BudgetExceeded` before anything is recorded. What is recorded counts as spent, also when
     the process dies before the mechanism runs, and also when a resumed run does the same step again.
@@ -128,6 +116,8 @@ class Ledger:
         self._divisible: dict[tuple[str, str | None], LedgerItem] = {}
         self._plans: list[dict[int, int]] = []  # number of a mechanism: greatest count
         self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
+        self._again = Earlier()  # charges that a journal lets a resumed run ask for again
+        self.given: list[str] = []  # checksums of the values that a journal gave out
         self.recovered = False
         self._filtered: FilterTotals | None = None
         self._runs: list[list[Any]] = []
@@ -136,7 +126,7 @@ class Ledger:
         self._guarantees: dict[Any, float] = {}
         self._file = LedgerFile(Path(path) if path is not None else None)
         self._file.create()
-        self._append([_json(self._header())], charged=0)
+        self._append([compact(self._header())], charged=0)
         self._file.sync()
 
     def _header(self) -> dict[str, Any]:
@@ -207,6 +197,8 @@ class Ledger:
             self._enter_plan({int(n): require_whole("count", count) for n, count in line["plan"]})
         elif "recovered" in line:
             self.recovered = True
+        elif "given" in line:
+            self.given.append(line["given"])
         else:
             mechanism, charged = self._declared[line["charge"]], require_whole("count", line["count"])
             self._book(mechanism, charged)
@@ -276,8 +268,8 @@ class Ledger:
             fresh = [m for m in lines if m.number is None]
             numbers = {id(m): len(self._declared) + i for i, m in enumerate(fresh)}
             counts = {numbers[id(m)] if m.number is None else m.number: n for m, n in lines.items()}
-            bodies = [_json(m.line(number)) for m, number in zip(fresh, numbers.values())]
-            self._append([*bodies, _json({"plan": [[number, n] for number, n in counts.items()]})], charged=0)
+            bodies = [compact(m.line(number)) for m, number in zip(fresh, numbers.values())]
+            self._append([*bodies, compact({"plan": [[number, n] for number, n in counts.items()]})], charged=0)
             self._file.sync()
             for mechanism in fresh:
                 self._number(mechanism)
@@ -295,7 +287,7 @@ class Ledger:
         if len(counts) < len(lines) or counts not in self._unfinished:
             return False
         if self.payer is not None:
-            self.payer.require_paid(list(lines.items()))
+            self.payer.require_paid(list(lines.items()), self._file)
         self._unfinished.remove(counts)
         return True
 
@@ -359,7 +351,25 @@ class Ledger:
 
     # -- charges -------------------------------------------------------------------------------------------------------
 
-    def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None) -> None:
+    def take_up(self) -> None:
+        """Go back to the first charge of the file: a journal has the values, and the run asks for all of it again.
+
+        What the guarantee counts stays. Asked for again, in their order, charges are free; nothing else is granted before.
+        """
+        self._again, self._runs = Earlier((item, count) for item, count in self._runs), []
+        for mechanism in self._declared:
+            mechanism.count = mechanism.parts = 0
+        self._cache.clear()
+
+    def give(self, checksum: str) -> None:
+        """Write down that the next value of the run's journal is given out."""
+        with self._lock:
+            self._append([compact({"given": checksum})], charged=0)
+            self.given.append(checksum)
+
+    def charge(
+        self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None, again: bool = False
+    ) -> None:
         """Ask for `count` runs of `event`, record them, return; only then may the mechanism run.
 
         Microseconds for what a plan declared, tens of them for what is chosen later.
@@ -370,6 +380,7 @@ class Ledger:
             note: what they are called.
             group: disjoint group of records that they touch, None for all.
             of: note of the declared divisible Gaussian (of the same group) that these runs are a part of.
+            again: whether a journal gives their values out, so that what a resumed run was charged before costs nothing.
 
         Raises:
             BudgetExceeded: it would spend more than the budget, or than is left of the divisible Gaussian; nothing was
@@ -380,10 +391,13 @@ class Ledger:
         if count.__class__ is not int or count < 1:
             count = require_whole("count", count)
         with self._lock:
-            self._require_whole()
             mechanism = self._find(event, note, group, whole=None if of is None else self._whole(of, group))
+            if self._again:
+                self._again.take(mechanism, count, allowed=again)
+                return self._book(mechanism, count)
+            self._require_whole()
             if mechanism.whole is not None:
-                self._require_part(mechanism.whole, mechanism, count)
+                mechanism.require_room(count)
             elif later := mechanism.beyond(count):
                 if self.budget is not None:
                     self._require_filter({group: self._cost(mechanism).times(later)}, f"{count} x {note!r}")
@@ -399,21 +413,12 @@ class Ledger:
             raise ValueError(f"of is {of!r}, group {group!r}; it must name a divisible Gaussian that was declared: {known}")
         return found
 
-    @staticmethod
-    def _require_part(whole: LedgerItem, part: LedgerItem, count: int) -> None:
-        if whole.parts + count * part.precision > whole.room_for_parts:
-            share = [float(Fraction(p, whole.planned * whole.precision)) for p in (whole.parts, count * part.precision)]
-            raise BudgetExceeded(
-                f"the divisible Gaussian {whole.note!r} of multiplier {whole.event.noise_multiplier:.6g} has "
-                f"{1 - share[0]:.6g} of it left; {count} x {part.note!r} would take {share[1]:.6g}"
-            )
-
     def _record(self, mechanism: LedgerItem, count: int) -> None:
         if mechanism.number is not None:
             self._append([f'{{"charge":{mechanism.number},"count":{count}}}'], charged=count)
             return
         number = len(self._declared)
-        self._append([_json(mechanism.line(number)), f'{{"charge":{number},"count":{count}}}'], charged=count)
+        self._append([compact(mechanism.line(number)), f'{{"charge":{number},"count":{count}}}'], charged=count)
         self._number(mechanism)
 
     def _book(self, mechanism: LedgerItem, count: int) -> None:
@@ -494,15 +499,7 @@ class Ledger:
             if delta in (None, self.delta) and relation in (None, self.relation):
                 return cast(Budget, self.budget).epsilon
             raise UnsupportedEvent("a line of the ledger was cut: what is known is its budget, at its own delta and relation")
-        pure = limits.pure_epsilon(total)  # bounds the loss itself, at any time
-        if relation in (None, self.relation):
-            return min(pure, limits.guarantee(self.delta if delta is None else delta))
-        if relation == "replace_one" and pure < math.inf:
-            return 2 * pure
-        raise UnsupportedEvent(
-            f"relation is {relation!r}, but the charges were made under {self.relation} and chosen adaptively: they have no "
-            "guarantee under the other relation"
-        )
+        return limits.chosen_later(total, self.delta if delta is None else delta, relation or self.relation, own=self.relation)
 
     @property
     def accountant(self) -> str:
@@ -522,16 +519,6 @@ class Ledger:
             if key not in self._cache:
                 self._cache[key] = self._spent(self._ran(), delta, relation, accountant)
             return float(self._cache[key])
-
-    def _copy(self) -> dict[str, Any]:
-        """Plans and charges, for another rank."""
-        with self._lock:
-            numbers = {id(m): i for i, m in enumerate(self._declared)}
-            fields = [
-                (m.event, m.note, m.group, m.divisible, numbers.get(id(m.whole)), m.planned, m.count, m.later, m.parts)
-                for m in self._declared
-            ]
-            return {"mechanisms": fields, "plans": list(self._plans), "runs": [(numbers[id(m)], n) for m, n in self._runs]}
 
     def spent_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
@@ -562,6 +549,11 @@ class Ledger:
             return worst(self._guaranteed(), self.delta, self.relation, "tightest")[1]
 
     @property
+    def charges(self) -> int:
+        """Number of charges in the file, also of those that a resumed run has not asked for again yet."""
+        return int(self._charged[-1])
+
+    @property
     def path(self) -> Path | None:
         """File of the ledger, None in memory."""
         return self._file.path
@@ -579,9 +571,20 @@ class Ledger:
         lines = self._file.require_extends(position)
         return int(self._charged[-1] - self._charged[lines - 1])
 
-    def sync(self) -> None:
-        """Wait until everything charged is on the disk."""
+    def sync(self, *, released: str = "") -> None:
+        """Wait until all is on the disk; a shared budget notes how far it is, and the checksum of what is about to be released.
+
+        Raises:
+            LedgerError: the shared budget has seen a later ledger of this run, or another release; or not all that the run was
+                charged before was asked for again.
+        """
+        if released and self._again:
+            raise LedgerError(
+                f"{self.path}: {self._again[0][0].note!r} was charged before and is not asked for again: another run"
+            )
         self._file.sync()
+        if self.payer is not None:
+            self.payer.stand(self._file, released)
 
     def close(self) -> None:
         """Sync and unlock; a closed ledger still reports and refuses charges."""
@@ -592,7 +595,3 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _json(line: dict[str, Any]) -> str:
-    return json.dumps(line, separators=(",", ":"))

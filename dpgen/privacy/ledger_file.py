@@ -47,6 +47,7 @@ class LedgerFile:
         self._fd = -1
         self._closed = False
         self.torn = 0  # bytes of a last line that was cut
+        self.cut = b""  # and what is left of it
 
     @property
     def lines(self) -> int:
@@ -57,6 +58,11 @@ class LedgerFile:
     def head(self) -> str:
         """Chain value of the last line, empty before the first."""
         return self._head
+
+    @property
+    def first(self) -> str:
+        """Chain value of the first line."""
+        return self._heads[: _CHAIN // 2].hex()
 
     def position(self) -> dict[str, Any]:
         """Position in the file: `{"lines": int, "head": hexadecimal}`."""
@@ -120,7 +126,7 @@ class LedgerFile:
         with open(self._fd, "rb", closefd=False) as file:
             for number, raw in enumerate(file, start=1):
                 if not raw.endswith(b"\n"):
-                    self.torn = len(raw)
+                    self.torn, self.cut = len(raw), raw
                     if torn and self.lines:
                         return
                     raise LedgerError(f"{self.path}: cut in the middle of line {number}; the ledger is not trusted")
@@ -136,9 +142,13 @@ class LedgerFile:
         if not self.lines:
             raise LedgerError(f"{self.path}: the ledger is empty; nothing was ever charged, remove it and start again")
 
-    def mend(self) -> dict[str, Any]:
-        """Write a line that says so over the one that was cut, in one write: the file never ends whole without it."""
-        body = {"recovered": self.torn, "room": " " * self.torn}  # room: the line covers all bytes of the other
+    def mend(self, **said: Any) -> dict[str, Any]:
+        """Write a line that says so over the one that was cut, in one write: the file never ends whole without it.
+
+        Arguments:
+            said: what else the line says.
+        """
+        body = {"recovered": self.torn, **said, "room": " " * self.torn}  # room: the line covers all bytes of the other
         line, chain = _line(self._head, json.dumps(body))
         fd = os.open(str(self.path), os.O_WRONLY | os.O_CLOEXEC)  # the one that appends would write behind the cut line
         try:
@@ -223,6 +233,11 @@ class LedgerFile:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger cannot be pickled or copied: two copies would forget each other's charges")
+
+
+def compact(line: dict[str, Any]) -> str:
+    """A line as compact JSON; numbers must be finite."""
+    return json.dumps(line, separators=(",", ":"), allow_nan=False)
 
 
 def _line(head: str, body: str) -> tuple[bytes, str]:

@@ -14,6 +14,9 @@ Formal guarantees:
 | a first run that the filter has no room for, whose own budget is within the file's | is granted, and nothing beside it |
 | a run of another relation or unit, of a larger delta, or one that does not fit | refused before anything is spent |
 | a copy of a run's directory | refused: it has paid nothing |
+| a directory restored from a copy at its old path | refused if its ledger is behind what this file has seen of it |
+| a run that has released something | may release nothing else: the checksum of its release is noted here before |
+| a last line that was cut | what it paid is unknown: nothing is granted until somebody confirms what it was |
 
 Why the filter: the runs are a sequence of mechanisms, each of which, and when to stop, may depend on all that was released
 before. What one record is touched by costs a run at most the heaviest of its disjoint groups, taken for each run by itself,
@@ -32,21 +35,23 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import secrets
-import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgen.privacy.composition import Budget, BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
-from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event
+from dpgen.privacy.ledger_file import LedgerError, LedgerFile, compact, decode_event
 from dpgen.privacy.mechanisms import require_whole
 
 if TYPE_CHECKING:
+    from dpgen.privacy.ledger import Ledger
     from dpgen.privacy.mechanisms import Relation
 
 _FORMAT = 1
@@ -141,11 +146,35 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How far the ledger of a run was when it last told the file: when it was resumed, at a checkpoint, before its release.
+
+    Arguments:
+        lines: of the ledger.
+        head: chain value of the last of them.
+        released: checksum of what the run releases; empty before.
+    """
+
+    lines: int
+    head: str
+    released: str = ""
+
+
+@dataclass(frozen=True)
 class Spending:
-    """Payments from a shared budget, in the order of the file, and what they add up to."""
+    """Payments from a shared budget, in the order of the file, and what they add up to.
+
+    Arguments:
+        terms: of the file.
+        payments: of all runs.
+        standings: the last one of each run.
+        exhausted: whether a line was lost that may have paid for anything, so that all is booked.
+    """
 
     terms: Terms
     payments: tuple[Payment, ...] = ()
+    standings: Mapping[str, Standing] = field(default_factory=dict)
+    exhausted: bool = False
 
     @property
     def total(self) -> Cost:
@@ -160,20 +189,24 @@ class Spending:
     @property
     def epsilon(self) -> float:
         """What has been paid for so far, as if it had been fixed in advance: for a display; the guarantee is the budget's."""
+        if self.exhausted:
+            return self.terms.budget.epsilon
         spent = self.terms.limits.total_epsilon(self.total)
         only = self.payments[0].budget if self.runs == 1 else None
         return min(spent, only.epsilon) if only is not None and self.terms.covers(only) else spent
 
     def upto(self, count: int) -> Spending:
         """The first `count` payments."""
-        return Spending(self.terms, self.payments[:count])
+        return replace(self, payments=self.payments[:count])
 
     def plus(self, payment: Payment) -> Spending:
         """With one more payment, whether or not it fits."""
-        return Spending(self.terms, (*self.payments, payment))
+        return replace(self, payments=(*self.payments, payment))
 
     def fits(self, payment: Payment) -> bool:
         """Whether one more payment is covered by the budget: by the filter, or as of the only run that is ever granted."""
+        if self.exhausted:
+            return False
         if self.terms.limits.fits(self.total.plus(payment.cost)):
             return True
         first = self.plus(payment).payments[0]
@@ -188,6 +221,8 @@ class Spending:
         """
         if payment.cost == Cost():
             raise ValueError("the plan costs nothing; there is no limit to state")
+        if self.exhausted:
+            return 0
         return FilterTotals(self.terms.limits, self.terms.relation, [(None, self.total)]).room(payment.cost, None)
 
 
@@ -228,7 +263,7 @@ class SharedBudget:
         file = LedgerFile(Path(path), wait=_PATIENCE)
         file.create()
         try:
-            file.append([_json(terms.header)])
+            file.append([compact(terms.header)])
         finally:
             file.close()
         return cls(path)
@@ -271,6 +306,34 @@ class SharedBudget:
         with self.opened() as (_, spending):
             return spending
 
+    @classmethod
+    def confirmed(cls, path: Path, what: Literal["unused", "spent"] | Ledger) -> tuple[SharedBudget, str]:
+        """Say what a last line that was cut had paid for; until then nothing is granted. The budget, and what was booked.
+
+        Arguments:
+            what: "unused": its run never began; "spent": nobody knows, so all that is left is booked; or the ledger of the
+                run that had paid with it, whose plan is booked again.
+
+        Raises:
+            ValueError: no line was cut, or the ledger is none of a run that pays from this budget.
+            LedgerError: the file is damaged otherwise, or no shared budget.
+        """
+        file = LedgerFile(path.resolve(), wait=_PATIENCE)
+        try:
+            spending = _spending(file, cut=True)
+            if not file.torn:
+                raise ValueError(f"no line of {path} was cut; there is nothing to confirm")
+            if isinstance(what, str):
+                file.mend(confirmed=what)
+                booked = "all that was left" if what == "spent" else "nothing"
+            else:
+                payment = _missing(path, what, spending)
+                file.mend(confirmed="paid", payment=payment.line)
+                booked = ", ".join(f"{n} x {m.note}" for m, n in payment.loads)
+        finally:
+            file.close()
+        return cls(path), booked
+
     def payer(self, model: str, *, directory: Path | None = None) -> Payer:
         """A new run of `model`, whose own ledger is in `directory`, that pays from this budget."""
         where = "" if directory is None else str(directory.resolve())
@@ -290,28 +353,58 @@ class SharedBudget:
             raise ValueError(f"delta is {delta:g}; it must be at most {allowed}")
 
 
-def _spending(file: LedgerFile) -> Spending:
-    """What the file says. A last line that was cut is no payment: a run begins after all of its own is on the disk.
+def _missing(path: Path, ledger: Ledger, spending: Spending) -> Payment:
+    """What a run has declared and no whole line of the file pays for."""
+    payer, promised = ledger.payer, ledger.promised()
+    if payer is None or payer.path != path.resolve():
+        raise ValueError(f"confirm is {str(ledger.path)!r}; its run does not pay from {path}")
+    paid = Counter[str]()
+    for payment in spending.payments:
+        paid.update({_code(m): n for m, n in payment.loads} if payment.run == payer.run else {})
+    items = [(LedgerItem.of(p.event, p.note, p.group, divisible=p.divisible), p.count) for p in promised]
+    loads = [(m, n - paid[_code(m)]) for m, n in items if n > paid[_code(m)]]
+    if not loads:
+        raise ValueError(f"confirm is {str(ledger.path)!r}; other lines pay for all that its run has declared")
+    return payer.quote(loads, None, spending.terms)
 
-    Warns of such a line: one that was cut later, by hand or by a failing disk, was a payment.
-    """
+
+def _code(item: LedgerItem) -> str:
+    return json.dumps([item.note, item.group, item.code, item.divisible])
+
+
+def _spending(file: LedgerFile, *, cut: bool = False) -> Spending:
+    """What the file says; `cut`: also where its last line was cut, as far as that."""
     lines = file.read(torn=True)
     header = next(lines)
     if header.get("dpgen_shared_budget") != _FORMAT:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
+    payments, standings, exhausted = [], {}, False
     try:
         terms = Terms.of(header)
-        payments = tuple(_payment(line, terms) for line in lines if "recovered" not in line)
+        for line in lines:
+            if "standing" in line:
+                standings[line["run"]] = Standing(**line["standing"])
+            elif "recovered" in line:
+                exhausted = exhausted or line.get("confirmed") == "spent"
+                payments += [_payment(line["payment"], terms)] if "payment" in line else []
+            else:
+                payments.append(_payment(line, terms))
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LedgerError(f"{file.path}: line {file.lines} cannot be understood: {error!r}") from None
-    if file.torn:
-        file.mend()
-        warnings.warn(
-            f"{file.path}: its last line was cut and counts as no payment: a process died while writing it, and its run never "
-            "began. If the file was damaged in another way, a payment is missing: dpgen verify of the runs finds it",
-            stacklevel=2,
-        )
-    return Spending(terms, payments)
+    if file.torn and not cut:
+        raise LedgerError(_torn(file))
+    return Spending(terms, tuple(payments), standings, exhausted)
+
+
+def _torn(file: LedgerFile) -> str:
+    """What is known of a line that was cut, and what to do."""
+    found = re.search(rb'"run":"(\w+)".*?"directory":"([^"]*)"', file.cut)
+    whose = f" (a line of the run {found[1].decode()} in {found[2].decode(errors='replace')})" if found else ""
+    return (
+        f"{file.path}: its last line was cut{whose}, so what it paid for is unknown and nothing is granted: dpgen budget "
+        f"{file.path} --confirm RUN_DIR books the plan of the run that paid with it, --confirm unused nothing, if no run began "
+        "with it, --confirm spent all that is left"
+    )
 
 
 def _payment(line: dict[str, Any], terms: Terms) -> Payment:
@@ -370,17 +463,21 @@ class Payer:
             payment = self.quote(loads, budget, spending.terms)
             if not spending.fits(payment):
                 raise BudgetExceeded(_refusal(self.path, spending, payment))
-            file.append([_json(payment.line)])
+            file.append([compact(payment.line)])
             file.sync()
 
-    def require_paid(self, loads: Loads) -> None:
-        """Refuse to go on with a plan that this run, in this directory, has not paid for.
+    def require_paid(self, loads: Loads, ledger: LedgerFile) -> None:
+        """Refuse to go on with a plan that this run, in this directory, has not paid for, or that stood further before.
+
+        Arguments:
+            loads: the plan.
+            ledger: file of the own ledger.
 
         Raises:
             LedgerError: naming what is missing.
         """
-        written = _written(loads)
-        paid = [p for p in SharedBudget(self.path).spending().payments if p.run == self.run and p.line["plan"] == written]
+        written, spending = _written(loads), SharedBudget(self.path).spending()
+        paid = [p for p in spending.payments if p.run == self.run and p.line["plan"] == written]
         if not paid:
             raise LedgerError(f"{self.path}: holds no payment for this plan of the run {self.run}")
         if all(payment.directory != self.directory for payment in paid):
@@ -388,6 +485,30 @@ class Payer:
                 f"{self.path}: the run {self.run} has paid in {paid[0].directory}, not in {self.directory}, a copy that has "
                 "paid nothing: go on there, or begin a new run"
             )
+        self.stand(ledger)
+
+    def stand(self, ledger: LedgerFile, released: str = "") -> None:
+        """Note how far the own ledger is, and what is about to be released; on the disk before it returns.
+
+        Raises:
+            LedgerError: the file has seen a later ledger of this run, or another release.
+        """
+        with SharedBudget(self.path).opened() as (file, spending):
+            last = spending.standings.get(self.run)
+            if last is not None:
+                try:
+                    ledger.require_extends({"lines": last.lines, "head": last.head})
+                except LedgerError:
+                    raise LedgerError(
+                        f"{ledger.path}: is behind {self.path}, which has seen {last.lines} lines of it: it was restored from "
+                        "a copy or edited, and a second release for one payment is refused: begin a new run"
+                    ) from None
+                if last.released and released not in ("", last.released):
+                    raise LedgerError(f"{self.path}: the run {self.run} has released something else before; begin a new run")
+            position = ledger.position() | {"released": released or (last.released if last else "")}
+            if last is None or Standing(**position) != last:
+                file.append([compact({"run": self.run, "standing": position})])
+                file.sync()
 
     def statement(self) -> dict[str, Any]:
         """What a statement says of the budget: its terms, what has been paid from it, and by how many runs."""
@@ -421,7 +542,3 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container without an entry for this user
         return str(os.getuid())
-
-
-def _json(line: dict[str, Any]) -> str:
-    return json.dumps(line, separators=(",", ":"), allow_nan=False)

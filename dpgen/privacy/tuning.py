@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dpgen.privacy.composition import Budget, BudgetExceeded, LedgerItem, Loads, Planned, cases
 from dpgen.privacy.events import OneOfDpEvent
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.mechanisms import Relation, Secrets, require_within
 from dpgen.privacy.moments import success
 from dpgen.privacy.shared_budget import Payer, same_plan
@@ -139,6 +140,9 @@ class _Allowance(Payer):
             names = ", ".join(f"{count} x {item.note!r}" for item, count in loads)
             raise BudgetExceeded(f"a run of a selection asks for {names}, which the selection has not paid for")
         self._spent.append(1)
+
+    def stand(self, ledger: LedgerFile, released: str = "") -> None:
+        """Nothing to note: the run ends with the selection."""
 
     def statement(self) -> dict[str, Any]:
         """Nothing: the selection states what it has paid."""

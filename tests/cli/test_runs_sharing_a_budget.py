@@ -4,10 +4,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
+import lightning as L
 import pytest
 import tiny
 
+from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.jobs import parse_job
 from dpgen.cli.main import main
 from dpgen.cli.sweep import Sweep, run_sweep
@@ -161,7 +164,8 @@ def test_a_budget_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.fixture
 def copied(paid: Path, tmp_path: Path) -> Path:
-    """The second run, to be tampered with."""
+    """The second run, to be tampered with, and the model of the first beside it."""
+    shutil.copytree(paid / "one" / "model", tmp_path / "other")
     return Path(shutil.copytree(paid / "two", tmp_path / "two"))
 
 
@@ -228,12 +232,16 @@ TAMPERED = {
         changed_statement(shared=lambda s: s | {"spent": 0.1}),
         "spent of the shared budget is 0.1 in privacy.json, its file says 1",
     ),
+    "another release": (
+        lambda directory: shutil.copytree(directory.parent / "other", directory / "model", dirs_exist_ok=True),
+        "has noted another release of this run than",
+    ),
     "shared total": (changed_statement(shared=lambda s: s | {"epsilon": 1.0}), "epsilon of the shared budget is 1.0"),
     "no shared": (changed_statement(shared=None), "privacy.json names no shared budget, the other one does"),
     "what is not covered": (changed_statement(not_covered=[]), "the model carries another statement than privacy.json"),
     "ledger's line": (changed_file("ledger.jsonl", b'"count":1', b'"count":2'), r"ledger\.jsonl: line \d+ does not match"),
     "ledger's line gone": (without_a_line, r"ledger\.jsonl: line 4 does not match its checksum"),
-    "ledger cut": (cut_short, "the ledger lacks the mechanism|says"),
+    "ledger cut": (cut_short, "has .* lines, the checkpoint saw .*: the ledger was cut"),
     "ledger gone": (lambda directory: (directory / "ledger.jsonl").unlink(), "cannot open the ledger"),
     "model's byte": (flipped_byte, "does not match the checksum in model.json"),
     "model's card": (changed_file("model/model.json", b'"statement"', b'"Statement"'), "does not match the checksum"),
@@ -321,3 +329,46 @@ def test_a_training_that_was_stopped_goes_on_without_paying_again(tmp_path: Path
     (tmp_path / "run" / "privacy.json").unlink()
     with pytest.raises(LedgerError, match="cannot open the ledger"):
         run(job)
+
+
+def test_a_directory_restored_from_a_copy_releases_nothing_more(tmp_path: Path) -> None:
+    """Steps that the copy has not seen would be done again, with fresh noise, for the payment of the first release."""
+    given = tiny.arguments(tmp_path, *tiny.UNLABELLED, "--epsilon=2", f"--ledger={tmp_path / 'b'}", "--ledger_epsilon=2")
+    job = parse_job([*given, "--checkpoint_every=1", "--evaluation=none"])
+    save = Checkpoint.on_train_batch_end
+
+    def stop(self: Checkpoint, trainer: L.Trainer, *rest: Any) -> None:
+        save(self, trainer, *rest)
+        if trainer.global_step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "on_train_batch_end", stop)
+        with pytest.raises(KeyboardInterrupt, match="goes on"):
+            run(job)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    run(job)
+    shutil.rmtree(tmp_path / "run")
+    shutil.move(tmp_path / "copy", tmp_path / "run")
+    with pytest.raises(LedgerError, match="restored from a copy or edited, and a second release for one payment is refused"):
+        run(job)
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_line_that_was_cut_is_confirmed_on_the_command_line(
+    paid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "data.budget"
+    lines = (paid / "data.budget").read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + lines[1] + lines[2][:-9])
+    code, said = command(capsys, "budget", file)
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"dpgen budget {file} --confirm RUN_DIR" in said
+    code, said = command(capsys, "train", *arguments(tmp_path, "three"))
+    assert (code, (tmp_path / "three").exists()) == (2, False)
+    code, said = command(capsys, "budget", file, "--confirm", "perhaps")
+    assert (code, "it must be unused, spent, or the directory of the run that paid" in said) == (2, True)
+    code, said = command(capsys, "budget", file, "--confirm", "spent")
+    assert (code, "nothing is left" in said) == (0, True)
+    code, said = command(capsys, "train", *arguments(tmp_path, "three"))
+    assert (code, "spent 2" in said) == (2, True)

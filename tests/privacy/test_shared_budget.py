@@ -12,7 +12,6 @@ import pytest
 from dpgen.privacy.composition import Filter, FilterTotals
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
-from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
 
@@ -225,26 +224,119 @@ def test_a_payment_that_is_gone_ends_the_run(shared: SharedBudget, tmp_path: Pat
         again.declare(PLAN)
 
 
-def test_a_payment_that_was_cut_is_none(shared: SharedBudget, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its run never began: it waits for its line to be on the disk."""
+def cut(shared: SharedBudget, directory: Path) -> Ledger:
+    """A file whose last line, a payment of a run in `directory`, was cut; the run's ledger."""
     run(shared, *PLAN)
-    paid, before = shared.spending().total, shared.path.read_bytes()
+    before = shared.path.read_bytes()
+    ledger = begin(shared, directory)
+    ledger.declare(PLAN)
+    shared.path.write_bytes(shared.path.read_bytes()[: len(before) + 200])
+    ledger.close()
+    return ledger
 
-    def killed(file: LedgerFile) -> None:
-        if file.path == shared.path:
-            raise RuntimeError("killed here")
 
-    ledger = begin(shared)
-    with monkeypatch.context() as patch:
-        patch.setattr(LedgerFile, "sync", killed)
-        with pytest.raises(RuntimeError, match="killed here"):
-            ledger.declare(PLAN)
-    assert ledger.promised() == []
-    shared.path.write_bytes(shared.path.read_bytes()[: len(before) + 40])
-    with pytest.warns(UserWarning, match="its last line was cut and counts as no payment"):
-        assert shared.spending().total == paid
-    run(shared, *PLAN)
-    assert (shared.spending().total, shared.spending().runs) == (paid.times(2), 2)
+def test_nothing_is_granted_until_a_cut_line_is_confirmed(shared: SharedBudget, tmp_path: Path) -> None:
+    cut(shared, tmp_path / "run")
+    with pytest.raises(LedgerError, match=r"its last line was cut \(a line of the run \w+ in .*/run\), so what it paid for"):
+        shared.spending()
+    other = begin(shared)
+    with pytest.raises(LedgerError, match="--confirm spent all that is left"):
+        other.declare(PLAN)
+    assert other.promised() == []
+
+
+@pytest.mark.parametrize(("what", "payments"), [("unused", 1), ("RUN", 2), ("spent", 1)])
+def test_a_cut_line_is_booked_as_it_is_confirmed(what: str, payments: int, shared: SharedBudget, tmp_path: Path) -> None:
+    cut(shared, tmp_path / "run")
+    if what == "RUN":
+        with Ledger.open(tmp_path / "run" / "ledger.jsonl") as own:
+            again, said = SharedBudget.confirmed(shared.path, own)
+    else:
+        again, said = SharedBudget.confirmed(shared.path, what)  # type: ignore[arg-type]
+    assert said == {"unused": "nothing", "spent": "all that was left", "RUN": "2 x counts, 10 x steps"}[what]
+    spending = again.spending()
+    assert len(spending.payments) == payments
+    assert spending.exhausted == (what == "spent")
+    if what == "spent":
+        assert (spending.epsilon, spending.room(spending.payments[0])) == (TOTAL.epsilon, 0)
+        with pytest.raises(BudgetExceeded, match="spent 3"):
+            run(again, *PLAN)
+        return
+    run(again, *PLAN)
+    assert spending.payments[0].cost.times(payments) == spending.total
+    with Ledger.open(tmp_path / "run" / "ledger.jsonl") as own:
+        if what == "RUN":
+            own.declare(PLAN)  # it goes on
+        else:
+            with pytest.raises(LedgerError, match="holds no payment for this plan"):
+                own.declare(PLAN)
+
+
+def test_what_cannot_be_confirmed(shared: SharedBudget, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is nothing to confirm"):
+        SharedBudget.confirmed(shared.path, "unused")
+    with begin(shared, tmp_path / "paid") as paid:
+        paid.declare(PLAN)
+    other = SharedBudget.create(tmp_path / "other.budget", TOTAL)
+    with begin(other, tmp_path / "elsewhere") as elsewhere:
+        elsewhere.declare(PLAN)
+    cut(shared, tmp_path / "run")
+    content = shared.path.read_bytes()
+    for name, match in (("paid", "other lines pay for all that its run has declared"), ("elsewhere", "does not pay from")):
+        with Ledger.open(tmp_path / name / "ledger.jsonl") as ledger, pytest.raises(ValueError, match=match):
+            SharedBudget.confirmed(shared.path, ledger)
+        assert shared.path.read_bytes() == content
+
+
+# -- directories that were restored from a copy ------------------------------------------------------------------------------
+
+
+def restored(shared: SharedBudget, directory: Path, *, seen: str) -> Path:
+    """The ledger of a run that went on after a copy was made of it, which is now in its place."""
+    path = directory / "ledger.jsonl"
+    with begin(shared, directory) as ledger:
+        ledger.declare(PLAN)
+        ledger.charge(gaussian_event(8.0), note="counts")
+        copy = path.read_bytes()
+        ledger.charge(gaussian_event(8.0), note="counts")
+        if seen:
+            ledger.sync(released="" if seen == "checkpoint" else "sum of the release")
+    path.write_bytes(copy)
+    return path
+
+
+@pytest.mark.parametrize("seen", ["checkpoint", "release"])
+def test_a_restored_directory_does_not_go_on(seen: str, shared: SharedBudget, tmp_path: Path) -> None:
+    path = restored(shared, tmp_path / "run", seen=seen)
+    with (
+        Ledger.open(path) as again,
+        pytest.raises(LedgerError, match=r"is behind .*data\.budget, which has seen 6 lines of it"),
+    ):
+        again.declare(PLAN)
+
+
+def test_what_the_file_has_not_seen_it_cannot_tell(shared: SharedBudget, tmp_path: Path) -> None:
+    """The limit that `docs/shared_budget.md` names: between two checkpoints a copy and the run look alike."""
+    path = restored(shared, tmp_path / "run", seen="")
+    with Ledger.open(path) as again:
+        again.declare(PLAN)
+
+
+def test_a_run_releases_one_thing(shared: SharedBudget, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "ledger.jsonl"
+    with begin(shared, tmp_path / "run") as ledger:
+        ledger.declare(PLAN)
+        ledger.charge(gaussian_event(8.0), note="counts")
+        ledger.sync(released="one")
+    with Ledger.open(path) as again:
+        again.declare(PLAN)
+        again.sync(released="one")  # it died between this note and the release
+        again.sync()
+        again.charge(gaussian_event(8.0), note="counts")
+        with pytest.raises(LedgerError, match="has released something else before; begin a new run"):
+            again.sync(released="two")
+    assert again.payer is not None
+    assert shared.spending().standings[again.payer.run].released == "one"
 
 
 def test_a_payment_waits_for_the_lock(shared: SharedBudget, monkeypatch: pytest.MonkeyPatch) -> None:

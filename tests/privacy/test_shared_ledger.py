@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dpgen.privacy.distributed import FollowerLedger, Ranks, SharedLedger
+from dpgen.privacy.distributed import FollowerLedger, Ranks, SharedLedger, _copied
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 
@@ -56,7 +56,7 @@ def test_alone_it_is_the_ledger_itself() -> None:
 def test_a_follower_repeats_and_grants_nothing() -> None:
     shared, _ = alone()
     follower = FollowerLedger(Budget(1.0, 1e-5))
-    follower.catch_up(shared.ledger._copy())
+    follower.catch_up(_copied(shared.ledger))
     assert follower.epsilon() == pytest.approx(shared.ledger.epsilon(), rel=1e-6)
     with pytest.raises(RuntimeError, match="only rank 0 charges"):
         follower.charge(gaussian_event(50.0), note="own")
