@@ -42,7 +42,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
 from dpgen.runtime import Runtime
-from dpgen.statement import PrivacyStatement, guarantee, rounded_up
+from dpgen.statement import UNTRAINED, PrivacyStatement, guarantee, rounded_up
 from dpgen.systems.local.model import FiniteSampler, load_mechanism
 from dpgen.systems.registry import load
 
@@ -264,7 +264,7 @@ class Outcome:
         release: what it released.
         scores: of the evaluation.
         summary: all of it in a few lines.
-        problem: why the evaluation failed, if it did; the release stands.
+        problem: why the evaluation failed, or that nothing was trained; the release stands.
     """
 
     directory: Path
@@ -318,7 +318,8 @@ def run(job: Job, *, again: bool = False) -> Outcome:
         notes=[*evaluation.notes, *release.statement.not_covered],
         settings=job.base,
     )
-    return Outcome(directory, release, evaluation.scores, text, problem)
+    untrained = UNTRAINED in release.statement.not_covered
+    return Outcome(directory, release, evaluation.scores, text, UNTRAINED if untrained and not problem else problem)
 
 
 def _write(release: Release, directory: Path) -> None:

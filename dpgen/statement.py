@@ -59,6 +59,20 @@ RECOVERED = (
 """Assumption of a guarantee that a budget gave, not the lines of its ledger."""
 
 
+RESUMED = (
+    "the run was resumed after it had used the data: where they were changed in between, what is protected is one record in "
+    "all of their versions, which none of them has for evaluation"
+)
+"""Assumption of a run that several processes made, each on the data as they were."""
+
+
+UNTRAINED = (
+    "NOTHING WAS TRAINED: the budget was spent, or booked for a cut ledger, before the first step; the networks have learnt "
+    "nothing from the records"
+)
+"""Note of a release whose networks have seen no record."""
+
+
 def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     """Mechanisms and their counts, the most that the guarantee allows, or the divisible Gaussian that they were a part of."""
     times = Counter[tuple[str, str, str | None, str | None]]()
@@ -126,6 +140,7 @@ class PrivacyStatement:
         if ledger.unit != "one record":
             assumptions = [sentence for sentence in assumptions if not sentence.startswith(ONE_RECORD)]
         recovered = (RECOVERED,) if ledger.recovered else ()
+        resumed = (RESUMED,) if ledger.resumed else ()
         unplanned = (FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
         return cls(
             epsilon=ledger.epsilon(),
@@ -135,7 +150,7 @@ class PrivacyStatement:
             accountant=ledger.accountant,
             also=other | (also or {}),
             mechanisms=_mechanisms(ledger),
-            assumptions=(*assumptions, SATISFIED, *unplanned, *recovered),
+            assumptions=(*assumptions, SATISFIED, *unplanned, *resumed, *recovered),
             not_covered=tuple(not_covered),
             shared=(ledger.payer.statement() or None) if ledger.payer is not None else None,
         )

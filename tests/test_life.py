@@ -23,7 +23,7 @@ from dpgen.privacy.journal import Journal
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.run import run
-from dpgen.statement import RECOVERED, PrivacyStatement
+from dpgen.statement import RECOVERED, RESUMED, UNTRAINED, PrivacyStatement
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -154,6 +154,8 @@ def test_death_at_the_last_release_of_a_closed_form(
     finished(job)
     after = (directory / "ledger.jsonl").read_bytes()
     assert after.startswith(before)
+    statement = PrivacyStatement.from_dict(json.loads((directory / "privacy.json").read_text()))
+    assert RESUMED in statement.assumptions
     if moment == "give":
         assert after == before, "all of it had been paid for and given"
     assert not (directory / "journal.jsonl").exists(), "the release holds what was paid for"
@@ -214,6 +216,29 @@ def test_a_training_whose_ledger_was_cut_releases_its_checkpoint(tmp_path: Path,
     assert any("the budget ended training after 4 of 6 steps" in str(warning.message) for warning in heard)
     assert statement.epsilon == 2.0
     assert RECOVERED in statement.assumptions
+
+
+def test_a_release_that_was_never_trained_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = tiny.arguments(tmp_path, *tiny.UNLABELLED, "--epsilon=2", "--evaluation=none")
+
+    def die(*_: object, **__: object) -> None:
+        raise Died("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "on_train_batch_end", die)
+        with pytest.raises(Died, match="gone"):
+            main(["train", *arguments])
+    cut(tmp_path / "run", 3)
+    with pytest.warns(UserWarning, match="the budget ended training after 0 of 3 steps"):
+        assert main(["train", *arguments]) == 3
+    out, errors = capsys.readouterr()
+    assert f"note       {UNTRAINED}" in out
+    assert errors.splitlines()[-1] == UNTRAINED
+    statement = PrivacyStatement.from_dict(json.loads((tmp_path / "run" / "privacy.json").read_text()))
+    assert UNTRAINED in statement.not_covered
+    assert {RECOVERED, RESUMED} < set(statement.assumptions)
 
 
 def test_the_statement_says_that_a_line_was_cut(tmp_path: Path) -> None:

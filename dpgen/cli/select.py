@@ -61,7 +61,7 @@ class SelectionJob(Job):
                 raise ValueError(f"{name}: model {job.model!r} releases private draws; only a model can be scored and selected")
             if (job.data, job.data_options) != (first.data, first.data_options):
                 raise ValueError(f"{name}: a selection is on the same data in every run; sweep options of model and privacy")
-            for term in ("relation", "unit", "resolved_delta"):
+            for term in ("relation", "protected", "resolved_delta"):
                 if (own := getattr(job.plan, term)) != (wanted := getattr(first.plan, term)):
                     raise ValueError(f"{name}: {term.removeprefix('resolved_')} is {own!r}; it must be {wanted!r} in every run")
             if job.plan.protected != "one record":

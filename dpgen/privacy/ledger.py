@@ -118,7 +118,7 @@ class Ledger:
         self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
         self._again = Earlier()  # charges that a journal lets a resumed run ask for again
         self.given: list[str] = []  # checksums of the values that a journal gave out
-        self.recovered = False
+        self.recovered = self.resumed = False
         self._filtered: FilterTotals | None = None
         self._runs: list[list[Any]] = []
         self._charged = array("q")  # charges up to and including each line
@@ -182,7 +182,7 @@ class Ledger:
             file.close()
             raise
         ledger._file = file
-        ledger._unfinished = list(ledger._plans)
+        ledger._unfinished, ledger.resumed = list(ledger._plans), bool(ledger._runs)
         return ledger
 
     def _replay(self, line: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from dpgen.privacy.mechanisms import Secrets, gaussian_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.release import RecordModel, RecordSamples
-from dpgen.statement import guarantee, rounded_up
+from dpgen.statement import UNTRAINED, guarantee, rounded_up
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.plan import DPSGDPlan, WarmStartedPlan
 from dpgen.systems.registry import load
@@ -261,4 +261,6 @@ def train(
     runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
     if module.global_step < plan.steps:
         warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=3)
+    if not module.global_step:
+        module.not_covered = (UNTRAINED, *module.not_covered)
     return module, accountant.ledger
