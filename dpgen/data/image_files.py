@@ -332,11 +332,13 @@ def _collected(sources: Iterator[tuple[str, Any]], n: int, size: int | None, col
 
 def _pixels(name: str, source: Any, size: int | None, colours: Colours) -> Grid:
     """Pixels (h, w, c) of one image, by public rules for each image by itself."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         image = Image.open(io.BytesIO(source())) if callable(source) else source
         image.load()
+    except UnidentifiedImageError as error:
+        raise ValueError(f"{name} cannot be read as an image: it has no format that is known, or is cut") from error
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ValueError(f"{name} cannot be read as an image: {one_line(error)}") from error
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:

@@ -158,7 +158,7 @@ def transparent_palette() -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "b.png cannot be read as an image: cannot identify image file"),
+        (b"", "b.png cannot be read as an image: it has no format that is known, or is cut"),
         (b"\x89PNG\r\n\x1a\nxxxx", "b.png cannot be read as an image: "),
         (Image.fromarray(pixels(12)), "b.png has 12 x 12 pixels, others 8 x 8: give size, to which all of them are brought"),
         (Image.fromarray(pixels(grey=True)), "b.png is grey, others are in colour: give colours, grey or colour"),
