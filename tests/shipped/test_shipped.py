@@ -52,10 +52,15 @@ def small_users(directory: Path) -> list[str]:
     return ["--data=synthetic_users", "--n_users=12", "--n_categories=5", "--prior_epsilon=null", "--progress_bar=false"]
 
 
+def small_table(directory: Path) -> list[str]:
+    return ["--components=8", "--rounds=1", "--picks=2", "--progress_bar=false"]
+
+
 SMOKE: dict[str, Callable[[Path], list[str]]] = {
     "records": small_records,
     "points": small_points,
     "columns": small_columns,
+    "table": small_table,
     "users": small_users,
 }
 """Options that make a run of each kind of data small."""
