@@ -70,7 +70,7 @@ def _full(values: Tensor) -> Tensor:
 
 
 class Descent(NamedTuple):
-    """Gradient descent with momentum; the learning rate is `rate` times the configured one."""
+    """Gradient descent with momentum on clipped gradients of norm at most 1; `rate` times the configured learning rate."""
 
     momentum: float
     rate: float

@@ -306,7 +306,7 @@ def test_settings_made_for_another_component_are_left_out(tmp_path: Path) -> Non
     assert parse_job(["--model=dpgm", network], config_root=root).base is None
     assert parse_job(["--model=dpgan", "--network=mlp"], config_root=root).base is not None
     job = parse_job([f"--config={root / 'dpgm_digits.yaml'}", network])
-    assert (job.config.lr, job.config.hidden, job.config.component) == (0.03, 200, "vae")
+    assert (job.config.lr, job.config.hidden, job.config.component) == (0.2, 200, "vae")
 
 
 def test_a_path_that_a_person_types_is_that_of_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ class DPSGD(PrivateSums):
         self._draw: Draw | None = None
         self._declared = False
         self._ledger: Ledger | None = None
-        self._policy = AutomaticClipping()
+        self._policy, self._in_bounds = AutomaticClipping(), False
         self._circumstances: list[str] = []
         self.not_covered: tuple[str, ...] = ()
         """Sentences of the statement on what this training began from and its ledger does not hold."""
@@ -107,11 +107,11 @@ class DPSGD(PrivateSums):
         """One optimizer over k rows that share memory with the parameter matrix, so that one model may rest."""
         self._rows = [nn.Parameter(row) for row in self.bank.theta.detach()]
         self._sums = torch.empty_like(self.bank.theta)
-        own, self._rate = self.bank.descent, self.config.lr
+        own, self._rate, self._in_bounds = self.bank.descent, self.config.lr, False
         if self.config.optimizer == "sgd":
             return torch.optim.SGD(self._rows, lr=self._rate)
         if self.config.optimizer == "auto" and own is not None:
-            self._rate *= own.rate
+            self._rate, self._in_bounds = self.config.lr * own.rate, True
             return torch.optim.SGD(self._rows, lr=self._rate, momentum=own.momentum)
         return torch.optim.Adam(self._rows, lr=self._rate, fused=True)
 
@@ -263,6 +263,12 @@ class DPSGD(PrivateSums):
             for settings in optimizer.param_groups:
                 settings["lr"] = self._rate * max(0.0, 1.0 - self.global_step / self.plan.steps)
         optimizer.step()
+
+    def averaging(self) -> Tensor:
+        """Of `Descent`, whose rate is for gradients of norm at most 1, in units of the clip bounds."""
+        if not self._in_bounds:
+            return super().averaging()
+        return 1.0 / to_device(self.expected_sizes(), self.bank.theta.device)
 
     def expected_sizes(self) -> Tensor:
         """Expected records per cluster in a draw, (k,), from noisy sizes, at least 1; never the drawn number itself."""

@@ -37,7 +37,7 @@ def estimated_means(signs: Tensor, counts: Tensor, noise_std: float) -> Tensor:
     r"""Means (k, d) in (0, 1) from noisy sums of signs (k, d) of noise std `noise_std`, and noisy sizes (k,).
 
     A column's differences between the clusters shrink towards its mean over all of them, as far as noise explains them, and
-    no mean is nearer to 0 or 1 than half a standard deviation of its noise: its log-odds would be noise.
+    no mean is nearer to 0 or 1 than a fifth of the standard deviation that is left of its noise: its log-odds would be noise.
 
     >>> estimated_means(torch.tensor([[80, -100], [-60, -100]]), torch.tensor([100.0, 100.0]), 1e-6)
     tensor([[0.9000, 0.0010],
@@ -49,7 +49,8 @@ def estimated_means(signs: Tensor, counts: Tensor, noise_std: float) -> Tensor:
     apart = (means - pooled).square().mean(0)
     kept = (1.0 - std.square().mean() / apart.clamp_min(1e-12)).clamp(0.0, 1.0)
     shrunk = pooled + kept * (means - pooled)
-    least = (0.5 * std).clamp(_LEAST, 0.5)
+    left = std * (kept + (1.0 - kept) / len(means)).sqrt()  # of the noise
+    least = (0.2 * left).clamp(_LEAST, 0.5)
     return torch.minimum(torch.maximum(shrunk, least), 1.0 - least).float()
 
 
