@@ -3,6 +3,8 @@
 import dataclasses
 import statistics
 import time
+from glob import glob
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,6 +66,7 @@ def dry_run(job: Job, shape: str = "") -> str:
     lines.append(
         f"runtime\n  {runtime.processes} process(es), accelerator {runtime.accelerator}, precision {runtime.precision}"
     )
+    lines += _scans(job.data_options)
     if module is not None and size is not None:
         lines += _needs(module, size, job)
     elif size is None:
@@ -71,6 +74,24 @@ def dry_run(job: Job, shape: str = "") -> str:
     else:
         lines.append(f"memory and time: {job.model} trains no network by steps; there is nothing to foresee")
     return "\n".join(lines)
+
+
+def _scans(options: dict[str, Any]) -> list[str]:
+    """What an engine will read."""
+    if "source" not in options:
+        return []
+    source = str(options["source"])
+    sizes = [Path(file).stat().st_size for file in sorted(glob(source, recursive=True)) if Path(file).is_file()]
+    columns = options.get("columns") or [options[key] for key in ("user", "category", "weight", "group") if options.get(key)]
+    names = columns if isinstance(columns, str) else ", ".join(columns)
+    return [
+        "engine",
+        f"  source           {source}: {len(sizes)} file(s), {sum(sizes) / 2**20:.0f} MiB",
+        f"  columns          {names}",
+        "  scans            one that checks and counts a column, one for each split of crowded cells, one at released ends"
+        if "columns" in options
+        else "  scans            one",
+    ]
 
 
 def _block(title: str, values: Any) -> list[str]:

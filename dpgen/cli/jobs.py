@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from glob import glob
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -192,11 +193,12 @@ class Job:
         share = self.data_options.get("test_fraction")
         if isinstance(share, float) and not 0 <= share < 1:
             raise ValueError(f"test_fraction is {share}: it must be in [0, 1)")
-        named = {key: v for key, v in self.data_options.items() if key in ("path", "data_root") or key.endswith("_path")}
+        places = ("path", "data_root", "source")
+        named = {key: v for key, v in self.data_options.items() if key in places or key.endswith("_path")}
         return [
             f"{key} is {str(value)!r}, and there is no such file here"
             for key, value in named.items()
-            if isinstance(value, str | Path) and not Path(value).exists()
+            if isinstance(value, str | Path) and not Path(value).exists() and not glob(str(value))
         ]
 
     def load(self, directory: Path) -> Any:

@@ -84,3 +84,14 @@ def test_a_warm_start_takes_its_part_of_the_budget(tmp_path: Path) -> None:
 def test_other_sizes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="dry_run must be RECORDSxCOLUMNS"):
         parse_shape(text, "npy")
+
+
+def test_what_an_engine_reads_is_said(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.parquet").write_bytes(bytes(2**20))
+    options = ["--model=merr", "--data=sql", "--columns=x,y", "--low=0", "--high=9"]
+    said = dry_run(parse_job([*options, f"--source={tmp_path}/*.parquet"]))
+    assert f"source           {tmp_path}/*.parquet: 2 file(s), 2 MiB" in said
+    assert "columns          x, y" in said
+    assert "there is no such file here" not in said
+    assert "there is no such file here" in dry_run(parse_job([*options, f"--source={tmp_path}/none.duckdb"]))
