@@ -117,7 +117,7 @@ def epsilon_figure(epochs: Sequence[float], epsilons: Mapping[str, Sequence[floa
     axes = figure.add_subplot()
     for name, values in epsilons.items():
         axes.plot(epochs, values, marker="o", markersize=2, label=name)
-    axes.set(xlabel="epoch", ylabel=f"epsilon (delta = {delta:g})", ylim=(0, None))
+    axes.set(title="epsilon spent", xlabel="epoch", ylabel=f"epsilon (delta = {delta:g})", ylim=(0, None))
     if epsilons:
         axes.legend(frameon=False)
     return save_figure(figure, path)

@@ -1,7 +1,7 @@
 """Pictures of a release, from its own samples or draws: post-processing, which needs no private data and costs nothing."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -65,11 +65,18 @@ def pictures(release: Release) -> list[Picture]:
     >>> draws = Draws(pd.DataFrame({"draw": [0, 0], "category": ["news", "sport"]}), statement=paid)
     >>> [picture.title for picture in pictures(draws)]
     ['Draws: category']
+    >>> pictures(draws)[0].caption.endswith("Epsilon 1 at delta 0 (replace one record).")
+    True
     """
+    if not isinstance(release, Draws | PublicModel):
+        raise ValueError(f"release is {type(release).__name__}; it must be a PublicModel or Draws")
+    paid = release.statement.in_words()
+    return [replace(picture, caption=f"{picture.caption} {paid[0].upper()}{paid[1:]}.") for picture in _of(release)]
+
+
+def _of(release: Draws | PublicModel) -> list[Picture]:
     if isinstance(release, Draws):
         return list(_of_draws(release.to_pandas()))
-    if not isinstance(release, PublicModel):
-        raise ValueError(f"release is {type(release).__name__}; it must be a PublicModel or Draws")
     if isinstance(release, OrderedDistribution):
         return list(_of_columns(release))
     if isinstance(release, ImageModel):
@@ -112,7 +119,7 @@ def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> 
             yield _associations(x, names, source)
     if samples.labels is not None:
         shares = pd.Series(samples.labels.numpy()).value_counts(normalize=True).sort_index()
-        yield Picture("Labels", f"Share of each label; {source}.", _bars(shares, "share of the records"))
+        yield Picture("Labels", f"Share of each label; {source}.", _bars(shares, "share of the records", "label"))
 
 
 def _of_images(samples: ImageSamples, image_shape: tuple[int, int, int]) -> Iterator[Picture]:
@@ -124,7 +131,7 @@ def _of_images(samples: ImageSamples, image_shape: tuple[int, int, int]) -> Iter
     means = torch.stack([x.mean(0) for x in groups.values()])
     yield Picture("Average images", f"One for each class in order; {source}.", _images([""], [means], image_shape))
     shares = pd.Series({name: len(x) / len(samples) for name, x in groups.items()})
-    yield Picture("Classes", f"Share of each class; {source}.", _bars(shares, "share of the images"))
+    yield Picture("Classes", f"Share of each class; {source}.", _bars(shares, "share of the images", "class"))
 
 
 def _group_name(samples: RecordSamples) -> str:
@@ -160,7 +167,7 @@ def _marginals(x: Reals, names: Sequence[str], source: str) -> Picture:
     shown = _chosen(x, _MOST_BARS)
     rest = "" if len(shown) == len(names) else f" The {len(shown)} columns of {len(names)} that vary most."
     shares = pd.Series(x[:, shown].mean(0), index=[names[i] for i in shown])
-    return Picture("Marginals", f"Share of ones of each column; {source}.{rest}", _bars(shares, "share of ones"))
+    return Picture("Marginals", f"Share of ones of each column; {source}.{rest}", _bars(shares, "share of ones", "column"))
 
 
 def _associations(x: Reals, names: Sequence[str], source: str) -> Picture:
@@ -181,11 +188,13 @@ def _heat_map(values: Reals, names: Sequence[str], limits: tuple[float, float], 
     image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
     axes.set_xticks(range(len(names)), labels=names, rotation=90, fontsize=7)
     axes.set_yticks(range(len(names)), labels=names, fontsize=7)
+    axes.set_xlabel("column", fontsize=8)
+    axes.set_ylabel("column", fontsize=8)
     figure.colorbar(image, ax=axes, shrink=0.6, label=label)
     return figure
 
 
-def _bars(shares: "pd.Series[float]", label: str) -> "Figure":
+def _bars(shares: "pd.Series[float]", label: str, of: str) -> "Figure":
     figure = new_figure(_WIDTH, 0.5 + 0.19 * max(3, len(shares)))
     axes = figure.add_subplot()
     axes.barh(range(len(shares)), shares.to_numpy(), color=_COLOUR)
@@ -193,6 +202,7 @@ def _bars(shares: "pd.Series[float]", label: str) -> "Figure":
     axes.invert_yaxis()
     axes.set_xlim(0, max(1e-9, 1.05 * float(shares.max())))
     axes.set_xlabel(label, fontsize=8)
+    axes.set_ylabel(of, fontsize=8)
     axes.tick_params(axis="x", labelsize=7)
     return figure
 
@@ -207,7 +217,7 @@ def _of_columns(release: OrderedDistribution) -> Iterator[Picture]:
         if domain.kind == "category":
             masses = np.diff(release.cdfs[name].below(np.arange(domain.size + 1)))
             shares = pd.Series(masses, index=list(domain.categories)).iloc[:_MOST_BARS]
-            yield Picture(title, "Released probability of each value.", _bars(shares, "probability"))
+            yield Picture(title, "Released probability of each value.", _bars(shares, "probability", _short(name)))
             continue
         index = release.cdfs[name].inverse(levels)
         x = domain.decode(index) if domain.kind == "date" else domain.as_float(index)
@@ -237,7 +247,7 @@ def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Pict
         gaps = f" {100 * float(values.isna().mean()):.1f} % are missing." if field.nullable else ""
         if not isinstance(field, NumberField):
             counts = values.astype(object).map(str, na_action="ignore").value_counts(normalize=True).iloc[:_MOST_BARS]
-            yield Picture(title, f"Share of the values that are there; {source}.{gaps}", _bars(counts, "share"))
+            yield Picture(title, f"Share of the values that are there; {source}.{gaps}", _bars(counts, "share", "value"))
             continue
         figure = new_figure(_WIDTH, 2.6)
         axes = figure.add_subplot()
@@ -265,7 +275,7 @@ def _of_points(table: pd.DataFrame, source: str) -> Iterator[Picture]:
         title = f"Distribution of {_short(name)}"
         if name not in numbers:
             counts = table[name].astype(str).value_counts(normalize=True).iloc[:_MOST_BARS]
-            yield Picture(title, f"Share of the most frequent values; {source}.", _bars(counts, "share"))
+            yield Picture(title, f"Share of the most frequent values; {source}.", _bars(counts, "share", _short(name)))
             continue
         figure = new_figure(_WIDTH, 2.6)
         axes = figure.add_subplot()
@@ -290,7 +300,7 @@ def _of_draws(table: pd.DataFrame) -> Iterator[Picture]:
         shown = counts.iloc[:_MOST_BARS]
         rest = "" if len(shown) == len(counts) else f" The {len(shown)} most frequent of {len(counts)} that were drawn."
         caption = f"How often each category was drawn, {len(table):,} private draws.{rest}"
-        yield Picture("Draws: category", caption, _bars(shown, "draws"))
+        yield Picture("Draws: category", caption, _bars(shown, "number of draws", "category"))
         return
     values = table.drop(columns=[name for name in ("draw", "label") if name in table and table.shape[1] > 1])
     yield from _of_points(values, f"{len(table):,} private draws")

@@ -20,7 +20,7 @@ from dpgen.containers import Form
 from dpgen.files import TensorFiles, damaged, read_tensor_files, write_atomically
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import require_whole
-from dpgen.statement import PrivacyStatement, guarantee
+from dpgen.statement import PrivacyStatement
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -234,8 +234,7 @@ class Release(ABC):
 
     def __repr__(self) -> str:
         width = "" if self.form is None else f"{len(self.form.names)} columns, "
-        paid = self.statement
-        return f"{type(self).__name__}({width}{guarantee(paid.epsilon, paid.delta, paid.relation, paid.unit)})"
+        return f"{type(self).__name__}({width}{self.statement.in_words()})"
 
     @abstractmethod
     def sample(self, n: int, random_state: RandomState = None) -> Any:

@@ -162,6 +162,10 @@ class PrivacyStatement:
         logs = ("losses on private records were logged (private_logs): the logs are not covered",) if private_logs else ()
         return replace(self, assumptions=(*self.assumptions, *assumptions), not_covered=(*self.not_covered, *notes, *logs))
 
+    def in_words(self) -> str:
+        """The guarantee in words, as it stands beside pictures and figures."""
+        return guarantee(self.epsilon, self.delta, self.relation, self.unit)
+
     def headline(self) -> dict[str, Any]:
         """Guarantee and its other readings, for a summary."""
         own = {name: getattr(self, name) for name in ("epsilon", "delta", "relation", "unit")} | self.also

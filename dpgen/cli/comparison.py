@@ -131,6 +131,8 @@ class Comparison:
             axes.set_title(
                 f"{name}, {found[0][1].better} is better (line: real data, dots: {found[0][1].baseline})", fontsize=7
             )
+            axes.set_xlabel("score", fontsize=7)
+            axes.set_ylabel("run", fontsize=7)
             axes.tick_params(labelsize=7)
         made.suptitle("\n".join(self.marks), fontsize=7)
         return save_figure(made, path)

@@ -23,7 +23,6 @@ def main(arguments: list[str]) -> str:
     options = parser.parse_args(arguments)
 
     from dpgen.files import DRAWS
-    from dpgen.statement import guarantee
     from dpgen.systems.registry import load
 
     if (options.model / DRAWS).is_file():
@@ -34,9 +33,7 @@ def main(arguments: list[str]) -> str:
         if name not in inspect.signature(model.samples).parameters:
             raise ValueError(f"{name} is {value}; {options.model} holds a {model.kind} model, which has none")
     model.samples(options.n, random_state=options.seed, **chosen).save(options.out)
-    paid = model.statement
-    spent = guarantee(paid.epsilon, paid.delta, paid.relation, paid.unit)
-    return f"{options.n} records in {options.out}; {spent}, already paid"
+    return f"{options.n} records in {options.out}; {model.statement.in_words()}, already paid"
 
 
 def _given(text: str) -> dict[str, Any]:

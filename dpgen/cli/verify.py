@@ -15,7 +15,7 @@ from typing import Any
 from dpgen.cli.command import Ended, OneLineParser
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.shared_budget import Payer, SharedBudget, account
-from dpgen.statement import PrivacyStatement, guarantee
+from dpgen.statement import PrivacyStatement
 
 _ROUNDING = 1e-6
 """Relative difference of two computations of one epsilon, on different machines."""
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> Ended:
     statement = _statement(run)
     if problems := [*_of_ledger(run, statement), *_of_model(run, statement)]:
         return Ended("\n".join(f"{run}: {problem}" for problem in problems), 1)
-    held = guarantee(statement.epsilon, statement.delta, statement.relation, statement.unit)
+    held = statement.in_words()
     parts = ["ledger", *(["model"] if (run / "model").is_dir() else []), *(["shared budget"] if statement.shared else [])]
     return Ended(f"{run}: {held}; statement and {', '.join(parts)} fit")
 

@@ -140,6 +140,7 @@ def cdf_figure(release: OrderedDistribution, ordered: Mapping[str, Values], trut
     The empirical CDF is private: show the picture to those who may see the records.
     """
     figure = new_figure(9.0, 3.2 * len(ordered))
+    figure.suptitle(release.statement.in_words(), fontsize=8)
     panels = figure.subplots(len(ordered), 2, squeeze=False)
     for (name, values), (left, right) in zip(ordered.items(), panels):
         cdf, domain = release.cdfs[name], release.domains[name]

@@ -61,6 +61,8 @@ def densities_figure(
     for panel, (name, log_density) in zip(panels, densities.items()):
         show_density(panel, log_density, rule)
         panel.set_title(name, fontsize=8)
+        panel.set_xlabel("first coordinate", fontsize=7)
+        panel.set_ylabel("second coordinate", fontsize=7)
     for panel in panels[len(densities) :]:
         panel.set_axis_off()
     if points is not None:
@@ -227,7 +229,9 @@ class _View:
         shown = {"Q0": self.log_q0, "density behind the draws" if self.private else self.name: self.log_q}
         if self.points.target is not None:
             shown = {"target": self.rule.normalised(self.points.target.log_prob(self.nodes)), **shown}
-        densities_figure(shown, self.rule, path, points=self.draws, title=UNPROTECTED if self.private else "")
+        densities_figure(
+            shown, self.rule, path, points=self.draws, title=self.name + (f": {UNPROTECTED}" if self.private else "")
+        )
 
 
 def _view(release: Release, points: Points, seed: int) -> _View:

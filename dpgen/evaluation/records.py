@@ -39,6 +39,7 @@ def samples_figure(
     path: Path | str,
     *,
     per_row: int = 8,
+    title: str = "",
 ) -> Path:
     """Real records beside samples of each cluster, one cluster a row (Fig. 3 of Acs et al. 2017).
 
@@ -51,6 +52,7 @@ def samples_figure(
         image_shape: (height, width) or (height, width, channels) of d values, or None.
         path: file to write; its suffix chooses the format (.png, .pdf, .svg).
         per_row: samples shown of each cluster.
+        title: of the whole picture, such as the guarantee of the samples.
 
     Raises:
         ValueError: if there is nothing to show or the shapes do not agree.
@@ -61,8 +63,12 @@ def samples_figure(
     if per_row < 1:
         raise ValueError(f"per_row is {per_row}: it must be >= 1")
     if image_shape is None:
-        return save_figure(_marginals_figure(real, synthetic_by_cluster), path)
-    return save_figure(_images_figure(real, synthetic_by_cluster, image_shape, per_row), path)
+        figure = _marginals_figure(real, synthetic_by_cluster)
+    else:
+        figure = _images_figure(real, synthetic_by_cluster, image_shape, per_row)
+    if title:
+        figure.suptitle(title, fontsize=8)
+    return save_figure(figure, path)
 
 
 def _images_figure(real: Tensor, clusters: Mapping[str, Tensor], image_shape: tuple[int, ...], per_row: int) -> "Figure":
@@ -193,7 +199,8 @@ def evaluate(release: RecordModel, records: Records, *, seed: int, effort: Effor
     held = _Held.of(records)
 
     def picture(path: Path) -> None:
-        samples_figure(held.x, samples.by_cluster(), records.image_shape, path)
+        title = release.statement.in_words()
+        samples_figure(held.x, samples.by_cluster(), records.image_shape, path, title=title)
 
     generator = torch.Generator().manual_seed(seed)
     rivals = {"value": samples.x}

@@ -164,7 +164,8 @@ def _associations_picture(private: Tensor, synthetic: Tensor, names: tuple[str, 
         axes.set_title(title, fontsize=9)
         axes.set_xticks(range(shown), labels=names[:shown], rotation=90, fontsize=6)
         axes.set_yticks(range(shown), labels=names[:shown] if not place else [], fontsize=6)
-        figure.colorbar(image, ax=axes, shrink=0.6)
+        axes.set(xlabel="column", ylabel="column")
+        figure.colorbar(image, ax=axes, shrink=0.6, label="association")
     save_figure(figure, path)
 
 
@@ -178,6 +179,8 @@ def _columns_picture(private: Tensor, synthetic: Tensor, domain: TableDomain, pa
             shares = np.bincount(codes[:, c].numpy(), minlength=domain.sizes[c]) / len(codes)
             axes.step(np.arange(domain.sizes[c]), shares, where="mid", color=style, label=label, linewidth=1.2)
         axes.set_title(domain.names[c], fontsize=8)
+        axes.set_xlabel("code", fontsize=6)
+        axes.set_ylabel("share of rows", fontsize=6)
         axes.tick_params(labelsize=6)
         if not c:
             axes.legend(fontsize=6)

@@ -70,7 +70,7 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
     }
     if groups is not None:
         files["groups.csv"] = lambda path: write_atomically(path, groups.to_csv(index=False))
-        files["groups.png"] = lambda path: groups_figure(groups, list(users.group_names), path)
+        files["groups.png"] = lambda path: groups_figure(groups, list(users.group_names), mechanism.epsilon, path)
     scores = _scores(mechanism, distances, release, users, seed)
     return Evaluation(scores=scores, pictures=files, notes=_better(mechanism.kind, distances))
 
@@ -235,17 +235,19 @@ def samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, path
         ordered = values.sort().values.numpy()
         share = torch.arange(1, len(ordered) + 1).double() / len(ordered)
         curves.step(ordered, share.numpy(), where="post", label=name, linewidth=2.2 if name == mechanism.kind else 1.2)
-    curves.set(xlabel="total variation of P and Q", ylabel="share of users", ylim=(0, 1.02), title=f"eps {mechanism.epsilon:g}")
+    curves.set(
+        xlabel="total variation of P and Q", ylabel="share of users", ylim=(0, 1.02), title=f"eps {mechanism.epsilon:g} a draw"
+    )
     curves.legend(frameon=False, fontsize=7)
     boxes.boxplot([values.numpy() for values in distances.values()], orientation="horizontal", whis=(0, 100))
     boxes.set_yticks(range(1, len(distances) + 1), labels=list(distances), fontsize=7)
     boxes.invert_yaxis()
-    boxes.set(xlabel="total variation (whiskers: best and worst user)", title=UNPROTECTED)
+    boxes.set(xlabel="total variation (whiskers: best and worst user)", ylabel="sampler", title=UNPROTECTED)
     boxes.title.set_fontsize(8)
     return save_figure(figure, path)
 
 
-def groups_figure(groups: pd.DataFrame, names: Sequence[str], path: Path) -> Path:
+def groups_figure(groups: pd.DataFrame, names: Sequence[str], epsilon: float, path: Path) -> Path:
     """Mean (bars) and worst user (dots) of each group, a sampler each."""
     shown, samplers = list(names)[:MOST_GROUPS], list(dict.fromkeys(groups["sampler"]))
     figure = new_figure(max(5.0, 0.9 * len(shown) + 2), 3.6)
@@ -258,6 +260,6 @@ def groups_figure(groups: pd.DataFrame, names: Sequence[str], path: Path) -> Pat
         axes.plot(places, rows["worst"], "o", markersize=3, color=bars.patches[0].get_facecolor())
     axes.set_xticks(range(len(shown)), labels=shown, rotation=30 if len(shown) > 4 else 0, fontsize=7)
     axes.set(xlabel="group", ylabel="total variation: mean (bar), worst user (dot)", ylim=(0, 1.02))
-    axes.set_title(f"P and Q of each group: {UNPROTECTED}", fontsize=8)
+    axes.set_title(f"P and Q of each group, eps {epsilon:g} a draw: {UNPROTECTED}", fontsize=8)
     axes.legend(frameon=False, fontsize=7)
     return save_figure(figure, path)

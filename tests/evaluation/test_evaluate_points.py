@@ -206,7 +206,8 @@ def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.Mon
         assert [key for key in evaluation.pictures if key.endswith("png")] == [name]
         evaluation.pictures[name](tmp_path / name)
         names, options = shown.pop()
-        assert options["title"] == title
+        assert "epsilon" in options["title"], "the noise level"
+        assert (UNPROTECTED in options["title"]) == bool(title)
         assert ("density behind" in names[-1]) == bool(title)
         marked = [score.private for score in evaluation.scores]
         assert set(marked) == {release is not model or points is real}

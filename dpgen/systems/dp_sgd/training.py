@@ -23,7 +23,7 @@ from dpgen.privacy.mechanisms import Secrets, gaussian_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.release import RecordModel, RecordSamples
-from dpgen.statement import UNTRAINED, guarantee, rounded_up
+from dpgen.statement import UNTRAINED, rounded_up
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.plan import DPSGDPlan, WarmStartedPlan
 from dpgen.systems.registry import load
@@ -138,7 +138,7 @@ class _Start(NamedTuple):
         own = self.model.statement
         return (
             f"the networks began from a released model (sha256 {self.model.sha256}) declared to be of public records: its "
-            f"records are covered by its own statement only, {guarantee(own.epsilon, own.delta, own.relation, own.unit)}, "
+            f"records are covered by its own statement only, {own.in_words()}, "
             "which is not part of this epsilon",
         )
 
