@@ -12,7 +12,8 @@ budget and n the noisy number of records, the signal of a count against its nois
 | strength of independence, beta | 2.2 (mu n)^.7 | 270 | 1,260 | 5,000 |
 | single columns only | mu n < 20 d | | | |
 
-The constants were set on Adult, whose records no budget of ours covers; for any other table they are public.
+The constants were set on Adult, and looked at on HIGGS, whose records no budget of ours covers; for any other table they are
+public.
 """
 
 from dataclasses import dataclass
