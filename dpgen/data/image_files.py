@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory, Pictures, is_picture
+from dpgen.data.images import CONSTANTS_NOTE
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import data_folder, name_of, one_line
 
@@ -194,6 +195,7 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
     found = _read(folder if (folder / "train").is_dir() else archives[0], None, "colour")
     if found.held_out is None:
         raise ValueError(f"{archives[0]} has no folders train/ and test/")
+    found = found._replace(notes=(*found.notes, CONSTANTS_NOTE))
     return _split("cifar10", found, Split(0.0, held_out=found.held_out))
 
 

@@ -18,7 +18,7 @@ CONSTANTS_NOTE = (
     "constants of the default rules and of the shipped configurations were set on this training split, which no budget covers: "
     "the assumption that options were chosen without looking at the records does not hold for them"
 )
-"""Note of every statement on MNIST and Fashion-MNIST."""
+"""Note of every statement on MNIST, Fashion-MNIST and CIFAR-10."""
 
 _FASHION_NAMES = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
 _DIGIT_NAMES = tuple(str(digit) for digit in range(10))

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 import dpgen
 from dpgen.data import Images, load_cifar10, load_images
+from dpgen.data.images import CONSTANTS_NOTE
 from dpgen.data.split import Split
 
 
@@ -135,6 +136,7 @@ def test_cifar10_is_read_from_folders_or_an_archive(tmp_path: Path, packed: bool
         archived(source, ".tar.gz").rename(tmp_path / "cifar10" / "images.tar.gz")
     images = load_cifar10(data_root=str(tmp_path))
     assert (images.n, len(images.test_x), images.n_classes, images.name) == (20, 10, 10, "cifar10")
+    assert CONSTANTS_NOTE in images.notes
 
 
 def test_cifar10_is_missing(tmp_path: Path) -> None:
