@@ -228,7 +228,8 @@ def cpu_seconds(arguments: list[str], repeats: int) -> float:
 
 # -- picture -----------------------------------------------------------------------------------------------------------
 
-GROUPS = {"run": "run", "api": "run", "__main__": "cli", "release": "release", "statement": "release", "pictures": "report"} | dict.fromkeys(("fields", "constraints"), "schema")
+GROUPS = {"run": "run", "api": "run", "__main__": "cli", "release": "release", "statement": "release", "pictures": "report"}
+GROUPS |= {"fields": "schema", "constraints": "schema"}
 GROUPS |= dict.fromkeys(  # used everywhere, not drawn
     ("files", "figures", "divergences", "discretized", "containers", "progress"), "dpgen"
 )
