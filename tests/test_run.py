@@ -47,7 +47,7 @@ def test_the_statement_is_the_ledger_and_within_the_budget(finished: Outcome) ->
     with Ledger.open(finished.directory / "ledger.jsonl") as ledger:
         assert 2.9 < statement.epsilon <= 3.0
         assert statement.epsilon == pytest.approx(ledger.epsilon(), abs=1e-4)
-        assert {e.note: e.count for e in ledger.entries()} == {"cluster sizes": 1, "training steps": 3}
+        assert {e.note: e.count for e in ledger.entries()} == {"cluster sizes": 1, "cluster means": 1, "training steps": 3}
     assert statement == finished.release.statement
     assert (finished.directory / "PRIVACY.md").read_text() == statement.to_markdown()
     assert any("test records" in text for text in statement.not_covered), "the loader's notes are repeated"

@@ -15,7 +15,7 @@ from torch import Tensor
 from dpgen.auditing.options import Broken, ClusteringConfig, ClusteringPlan, audited
 from dpgen.auditing.releases import CuratorAudit
 from dpgen.cli.command import quiet_runtime, quiet_training
-from dpgen.data import Columns, Points, Records, Users
+from dpgen.data import Columns, Points, Records, Table, Users
 from dpgen.discretized import DiscretizedColumn
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
@@ -23,6 +23,7 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.release import Draws, PublicModel
 from dpgen.runtime import Runtime
+from dpgen.schema import Schema
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.kmeans.plan import KMeansPlan
 from dpgen.systems.mbde.plan import DrawPlan
@@ -62,6 +63,21 @@ def records_pair(relation: str, size: int, copies: int = 1) -> Pair:
     if relation == "replace_one":
         return Pair("one record of zeros becomes ones", records(ones), records(zeros))
     return Pair("one record of ones, or not", records(ones), records())
+
+
+def table_pair(relation: str, size: int, copies: int = 1) -> Pair:
+    """Rows with one answer to all questions, half of them yes, and one more of yes; or of yes instead of no."""
+    answers = {"type": "string", "constraints": {"required": True, "enum": ["no", "yes"]}, "dpgen:source": "public"}
+    schema = Schema.from_descriptor({"fields": [{"name": f"question {c}", **answers} for c in range(_BITS)]})
+    codes = (torch.arange(_RECORDS) % 2)[:, None].expand(_RECORDS, _BITS)
+    yes, no = (torch.full((copies, _BITS), code) for code in (1, 0))
+
+    def table(*extra: Tensor) -> Table:
+        return Table("neighbours", torch.cat([codes, *extra]), schema, yes)
+
+    if relation == "replace_one":
+        return Pair("one row of no becomes yes", table(yes), table(no))
+    return Pair("one row of yes, or not", table(yes), table())
 
 
 def columns_pair(relation: str, size: int, copies: int = 1) -> Pair:
@@ -107,6 +123,7 @@ def users_pair(relation: str, size: int, copies: int = 1) -> Pair:
 
 NEIGHBOURS: dict[str, Callable[[str, int, int], Pair]] = {
     "records": records_pair,
+    "table": table_pair,
     "columns": columns_pair,
     "points": points_pair,
     "users": users_pair,

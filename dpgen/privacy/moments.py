@@ -240,7 +240,7 @@ def success(mean: float, shape: float) -> float:
     Source: Papernot and Steinke 2022, Definition 1.
 
     >>> success(10.0, 1.0), round(success(10.0, 0.0), 4)
-    (0.1, 0.0275)
+    (0.1, 0.0269)
     """
     if shape == 1:
         return 1 / mean

@@ -16,6 +16,7 @@ from dpgen.auditing.neighbours import (
     points_pair,
     records_pair,
     released_numbers,
+    table_pair,
     users_pair,
     with_direction,
 )
@@ -31,6 +32,7 @@ SMALL = {
     "marginals": ["--trainings=60"],
     "mwem": ["--trainings=60"],
     "merr": ["--trainings=60"],
+    "tables": ["--trainings=60"],
     "bernstein": ["--trainings=60"],
     "mbde": ["--trainings=4000", "--steps=20"],
 }
@@ -41,13 +43,15 @@ SMALL = {
 
 
 def rows(data: Any) -> list[tuple[float, ...]]:
+    if hasattr(data, "codes"):
+        return sorted(map(tuple, data.codes.tolist()))
     if hasattr(data, "x"):
         return sorted(map(tuple, data.x.tolist()))
     return sorted((value,) for value in data.values["x"].tolist())
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-@pytest.mark.parametrize("make", [records_pair, columns_pair, lambda *a: points_pair(*a, whole=False)])
+@pytest.mark.parametrize("make", [records_pair, table_pair, columns_pair, lambda *a: points_pair(*a, whole=False)])
 def test_pairs_differ_in_one_record(make: Any, copies: int) -> None:
     for relation in ("add_remove", "replace_one"):
         pair = make(relation, 1, copies)

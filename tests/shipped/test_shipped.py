@@ -156,11 +156,11 @@ def test_train_reports_an_exhausted_or_damaged_ledger_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = tmp_path / "run"
-    job = tiny.job(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6")
+    job = tiny.job(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6", "--centred=false")
     with open_run(job) as (_, _, curator):
         event = job.plan.partition_event(job.config)
         curator.ledger.charge(event, curator.ledger.allowance(event), note="spent by runs that were killed")
-    arguments = tiny.arguments(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6")
+    arguments = tiny.arguments(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6", "--centred=false")
     result = Result(ROOT / "scripts" / "train.py", arguments, monkeypatch, capsys)
     assert result.status == 2
     assert [line for line in result.errors if line.startswith("error: budget epsilon 1")] == result.errors

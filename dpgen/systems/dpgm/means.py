@@ -25,12 +25,23 @@ _LEAST = 1e-3
 _ROWS = 8192
 
 
-def sign_sums(x: Tensor, cluster: Tensor, k: int) -> BoundedSum:
-    """Sums (k, d) of 2x - 1 over the bits x (n, d) of each cluster (n,): a replaced record may change all of its signs."""
-    total = torch.zeros(k, x.shape[1], dtype=torch.int64)
-    for bits, members in zip((x > 0.5).split(_ROWS), cluster.split(_ROWS)):
-        total += group_sums(bits.double().mul_(2.0).sub_(1.0), members, k, most=1.0).cpu()
-    return BoundedSum(total, x.shape[1] ** 0.5, "signs of bits")
+def sign_sums(x: Tensor, cluster: Tensor, k: int, *, labels: Tensor | None = None, categories: int = 0) -> BoundedSum:
+    """Sums (k, d + categories) of 2x - 1 over the bits of each cluster (n,): a replaced record may change all of its signs.
+
+    Arguments:
+        x: bits (n, d), of which chunks of rows are read.
+        cluster: of each record.
+        k: clusters.
+        labels: in [0, categories), which become bits of their own, or None.
+        categories: 0 without labels.
+    """
+    total = torch.zeros(k, x.shape[1] + categories, dtype=torch.int64)
+    for i, (rows, members) in enumerate(zip(x.split(_ROWS), cluster.split(_ROWS))):
+        if labels is not None:
+            rows = torch.cat([rows, one_hot(labels[i * _ROWS :][: len(rows)], categories).to(rows)], 1)
+        bits = (rows > 0.5).double()
+        total += group_sums(bits.mul_(2.0).sub_(1.0), members, k, most=1.0).cpu()
+    return BoundedSum(total, total.shape[1] ** 0.5, "signs of bits")
 
 
 def estimated_means(signs: Tensor, counts: Tensor, noise_std: float) -> Tensor:
@@ -80,8 +91,9 @@ class MeansPartition:
 
     def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
         self.inner.fit(x, labels, curator=curator)
-        rows = x if not self.categories or labels is None else torch.cat([x, one_hot(labels, self.categories).to(x)], 1)
-        sums = sign_sums(rows, self.inner.assign(x, labels), self.k)
+        categories = 0 if labels is None else self.categories
+        columns = labels if categories else None
+        sums = sign_sums(x, self.inner.assign(x, labels), self.k, labels=columns, categories=categories)
         noisy = curator.gaussian(MEANS, sums, self.noise_multiplier)
         self.means = estimated_means(noisy, self.counts, self.noise_multiplier * sums.sensitivity)
 

@@ -379,7 +379,7 @@ def epoch_costs(plan: DPGMPlan, config: DPGMConfig, *, rows: int = 20) -> list[E
     >>> config = DPGMConfig().resolved(n_classes=10)
     >>> plan = DPGMPlan(sampling_rate=0.5, steps=5).calibrated(config)
     >>> [(cost.epoch, round(cost.tight, 1)) for cost in epoch_costs(plan, config)]
-    [(1.0, 2.0), (2.0, 2.7), (2.5, 3.0)]
+    [(1.0, 2.1), (2.0, 2.7), (2.5, 3.0)]
     """
     if rows < 1:
         raise ValueError(f"rows is {rows}; it must be >= 1")

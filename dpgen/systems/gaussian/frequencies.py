@@ -50,7 +50,7 @@ class Frequencies:
 
     >>> map = Frequencies((32, 32, 3), 100)
     >>> [int(m) for m in map.block_sizes], map.even_size, map.odd_size
-    ([8, 23, 69, 16, 64], 103, 82)
+    ([8, 22, 70, 16, 64], 102, 83)
     """
 
     shape: tuple[int, int, int]

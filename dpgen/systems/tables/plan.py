@@ -42,7 +42,7 @@ def sizes(mu: float, n: float) -> Sizes:
     """The public rule for a budget of Gaussian-DP parameter `mu` and n records.
 
     >>> sizes(0.268, 32_561)
-    Sizes(picks=100, pair_groups=(8, 16), triple_groups=6, information=1262.1...)
+    Sizes(picks=100, pair_groups=(8, 16), triple_groups=6, information=1261.8...)
     """
     signal = mu * max(n, 1.0)
     return Sizes(
