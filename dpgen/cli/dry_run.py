@@ -77,7 +77,7 @@ def dry_run(job: Job, shape: str = "") -> str:
 
 
 def _scans(options: dict[str, Any]) -> list[str]:
-    """What an engine will read."""
+    """Lines on the tables and files that an engine will read; none for data in memory."""
     if "source" not in options:
         return []
     source = str(options["source"])

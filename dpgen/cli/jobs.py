@@ -126,7 +126,7 @@ class Job:
 
     @property
     def title(self) -> str:
-        """What runs, in the summary."""
+        """Name of the run in the summary."""
         return self.model
 
     @property

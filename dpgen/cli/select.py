@@ -116,7 +116,7 @@ class SelectionJob(Job):
         return [trial(job) for _, job in self.choices]
 
     def planned(self, trials: Sequence[Trial]) -> Planned:
-        """What all of it costs.
+        """Price of the whole selection.
 
         Raises:
             ValueError: nothing finite is proved.
@@ -198,7 +198,7 @@ def select(sweep: Sweep, parse: Callable[[list[str]], Job], *, dry: bool) -> End
 
 
 def _price(job: SelectionJob) -> str:
-    """What a selection would cost; its data are read, nothing is spent."""
+    """Price of a selection in words; its data are read, nothing is spent."""
     plan = job.plan
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         trials = job.trials(job.load(Path(scratch)))

@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> str:
 
 
 def _confirmed(file: Path, what: str) -> str:
-    """What a cut last line had paid for, as somebody says, and what is left."""
+    """Settle a cut last line as somebody says it was spent; the budget afterwards, in words."""
     if what in ("unused", "spent"):
         shared, booked = SharedBudget.confirmed(file, cast(Literal["unused", "spent"], what))
     elif not (Path(what) / "ledger.jsonl").is_file():

@@ -24,7 +24,7 @@ SCORES = ("counts",)
 
 @dataclass(frozen=True)
 class Selection:
-    """How the best of a secret number of runs is chosen.
+    """Rule by which the best of a secret number of runs is chosen.
 
     Arguments:
         score: one of `SCORES`.
