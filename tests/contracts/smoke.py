@@ -307,6 +307,7 @@ SMOKE = [
         for sampler in ("sir", "rejection", "metropolis")
     ),
     Smoke("bernstein", {}, {"degree": 6}),
+    Smoke("bernstein", PEOPLE, {"degree": 6}),
     Smoke("grid_response", {"draws": 3}, {}, None, _LOCAL),
     Smoke("interval_laplace", {"draws": 3}, {"cells": 16}, None, _LOCAL),
     *(

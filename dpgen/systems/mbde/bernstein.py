@@ -107,7 +107,7 @@ def _require_noise(epsilon: float, *, d: int, relation: Relation, group_size: in
     sensitivity = lattice_units(d) * group_size * (2 if relation == "replace_one" else 1)
     low, high = sensitivity / _SCALES[1], sensitivity / _SCALES[0]
     if not low <= epsilon <= high:
-        raise ValueError(f"epsilon is {epsilon!r}; for group_size {group_size} it must be in [{low:.3g}, {high:.3g}]")
+        raise ValueError(f"epsilon is {epsilon!r}; for groups of {group_size} records it must be in [{low:.3g}, {high:.3g}]")
 
 
 def basis(u: Tensor, degree: int) -> Tensor:
@@ -223,7 +223,7 @@ def fit(
     bounds = require_box(data)
     d = len(bounds)
     _require_size(d, config.degree)
-    _require_noise(plan.epsilon, d=d, relation=curator.relation, group_size=plan.group_size)
+    _require_noise(plan.epsilon, d=d, relation=curator.relation, group_size=plan.group_size * curator.rows)
     note = f"Bernstein mechanism: {config.degree + 1}^{d} coefficients"
     curator.declare(Planned(pure_event(plan.epsilon), note))
     low, high = bounds.unbind(1)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
@@ -236,6 +236,7 @@ class BernsteinPlan(RowPlan):
     epsilon: float = 1.0
     relation: Relation = "add_remove"
     group_size: int = 1
+    several_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

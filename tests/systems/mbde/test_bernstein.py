@@ -334,7 +334,7 @@ def test_the_box_of_the_data_is_the_box_of_the_model() -> None:
         (lambda: released(torch.rand(20, 9), BernsteinConfig(degree=1)), "the points have 9 columns; .* takes at most 8"),
         (lambda: BernsteinConfig(postprocess="clip"), "postprocess is 'clip'"),  # type: ignore[arg-type]
         (lambda: released(torch.rand(20, 2), BernsteinConfig(degree=2000)), r"\(degree \+ 1\)\^d must be at most"),
-        (lambda: released(torch.rand(20, 1), SMALL, epsilon=1e-6), r"for group_size 1 it must be in \[1.68e-05, "),
+        (lambda: released(torch.rand(20, 1), SMALL, epsilon=1e-6), r"for groups of 1 records it must be in \[1.68e-05, "),
         (lambda: released(torch.full((20, 1), 3.0), SMALL), "outside its public bounds"),
         (lambda: released(torch.full((20, 1), math.nan), SMALL), "outside its public bounds or NaN"),
     ],
