@@ -46,6 +46,8 @@ from .divergences import f_divergence as f_divergence
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .figures import epsilon_figure as epsilon_figure
+from .nets import CriticNetwork as CriticNetwork
+from .nets import GeneratorNetwork as GeneratorNetwork
 from .nets import Network as Network
 from .nets import OwnBank as OwnBank
 from .privacy.curator import Curator as Curator
@@ -144,6 +146,7 @@ __all__ = [
     "BudgetExceeded",
     "ClippedDensity",
     "Comparison",
+    "CriticNetwork",
     "Curator",
     "DPGANSynthesizer",
     "DPGMConfig",
@@ -164,6 +167,7 @@ __all__ = [
     "GaussianPlan",
     "GaussianReference",
     "GaussianSynthesizer",
+    "GeneratorNetwork",
     "GridResponseSynthesizer",
     "IntervalLaplaceSynthesizer",
     "Job",

@@ -359,7 +359,8 @@ def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | N
 def _replaced(given: dict[str, Any], system: System) -> set[str]:
     """Options of the model that a given one takes the place of; with them go the usual settings, which were made for them."""
     replacing: dict[str, tuple[str, ...]] = getattr(system.config, "replaced_by", {})
-    return {key for name, keys in replacing.items() if {name, f"model.{name}"} & set(given) for key in keys}
+    values = {name: str(given.get(name, given.get(f"model.{name}", ""))) for name in replacing}
+    return {key for name, keys in replacing.items() if ":" in values[name] for key in keys}  # import paths alone replace
 
 
 def _of_component(stored: dict[str, Any], given: dict[str, Any], system: System) -> dict[str, Any]:

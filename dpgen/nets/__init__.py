@@ -3,10 +3,24 @@
 from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Tape
 from dpgen.nets.generic import GenericBank
 from dpgen.nets.own import Network, OwnBank
+from dpgen.nets.own_gan import CriticNetwork, GeneratorNetwork
 from dpgen.nets.rbm import RBMBank
 from dpgen.nets.vae import VAEBank
 
 BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "rbm": RBMBank, "own": OwnBank}
 """Banks that a released model can hold, by the name of its component."""
 
-__all__ = ["BANKS", "Factor", "GenericBank", "ModelBank", "Network", "OwnBank", "RBMBank", "RecordGradients", "Tape", "VAEBank"]
+__all__ = [
+    "BANKS",
+    "CriticNetwork",
+    "Factor",
+    "GeneratorNetwork",
+    "GenericBank",
+    "ModelBank",
+    "Network",
+    "OwnBank",
+    "RBMBank",
+    "RecordGradients",
+    "Tape",
+    "VAEBank",
+]

@@ -1,6 +1,6 @@
 """Critics and generators of adversarial networks: the critic sees private records, the generator never does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any, Literal
@@ -201,6 +201,8 @@ class Generator(nn.Module):
             smooth strokes need not be learned.
     """
 
+    assumptions: tuple[str, ...] = ()
+
     def __init__(
         self,
         d: int,
@@ -248,6 +250,12 @@ class Generator(nn.Module):
         """Keyword arguments that rebuild this generator."""
         names = ("d", "latent", "categories", "hidden", "depth", "image_shape", "output", "coarse")
         return {name: getattr(self, name) for name in names}
+
+    def released(self, values: Mapping[str, Tensor]) -> "Generator":
+        """The same generator with these values."""
+        made = Generator(**self.architecture())
+        made.load_state_dict(values)
+        return made
 
     def initialize(self, generator: torch.Generator) -> None:
         """Every parameter from public randomness: weights uniform within +-sqrt(3 / fan-in), zero biases.

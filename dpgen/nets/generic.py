@@ -13,6 +13,22 @@ from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
 _MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 
 
+def require_unmixed(module: nn.Module) -> None:
+    """Refuse layers that mix records.
+
+    Raises:
+        ValueError: BatchNorm, or InstanceNorm with running statistics.
+    """
+    for name, layer in module.named_modules():
+        if isinstance(layer, _MIXING) and not (
+            isinstance(layer, nn.modules.instancenorm._InstanceNorm) and not layer.track_running_stats
+        ):
+            raise ValueError(
+                f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
+                "gradient can be bounded; use GroupNorm or LayerNorm"
+            )
+
+
 class GenericBank(ModelBank):
     """k models of any architecture; per-record gradients are materialised by `torch.func`, one cluster at a time.
 
@@ -32,14 +48,7 @@ class GenericBank(ModelBank):
     dense = True
 
     def __init__(self, k: int, module: nn.Module) -> None:
-        for name, layer in module.named_modules():
-            if isinstance(layer, _MIXING) and not (
-                isinstance(layer, nn.modules.instancenorm._InstanceNorm) and not layer.track_running_stats
-            ):
-                raise ValueError(
-                    f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
-                    "gradient can be bounded; use GroupNorm or LayerNorm"
-                )
+        require_unmixed(module)
         super().__init__(k, {name: tuple(value.shape) for name, value in module.named_parameters() if value.requires_grad})
         self.template = copy.deepcopy(module).requires_grad_(False)
 

@@ -68,12 +68,12 @@ def test_networks_of_your_own_are_trained_released_and_loaded(
     monkeypatch.syspath_prepend(tmp_path)
     text = (DOCS / "own_model.md").read_text()
     files = re.findall(r'^```python title="(\w+)\.py"\n(.*?)\n```$', text, re.DOTALL | re.MULTILINE)
-    assert [name for name, _ in files] == ["mynets", "train", "mymodule", "fit"]
+    assert [name for name, _ in files] == ["mynets", "train", "mygan", "train_gan", "mymodule", "fit"]
     assert files[0][1].count("\n") + files[1][1].count("\n") <= 40
     for name, source in files:
         (tmp_path / f"{name}.py").write_text(source)
     try:
-        for name in ("train", "fit"):
+        for name in ("train", "train_gan", "fit"):
             runpy.run_path(str(tmp_path / f"{name}.py"))
         released = dpgen.load("my_model").statement
     finally:

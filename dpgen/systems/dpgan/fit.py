@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dpgen.nets.gan import ConvCriticBank, CriticBank, Generator, critic_loss, paired, sameness, with_parameters
+from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
@@ -49,7 +50,7 @@ def pretrain_gan(module: DPGAN, start: RecordModel, *, steps: int, generator: to
     critic_adam = torch.optim.Adam([critic], lr=_RATE, betas=(0.5, 0.9))
     generator_adam = torch.optim.Adam(module.generator.parameters(), lr=module.gan.generator_lr, betas=(0.5, 0.9))
     for _ in range(steps):
-        z = torch.randn(_BATCH, module.gan.latent, generator=generator).to(critic.device)
+        z = torch.randn(_BATCH, module.generator.latent, generator=generator).to(critic.device)
         labels = torch.multinomial(frequencies, _BATCH, replacement=True, generator=generator).to(critic.device)
         made: Tensor = module.generator(z, paired(labels) if module.n_classes else None)
         x, _ = labelled_batch(samples, _BATCH, categories=module.n_classes, generator=generator)
@@ -136,7 +137,7 @@ class DPGAN(DPSGD):
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1.
     """
 
-    bank: CriticBank | ConvCriticBank
+    bank: CriticBank | ConvCriticBank | OwnCriticBank
     partition: _ClassPartition
 
     def __init__(
@@ -165,16 +166,7 @@ class DPGAN(DPSGD):
             public=PublicRandomness(seed),
             private_logs=private_logs,
         )
-        self.generator = Generator(
-            d,
-            latent=gan.latent,
-            categories=n_classes,
-            hidden=gan.hidden,
-            depth=gan.depth,
-            image_shape=image_shape if gan.network == "cnn" or gan.coarse > 1 else None,
-            output="sigmoid" if bounded else "identity",
-            coarse=gan.coarse,
-        )
+        self.generator = gan.generator(d, n_classes, image_shape, bounded=bounded)
         with torch.no_grad():
             self.generator.initialize(self._public.spawn("generator").generator)
         self._average: dict[str, Tensor] = {}
@@ -203,7 +195,7 @@ class DPGAN(DPSGD):
     def fakes(self, n: int, name: str) -> tuple[Tensor, Tensor | None]:
         """Public latent noise and labels of n generated records; the same for the same step and name."""
         generator = self._public.spawn(f"{name} {self.global_step}").generator
-        z = torch.randn(n, self.gan.latent, generator=generator).to(self.device)
+        z = torch.randn(n, self.generator.latent, generator=generator).to(self.device)
         if not self.n_classes:
             return z, None
         weights = self.partition.class_counts.clamp_min(0.0) + 1e-6
@@ -236,8 +228,8 @@ class DPGAN(DPSGD):
         loss = self.generator_loss(self.generator(z, paired(labels)), z)
         for settings in self._generator_optimizer.param_groups:
             settings["lr"] = self.gan.generator_lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
-        parameters = list(self.generator.parameters())
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+        parameters = [value for value in self.generator.parameters() if value.requires_grad]
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters, materialize_grads=True)):
             parameter.grad = gradient
         self._generator_optimizer.step()
         for name, value in self.generator.named_parameters():
@@ -254,10 +246,12 @@ class DPGAN(DPSGD):
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Means (rows, per_cluster, d) of generated records, one row per class, always from the same latent draws."""
         rows = max(self.n_classes, 1)
-        z = torch.randn(rows * per_cluster, self.gan.latent, generator=self._public.spawn("preview").generator)
+        z = torch.randn(rows * per_cluster, self.generator.latent, generator=self._public.spawn("preview").generator)
         labels = torch.arange(rows).repeat_interleave(per_cluster) if self.n_classes else None
         codes = None if labels is None else labels.to(self.device)
+        self.generator.eval()
         x = with_parameters(self.generator, self._average, z.to(self.device), codes)
+        self.generator.train()
         return x[:, : self.generator.d].unflatten(0, (rows, per_cluster))
 
     # -- checkpoint and release --------------------------------------------------------------------------------------
@@ -280,11 +274,14 @@ class DPGAN(DPSGD):
     def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
         pretrain_gan(self, start, steps=steps, generator=generator)
 
-    def released_generator(self) -> Generator:
+    def released_generator(self) -> Generator | OwnGenerator:
         """The averaged generator, on the CPU."""
-        generator = Generator(**self.generator.architecture())
-        generator.load_state_dict({name: value.cpu() for name, value in self._average.items()})
-        return generator
+        values = self.generator.state_dict() | self._average
+        return self.generator.released({name: value.cpu() for name, value in values.items()})
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (*super().assumptions, *self.generator.assumptions)
 
     def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel:
         """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dpgen.nets.gan import Generator
+from dpgen.nets.own_gan import OwnGenerator
 from dpgen.release import (
     PointSamples,
     PublicModel,
@@ -26,7 +27,7 @@ _CHUNK = 10_000
 class _GeneratorModel(PublicModel):
     """A released generator: its files, which both kinds share."""
 
-    generator: Generator
+    generator: Generator | OwnGenerator
 
     def tensors(self) -> dict[str, Tensor]:
         return {f"generator.{name}": value for name, value in self.generator.state_dict().items()}
@@ -35,11 +36,12 @@ class _GeneratorModel(PublicModel):
         return {"generator": self.generator.architecture()}
 
     @staticmethod
-    def rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> Generator:
+    def rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> Generator | OwnGenerator:
         """The generator of a file."""
         options = dict(description["generator"])
         shape = options.pop("image_shape")
-        generator = Generator(**options, image_shape=tuple(shape) if shape else None)
+        kind: type[Generator | OwnGenerator] = OwnGenerator if "network" in options else Generator
+        generator = kind(**options, image_shape=tuple(shape) if shape else None)
         parts = {name.removeprefix("generator."): value for name, value in tensors.items() if name.startswith("generator.")}
         generator.load_state_dict(parts)
         return generator
@@ -64,7 +66,12 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
     """
 
     def __init__(
-        self, generator: Generator, counts: Tensor, *, statement: PrivacyStatement, columns: Sequence[str] | None = None
+        self,
+        generator: Generator | OwnGenerator,
+        counts: Tensor,
+        *,
+        statement: PrivacyStatement,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self.generator, self.counts, self.statement = generator.eval(), counts, statement
         self.columns = tuple(columns) if columns is not None else None
@@ -116,7 +123,7 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
 
     def __init__(
         self,
-        generator: Generator,
+        generator: Generator | OwnGenerator,
         *,
         location: Tensor,
         scale: Tensor,

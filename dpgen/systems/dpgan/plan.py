@@ -1,14 +1,21 @@
 """Privacy plan and configuration of DPGAN."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpgen.privacy.mechanisms import require_whole
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 
 if TYPE_CHECKING:
-    from dpgen.nets.gan import ConvCriticBank, CriticBank
+    from dpgen.nets.gan import ConvCriticBank, CriticBank, Generator
+    from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
+
+_OF_GENERATOR = ("hidden", "depth", "latent", "coarse")
+"""Options that a generator of your own replaces."""
+_OF_CRITIC = ("critic_hidden", "critic_depth")
+"""Options that a critic of your own replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +30,10 @@ class DPGANConfig:
     """The two networks and their training; public choices, none of them private.
 
     Arguments:
-        network: "mlp" or "cnn" (images with sides divisible by 4).
+        network: "mlp" or "cnn" (images with sides divisible by 4); or the import path `package.module:Class` of a generator
+            of your own, see `dpgen.GeneratorNetwork`, or of a generator and a critic, see `dpgen.CriticNetwork`.
+        generator_options: what the class of the generator is built with, beside d and the number of labels.
+        critic_options: what the class of the critic is built with.
         coarse: with "mlp" on images, above 1: the generator's images are interpolated from sides this much shorter, and the
             critic sees means over blocks of that side, so that noise is added to fewer parameters.
         hidden: units per hidden layer, of both networks.
@@ -55,7 +65,9 @@ class DPGANConfig:
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1; Mao et al. 2019 (diversity).
     """
 
-    network: Literal["mlp", "cnn"] = "mlp"
+    network: tuple[str, str] | str = "mlp"
+    generator_options: Mapping[str, Any] | None = None
+    critic_options: Mapping[str, Any] | None = None
     coarse: int = 1
     hidden: int = 128
     depth: int = 2
@@ -79,7 +91,10 @@ class DPGANConfig:
     warm_start_steps: int = 2000
     warm_start_origin: Literal["records", "public"] = "records"
 
+    replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": (*_OF_GENERATOR, *_OF_CRITIC)}
+
     def __post_init__(self) -> None:
+        self._require_networks()
         for name in (
             "coarse",
             "hidden",
@@ -109,6 +124,43 @@ class DPGANConfig:
         if self.coarse > 1 and self.network != "mlp":
             raise ValueError(f"coarse must be 1 with network={self.network!r}, got {self.coarse}")
 
+    def _require_networks(self) -> None:
+        """Refuse names of networks that are none, and options that those of your own replace."""
+        own = self.own_networks
+        if not own and self.network not in ("mlp", "cnn"):
+            raise ValueError(
+                f"network is {self.network!r}; it must be mlp, cnn, or import paths package.module:Class of a generator of "
+                "your own, or of a generator and a critic"
+            )
+        for name, needed in (("generator_options", 1), ("critic_options", 2)):
+            if getattr(self, name) is not None and len(own) < needed:
+                what = "generator" if needed == 1 else "generator and critic"
+                raise ValueError(f"{name} is {getattr(self, name)}; network must name the class of a {what} of your own")
+        replaced = (*_OF_GENERATOR, *_OF_CRITIC)[: (0, len(_OF_GENERATOR), None)[len(own)]]
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.name in replaced and value != option.default:
+                raise ValueError(f"{option.name} is {value} and network is {self.network!r}, which it does not change")
+
+    @property
+    def own_networks(self) -> tuple[str, ...]:
+        """Import paths of networks of your own: none, a generator, or a generator and a critic."""
+        paths = (self.network,) if isinstance(self.network, str) else tuple(self.network)
+        return paths if len(paths) <= 2 and all(":" in path for path in paths) else ()
+
+    def prepare(self) -> None:
+        """Import the networks of your own, if there are any.
+
+        Raises:
+            ValueError: one cannot be imported, or is no generator or critic.
+        """
+        if self.own_networks:
+            from dpgen.nets.own import imported
+            from dpgen.nets.own_gan import CRITIC, GENERATOR
+
+            for path, methods in zip(self.own_networks, (GENERATOR, CRITIC)):
+                imported(path, methods)
+
     @property
     def weight_bound(self) -> float | None:
         """The weight bound that applies."""
@@ -119,11 +171,47 @@ class DPGANConfig:
         """Optimizer and clipping of the critic."""
         return DPSGDConfig(clipping=self.clipping, clip_bound=self.clip_bound, micro_batch=self.micro_batch, lr=self.lr)
 
-    def critic(self, d: int, categories: int, image_shape: tuple[int, int] | None) -> "CriticBank | ConvCriticBank":
+    def generator(
+        self, d: int, categories: int, image_shape: tuple[int, int] | None, *, bounded: bool = True
+    ) -> "Generator | OwnGenerator":
+        """An untrained generator of d columns, in [0, 1] if they are bounded."""
+        from dpgen.nets.gan import Generator
+        from dpgen.nets.own import imported
+        from dpgen.nets.own_gan import OwnGenerator
+
+        output: Literal["sigmoid", "identity"] = "sigmoid" if bounded else "identity"
+        if self.own_networks:
+            return OwnGenerator(
+                d,
+                network=imported(self.own_networks[0]),
+                network_options=self.generator_options,
+                categories=categories,
+                image_shape=image_shape,
+                output=output,
+            )
+        return Generator(
+            d,
+            latent=self.latent,
+            categories=categories,
+            hidden=self.hidden,
+            depth=self.depth,
+            image_shape=image_shape if self.network == "cnn" or self.coarse > 1 else None,
+            output=output,
+            coarse=self.coarse,
+        )
+
+    def critic(
+        self, d: int, categories: int, image_shape: tuple[int, int] | None
+    ) -> "CriticBank | ConvCriticBank | OwnCriticBank":
         """An untrained critic of d columns and a one-hot label."""
         from dpgen.nets.gan import ConvCritic, ConvCriticBank, CriticBank
+        from dpgen.nets.own import imported
+        from dpgen.nets.own_gan import OwnCriticBank
 
-        if self.network == "mlp":
+        if len(self.own_networks) == 2:
+            network, options = imported(self.own_networks[1]), self.critic_options
+            return OwnCriticBank(d, network=network, network_options=options, categories=categories, loss=self.loss)
+        if self.network != "cnn":
             return CriticBank(
                 d,
                 categories=categories,

@@ -106,9 +106,9 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
             ValueError: it cannot be imported, or is no network.
         """
         if self.network is not None:
-            from dpgen.nets.own import imported
+            from dpgen.nets.own import NETWORK, imported
 
-            imported(self.network)
+            imported(self.network, NETWORK)
 
     def _require_one_kind(self) -> None:
         """A network of your own is the component, and has options of its own."""

@@ -1,0 +1,208 @@
+"""Generators and critics of your own: what is refused before anything is spent, and what is released of them."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import own_gans
+import pytest
+import tiny
+import torch
+from own_gans import Judge, Maker
+
+import dpgen
+from dpgen.cli.jobs import parse_job
+from dpgen.cli.main import main
+from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.systems.dpgan.fit import DPGAN
+from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+SMALL = {"steps": 2, "sampling_rate": 0.5, "fakes": 8, "critic_steps": 1, "delta": 1e-5}
+D = 6
+
+
+def fitted(network: Any, data: Any = None, **options: Any) -> Any:
+    return dpgen.fit("dpgan", tiny.records() if data is None else data, epsilon=2.0, network=network, **SMALL | options)
+
+
+def values(release: Any) -> list[Any]:
+    return list(release.samples(50, random_state=1).arrays().values())
+
+
+# -- a fit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", [Maker, (Maker, Judge), [Maker, Judge], "own_gans:Maker", ("own_gans:Maker", Judge)])
+def test_networks_are_trained_the_generator_is_released_and_loaded(network: Any, tmp_path: Path) -> None:
+    release = fitted(network, generator_options={"hidden": 3})
+    release.save(tmp_path)
+    for a, b in zip(values(release), values(dpgen.load(tmp_path)), strict=True):
+        assert (a == b).all()
+    assert release.description()["generator"] == {
+        "network": "own_gans:Maker",
+        "network_options": {"hidden": 3},
+        "d": tiny.D,
+        "categories": tiny.CLASSES,
+        "image_shape": (4, 4),
+        "output": "sigmoid",
+    }
+    text = " ".join(release.statement.assumptions)
+    assert "the generator own_gans:Maker makes records of its noise and labels alone" in text
+    critic = not isinstance(network, type | str)
+    assert ("the critic own_gans:Judge takes a record's score from that record alone" in text) == critic
+
+
+def test_nothing_of_the_critic_is_released(tmp_path: Path) -> None:
+    fitted((Maker, Judge)).save(tmp_path)
+    assert b"Judge" not in (tmp_path / "model.json").read_bytes().split(b'"assumptions"')[0]
+    assert not any(name.startswith("bank") or "last" in name for name in dpgen.load(tmp_path).tensors())
+
+
+def test_points() -> None:
+    points = np.random.default_rng(0).normal(size=(60, 2))
+    release = fitted((own_gans.Plain, Judge), points.clip(-4, 4), bounds="-4,4")
+    assert release.samples(20).x.shape == (20, 2)
+    assert release.description()["generator"]["output"] == "identity"
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (("Wide", "Judge"), r"own_gans:Wide; its sample of z \(4, 4\) is \(4, 32\) of torch.float32; it must be \(4, 16\)"),
+    (("Plain", "Judge"), "own_gans:Plain; it cannot be built with d=16, categories=2: TypeError"),
+    (("Outside", "Judge"), r"its sample has values from .*; they must lie in \[0, 1\]"),
+    (("Restless", "Judge"), "its sample is another one when it is taken again in eval"),
+    (("Untaught", "Judge"), "its sample has no gradient, so nothing can be learnt"),
+    (("Hidden", "Judge"), "built again, with the same parameters and buffers, it is another one"),
+    (("Noiseless", "Judge"), "its attribute latent is True, and must be a whole number"),
+    (("Judge", "Judge"), r"own_gans:Judge; it must have the method sample\(z\), and has no sample"),
+    (("Maker", "Maker"), r"own_gans:Maker; it must have the method score\(x\), and has no score"),
+    (("Maker", "Batched"), "layer 'layers.1' is a BatchNorm1d, which mixes the records"),
+    (("Maker", "Centred"), "own_gans:Centred; a record's score is another one beside other records"),
+    (("Maker", "Dropping"), "a record's score is another one beside other records, or when it is taken again"),
+    (("Maker", "Tall"), r"own_gans:Tall; its score of x \(4, 18\) is \(4, 1\) of torch.float32; it must be \(4,\)"),
+    (("Maker", "Remembering"), "its score changes seen"),
+    (("Maker", "Branching"), "torch.func cannot take the gradient of its score record by record"),
+    (("Maker", "Indifferent"), "the gradient of its score is 0 or not finite"),
+    (("Maker", "Absent"), "own_gans has no Absent"),
+]
+
+
+@pytest.mark.parametrize(("names", "match"), REFUSED, ids=["-".join(names) for names, _ in REFUSED])
+def test_it_is_refused_in_one_line_before_anything_is_spent(names: tuple[str, str], match: str) -> None:
+    ledger = Ledger(Budget(2.0, 1e-5))
+    with pytest.raises(ValueError, match=match) as refusal:
+        fitted([f"own_gans:{name}" for name in names], ledger=ledger)
+    assert "\n" not in str(refusal.value)
+    assert (ledger.entries(), ledger.promised()) == ([], [])
+
+
+OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"network": "mpl"}, "network is 'mpl'; it must be mlp, cnn, or import paths"),
+    ({"network": ("a:B", "c:D", "e:F")}, r"it must be mlp, cnn, or import paths package.module:Class of a generator"),
+    ({"network": ("mlp", "c:D")}, "it must be mlp, cnn, or import paths"),
+    ({"network": "a:B", "hidden": 7}, "hidden is 7 and network is 'a:B', which it does not change"),
+    ({"network": ("a:B", "c:D"), "critic_hidden": 7}, "critic_hidden is 7 and network is"),
+    ({"generator_options": {"a": 1}}, "network must name the class of a generator of your own"),
+    ({"network": "a:B", "critic_options": {}}, "network must name the class of a generator and critic of your own"),
+]
+
+
+@pytest.mark.parametrize(("options", "match"), OPTIONS)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        DPGANConfig(**options)
+
+
+def test_a_critic_of_the_package_keeps_its_options() -> None:
+    config = DPGANConfig(network="own_gans:Maker", critic_hidden=5, critic_depth=1)
+    assert config.critic(D, 0, None).shapes["0.weight"] == (5, D)
+
+
+# -- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def module(**options: Any) -> DPGAN:
+    config = DPGANConfig(network=("own_gans:Maker", "own_gans:Judge"), fakes=8, **options)
+    return DPGAN(d=D, plan=DPGANPlan(steps=2, sampling_rate=0.5, sigma_sgd=1.0, sigma_count=5.0), config=config)
+
+
+def test_weights_come_from_public_randomness_alone() -> None:
+    first, state = module(), torch.get_rng_state()
+    again = module()
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True))
+
+
+def test_a_critic_states_the_gradient_of_its_score_record_by_record() -> None:
+    bank = OwnCriticBank(D, network=Judge)
+    with torch.no_grad():
+        bank.initialize(torch.Generator().manual_seed(0))
+    x = torch.rand(3, D)
+    made = [g.factors[0].outputs for g in (bank.gradients(x, [0, 3], torch.randn), bank.fake_gradients(x))]
+    for i, (gradients, sign) in enumerate(zip(made, (-1.0, 1.0))):
+        theta = bank.theta[0].detach().requires_grad_()
+        losses = torch.nn.functional.softplus(sign * bank._call("score")(theta, x))
+        for r in range(3):
+            (wanted,) = torch.autograd.grad(losses[r], theta, retain_graph=True)
+            assert torch.allclose(gradients[r], wanted, atol=1e-6), i
+
+
+def test_running_statistics_are_released_and_samples_do_not_change_them(tmp_path: Path) -> None:
+    release = fitted((Maker, Judge))
+    before = {name: value.clone() for name, value in release.tensors().items()}
+    values(release)
+    assert all(torch.equal(before[name], value) for name, value in release.tensors().items())
+    assert int(before["generator.module.layers.1.num_batches_tracked"]) > 0
+
+
+def test_a_generator_that_is_not_imported_is_not_imported_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted((Maker, Judge), generator_options={"hidden": 3}).save(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_gans")
+    with pytest.raises(ValueError, match=r"needs the network 'own_gans:Maker', which has not been imported"):
+        dpgen.load(tmp_path)
+    assert "own_gans" not in sys.modules
+    assert len(values(dpgen.load(tmp_path, networks=[Maker]))) == 3
+    assert main(["sample", str(tmp_path), "--network", "own_gans:Maker", "--out", str(tmp_path / "x.npz")]) == 0
+
+
+class Wider(Maker):
+    def __init__(self, d: int, categories: int, hidden: int) -> None:
+        super().__init__(d, categories, 9)
+
+
+Wider.__name__ = "Maker"
+
+
+def test_a_generator_that_has_changed_is_named(tmp_path: Path) -> None:
+    fitted((Maker, Judge), generator_options={"hidden": 3}).save(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"own_gans:Maker is not the one that was released: the shape of layers.0.weight is \(9"
+    ):
+        dpgen.load(tmp_path, networks=[Wider])
+
+
+def test_a_released_generator_has_the_values_and_no_trial() -> None:
+    generator = OwnGenerator(D, network=Maker)
+    values = {name: torch.full_like(value, 2) for name, value in generator.state_dict().items()}
+    made = generator.released(values)
+    assert all(torch.equal(value, values[name]) for name, value in made.state_dict().items())
+    assert made.architecture() == generator.architecture()
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_the_options_of_the_command_line(tmp_path: Path) -> None:
+    root = Path(dpgen.__file__).parents[1] / "configs"
+    pair = "--network=own_gans:Maker,own_gans:Judge"
+    config = parse_job(["--model=dpgan", pair, '--generator_options={"hidden": 3}'], config_root=root).config
+    assert (config.network, config.generator_options) == (("own_gans:Maker", "own_gans:Judge"), {"hidden": 3})
+    assert parse_job(["--model=dpgan", "--network=own_gans:Maker"], config_root=root).config.network == "own_gans:Maker"
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("model:\n  name: dpgan\n  network: [own_gans:Maker, own_gans:Judge]\n")
+    assert parse_job([f"--config={settings}"]).config.own_networks == ("own_gans:Maker", "own_gans:Judge")
+    with pytest.raises(ValueError, match="network is 'own_gans'; it must be mlp, cnn, or import paths"):
+        parse_job(["--model=dpgan", "--network=own_gans"])
