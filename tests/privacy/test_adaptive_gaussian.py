@@ -18,8 +18,9 @@ from dpgen.privacy.mechanisms import Relation
 MUS = (0.005, 0.05, 0.3, 1.0, 2.5, 6.0)
 
 
-def opened(relation: Relation = "add_remove", epsilon: float = 1.0) -> GaussianBudget:
-    return GaussianBudget(Curator(Ledger(Budget(epsilon, 1e-5), relation=relation)), Budget(epsilon, 1e-5), "whole")
+def opened(relation: Relation = "add_remove", epsilon: float = 1.0, rows: int = 1) -> GaussianBudget:
+    ledger = Ledger(Budget(epsilon, 1e-5), relation=relation, rows=rows, unit="one person")
+    return GaussianBudget(Curator(ledger), Budget(epsilon, 1e-5), "whole")
 
 
 def hardest(mu: float, epsilon_0: float) -> float:
@@ -69,8 +70,9 @@ def test_scores_that_are_not_bounded_are_found() -> None:
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_parts_add_up_to_the_whole(relation: Relation) -> None:
-    gaussian = opened(relation)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_parts_add_up_to_the_whole(relation: Relation, rows: int) -> None:
+    gaussian = opened(relation, rows=rows)
     whole, counts = gaussian.left, BoundedSum(torch.arange(4), 1.0, replaced=math.sqrt(2.0))
     for share in (0.3, 0.2):
         std = gaussian.noise_std(share * whole)
