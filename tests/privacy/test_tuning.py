@@ -10,6 +10,7 @@ import torch
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 from fixed_source import FixedKeySource
+from scipy.stats import norm
 
 from dpgen.privacy.accountants import epsilon, event_alphas, filter_cost
 from dpgen.privacy.curator import Curator
@@ -37,6 +38,15 @@ def test_the_price_is_the_librarys(base: object, law: Number) -> None:
     if law != "poisson":
         assert own == pytest.approx(library, rel=2e-3)
     assert own > epsilon(base, 1e-5), "more than one run"
+
+
+def test_a_poisson_number_of_gaussians_by_the_formula() -> None:
+    """The delta of a Gaussian is known: Phi(mu / 2 - e / mu) - exp(e) Phi(-mu / 2 - e / mu) at mu = 1 / 4."""
+    lam = np.array(ORDERS, float)
+    e = np.log1p(1 / lam)
+    delta = norm.cdf(0.125 - 4 * e) - np.exp(e) * norm.cdf(-0.125 - 4 * e)
+    expected = lam * (lam + 1) / 32 + lam * 10 * delta + math.log(10)
+    np.testing.assert_allclose(event_alphas(Repetitions(10).event(gaussian_event(4.0))), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("law", "times"), [("geometric", 3.0), ("logarithmic", 2.0), ("poisson", math.inf)])
