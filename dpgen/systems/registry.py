@@ -188,6 +188,18 @@ def _installed() -> dict[str, System]:
     return found
 
 
+def released(option: str, path: Path | str) -> "PublicModel":
+    """The released model at the path that an option gives.
+
+    Raises:
+        ValueError: there is none, or it cannot be loaded.
+    """
+    try:
+        return load(path)
+    except FileNotFoundError as error:
+        raise ValueError(f"{option} is {str(path)!r}: {error}") from error
+
+
 def load(directory: Path | str, *, networks: "Sequence[type[nn.Module]]" = ()) -> "PublicModel":
     """A released model, from its own directory or from that of its run; nothing is unpickled, and no code is imported.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,9 @@ from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMi
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
 from dpgen.systems.local.model import SUM_TOLERANCE, FiniteSampler, raised_atoms, zero_atoms
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
+from dpgen.systems.local.reference import released_prior
 from dpgen.systems.plan import PrivateUsers
+from dpgen.systems.registry import released
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
@@ -77,17 +79,18 @@ def fit(
     Raises:
         ValueError: counts that are negative, not finite or of the wrong shape; more draws times users than `MOST_DRAWS`; a
             `prior_epsilon` that does not fit the data's prior or is too small; a prior that is no distribution over the
-            categories; impossible `density_bounds`. Nothing was charged then.
+            categories; impossible `density_bounds`; a `reference_path` without such a model. Nothing was charged then.
         BudgetExceeded: the ledger refuses; nothing was drawn.
     """
     _require_possible(data, plan, config)
+    reference = _reference(data, config)
     note = f"{name} sampler: a draw of every user"
     prior_event = () if plan.prior_epsilon is None else (Planned(pure_event(plan.prior_epsilon), PRIOR_NOTE),)
     curator.declare(*prior_event, Planned(pure_event(plan.per_draw), note, plan.draws))
     counts = data.counts.detach().to(torch.float64)
     scaled = counts / counts.amax(1, keepdim=True).clamp_min(_LEAST)
     p = scaled / scaled.sum(1, keepdim=True).clamp_min(_LEAST)
-    prior, assumptions = _prior(data, p, plan, curator)
+    prior, assumptions = (reference.prior, ()) if reference is not None else _prior(data, p, plan, curator)
     mechanism = SAMPLERS[name](plan.per_draw, prior, **config.options())
     # Who has no events holds the prior: a distribution like any other, so that nobody sees whose counts are all 0.
     p = torch.where((counts > 0).any(1, keepdim=True), p, mechanism.prior.to(p.device))
@@ -95,7 +98,7 @@ def fit(
     statement = PrivacyStatement.from_ledger(
         curator.ledger,
         assumptions=(*ASSUMPTIONS, *_about_prior(data, mechanism, config), _composition(plan), *assumptions),
-        not_covered=(ABSENT,),
+        not_covered=(ABSENT, *(() if reference is None else (reference.not_covered,))),
     )
     return Draws(_table(data, draws), statement=statement, origin=mechanism)
 
@@ -131,6 +134,31 @@ def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedRes
         require_density_bounds(config.density_bounds)
 
 
+class _Reference(NamedTuple):
+    """A prior that a released model gives, and what the statement says about it."""
+
+    prior: Tensor
+    not_covered: str
+
+
+def _reference(data: PrivateUsers, config: RandomizedResponseConfig) -> _Reference | None:
+    """The prior of a released model, if there is one, read before anything is charged."""
+    if not isinstance(config, LocalConfig) or config.reference_path is None:
+        return None
+    if data.prior is not None or data.prior_origin == PRIVATE_ORIGIN:
+        raise ValueError(
+            f"reference_path is {config.reference_path!r} and the prior of the data is {data.prior_origin!r}; give one of them"
+        )
+    model = released("reference_path", config.reference_path)
+    prior = released_prior(model, data.categories, column=config.reference_column)
+    return _Reference(
+        prior,
+        f"the prior is read from a released model (sha256 {model.sha256}): its records are covered by its own statement only, "
+        f"{model.statement.in_words()}; whoever is among them and draws here pays for both, and this epsilon is that of the "
+        "draws alone",
+    )
+
+
 def _require_counts(data: PrivateUsers) -> None:
     counts = data.counts.detach().to(torch.float64)
     shape = len(data.user_names), len(data.categories)
@@ -149,7 +177,8 @@ def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, curator: Curator) -> 
 
 
 def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: RandomizedResponseConfig) -> tuple[str, ...]:
-    origin = f"the prior is {data.prior_origin}"
+    read = isinstance(config, LocalConfig) and config.reference_path is not None
+    origin = f"the prior is {'that of a released model' if read else data.prior_origin}"
     if not isinstance(config, LocalConfig) or not mechanism.raised:
         return (origin,)
     return origin, raised_atoms(mechanism.raised, mechanism.n, config.prior_floor)

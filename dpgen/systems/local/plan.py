@@ -73,14 +73,23 @@ class LocalConfig(RandomizedResponseConfig):
 
     Arguments:
         prior_floor: atoms of the prior that are 0 are raised to prior_floor / n.
+        reference_path: directory of a released model (or of its run) that the prior is read from, for free; see
+            `dpgen.released_prior`.
+        reference_column: column of that model that holds the categories, where there are several.
 
     Raises:
-        ValueError: prior_floor outside (0, 1).
+        ValueError: prior_floor outside (0, 1), or a column of no model.
     """
 
     prior_floor: float = 1e-6
+    reference_path: str | None = None
+    reference_column: str | None = None
 
     def __post_init__(self) -> None:
+        if self.reference_column is not None and self.reference_path is None:
+            raise ValueError(
+                f"reference_column is {self.reference_column!r}, and reference_path is not given: it names the model"
+            )
         if not 0 < self.prior_floor < 1:
             raise ValueError(f"prior_floor is {self.prior_floor!r}; it must lie in (0, 1)")
 

@@ -30,7 +30,7 @@ from dpgen.systems.mbde.model import MBDE, Minibatches, RoundCertificate, plug_i
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
 from dpgen.systems.mbde.samplers import MetropolisSampler, RejectionSampler, SIRSampler, tries_for
 from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
-from dpgen.systems.registry import load
+from dpgen.systems.registry import released
 
 _STAND_INS = 64
 _CERTIFIED_POINTS = 2**15
@@ -68,8 +68,8 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     if runtime.private_logs:
         log_density(density, data, runtime)
     draws = sampler_for(density, config, curator).sample(plan.draws)
-    released = () if config.reference_path is None else (RELEASED_REFERENCE,)
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(*ASSUMPTIONS, *released))
+    own = () if config.reference_path is None else (RELEASED_REFERENCE,)
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(*ASSUMPTIONS, *own))
     statement = statement.extended((), private_logs=runtime.private_logs)
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
@@ -81,10 +81,7 @@ def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
         ValueError: no bounds for a uniform reference, or no model of such points at `reference_path`.
     """
     if config.reference_path is not None:
-        try:
-            return as_reference(load(config.reference_path))
-        except FileNotFoundError as error:
-            raise ValueError(f"reference_path is {config.reference_path!r}: {error}") from error
+        return as_reference(released("reference_path", config.reference_path))
     if config.reference == "uniform":
         if data.bounds is None:
             raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")

@@ -1,0 +1,158 @@
+"""A released model as the public prior: its distribution, what the statement says, and what is refused for nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+
+import dpgen
+from dpgen.cli.main import main
+from dpgen.data.users import PRIVATE, Users
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.release import ColumnSamples, PublicModel
+from dpgen.systems.local.reference import released_prior
+from dpgen.systems.marginals.model import ProductMixture
+
+CATEGORIES = ("tea", "milk", "rum")
+COUNTS = torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 5.0]], dtype=torch.float64)
+
+
+def users(**options: Any) -> Users:
+    return Users("tiny", COUNTS, ("ann", "bob"), CATEGORIES, **options)
+
+
+def items(columns: tuple[str, ...] = ("rum", "tea", "milk")) -> ProductMixture:
+    probabilities = torch.tensor([[0.2, 0.6, 0.4], [0.8, 0.6, 0.0]])
+    return ProductMixture(probabilities, torch.tensor([3.0, 1.0]), statement=tiny.statement(), columns=columns)
+
+
+class Table(PublicModel):
+    """Samples are the rows of a table, again and again."""
+
+    kind = "table"
+
+    def __init__(self, **columns: Any) -> None:
+        self.columns, self.statement = columns, tiny.statement()
+
+    def samples(self, n: int, *, random_state: Any = None) -> ColumnSamples:
+        frame = pd.DataFrame(self.columns)
+        return ColumnSamples(values=frame.iloc[np.arange(n) % len(frame)])
+
+    tensors = description = rebuild = None  # type: ignore[assignment]
+
+
+# -- the distribution --------------------------------------------------------------------------------------------------
+
+
+def test_shares_of_columns_that_are_named_like_categories() -> None:
+    """P(tea, milk, rum is 1) is .6, .3 and .35."""
+    wanted = torch.tensor([0.6, 0.3, 0.35], dtype=torch.float64)
+    found = released_prior(items(), CATEGORIES)
+    assert torch.allclose(found, wanted / wanted.sum(), atol=0.004)
+    assert torch.equal(found, released_prior(items(), CATEGORIES)), "a public seed"
+
+
+@pytest.mark.parametrize("values", [["1", "2", "2", "4"], [1, 2, 2, 4], [1.0, 2.0, 2.0, 4.0], [" 1", "2 ", "2", "4"]])
+def test_values_of_a_column_are_compared_as_texts(values: list[Any]) -> None:
+    found = released_prior(Table(x=values, y=["a", "b", "c", None]), ("1", "2", "3", "4"))
+    assert found.tolist() == pytest.approx([0.25, 0.5, 0.0, 0.25], abs=1e-5)
+    assert found[2] > 0
+    assert float(found.sum()) == pytest.approx(1, abs=1e-15)
+
+
+def test_missing_values_are_no_category() -> None:
+    found = released_prior(Table(x=["tea", None, "rum", None]), CATEGORIES)
+    assert found.tolist() == pytest.approx([0.5, 0.0, 0.5], abs=1e-5)
+
+
+def test_a_mixed_table_and_numbers_on_a_grid() -> None:
+    frame = pd.DataFrame({"drink": ["tea", "milk", "rum", "tea"] * 50, "age": [20, 30, 40, 50] * 50})
+    columns: list[dict[str, Any]] = [
+        {"name": "drink", "type": "string", "constraints": {"enum": list(CATEGORIES)}},
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}},
+    ]
+    table = dpgen.fit("tables", frame, schema={"fields": columns}, epsilon=8.0, test_fraction=0.0)
+    exact = table.marginal(["drink"])[:3]
+    assert released_prior(table, CATEGORIES).tolist() == pytest.approx((exact / exact.sum()).tolist(), abs=0.004)
+    ratings = dpgen.fit("merr", pd.DataFrame({"stars": [1, 2, 2, 3] * 50}), low=1, high=3, epsilon=8.0)
+    grid = [float(ratings.histogram([v, v + 1])[0]) if v < 3 else 1 - float(ratings.cdf(2)[0]) for v in (1, 2, 3)]
+    assert released_prior(ratings, ("1", "2", "3")).tolist() == pytest.approx(grid, abs=0.004)
+
+
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
+    (
+        Table(x=["tea", "gin"]),
+        {},
+        r"reference_path is a table model with the columns x; one of them must hold the 3 categories",
+    ),
+    (Table(x=["tea", "gin"]), {"column": "x"}, "reference_column is 'x', whose value 'gin' is none of the 3 categories"),
+    (Table(x=["tea"], y=["rum"]), {}, "reference_column is None; choose one of x, y, which all hold categories"),
+    (Table(x=["tea"]), {"column": "z"}, "reference_column is 'z'; it must be one of x"),
+    (Table(tea=[0.5], milk=[1], rum=[0]), {}, "a column 'tea', named like a category; it must hold 0 and 1 alone"),
+    (Table(tea=["a"], milk=[1], rum=[0]), {}, "a column 'tea', named like a category; it must hold 0 and 1 alone"),
+    (items(("tea", "milk", "gin")), {}, "product_mixture model with the columns tea, milk, gin"),
+]
+
+
+@pytest.mark.parametrize(("model", "options", "match"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_another_domain_is_refused_in_one_line(model: PublicModel, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match) as refusal:
+        released_prior(model, CATEGORIES, **options)
+    assert "\n" not in str(refusal.value)
+
+
+# -- a fit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["minimax", "mollifier", "projected_kernel", "q_invariant", "park"])
+def test_samplers_take_the_prior_and_the_statement_names_the_release(model: str, tmp_path: Path) -> None:
+    items().save(tmp_path)
+    drawn = dpgen.fit(model, users(), epsilon=1.0, reference_path=tmp_path)
+    assert torch.allclose(drawn.origin.prior, released_prior(items(), CATEGORIES)) or model == "park"
+    text = " ".join(drawn.statement.not_covered)
+    assert f"sha256 {dpgen.load(tmp_path).sha256}" in text
+    assert f"{tiny.statement().in_words()}; whoever is among them and draws here pays for both" in text
+    assert "the prior is that of a released model" in " ".join(drawn.statement.assumptions)
+    assert drawn.epsilon == pytest.approx(1.0)
+    plain = dpgen.fit(model, users(), epsilon=1.0)
+    assert "released model" not in " ".join([*plain.statement.not_covered, *plain.statement.assumptions])
+
+
+@pytest.mark.parametrize(
+    ("options", "data", "match"),
+    [
+        ({"reference_path": "absent"}, {}, "reference_path is 'absent': absent holds no model"),
+        ({"reference_column": "x"}, {}, "reference_column is 'x', and reference_path is not given"),
+        ({}, {"prior": torch.ones(3) / 3, "prior_origin": "a survey"}, "the prior of the data is 'a survey'; give one of them"),
+        ({"prior_epsilon": 0.5}, {"prior_origin": PRIVATE}, "the prior of the data is 'private histogram'; give one of them"),
+        ({}, {"categories": ("tea", "milk", "gin")}, "one of them must hold the 3 categories"),
+    ],
+)
+def test_refusals_cost_nothing(options: dict[str, Any], data: dict[str, Any], match: str, tmp_path: Path) -> None:
+    items().save(tmp_path / "model")
+    ledger = Ledger(Budget(2.0, 0.0), relation="replace_one", unit="one user's whole distribution")
+    given = ({} if "reference_column" in options else {"reference_path": tmp_path / "model"}) | options
+    made = Users("tiny", COUNTS, ("ann", "bob"), **{"categories": CATEGORIES} | data)
+    with pytest.raises(ValueError, match=match):
+        dpgen.fit("minimax", made, epsilon=1.0, ledger=ledger, **given)
+    assert (ledger.entries(), ledger.promised()) == ([], [])
+
+
+def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    items().save(tmp_path / "model")
+    (tmp_path / "clicks.csv").write_text("user,category\nann,tea\nann,rum\nbob,milk\n")
+    (tmp_path / "drinks.txt").write_text("\n".join(CATEGORIES))
+    files = {"path": "clicks.csv", "categories_path": "drinks.txt"}
+    options = {"model": "minimax", "data": "events", "evaluation": "none"} | files
+    command = ["train", *(f"--{name}={value}" for name, value in options.items())]
+    assert main([*command, "--reference_path", "model", "--run_dir", "run"]) == 0
+    assert "the prior is read from a released model (sha256 " in (tmp_path / "run" / "PRIVACY.md").read_text()
+    capsys.readouterr()
+    assert main([*command, "--reference_path", "modle", "--run_dir", "other"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "other" / "ledger.jsonl").exists()
