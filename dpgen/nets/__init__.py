@@ -1,10 +1,11 @@
 """Network components: k models of one architecture in one parameter matrix."""
 
-from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Tape
+from dpgen.nets.bank import Factor, ModelBank, RecordGradients
 from dpgen.nets.generic import GenericBank
 from dpgen.nets.own import Network, OwnBank
 from dpgen.nets.own_gan import CriticNetwork, GeneratorNetwork
 from dpgen.nets.rbm import RBMBank
+from dpgen.nets.tape import Tape
 from dpgen.nets.vae import VAEBank
 
 BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "rbm": RBMBank, "own": OwnBank}

@@ -32,11 +32,12 @@ class Factor(NamedTuple):
     r"""Per-record gradients of one affine map :math:`y = W a + \beta`, never multiplied out.
 
     Record r has weight gradient :math:`g_r a_r^\top` and bias gradient :math:`g_r`. A factor without `inputs` is dense:
-    its gradient is `outputs` itself, in the columns `bias`.
+    its gradient is `outputs` itself, in the columns `bias`. A map that acts at T positions of a record, as convolutions
+    do, has weight gradient :math:`\sum_t g_{rt} a_{rt}^\top`; its bias is a factor of its own.
     """
 
-    outputs: Tensor  # (b, out)
-    inputs: Tensor | None  # (b, in)
+    outputs: Tensor  # (b, out) or (b, T, out)
+    inputs: Tensor | None  # (b, in) or (b, T, in)
     weight: slice | None
     bias: slice | None
 
@@ -61,11 +62,15 @@ class RecordGradients(NamedTuple):
 
     def full(self) -> "RecordGradients":
         """The same gradients with every factor at least float32: those of half precision count with the values they have."""
-        factors = [Factor(_full(f.outputs), f.inputs if f.inputs is None else _full(f.inputs), *f[2:]) for f in self.factors]
-        return self._replace(factors=factors, offset=None if self.offset is None else _full(self.offset))
+        factors = [
+            Factor(full_precision(f.outputs), f.inputs if f.inputs is None else full_precision(f.inputs), *f[2:])
+            for f in self.factors
+        ]
+        return self._replace(factors=factors, offset=None if self.offset is None else full_precision(self.offset))
 
 
-def _full(values: Tensor) -> Tensor:
+def full_precision(values: Tensor) -> Tensor:
+    """Values of half precision as float32; others as they are."""
     return values if values.dtype == torch.float64 else values.to(torch.float32)
 
 
@@ -168,77 +173,9 @@ class ModelBank(nn.Module, ABC):
         """Called once before the gradients of a step; for state that follows released parameters, as Gibbs chains do."""
 
 
-def in_ambient_precision(*values: Tensor) -> tuple[Tensor, ...]:
-    """Float32 values in the type of the autocast around, which leaves operations with `out=` alone; as they are without."""
-    kind = values[0].device.type
-    if not torch.is_autocast_enabled(kind):
-        return values
-    return tuple(v.to(torch.get_autocast_dtype(kind)) if v.dtype == torch.float32 else v for v in values)
-
-
 def logistic(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)) whose bits do not depend on where a value stands, which those of `torch.sigmoid` do.
 
     `sigmoid` evaluates the last values of an array, and of each thread's share of it, by another function than the others.
     """
     return x.neg().exp_().add_(1.0).reciprocal_()
-
-
-class _SegmentAffine(torch.autograd.Function):
-    """Rows of cluster c times the weights of model c; gradients flow to the rows only, the factors cover the weights."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, segments: Segments, transposed: bool) -> Tensor:
-        x, weight, bias = in_ambient_precision(x, weight, bias)
-        ctx.save_for_backward(weight)
-        ctx.segments, ctx.transposed = segments, transposed
-        y = x.new_empty(x.shape[0], weight.shape[1])
-        for c, a, b in segments:
-            if transposed:
-                torch.add((weight[c] @ x[a:b].T).T, bias[c], out=y[a:b])
-            else:
-                torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None, None]:
-        if not ctx.needs_input_grad[0]:
-            return None, None, None, None, None
-        (weight,), (grad,) = ctx.saved_tensors, grads
-        out = grad.new_empty(grad.shape[0], weight.shape[2])
-        for c, a, b in ctx.segments:
-            if ctx.transposed:
-                out[a:b] = (weight[c].T @ grad[a:b].T).T
-            else:
-                torch.mm(grad[a:b], weight[c], out=out[a:b])
-        return out, None, None, None, None
-
-
-class Tape:
-    """Applies the affine maps of a bank to sorted rows and remembers what their factored gradients need."""
-
-    def __init__(self, bank: ModelBank, bounds: Sequence[int]) -> None:
-        self.bank, self.bounds, self._segments = bank, bounds, list(bank.segments(bounds))
-        self._calls: list[tuple[str, Tensor, Tensor]] = []
-
-    def affine(self, name: str, x: Tensor) -> Tensor:
-        """Rows times `{name}.weight` of their own model plus `{name}.bias`; each map may be used once per record."""
-        if any(used == name for used, _, _ in self._calls):
-            raise ValueError(f"layer {name!r} is used twice: a shared layer has no factored norm, use the generic bank")
-        weight, bias = self.bank.part(f"{name}.weight"), self.bank.part(f"{name}.bias")
-        y = _SegmentAffine.apply(x, weight, bias, self._segments, self.bank.transposed)
-        if not y.requires_grad:
-            y.requires_grad_()
-        self._calls.append((name, x.detach(), y))
-        return y
-
-    def gradients(self, losses: Tensor | None, *known: tuple[Tensor, Tensor]) -> RecordGradients:
-        """Factored gradients of per-record losses (b,), if any, plus `known` terms: a value and the term's derivative by it."""
-        summed: list[tuple[Tensor, Tensor | None]] = [] if losses is None else [(losses.sum(), None)]
-        values, slopes = zip(*summed, *known)
-        outputs = torch.autograd.grad(values, [y for _, _, y in self._calls], slopes)
-        columns = self.bank.columns
-        factors = [
-            Factor(g, a, columns[f"{name}.weight"], columns[f"{name}.bias"]) for (name, a, _), g in zip(self._calls, outputs)
-        ]
-        return RecordGradients(factors, self.bounds)

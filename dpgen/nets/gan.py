@@ -1,6 +1,6 @@
 """Critics and generators of adversarial networks: the critic sees private records, the generator never does."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any, Literal
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import avg_pool2d, interpolate, leaky_relu, softplus
 
-from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape, logistic
-from dpgen.nets.generic import GenericBank
+from dpgen.nets.bank import ModelBank, Noise, RecordGradients, logistic
+from dpgen.nets.tape import Layers, OneModel, Tape
 
 Loss = Literal["nonsaturating", "wgan"]
 SLOPE = 0.2
-_GAIN = 2.0**0.5
+GAIN = 2.0**0.5
 _SHARPNESS = 2.0
 
 
@@ -88,10 +88,14 @@ class CriticBank(ModelBank):
             _require_blocks(image_shape, d, pool, name="pool")
         self.d, self.categories, self.hidden, self.depth, self.loss = d, categories, hidden, depth, loss
         self.image_shape, self.pool = image_shape, pool
+        super().__init__(1, self._shapes())
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
-        for i, (a, b) in enumerate(pairwise([d // pool**2, *[hidden] * depth, max(categories, 1)])):
+        widths = [self.d // self.pool**2, *[self.hidden] * self.depth, max(self.categories, 1)]
+        for i, (a, b) in enumerate(pairwise(widths)):
             shapes |= {f"{i}.weight": (b, a), f"{i}.bias": (b,)}
-        super().__init__(1, shapes)
+        return shapes
 
     def architecture(self) -> dict[str, Any]:
         names = ("d", "categories", "hidden", "depth", "loss", "image_shape", "pool")
@@ -106,32 +110,28 @@ class CriticBank(ModelBank):
 
     def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
         tape = Tape(self, bounds)
-        scores = self._scores(x, tape.affine)
+        scores = self._scores(x, tape)
         return tape.gradients(None, (scores, _critic_slope(scores.detach(), real=real, loss=self.loss)))
 
     def score(self, x: Tensor) -> Tensor:
         """D(x), (m,), differentiable by x (m, d + categories)."""
+        return self._scores(x, OneModel(self))
 
-        def affine(name: str, a: Tensor) -> Tensor:
-            return nn.functional.linear(a, self.part(f"{name}.weight")[0], self.part(f"{name}.bias")[0])
-
-        return self._scores(x, affine)
-
-    def _scores(self, x: Tensor, affine: Callable[[str, Tensor], Tensor]) -> Tensor:
+    def _scores(self, x: Tensor, layers: Layers) -> Tensor:
         x, code = x[:, : self.d], x[:, self.d :]
         if self.pool > 1:
             assert self.image_shape is not None
             x = avg_pool2d(x.unflatten(1, (1, *self.image_shape)), self.pool).flatten(1) * self.pool**0.5
         for i in range(self.depth + 1):
-            x = _GAIN * leaky_relu(x, SLOPE) if i else x
-            x = affine(str(i), x * x.shape[1] ** -0.5)
-        return _of_label(x, code)
+            x = GAIN * leaky_relu(x, SLOPE) if i else x
+            x = layers.affine(str(i), x * x.shape[1] ** -0.5)
+        return of_label(x, code)
 
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         raise ValueError("a critic makes no samples: ask the generator")
 
 
-def _of_label(outputs: Tensor, code: Tensor) -> Tensor:
+def of_label(outputs: Tensor, code: Tensor) -> Tensor:
     """The output (b,) of `outputs` (b, max(categories, 1)) that the one-hot label `code` (b, categories) selects."""
     return (outputs * code).sum(1) if code.shape[1] else outputs[:, 0]
 
@@ -139,50 +139,6 @@ def _of_label(outputs: Tensor, code: Tensor) -> Tensor:
 def _require_blocks(image_shape: tuple[int, int] | None, d: int, side: int, *, name: str) -> None:
     if image_shape is None or prod(image_shape) != d or any(length % side for length in image_shape):
         raise ValueError(f"{name} is {side}: it needs images of {d} pixels with sides divisible by it, got {image_shape}")
-
-
-class ConvCritic(nn.Module):
-    """Two strided convolutions on the pixels and one output per label, of which a record's own counts."""
-
-    latent = 1
-
-    def __init__(self, image_shape: tuple[int, int], *, categories: int = 0, width: int = 32, loss: Loss = "nonsaturating"):
-        super().__init__()
-        self.image_shape, self.categories, self.kind = image_shape, categories, loss
-        height, breadth = ((side + 3) // 4 for side in image_shape)
-        self.first = nn.Conv2d(1, width, 5, stride=2, padding=2)
-        self.second = nn.Conv2d(width, 2 * width, 5, stride=2, padding=2)
-        self.last = nn.Linear(2 * width * height * breadth, max(categories, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """D(x), (b,), of x (b, height * width + categories)."""
-        pixels = prod(self.image_shape)
-        planes = x[:, :pixels].unflatten(1, (1, *self.image_shape))
-        hidden = leaky_relu(self.second(leaky_relu(self.first(planes), SLOPE)), SLOPE)
-        return _of_label(self.last(hidden.flatten(1)), x[:, pixels:])
-
-    def loss(self, x: Tensor, z: Tensor) -> Tensor:
-        """Loss of private records."""
-        return critic_loss(self(x), real=True, loss=self.kind)
-
-    def fake_loss(self, x: Tensor, z: Tensor) -> Tensor:
-        """Loss of generated records."""
-        return critic_loss(self(x), real=False, loss=self.kind)
-
-
-class ConvCriticBank(GenericBank):
-    """A convolutional critic; per-record gradients are materialised, so use micro-batches."""
-
-    def __init__(self, module: ConvCritic) -> None:
-        super().__init__(1, module)
-
-    def fake_gradients(self, x: Tensor) -> RecordGradients:
-        """See `CriticBank.fake_gradients`."""
-        return self.record_gradients("fake_loss", x, [0, len(x)], x.new_zeros(len(x), 1))
-
-    def score(self, x: Tensor) -> Tensor:
-        """See `CriticBank.score`."""
-        return self._call("forward")(self.theta[0].detach(), x)
 
 
 class Generator(nn.Module):

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, in_ambient_precision, logistic
+from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, logistic
+from dpgen.nets.tape import in_ambient_precision
 
 
 class RBMBank(ModelBank):

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from dpgen.nets.bank import Descent, ModelBank, Noise, RecordGradients, Tape, logistic
+from dpgen.nets.bank import Descent, ModelBank, Noise, RecordGradients, logistic
+from dpgen.nets.tape import Layers, OneModel, Tape
 
 _RATE = 10.0
-_SHRINK = 0.1
+SHRINK = 0.1
 """Of the last weights, where the outputs begin at means."""
 
 
@@ -56,34 +57,50 @@ class VAEBank(ModelBank):
             raise ValueError(f"label_weight must be positive and finite, got {label_weight}")
         self.d, self.hidden, self.latent, self.depth, self.categories = d, hidden, latent, depth, categories
         self.label_weight, self.centred = label_weight, centred
+        super().__init__(k, self._shapes())
+        self.descent = Descent(momentum=0.9, rate=_RATE) if centred else None
+        self.centre: Tensor | None
+        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
         widths = {
-            "encoder": [d, *[hidden] * depth, 2 * latent],
-            "decoder": [latent, *[hidden] * depth, d],
+            "encoder": [self.d, *[self.hidden] * self.depth, 2 * self.latent],
+            "decoder": [self.latent, *[self.hidden] * self.depth, self.d],
         }
         shapes: dict[str, tuple[int, ...]] = {}
         for side, sizes in widths.items():
             for i, (a, b) in enumerate(pairwise(sizes)):
                 shapes |= {f"{side}.{i}.weight": (b, a), f"{side}.{i}.bias": (b,)}
-        super().__init__(k, shapes)
-        self.descent = Descent(momentum=0.9, rate=_RATE) if centred else None
-        self.centre: Tensor | None
-        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
+        return shapes
 
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         if self.centre is not None:
             self.centre.copy_(means)
-        last, bits = f"decoder.{self.depth}", self.d - self.categories
-        self.part(f"{last}.weight").mul_(_SHRINK)
-        self.part(f"{last}.bias").copy_(torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1))
+        last = f"decoder.{self.depth}"
+        self.part(f"{last}.weight").mul_(SHRINK)
+        self.part(f"{last}.bias").copy_(self._log_odds(means))
+
+    def _log_odds(self, means: Tensor) -> Tensor:
+        """Logits (k, d) of means of bits, and of label columns."""
+        bits = self.d - self.categories
+        return torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1)
 
     def architecture(self) -> dict[str, Any]:
         names = ("k", "d", "hidden", "latent", "depth", "categories", "label_weight", "centred")
         return {name: getattr(self, name) for name in names}
 
-    def _mlp(self, tape: Tape, side: str, x: Tensor) -> Tensor:
+    def _encoded(self, layers: Layers, x: Tensor) -> Tensor:
+        """Means and log-variances (b, 2 latent) of the codes of centred records x (b, d)."""
+        return self._mlp(layers, "encoder", x)
+
+    def _decoded(self, layers: Layers, z: Tensor) -> Tensor:
+        """Logits (b, d) of the records of codes z (b, latent)."""
+        return self._mlp(layers, "decoder", z)
+
+    def _mlp(self, layers: Layers, side: str, x: Tensor) -> Tensor:
         for i in range(self.depth):
-            x = self._active(tape.affine(f"{side}.{i}", x * x.shape[1] ** -0.5))
-        return tape.affine(f"{side}.{self.depth}", x * x.shape[1] ** -0.5)
+            x = self._active(layers.affine(f"{side}.{i}", x * x.shape[1] ** -0.5))
+        return layers.affine(f"{side}.{self.depth}", x * x.shape[1] ** -0.5)
 
     def _active(self, x: Tensor) -> Tensor:
         return x.tanh() if self.centred else relu(x)
@@ -97,18 +114,11 @@ class VAEBank(ModelBank):
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         tape = Tape(self, bounds)
-        z, kl = self._code(self._mlp(tape, "encoder", self._centred(x, bounds)), noise(x.shape[0], self.latent))
-        logits = self._mlp(tape, "decoder", z)
+        centred = x if self.centre is None else x - tape.own(self.centre)
+        z, kl = self._code(self._encoded(tape, centred), noise(x.shape[0], self.latent))
+        logits = self._decoded(tape, z)
         # -log p(x|z) itself is never needed: for bits and categories alike its derivative is mean - x.
         return tape.gradients(kl, (logits, self._slope(logits.detach(), x)))
-
-    def _centred(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
-        if self.centre is None:
-            return x
-        x = x.clone()
-        for c, a, b in self.segments(bounds):
-            x[a:b] -= self.centre[c]
-        return x
 
     def _code(self, encoded: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """A draw of z (b, latent) and the divergence (b,) of its distribution from the prior."""
@@ -127,9 +137,5 @@ class VAEBank(ModelBank):
 
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
-        x = torch.randn(n, self.latent, generator=generator).to(self.theta)
-        for i in range(self.depth + 1):
-            weight, bias = self.part(f"decoder.{i}.weight")[cluster], self.part(f"decoder.{i}.bias")[cluster]
-            x = torch.addmm(bias, x * x.shape[1] ** -0.5, weight.T)
-            x = self._active(x) if i < self.depth else x
-        return self._mean(x)
+        z = torch.randn(n, self.latent, generator=generator).to(self.theta)
+        return self._mean(self._decoded(OneModel(self, cluster), z))

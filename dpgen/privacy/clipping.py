@@ -14,6 +14,7 @@ Formal guarantees of `clipped_sums` with the coefficients of this module, for an
 | a cluster without records | its row of the sum is exactly zero (noise is still added by the caller) |
 | a gradient of norm 0 | its term is zero |
 | one record more or less in a cluster of up to 2 million drawn | the floating-point sum moves by at most `SENSITIVITY` |
+| the same with maps at several positions | up to 1 million drawn |
 
 **The margin.** Let :math:`t_r = \hat g_r a_r^\top` be a record's exact term, with :math:`\hat g_r = fl(w_r g_r)` computed from
 that record alone, bit for bit (`systems.networks.invariance`). Norms are never understated (`gradient_norms`), so
@@ -34,7 +35,10 @@ last bound holds for any order; parts of m records that are added one after the 
 4e-6 at n = 4 million and m = 512. Products with an offset are float64 throughout, for their two parts may be much larger than
 their difference.
 
-Source: Goodfellow 2015 (outer-product norms); Abadi et al. 2016 (clipping); Bu et al. 2023 (automatic clipping).
+**Wide dense gradients** are summed as products of weights and rows, which have rank one like the others.
+
+Source: Goodfellow 2015 (outer-product norms); Abadi et al. 2016 (clipping); Bu, Mao, Xu 2022 (norms of convolutions); Bu et
+al. 2023 (automatic clipping).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -55,16 +59,24 @@ SENSITIVITY = 1.0 + 2.0**-10
 """Sensitivity of a sum of clipped gradients, in units of its clip bound, whatever the draw: 1 + .00098."""
 
 _LARGEST = 2.0**100
+_ROWS = 4096  # records times positions of one float64 product
+_CANCELLED = 2.0**-16  # of S^2, see above
+_ENTRIES = 2**18  # of wide gradients that are weighed at once
+_BLOCK = 32  # records whose T x T products are in memory at once
+_LANE = 256  # entries of a longer row that are
 _WIDE = 4096  # entries that may be squared and added in float32 before the norm is overstated by more than 3e-4
 
 
 class _AffineFactor(Protocol):
-    """Per-record gradient of one affine map; `inputs` None means that `outputs` itself is the gradient."""
+    """Per-record gradient of one affine map; `inputs` None means that `outputs` itself is the gradient.
+
+    Of T positions it is the sum of their outer products; such a factor has no bias.
+    """
 
     @property
-    def outputs(self) -> Tensor: ...  # (b, out)
+    def outputs(self) -> Tensor: ...  # (b, out) or (b, T, out)
     @property
-    def inputs(self) -> Tensor | None: ...  # (b, in)
+    def inputs(self) -> Tensor | None: ...  # (b, in) or (b, T, in)
     @property
     def weight(self) -> slice | None: ...
     @property
@@ -109,8 +121,9 @@ def gradient_norms(gradients: _FactoredGradients) -> Tensor:
 
     A sum of m squares, in any order, is at least :math:`1 - \gamma_{m + 1}` times the exact one, minus what underflows: at
     most the smallest normal number for each entry. Both are put back, so no norm is understated: rows of up to 4,096 entries
-    are added in float32, longer ones in float64. With an offset, whose terms cancel, everything is float64 and the margin is
-    relative to the terms. Norms above 2^100 count as not finite, so that their inverses are no subnormal numbers.
+    are added in float32, and the parts of longer ones in float64. With an offset, whose terms cancel, everything is float64
+    and the margin is relative to the terms. Norms above 2^100 count as not finite, so that their inverses are no subnormal
+    numbers.
     """
     dtype = gradients.factors[0].outputs.dtype
     if gradients.offset is not None:
@@ -118,6 +131,9 @@ def gradient_norms(gradients: _FactoredGradients) -> Tensor:
     else:
         total = gradients.factors[0].outputs.new_zeros(())
         for f in gradients.factors:
+            if _positions(f):
+                total = total.double() + _squares_of_sums(f)
+                continue
             square = _squares(f.outputs)
             inputs = _squares(f.inputs) if f.inputs is not None else square.new_zeros(())
             total = total.to(square) + square * (inputs + float(f.bias is not None))
@@ -129,20 +145,44 @@ def gradient_norms(gradients: _FactoredGradients) -> Tensor:
 
 
 def _squares(rows: Tensor) -> Tensor:
-    """Squared norms (b,), with what underflow may have lost put back."""
-    wide = rows.shape[1] > _WIDE
-    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64 if wide else None)
-    return norms.square().add_(2.0 * rows.shape[1] * torch.finfo(rows.dtype).tiny)
+    """Squared norms (b,), with what underflow may have lost put back; of wide rows in float64, from those of their parts."""
+    lost = 2.0 * rows.shape[1] * torch.finfo(rows.dtype).tiny
+    if rows.shape[1] <= _WIDE:
+        return torch.linalg.vector_norm(rows, dim=1).square().add_(lost)
+    whole = rows.shape[1] // _LANE * _LANE
+    parts = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, _LANE)), dim=2).double().square().sum(1)
+    return parts + torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square() + lost
+
+
+def _positions(f: _AffineFactor) -> bool:
+    """Whether a factor is a sum over positions."""
+    return f.outputs.ndim == 3
+
+
+def _squares_of_sums(f: _AffineFactor) -> Tensor:
+    """Squared norms (b,) of sum_t g_t a_t^T, float64, from T x T products; `_CANCELLED` is put on top."""
+    assert f.inputs is not None
+    if f.outputs.shape[1] > _ROWS:
+        raise ValueError(f"a factor has {f.outputs.shape[1]} positions; it must have at most {_ROWS}: multiply it out")
+    parts = [f.outputs.new_zeros(0, dtype=torch.float64)]
+    for g, a in zip(f.outputs.split(_BLOCK), f.inputs.split(_BLOCK)):
+        g, a = g.double(), a.double()
+        crossed = ((g @ g.mT) * (a @ a.mT)).sum((1, 2))
+        most = (g.square().sum(2) * a.square().sum(2)).sqrt().sum(1)
+        parts.append(crossed.clamp_min(0.0) + _CANCELLED * most.square())
+    return torch.cat(parts)
 
 
 def _longest(gradients: _FactoredGradients) -> int:
-    """Most entries whose squares meet in one product of norms, those added in float64 not counted."""
-    widths = [[v.shape[1] for v in (f.outputs, f.inputs) if v is not None] for f in gradients.factors]
-    return max(sum(width for width in pair if width <= _WIDE) for pair in widths)
+    """Most entries whose squares meet in one product of norms and are added in float32."""
+    widths = [[v.shape[1] for v in (f.outputs, f.inputs) if v is not None] for f in gradients.factors if not _positions(f)]
+    return max((sum(width if width <= _WIDE else _LANE for width in pair) for pair in widths), default=0)
 
 
 def _norms_of_differences(gradients: _FactoredGradients, offset: Tensor) -> Tensor:
     """Upper bounds of |F_r - O_c|, float64: |F|^2 - 2<F, O> + |O|^2 cancels, so the margin is relative to its terms."""
+    if any(_positions(f) for f in gradients.factors):
+        raise ValueError("factors of several positions have no offset: multiply them out")
     total: Tensor = offset.new_zeros(())
     for f in gradients.factors:
         square = _squares(f.outputs.double())
@@ -204,7 +244,11 @@ def clipped_sums(
             row = scratch.setdefault(dtype, torch.zeros_like(row, dtype=dtype))
         beta = float(accumulate and dtype == out.dtype)
         for f, (g, a) in zip(gradients.factors, scaled):
-            _add_products(row, f, g[start : start + n].to(dtype), None if a is None else a[start : start + n].to(dtype), beta)
+            g, a = g[start : start + n], None if a is None else a[start : start + n]
+            if _in_parts(f):
+                _add_in_parts(row, f, g, a, coefficients[start : start + n], beta)
+            else:
+                _add_products(row, f, g.to(dtype), None if a is None else a.to(dtype), beta)
         if gradients.offset is not None:
             row.sub_(gradients.offset[c].to(dtype) * coefficients[start : start + n].to(dtype).sum())
         if dtype != out.dtype:
@@ -213,13 +257,25 @@ def clipped_sums(
 
 
 def _scaled(gradients: _FactoredGradients, coefficients: Tensor, records: int) -> list[tuple[Tensor, Tensor | None]]:
-    """Outputs of every factor times the coefficients, and its inputs; rows of coefficient 0 are 0 in both."""
-    scaled: list[tuple[Tensor, Tensor | None]] = [(f.outputs * coefficients[:, None], f.inputs) for f in gradients.factors]
+    """Outputs of every factor times the coefficients, and its inputs; rows of coefficient 0 are 0 in both.
+
+    Wide and positional ones are weighed when they are added up, a part at a time.
+    """
+    factors = gradients.factors
+    scaled = [(f.outputs if _in_parts(f) else f.outputs * coefficients[:, None], f.inputs) for f in factors]
     # A device is not asked whether there are any: it would have to be waited for.
     if coefficients.device.type == "cpu" and int(torch.count_nonzero(coefficients)) >= records:
         return scaled
-    excluded = (coefficients == 0)[:, None]
-    return [(g.masked_fill_(excluded, 0.0), None if a is None else torch.where(excluded, 0.0, a)) for g, a in scaled]
+    excluded = coefficients == 0
+    return [(_without(excluded, g), None if a is None else _without(excluded, a)) for g, a in scaled]
+
+
+def _without(excluded: Tensor, rows: Tensor) -> Tensor:
+    return torch.where(excluded.view(-1, *[1] * (rows.ndim - 1)), 0.0, rows)
+
+
+def _in_parts(f: _AffineFactor) -> bool:
+    return _positions(f) or (f.inputs is None and f.outputs.shape[1] > _WIDE)
 
 
 def _add_products(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, beta: float) -> None:
@@ -229,6 +285,25 @@ def _add_products(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, be
     if f.bias is not None:
         total = g.sum(0)
         row[f.bias] = row[f.bias] + total if beta else total
+
+
+def _add_in_parts(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, weights: Tensor, beta: float) -> None:
+    """Replace the factor's part of `row` (p,) by beta times it plus the weighted sum of its gradients.
+
+    A product is added when it is done, not while it is taken: then what has been added before costs one rounding.
+    """
+    columns = f.bias if a is None else f.weight
+    assert columns is not None
+    if a is None:
+        w, block = weights.to(row.dtype), max(1, _ENTRIES // max(1, len(g)))
+        total = torch.cat([w @ rows.to(row.dtype) for rows in g.split(block, dim=1)])
+    else:
+        total = torch.zeros(g.shape[2], a.shape[2], dtype=torch.float64, device=row.device)
+        block = _ROWS // g.shape[1]
+        for outputs, inputs, w in zip(g.split(block), a.split(block), weights.double()[:, None, None].split(block)):
+            total += (outputs.double() * w).flatten(0, 1).T @ inputs.double().flatten(0, 1)
+    part = row[columns].view(total.shape)
+    part.copy_(part + total if beta else total)
 
 
 def _columns(gradients: _FactoredGradients) -> int:

@@ -2,18 +2,8 @@
 
 import pytest
 import torch
-from torch.func import functional_call, grad, vmap
 
-from dpgen.nets.gan import (
-    ConvCritic,
-    ConvCriticBank,
-    CriticBank,
-    Generator,
-    critic_loss,
-    paired,
-    sameness,
-    with_parameters,
-)
+from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 
 
@@ -85,25 +75,6 @@ def test_scores_are_differentiable_by_the_record():
     (slope,) = torch.autograd.grad(bank.score(x).sum(), x)
     assert slope.shape == x.shape
     assert bool((slope != 0).any())
-
-
-def test_convolutional_gradients_are_those_of_each_record():
-    module = ConvCritic((4, 8), categories=2, width=2)
-    bank, x = ConvCriticBank(module), torch.rand(3, 34)
-    with torch.no_grad():
-        bank.initialize(torch.Generator().manual_seed(0))
-    names = bank.columns
-
-    def loss(row, record):
-        parameters = {name: row[part].unflatten(0, bank.shapes[name]) for name, part in names.items()}
-        return critic_loss(functional_call(module, parameters, (record[None],)), real=False, loss="nonsaturating")[0]
-
-    slow = vmap(grad(loss), in_dims=(None, 0))(bank.theta[0].detach(), x)
-    torch.testing.assert_close(bank.fake_gradients(x).factors[0].outputs, slow)
-    real = bank.gradients(x, [0, 3], torch.randn).factors[0].outputs
-    assert real.shape == slow.shape
-    assert not torch.allclose(real, slow)
-    torch.testing.assert_close(bank.score(x), with_parameters(module, {n: bank.part(n)[0] for n in names}, x))
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], match: str
 
 def test_a_critic_of_the_package_keeps_its_options() -> None:
     config = DPGANConfig(network="own_gans:Maker", critic_hidden=5, critic_depth=1)
-    assert config.critic(D, 0, None).shapes["0.weight"] == (5, D)
+    assert config.critic_bank(D, 0, None).shapes["0.weight"] == (5, D)
 
 
 # -- what is kept ----------------------------------------------------------------------------------------------------

@@ -238,8 +238,8 @@ class _Trials:
 
 
 def _hashed(rows: Tensor) -> Tensor:
-    """A number for each row (b, m) that differs if a bit does; 0 and -0 are the same."""
-    words = (rows.detach().contiguous() + 0.0).view(torch.int32 if rows.dtype == torch.float32 else torch.int64).long()
+    """A number for each row (b, ...) that differs if a bit does; 0 and -0 are the same."""
+    words = (rows.detach().flatten(1) + 0.0).view(torch.int32 if rows.dtype == torch.float32 else torch.int64).long()
     odd = torch.randint(2**62, (words.shape[1],), generator=torch.Generator().manual_seed(words.shape[1])) * 2 + 1
     return (words * odd.to(words.device)).sum(1)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dpgen.nets.gan import ConvCriticBank, CriticBank, Generator, critic_loss, paired, sameness, with_parameters
+from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness, with_parameters
 from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator
@@ -137,7 +137,7 @@ class DPGAN(DPSGD):
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1.
     """
 
-    bank: CriticBank | ConvCriticBank | OwnCriticBank
+    bank: CriticBank | OwnCriticBank
     partition: _ClassPartition
 
     def __init__(
@@ -157,7 +157,7 @@ class DPGAN(DPSGD):
         plan = plan.calibrated(training)
         assert plan.sigma_count is not None
         super().__init__(
-            gan.critic(d, n_classes, image_shape),
+            gan.critic_bank(d, n_classes, image_shape),
             _ClassPartition(n_classes, noise_count=plan.sigma_count),
             plan=plan,
             config=training,

@@ -9,12 +9,12 @@ from dpgen.privacy.mechanisms import require_whole
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 
 if TYPE_CHECKING:
-    from dpgen.nets.gan import ConvCriticBank, CriticBank, Generator
+    from dpgen.nets.gan import CriticBank, Generator
     from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
 
 _OF_GENERATOR = ("hidden", "depth", "latent", "coarse")
 """Options that a generator of your own replaces."""
-_OF_CRITIC = ("critic_hidden", "critic_depth")
+_OF_CRITIC = ("critic", "critic_hidden", "critic_depth")
 """Options that a critic of your own replaces."""
 
 
@@ -32,6 +32,7 @@ class DPGANConfig:
     Arguments:
         network: "mlp" or "cnn" (images with sides divisible by 4); or the import path `package.module:Class` of a generator
             of your own, see `dpgen.GeneratorNetwork`, or of a generator and a critic, see `dpgen.CriticNetwork`.
+        critic: of the critic, in place of `network`: "cnn" is `depth` convolutions with GroupNorm (sides divisible by 2^depth).
         generator_options: what the class of the generator is built with, beside d and the number of labels.
         critic_options: what the class of the critic is built with.
         coarse: with "mlp" on images, above 1: the generator's images are interpolated from sides this much shorter, and the
@@ -66,6 +67,7 @@ class DPGANConfig:
     """
 
     network: tuple[str, str] | str = "mlp"
+    critic: Literal["mlp", "cnn"] | None = None
     generator_options: Mapping[str, Any] | None = None
     critic_options: Mapping[str, Any] | None = None
     coarse: int = 1
@@ -200,28 +202,29 @@ class DPGANConfig:
             coarse=self.coarse,
         )
 
-    def critic(
-        self, d: int, categories: int, image_shape: tuple[int, int] | None
-    ) -> "CriticBank | ConvCriticBank | OwnCriticBank":
-        """An untrained critic of d columns and a one-hot label."""
-        from dpgen.nets.gan import ConvCritic, ConvCriticBank, CriticBank
+    def critic_bank(self, d: int, categories: int, image_shape: tuple[int, int] | None) -> "CriticBank | OwnCriticBank":
+        """An untrained critic of d columns and a one-hot label.
+
+        Raises:
+            ValueError: convolutions without images, or of images whose sides they cannot halve.
+        """
+        from dpgen.nets.conv import ConvCriticBank
+        from dpgen.nets.gan import CriticBank
         from dpgen.nets.own import imported
         from dpgen.nets.own_gan import OwnCriticBank
 
         if len(self.own_networks) == 2:
             network, options = imported(self.own_networks[1]), self.critic_options
             return OwnCriticBank(d, network=network, network_options=options, categories=categories, loss=self.loss)
-        if self.network != "cnn":
-            return CriticBank(
-                d,
-                categories=categories,
-                hidden=self.critic_hidden or self.hidden,
-                depth=self.critic_depth or self.depth,
-                loss=self.loss,
-                image_shape=image_shape,
-                pool=self.coarse,
-            )
-        if image_shape is None:
-            raise ValueError("network='cnn' needs images: give image_shape, or use network='mlp'")
-        width = max(8, (self.critic_hidden or self.hidden) // 8)
-        return ConvCriticBank(ConvCritic(image_shape, categories=categories, width=width, loss=self.loss))
+        convolutional = (self.critic or self.network) == "cnn"
+        if convolutional and image_shape is None:
+            raise ValueError("critic='cnn' needs images: records of this data have no image_shape; use 'mlp'")
+        return (ConvCriticBank if convolutional else CriticBank)(
+            d,
+            categories=categories,
+            hidden=self.critic_hidden or self.hidden,
+            depth=self.critic_depth or self.depth,
+            loss=self.loss,
+            image_shape=image_shape,
+            pool=1 if convolutional else self.coarse,
+        )

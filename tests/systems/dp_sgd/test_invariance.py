@@ -11,7 +11,8 @@ from torch.nn.functional import relu
 
 from dpgen.nets import GenericBank, ModelBank, RBMBank, RecordGradients, VAEBank
 from dpgen.nets.bank import Factor, Noise
-from dpgen.nets.gan import ConvCritic, ConvCriticBank, CriticBank
+from dpgen.nets.conv import ConvCriticBank, ConvVAEBank
+from dpgen.nets.gan import CriticBank
 from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, gradient_norms
 from dpgen.privacy.sampling import Batch
 from dpgen.systems.dp_sgd.sums import Shapes, candidates, fitting_shapes
@@ -193,7 +194,8 @@ def banks() -> dict[str, tuple[ModelBank, int, int]]:
         "rbm": (RBMBank(3, 20, hidden=9, chains=4), 20, 0),
         "critic": (CriticBank(16, categories=3, hidden=9, image_shape=(4, 4), pool=2), 19, 3),
         "wgan critic": (CriticBank(16, hidden=9, loss="wgan"), 16, 0),
-        "convolutions": (ConvCriticBank(ConvCritic((8, 8), categories=2, width=4)), 66, 2),
+        "convolutional critic": (ConvCriticBank(64, categories=2, hidden=8, depth=3, image_shape=(8, 8)), 66, 2),
+        "convolutional vae": (ConvVAEBank(3, 66, categories=2, hidden=8, latent=3, image_shape=(8, 8)), 66, 2),
     }
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dpgen.nets.gan import ConvCriticBank, CriticBank
+from dpgen.nets.conv import ConvCriticBank
+from dpgen.nets.gan import CriticBank
 from dpgen.systems.dpgan.plan import DPGANConfig
 
 
@@ -12,19 +13,30 @@ def test_the_critic_is_one_model_for_all_records():
     assert (critic.clipping, critic.clip_bound, critic.micro_batch, critic.lr) == ("fixed", 2.0, 7, 0.3)
 
 
-def test_networks():
-    assert isinstance(DPGANConfig().critic(16, 2, (4, 4)), CriticBank)
-    assert isinstance(DPGANConfig(network="cnn").critic(16, 2, (4, 4)), ConvCriticBank)
-    with pytest.raises(ValueError, match="network='cnn' needs images"):
-        DPGANConfig(network="cnn").critic(16, 2, None)
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, CriticBank),
+        ({"network": "cnn"}, ConvCriticBank),
+        ({"critic": "cnn", "coarse": 2}, ConvCriticBank),
+        ({"network": "cnn", "critic": "mlp"}, CriticBank),
+    ],
+)
+def test_networks(options, kind):
+    assert type(DPGANConfig(**options).critic_bank(16, 2, (4, 4))) is kind
+
+
+def test_convolutions_need_images():
+    with pytest.raises(ValueError, match="critic='cnn' needs images"):
+        DPGANConfig(critic="cnn").critic_bank(16, 2, None)
 
 
 def test_the_critic_may_be_smaller_than_the_generator():
     config = DPGANConfig(hidden=8, depth=2, critic_hidden=3, critic_depth=1, coarse=2)
-    critic = config.critic(16, 2, (4, 4))
+    critic = config.critic_bank(16, 2, (4, 4))
     assert critic.shapes == {"0.weight": (3, 4), "0.bias": (3,), "1.weight": (2, 3), "1.bias": (2,)}
     with pytest.raises(ValueError, match="pool is 2: it needs images"):
-        config.critic(16, 2, None)
+        config.critic_bank(16, 2, None)
 
 
 def test_weights_are_clipped_as_published_only_where_asked():
