@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import tiny
 import torch
 from conformance import Law, LawRow, Pair, SumRow, pairs_of
 from scipy.special import ndtr
@@ -16,8 +17,10 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import PoissonMask
+from dpgen.systems.dp_sgd.choice import CHOICE, vote_of, vote_sums
 from dpgen.systems.dp_sgd.engine import STEPS
 from dpgen.systems.dpgm.means import MEANS, sign_sums
+from dpgen.systems.marginals.model import ProductMixture
 
 D, BOUND = 5, 0.7
 
@@ -75,6 +78,20 @@ def means_of_clusters(rows: Tensor) -> BoundedSum:
     return sign_sums(rows[:, :D], rows[:, D], 2)
 
 
+def mostly(*shares: float) -> ProductMixture:
+    """A model of D bits of two classes, each mostly of one kind."""
+    p = torch.tensor(shares)[:, None].expand(2, D)
+    return ProductMixture(p, torch.tensor([30.0, 30.0]), n_classes=2, statement=tiny.statement())
+
+
+def votes(labelled: bool) -> Any:
+    """What chooses between a trained model and its start; labels are the last bits."""
+    n_classes = 2 if labelled else 0
+    trained, start = mostly(0.99, 0.01), mostly(0.01, 0.99) if labelled else mostly(0.5, 0.5)
+    vote = vote_of(trained, start, n_classes=n_classes, generator=torch.Generator().manual_seed(0))
+    return lambda rows: vote_sums(rows[:, :D], rows[:, D] if labelled else None, vote)
+
+
 def draws(rate: float, *multipliers: float) -> Any:
     """A draw whose parts all count its records: data are the numbers of records that take part for certain, 0 or 1.
 
@@ -107,8 +124,20 @@ def any_counted(rng: np.random.Generator, relation: Relation) -> Pair:
 ADAPTIVE = DPNorm(c_max=8.0, bins=4, spacing="linear")
 CENTRES = [float(c) for c in ADAPTIVE.centres]
 ONES, ZEROS = torch.tensor([[*[1] * D, 0]]), torch.zeros(1, D + 1, dtype=torch.int64)
+RIGHT, WRONG = torch.tensor([[*[1] * D, 0]]), torch.tensor([[*[1] * D, 1]])
+"""A record that the trained model knows and its start does not, and one that is the other way round."""
 ROWS = [
     SumRow("dpgm", (MEANS,), pairs_of(members), pair(ZEROS, ONES, ZEROS), sums=means_of_clusters),
+    SumRow("dpgm", (CHOICE,), pairs_of(members), pair(ZEROS, RIGHT, WRONG), sums=votes(labelled=True)),
+    SumRow(
+        "dpgm",
+        (CHOICE,),
+        pairs_of(members),
+        pair(ZEROS, torch.zeros(1, D + 1, dtype=torch.int64), torch.tensor([[1, 0, 1, 0, 1, 0]])),
+        sums=votes(labelled=False),
+        reaches=0.3,
+        why="the mean of the votes is taken off, and no record has them all",
+    ),
     *(
         SumRow("dpgm", (STEPS,), pairs_of(gradients), pair(at(0.1), at(1e4), at(-1e4)), sums=clipped(coefficients))
         for coefficients in (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -22,8 +23,9 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Secrets, gaussian_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import PoissonLoader
-from dpgen.release import RecordModel, RecordSamples
+from dpgen.release import PublicModel, RecordModel, RecordSamples
 from dpgen.statement import UNTRAINED, rounded_up
+from dpgen.systems.dp_sgd.choice import CHOICE, trained_is_better
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.plan import DPSGDPlan, WarmStartedPlan
 from dpgen.systems.registry import load
@@ -33,12 +35,19 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=DPSGDPlan[Any])
 M = TypeVar("M", bound=DPSGD)
+R = TypeVar("R", bound=PublicModel)
 
 NOTE = "warm start: the released model that the networks began from, paid for when it was fitted"
 """Note of the cost of the release."""
 
 FINGERPRINT = "warm_start.sha256"
 """File of a run directory with the checksum of the release that the run began from."""
+
+KEPT = (
+    "training did not make the release that it began from better: that release is given out again, and a noisy sum over the "
+    "records decided it"
+)
+"""Of the statement of a run whose start is its release."""
 
 _REMEDY = "give the release that the run began from, or another run_dir"
 _SAMPLES = 60_000
@@ -67,23 +76,23 @@ class _StartOptions(Protocol):
     def warm_start_origin(self) -> str: ...
     @property
     def warm_start_steps(self) -> int: ...
+    @property
+    def warm_start_keep(self) -> str: ...
 
 
 def with_prior(plan: P, config: _StartOptions, start: RecordModel) -> P:
-    """The plan with what `start` cost in it, unless it was fitted to public records: both fits are of the same people.
+    """The plan with what `start` cost, unless it was fitted to public records, and what choosing between the two will.
 
     Raises:
         ValueError: the cost of `start` is not known as that of one Gaussian.
     """
-    if config.warm_start_origin == "public":
-        return plan
-    multiplier = start.noise_multiplier
-    if not multiplier:
+    multiplier = None if config.warm_start_origin == "public" else start.noise_multiplier
+    if multiplier is not None and not multiplier:
         raise ValueError(
             f"warm_start is a {start.kind} model, whose cost is not that of one Gaussian and cannot be composed tightly; "
             "start from a Gaussian component, or set warm_start_origin=public if it was fitted to public records"
         )
-    return cast(P, plan.warm_started(multiplier))
+    return cast(P, plan.warm_started(multiplier, choose=config.warm_start_keep == "better"))
 
 
 class Prior:
@@ -114,11 +123,12 @@ class Prior:
 
 
 class _Start(NamedTuple):
-    """A released model that networks begin from, the steps of learning, and its cost where its records are these."""
+    """A released model that networks begin from, the steps of learning, and what it and the choice after training cost."""
 
     model: RecordModel
     steps: int
     prior: Prior | None
+    choice: float | None
 
     @property
     def public(self) -> bool:
@@ -128,7 +138,8 @@ class _Start(NamedTuple):
     @property
     def planned(self) -> tuple[Planned, ...]:
         """Its part of the plan of the run."""
-        return () if self.prior is None else (Planned(self.prior.event, self.prior.note),)
+        prior = () if self.prior is None else (Planned(self.prior.event, self.prior.note),)
+        return prior if self.choice is None else (*prior, Planned(gaussian_event(self.choice), CHOICE))
 
     @property
     def not_covered(self) -> tuple[str, ...]:
@@ -168,7 +179,8 @@ def begin(
     start_samples(start, d=d, labels=n_classes, generator=torch.Generator(), n=_LOOKED_AT)  # refused before it is charged
     if runtime.first:
         _require_same(runtime.directory / FINGERPRINT, start, resumed=bool(curator.ledger.entries()))
-    prior = Prior(start, plan.start_multiplier) if isinstance(plan, WarmStartedPlan) else None
+    assert isinstance(plan, WarmStartedPlan)
+    prior = None if plan.start_multiplier is None else Prior(start, plan.start_multiplier)
     if prior is not None:
         prior.require_same(curator.ledger)
     if config.warm_start_origin == "public" and start.statement.mechanisms:
@@ -178,7 +190,7 @@ def begin(
             "warm_start_origin=records, or this run's epsilon is too small",
             stacklevel=2,
         )
-    return _Start(start, config.warm_start_steps, prior), plan
+    return _Start(start, config.warm_start_steps, prior, plan.choice_multiplier), plan
 
 
 def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
@@ -219,6 +231,7 @@ def labelled_batch(samples: RecordSamples, size: int, *, categories: int, genera
 
 def train(
     make: Callable[[P], M],
+    release: Callable[[M, Ledger], R],
     x: Tensor,
     labels: Tensor | None,
     *,
@@ -228,17 +241,15 @@ def train(
     curator: Curator,
     runtime: Runtime,
     image_shape: tuple[int, int] | None = None,
-) -> tuple[M, Ledger]:
-    """Train a module within the budget, or go on with it.
+) -> R | RecordModel:
+    """Train a module within the budget, or go on with it, and release what it has become, or the start if that is better.
 
     Arguments:
         make: builds the untrained module for the plan with the cost of its start.
+        release: makes the public model of a trained module, with the statement of the ledger that counts.
         x: private records (n, d).
         labels: of the records (n,) in [0, n_classes), if they have any.
         image_shape: of pictures in TensorBoard, if records are images.
-
-    Returns:
-        The trained module, and the ledger that counts: on several ranks a copy of the first's.
 
     Raises:
         ValueError: what `begin` and the module refuse.
@@ -263,4 +274,26 @@ def train(
         warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=3)
     if not module.global_step:
         module.not_covered = (UNTRAINED, *module.not_covered)
-    return module, accountant.ledger
+    made = release(module, accountant.ledger)
+    if start is None or start.choice is None or not runtime.first:
+        return made
+    assert isinstance(made, RecordModel)
+    better = trained_is_better(
+        made,
+        start.model,
+        x,
+        labels,
+        n_classes=n_classes,
+        noise_multiplier=start.choice,
+        curator=accountant.curator,
+        generator=PublicRandomness(runtime.seed).spawn("choice").generator,
+    )
+    made = release(module, accountant.ledger)
+    return made if better else _kept(start.model, made)
+
+
+def _kept(start: RecordModel, made: PublicModel) -> RecordModel:
+    """The start as the release of a run whose statement is that of what it made; its cost is not of one Gaussian any more."""
+    kept = copy(start)
+    kept.statement, kept.noise_multiplier = made.statement.extended((KEPT,)), 0.0
+    return kept

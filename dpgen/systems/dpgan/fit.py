@@ -311,7 +311,7 @@ def module(config: DPGANConfig) -> type[DPGAN]:
 
 def fit(
     data: PrivateRecords | PrivatePoints, *, plan: DPSGDPlan[Any], config: DPGANConfig, curator: Curator, runtime: Runtime
-) -> GANModel | PointGANModel:
+) -> RecordModel | PointGANModel:
     """Train DPGAN on private records or points, or resume it, and release the generator with its statement.
 
     Raises:
@@ -330,8 +330,16 @@ def fit(
     def make(plan: DPSGDPlan[Any]) -> DPGAN:
         return DPGAN(d=x.shape[1], plan=plan, config=config, seed=runtime.seed, private_logs=runtime.private_logs, **kind)
 
-    module, ledger = train(
+    def release(module: DPGAN, ledger: Ledger) -> GANModel | PointGANModel:
+        if isinstance(data, PrivatePoints):
+            return module.release_points(
+                ledger, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns
+            )
+        return module.release(ledger, columns=data.columns)
+
+    return train(
         make,
+        release,
         x,
         labels,
         plan=plan,
@@ -341,6 +349,3 @@ def fit(
         runtime=runtime,
         image_shape=image_shape,
     )
-    if isinstance(data, PrivatePoints):
-        return module.release_points(ledger, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns)
-    return module.release(ledger, columns=data.columns)

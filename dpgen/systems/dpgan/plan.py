@@ -62,6 +62,8 @@ class DPGANConfig:
             training (records only).
         warm_start_steps: of that learning.
         warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
+        warm_start_keep: what is released: the "better" of the trained model and its start, which a fiftieth of mu^2 pays
+            to find out, or what was "trained" in any case.
 
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1; Mao et al. 2019 (diversity).
     """
@@ -92,6 +94,7 @@ class DPGANConfig:
     warm_start: Path | None = None
     warm_start_steps: int = 2000
     warm_start_origin: Literal["records", "public"] = "records"
+    warm_start_keep: Literal["better", "trained"] = "better"
 
     replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": (*_OF_GENERATOR, *_OF_CRITIC)}
 

@@ -290,7 +290,7 @@ class DPGM(DPSGD):
 
 def _fit_networks(
     data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
-) -> MixtureModel:
+) -> RecordModel:
     """Train DPGM on private records, or resume it, and release the mixture with its statement."""
 
     def make(plan: DPGMPlan) -> DPGM:
@@ -304,8 +304,12 @@ def _fit_networks(
             private_logs=runtime.private_logs,
         )
 
-    module, ledger = train(
+    def release(module: DPGM, ledger: Ledger) -> MixtureModel:
+        return module.release(ledger, image_shape=data.image_shape, columns=data.columns)
+
+    return train(
         make,
+        release,
         data.x,
         data.labels,
         plan=plan,
@@ -315,7 +319,6 @@ def _fit_networks(
         runtime=runtime,
         image_shape=data.image_shape,
     )
-    return module.release(ledger, image_shape=data.image_shape, columns=data.columns)
 
 
 def module(config: DPGMConfig) -> type[DPGM] | None:

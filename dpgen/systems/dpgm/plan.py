@@ -6,9 +6,8 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import Relation, gaussian_event
-from dpgen.systems.dp_sgd.plan import DEFAULT_EPSILON, NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, WarmStartedPlan
+from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, WarmStartedPlan
 from dpgen.systems.gaussian.plan import ClusterOptions, GaussianConfig, GaussianOptions, GaussianPlan
 from dpgen.systems.kmeans.plan import KMeansPlan
 
@@ -45,6 +44,8 @@ class NetworkOptions(DPSGDConfig):
         warm_start: directory of a released model whose samples the networks learn from before private training.
         warm_start_steps: of that learning.
         warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
+        warm_start_keep: what is released: the "better" of the trained model and its start, which a fiftieth of mu^2 pays
+            to find out, or what was "trained" in any case.
     """
 
     network: str | None = None
@@ -63,6 +64,7 @@ class NetworkOptions(DPSGDConfig):
     warm_start: Path | None = None
     warm_start_steps: int = 2000
     warm_start_origin: Literal["records", "public"] = "records"
+    warm_start_keep: Literal["better", "trained"] = "better"
 
 
 OF_COMPONENT = {"vae": ("latent", "depth", "label_weight"), "rbm": ("chains", "gibbs_steps")}
@@ -224,9 +226,9 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         """The same budget as a plan of the Gaussian system."""
         return GaussianPlan(**{field.name: getattr(self, field.name) for field in fields(GaussianPlan)})
 
-    def warm_started(self, noise_multiplier: float) -> "_WarmStartedDPGMPlan":
+    def warm_started(self, start: float | None, *, choose: bool = True) -> "_WarmStartedDPGMPlan":
         values = {field.name: getattr(self, field.name) for field in fields(DPGMPlan)}
-        return _WarmStartedDPGMPlan(**values, start_multiplier=noise_multiplier)
+        return _WarmStartedDPGMPlan(**values, start_multiplier=start, choice_multiplier=self.choice_noise() if choose else None)
 
     def kmeans_plan(self) -> KMeansPlan:
         """Rounds and noise of k-means."""
@@ -270,7 +272,7 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         plan = self._with_cluster_noise(config)
         if not config.releases_means or plan.sigma_means is not None:
             return plan
-        return replace(plan, sigma_means=plan._means_noise())
+        return replace(plan, sigma_means=plan.noise_of_share(plan.means_share))
 
     def _with_cluster_noise(self, config: DPGMConfig) -> Self:
         if not config.kmeans:
@@ -284,13 +286,6 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             relation=self.relation,
         )
         return replace(self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum)
-
-    def _means_noise(self) -> float:
-        """Noise of the means: with mu^2 of the whole budget 1 / s^2, their share of it."""
-        from dpgen.privacy.accountants import calibrate_noise
-
-        whole = Budget(self.epsilon if self.epsilon is not None else DEFAULT_EPSILON, self.delta)
-        return calibrate_noise(gaussian_event, whole, relation=self.relation) / self.means_share**0.5
 
 
 @dataclass(frozen=True, kw_only=True)

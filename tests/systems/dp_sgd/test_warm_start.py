@@ -150,7 +150,7 @@ def test_a_start_of_another_unit_is_refused_before_it_is_paid(tmp_path: Path) ->
 
 
 def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"epsilon is 1; at delta 1e-05 this plan reaches no less than 1.998"):
+    with pytest.raises(ValueError, match=r"epsilon is 1; at delta 1e-05 this plan reaches no less than 2.004"):
         fit(tmp_path, epsilon=1.0)
 
 
