@@ -17,7 +17,7 @@ from dpgen.files import DRAWS, MECHANISM, METRICS, MODEL, STATEMENT, write_atomi
 from dpgen.pictures import pictures
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel, Release
-from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, rounded_up, shared_in_words
+from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, collected, rounded_up, shared_in_words
 from dpgen.systems.registry import load
 
 REPORT = "report.html"
@@ -289,7 +289,7 @@ def page(content: Content, *, public: bool) -> str:
         question=question(statement),
         guessed=guessed(statement.epsilon, statement.delta),
         tests=list(_tests(statement)),
-        mechanisms=[[m["note"], m["event"], m["count"], m.get("most", m["count"])] for m in statement.mechanisms],
+        mechanisms=[[m["note"], m["event"], m["count"], m.get("most", m["count"])] for m in collected(statement.mechanisms)],
         shared=shared_in_words(statement.shared) if statement.shared else "",
         readings=_READINGS,
         mark=UNPROTECTED,

@@ -1,6 +1,7 @@
 """Privacy statements of releases: guarantee, assumptions, and what is not covered."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -87,6 +88,32 @@ def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
         line = {"note": note, "event": event, "count": times[key], "group": group}
         lines.append(line | ({"of": of} if of else {"most": most[key]}))
     return tuple(lines)
+
+
+_PART = re.compile(r"GaussianDpEvent\(noise_multiplier=([^)]+)\)")
+
+
+def collected(mechanisms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mechanisms for people: parts of a divisible Gaussian that have one note are one line, priced as what they are together.
+
+    Gaussians of multipliers s_i, also adaptive ones, are together one Gaussian with :math:`1 / s^2 = \\sum_i 1 / s_i^2`.
+
+    >>> part = {"note": "marginals", "group": None, "of": "all of a fit", "event": "GaussianDpEvent(noise_multiplier=4.0)"}
+    >>> [(line["event"], line["count"]) for line in collected([part | {"count": 1}, part | {"count": 3}])]
+    [('together GaussianDpEvent(noise_multiplier=2.0)', 4)]
+    """
+    lines: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for i, m in enumerate(mechanisms):
+        part = "of" in m and _PART.fullmatch(m["event"])
+        lines.setdefault((m["note"], m["group"], m["of"]) if part else (i,), []).append(m)
+    return [parts[0] if len(parts) == 1 else _together(parts) for parts in lines.values()]
+
+
+def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found = [(part["count"], _PART.fullmatch(part["event"])) for part in parts]
+    precision = sum(count * float(match[1]) ** -2 for count, match in found if match)
+    event = f"together GaussianDpEvent(noise_multiplier={precision**-0.5})"
+    return parts[0] | {"event": event, "count": sum(count for count, _ in found)}
 
 
 def shared_in_words(shared: dict[str, Any]) -> str:
@@ -196,7 +223,7 @@ class PrivacyStatement:
             "|---|---|---|---|---|",
             *(
                 f"| {m['note']} | `{m['event']}` | {m['count']} | {m.get('most', m['count'])} | {m['group'] or ''} |"
-                for m in self.mechanisms
+                for m in collected(self.mechanisms)
             ),
             "",
             "## Assumptions",

@@ -286,6 +286,7 @@ def clustering_figure(table: pd.DataFrame, path: Path) -> Path:
         axes.plot(line.index, line.to_numpy(), style, marker="o", markersize=3, label=name)
     seeds = table["seed"].nunique()
     axes.set(xscale="log", xlabel=f"eps (delta {DELTA:g}, {ROUNDS} rounds)", ylim=(0, None))
+    axes.set_title(f"private k-means of images, {K} clusters", fontsize=9)
     axes.set_ylabel("clustering accuracy" + (f", mean of {seeds} runs" if seeds > 1 else ", one run"))
     axes.set_xticks(sorted(table["epsilon"].unique()))
     axes.set_xticks([], minor=True)
@@ -516,10 +517,8 @@ def queries_figure(table: pd.DataFrame, path: Path) -> Path:
         axes.tick_params(axis="y", labelsize=6)
     for axes in panels[len(kinds) :]:
         axes.set_axis_off()
-    for axes in panels[4:]:
-        axes.set_xlabel(f"eps (delta {DELTA:g})", fontsize=8)
-    for axes in panels[::4]:
-        axes.set_ylabel("mean relative error", fontsize=8)
+    figure.supxlabel(f"eps (delta {DELTA:g})", fontsize=8)
+    figure.supylabel("mean relative error", fontsize=8)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=7, frameon=False)
     return save_figure(figure, path)
 

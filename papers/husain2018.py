@@ -321,7 +321,7 @@ def _strip(path: Path, problem: Problem, shown: dict[tuple[str, float], Tensor],
         densities_figure(panels, problem.rule, path, per_row=len(epsilons) + 1, title=_SHADES)
         return
     panels = {"target": problem.log_p} | {f"{m}, eps {e:g}": q for (m, e), q in shown.items() if e in (1.0, epsilons[-1])}
-    densities_figure(panels, problem.rule, path)
+    densities_figure(panels, problem.rule, path, title="densities of the target and of the draws")
 
 
 def _random_line(out: Path, scale: Scale, seed: int, bar: Any) -> list[Row]:
@@ -461,6 +461,8 @@ def samples_sheet(panels: Mapping[str, Tensor], rule: Quadrature, path: Path, *,
     rows = math.ceil(len(panels) / per_row)
     figure = new_figure(2.0 * per_row, 2.4 * rows + 0.4)
     figure.suptitle(title, fontsize=9)
+    figure.supxlabel("first coordinate", fontsize=7)
+    figure.supylabel("second coordinate", fontsize=7)
     places = figure.subplots(rows, per_row, squeeze=False, sharex=True, sharey=True).ravel()
     for axes, (name, x) in zip(places, panels.items()):
         axes.scatter(x[:, 0].numpy(), x[:, 1].numpy(), s=1.5, alpha=0.5, linewidths=0, rasterized=True)
@@ -494,7 +496,7 @@ def lines_figure(
             (line,) = axes.plot(along, middle, marker="o", markersize=2.5, linewidth=1.2, label=name)
             low, high = ([mean[i] + sign * std[i] for i in finite] for sign in (-1, 1))
             axes.fill_between(along, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-        axes.set(title=title, xlabel=xlabel, xscale="log")
+        axes.set(title=title, xlabel=xlabel, ylabel=title, xscale="log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")

@@ -110,7 +110,7 @@ def _draw_scaling(axes: "Axes", x: Tensor) -> None:
         mollified = mollify_density(f, 1.0, bounds=bounds)
         axes.plot(x.numpy(), f(x).numpy(), color=f"C{i}", linewidth=0.9, linestyle="--")
         axes.plot(x.numpy(), mollified(x).numpy(), color=f"C{i}", linewidth=1.6, label=f"{name}: scale {mollified.scale:.3f}")
-    axes.set(xlabel="x", ylim=(0, None), title="scale and shift to eps 1")
+    axes.set(xlabel="x", ylabel="density", ylim=(0, None), title="scale and shift to eps 1")
     axes.legend(frameon=False, fontsize=7)
 
 

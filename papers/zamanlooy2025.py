@@ -246,7 +246,7 @@ def sweep_figure(table: pd.DataFrame, label: str, path: Path) -> Path:
             [line] = axes.plot(rows["value"], rows["mean"], style, label=sampler, linewidth=width)
             low, high = rows["mean"] - rows["standard_error"], rows["mean"] + rows["standard_error"]
             axes.fill_between(rows["value"], low, high, alpha=0.25, color=line.get_color(), linewidth=0)
-        axes.set(xlabel=label, ylabel=f"{title} of P and Q")
+        axes.set(xlabel=label, ylabel=f"{title} of P and Q", title=title)
     panels[0].legend(frameon=False, fontsize=7)
     return save_figure(figure, path)
 

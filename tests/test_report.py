@@ -15,6 +15,7 @@ import tiny
 import torch
 from scipy.stats import norm
 
+import dpgen
 from dpgen import report as exported
 from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import parse_job
@@ -239,6 +240,16 @@ def ordered() -> OrderedDistribution:
     return OrderedDistribution(cdfs, domains, statement=tiny.statement())
 
 
+def mixed() -> Release:
+    frame = pd.DataFrame({"drink": ["tea", "rum", None] * 40, "age": [20, 30, 40, 50] * 30})
+    fields = [
+        {"name": "drink", "type": "string", "constraints": {"enum": ["tea", "rum"]}},
+        {"name": "age", "type": "integer", "constraints": {"required": True, "minimum": 0, "maximum": 99}},
+    ]
+    schema = {"fields": fields}
+    return dpgen.fit("tables", frame, schema=schema, epsilon=4.0, test_fraction=0.0)
+
+
 def points(d: int) -> PointGANModel:
 
     names = tuple(f"axis {i}" for i in range(d))
@@ -254,6 +265,7 @@ RELEASES: dict[str, tuple[Callable[[], Release], list[str]]] = {
     "images": (tiny.mixture, ["Synthetic images", "Average images", "Labels"]),
     "columns of bits": (lambda: product(NASTY), ["Marginals", "Pairwise associations"]),
     "one column": (lambda: product(("a",)), ["Marginals"]),
+    "tables": (mixed, ["Distribution of drink", "Distribution of age", "Pairwise associations"]),
     "ordered": (ordered, ["Distribution of price", "Distribution of day", "Distribution of size"]),
     "points on a line": (lambda: points(1), ["Distribution of axis 0"]),
     "points on a plane": (lambda: points(2), ["Distribution of axis 0", "Distribution of axis 1", "axis 0 and axis 1"]),

@@ -1,6 +1,7 @@
 """Statements say what the ledger says, for programs and for people, and round-trip."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import tiny
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
-from dpgen.statement import FIXED_IN_ADVANCE, SATISFIED, PrivacyStatement, rounded_up
+from dpgen.statement import FIXED_IN_ADVANCE, SATISFIED, PrivacyStatement, collected, rounded_up
 
 
 def ledger() -> Ledger:
@@ -47,6 +48,32 @@ def test_markdown_has_every_fact() -> None:
     facts = ["(epsilon = 1.25, delta = 1e-05)", "add-remove relation", "one record", "replace-one | 2.5", "| 3 |"]
     for fact in ("`Gaussian(2.0)`", *facts, *made.assumptions, *made.not_covered):
         assert fact in text
+
+
+def test_parts_of_one_gaussian_are_one_line_for_people_and_stay_apart_for_programs() -> None:
+    book = Ledger(Budget(3.0, 1e-5))
+    whole = Planned(gaussian_event(2.0), "all of a fit", divisible=True)
+    book.declare([whole])
+    for multiplier, note in ((8.0, "choice"), (4.0, "marginal"), (9.0, "choice"), (5.0, "marginal"), (5.0, "marginal")):
+        book.charge(gaussian_event(multiplier), note=note, of=whole.note)
+    made = PrivacyStatement.from_ledger(book)
+    assert len(made.mechanisms) == 5
+    rows = [line for line in made.to_markdown().splitlines() if line.startswith("| ")][-3:]
+    assert rows[0] == "| all of a fit | `GaussianDpEvent(noise_multiplier=2.0)` | 0 | 1 |  |"
+    for row, note, parts, count in zip(rows[1:], ("choice", "marginal"), ((8, 9), (4, 5, 5)), (2, 3)):
+        together = sum(s**-2 for s in parts) ** -0.5
+        found = re.fullmatch(
+            rf"\| {note} \| `together GaussianDpEvent\(noise_multiplier=(.+)\)` \| {count} \| {count} \|  \|", row
+        )
+        assert found
+        assert float(found[1]) == pytest.approx(together, rel=1e-12)
+
+
+def test_equal_notes_of_other_mechanisms_are_not_added_up() -> None:
+    line = {"note": "steps", "event": "GaussianDpEvent(noise_multiplier=2.0)", "count": 1, "group": None, "most": 1}
+    assert collected([line, line]) == [line, line]
+    pure = [line | {"of": "all", "event": "LaplaceDpEvent(noise_multiplier=2.0)"}] * 2
+    assert collected(pure) == pure
 
 
 def test_without_other_readings_there_is_no_table_of_them() -> None:

@@ -1,6 +1,7 @@
 """`dpgen schema FILE`: a public schema of a table, drafted from names and types; domains at a price, or unprotected."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,9 @@ def main(arguments: list[str]) -> str:
         draft, paid = _filled(draft, options)
     left = [field["name"] for field in blanks(draft)]
     text = json.dumps(draft, indent=2, ensure_ascii=False)
+    untyped = () if options.schema or options.from_private_values else _untyped(options.path)
     if options.out is None:
+        sys.stderr.writelines(f"{line}\n" for line in untyped)
         return text
     from dpgen.files import write_atomically
 
@@ -71,7 +74,21 @@ def main(arguments: list[str]) -> str:
         )
     if left:
         said.append(f"fill in from public knowledge: {', '.join(left)} (or key: primaryKey)")
+    said += untyped
     return "\n".join(said)
+
+
+def _untyped(path: str) -> tuple[str, ...]:
+    """What to say of a file without types, whose columns are all drafted as texts."""
+    from dpgen.data.table_files import header
+
+    if any(header(path).values()):
+        return ()
+    return (
+        f"{path} has no types, so every column is drafted as a string: write integer, number, boolean, date or datetime where "
+        "you know it, or draft from a Parquet file, which has types; --from_private_values reads them off the records, NOT "
+        "protected",
+    )
 
 
 def _draft(path: Path) -> dict[str, Any]:

@@ -85,8 +85,12 @@ def load_table(
         show_values: whether an error shows the first private value that the schema forbids.
 
     Raises:
-        ValueError: if the file is missing, empty or malformed, lacks a column, or has values outside of the schema.
+        ValueError: if the file is missing, empty or malformed, lacks a column, or has values outside of the schema; a schema
+            without a path.
     """
+    if path is None and schema is not None:
+        shown = "given" if isinstance(schema, dict) else repr(str(schema))
+        raise ValueError(f"path is None and schema is {shown}; path must name the table that the schema describes")
     source: str = simulated_visits() if path is None else path
     declared = VISITS if path is None and schema is None else _complete_draft(source) if schema is None else schema
     public = Schema.from_descriptor(declared)

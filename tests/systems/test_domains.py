@@ -110,6 +110,24 @@ def test_a_draft_is_filled_in_privately_and_no_record_is_refused_by_it(
     assert "a private release of their own (epsilon 2.0, delta 1e-06, relation add_remove)" in " ".join(table.notes)
 
 
+def test_a_file_without_types_says_how_to_give_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "visits.csv", tmp_path / "schema.json"
+    path.write_text("age,ward\n30,a\n")
+    assert main(["schema", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert [field["type"] for field in json.loads(printed.out)["fields"]] == ["string", "string"]
+    assert "has no types, so every column is drafted as a string: write integer" in printed.err
+    assert main(["schema", str(path), "--out", str(out)]) == 0
+    assert "or draft from a Parquet file, which has types" in capsys.readouterr().out
+    assert main(["schema", str(path), "--from_private_values"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_schema_without_a_table_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"path is None and schema is 'a.json'; path must name the table"):
+        load_table(schema="a.json")
+
+
 def test_a_shared_budget_pays(visits: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from dpgen.privacy.shared_budget import SharedBudget
 
