@@ -225,6 +225,27 @@ def test_what_no_journal_keeps_is_not_given_for_an_earlier_charge(tmp_path: Path
     with pytest.raises(LedgerError, match="was charged here before"):
         curator.draw("counts", PoissonMask(0.5), {"counts": 10.0})
     closed(curator)
+    curator = opened(tmp_path)
+    with pytest.raises(LedgerError, match="was charged here before"):
+        curator.ledger.charge(gaussian_event(10.0), note="counts")
+    closed(curator)
+
+
+def test_the_journal_of_another_run_is_refused_before_anything_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise RuntimeError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Curator, "_noisy", die)
+        with pytest.raises(RuntimeError, match="gone"):
+            went(tmp_path, STEPS[0])
+    monkeypatch.setattr(f"{__name__}.BUDGET", Budget(2.5, 1e-5))
+    went(_directory(tmp_path / "other"), STEPS[0])
+    (tmp_path / "journal.jsonl").write_bytes((tmp_path / "other" / "journal.jsonl").read_bytes())
+    with pytest.raises(LedgerError, match="is no journal of this run"):
+        opened(tmp_path)
 
 
 def test_a_run_that_asks_for_less_releases_nothing(tmp_path: Path) -> None:
