@@ -109,6 +109,18 @@ def test_people_are_put_aside_with_all_of_their_rows() -> None:
     assert (Split(0.5, b"q" * 32, people=who).test_rows(200).numpy() != test).any()  # the coin is secret
 
 
+def test_files_of_people_are_split_by_person(tmp_path: Path) -> None:
+    """Every row holds the number of its person in binary."""
+    person = np.repeat(np.arange(64), 3)
+    bits = pd.DataFrame({f"b{i}": person >> i & 1 for i in range(6)})
+    bits.assign(who=person).to_csv(tmp_path / "bits.csv", index=False)
+    records = load_records(path=str(tmp_path / "bits.csv"), test_fraction=0.5, people=People("who", 3, KEY))
+    ours, test = ({tuple(row) for row in part.tolist()} for part in (records.x, records.test_x))
+    assert len(ours | test) == 64
+    assert min(len(ours), len(test)) > 10
+    assert not ours & test
+
+
 def test_rows_without_a_person_are_refused_or_dropped(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1, 2], "who": ["ann", None]}).to_csv(tmp_path / "rows.csv", index=False)
     path, people = str(tmp_path / "rows.csv"), People("who", 1, KEY)
