@@ -1,6 +1,7 @@
 """Network components: k models of one architecture in one parameter matrix."""
 
 from dpgen.nets.bank import Factor, ModelBank, RecordGradients
+from dpgen.nets.conv import ConvVAEBank
 from dpgen.nets.generic import GenericBank
 from dpgen.nets.own import Network, OwnBank
 from dpgen.nets.own_gan import CriticNetwork, GeneratorNetwork
@@ -8,11 +9,12 @@ from dpgen.nets.rbm import RBMBank
 from dpgen.nets.tape import Tape
 from dpgen.nets.vae import VAEBank
 
-BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "rbm": RBMBank, "own": OwnBank}
+BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "conv_vae": ConvVAEBank, "rbm": RBMBank, "own": OwnBank}
 """Banks that a released model can hold, by the name of its component."""
 
 __all__ = [
     "BANKS",
+    "ConvVAEBank",
     "CriticNetwork",
     "Factor",
     "GeneratorNetwork",

@@ -144,6 +144,7 @@ class DPGM(DPSGD):
         plan: what may be spent.
         config: the model.
         n_classes: number of labels, 0 without.
+        image_shape: (height, width) of images, needed with encoder="cnn".
         public_x: public records for initial centres of k-means.
         seed: of public randomness.
         private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
@@ -168,6 +169,7 @@ class DPGM(DPSGD):
         plan: DPGMPlan,
         config: DPGMConfig | None = None,
         n_classes: int = 0,
+        image_shape: tuple[int, int] | None = None,
         public_x: Tensor | None = None,
         seed: int = 0,
         private_logs: bool = False,
@@ -176,7 +178,7 @@ class DPGM(DPSGD):
         config = (config or DPGMConfig()).resolved(n_classes=n_classes)
         plan, public = plan.calibrated(config), PublicRandomness(seed)
         categories = n_classes if config.clusters != "labels" else 0
-        bank = bank if bank is not None else config.bank(d + categories, categories)
+        bank = bank if bank is not None else config.bank(d + categories, categories, image_shape)
         if self.released:
             _require_fitting(bank, config, d + categories)
         super().__init__(
@@ -299,6 +301,7 @@ def _fit_networks(
             plan=plan,
             config=config,
             n_classes=data.n_classes,
+            image_shape=data.image_shape,
             public_x=data.public_x,
             seed=runtime.seed,
             private_logs=runtime.private_logs,

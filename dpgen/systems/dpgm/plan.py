@@ -32,6 +32,8 @@ class NetworkOptions(DPSGDConfig):
         hidden: hidden units.
         latent: latent dimension (vae).
         depth: hidden layers each way (vae).
+        encoder: "mlp", or "cnn" for convolutions both ways, of images with sides divisible by 4 (vae); `hidden` counts as 8
+            channels for 64 units there, and `depth` is 1.
         label_weight: how often the log-likelihood of a label column counts (vae).
         centred: records are centred at released means of their clusters, and outputs begin at the log-odds of these (vae, rbm);
             `means_share` of the budget pays for them, or a warm start has them. False: as published.
@@ -53,6 +55,7 @@ class NetworkOptions(DPSGDConfig):
     hidden: int = 200
     latent: int = 10
     depth: int = 1
+    encoder: Literal["mlp", "cnn"] = "mlp"
     label_weight: float = 10.0
     centred: bool = True
     chains: int = 64
@@ -67,7 +70,7 @@ class NetworkOptions(DPSGDConfig):
     warm_start_keep: Literal["better", "trained"] = "better"
 
 
-OF_COMPONENT = {"vae": ("latent", "depth", "label_weight"), "rbm": ("chains", "gibbs_steps")}
+OF_COMPONENT = {"vae": ("latent", "depth", "encoder", "label_weight"), "rbm": ("chains", "gibbs_steps")}
 """Network options that one component alone uses."""
 _OWN_OPTIONS = ("component", "hidden", "centred", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
 """What a network of your own replaces."""
@@ -98,6 +101,10 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
         _require_defaults(self, ignored, self.component)
         for other in OF_COMPONENT.keys() - {self.component}:
             _require_defaults(self, (f for f in fields(self) if f.name in OF_COMPONENT[other]), self.component, other)
+        if self.encoder not in ("mlp", "cnn"):
+            raise ValueError(f"encoder is {self.encoder!r}; it must be mlp or cnn")
+        if self.encoder == "cnn" and self.depth != 1:
+            raise ValueError(f"depth is {self.depth}; it must be 1 with encoder='cnn', which has two convolutions each way")
         NetworkOptions.__post_init__(self)
         GaussianOptions.__post_init__(self)
 
@@ -144,9 +151,13 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
         shared = [field.name for kind in (GaussianOptions, ClusterOptions) for field in fields(kind)]
         return GaussianConfig(**{name: getattr(self, name) for name in shared})
 
-    def bank(self, d: int, categories: int) -> "ModelBank":
-        """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
-        from dpgen.nets import BANKS, OwnBank
+    def bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None = None) -> "ModelBank":
+        """k untrained component models for records of d columns, the last `categories` of them a one-hot label.
+
+        Raises:
+            ValueError: convolutions without images, or of images whose sides they cannot halve.
+        """
+        from dpgen.nets import BANKS, ConvVAEBank, OwnBank
         from dpgen.nets.own import imported
 
         assert self.k is not None
@@ -154,9 +165,14 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
             return OwnBank(self.k, d, network=imported(self.network), network_options=self.network_options)
         if self.component == "gaussian":
             raise ValueError("component='gaussian' has no networks to train: use the system 'gaussian'")
-        options = {name: getattr(self, name) for name in OF_COMPONENT[self.component]}
+        options = {name: getattr(self, name) for name in OF_COMPONENT[self.component] if name != "encoder"}
+        options |= {"hidden": self.hidden, "categories": categories, "centred": self.centred}
+        if self.encoder == "cnn":
+            if image_shape is None:
+                raise ValueError("encoder='cnn' needs images: records of this data have no image_shape; use 'mlp'")
+            return ConvVAEBank(self.k, d, image_shape=image_shape, **options)
         make: Callable[..., ModelBank] = BANKS[self.component]
-        return make(self.k, d, hidden=self.hidden, categories=categories, centred=self.centred, **options)
+        return make(self.k, d, **options)
 
 
 def _require_defaults(options: object, ignored: Iterable[Field[Any]], component: str, user: str = "") -> None:

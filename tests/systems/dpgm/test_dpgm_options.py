@@ -253,6 +253,18 @@ def test_the_options_reach_the_banks() -> None:
     assert rbm.architecture().items() >= {"k": 3, "d": 8, "hidden": 5, "chains": 6, "gibbs_steps": 2}.items()
 
 
+def test_convolutions_are_for_images() -> None:
+    config = DPGMConfig(k=3, hidden=5, encoder="cnn")
+    made = config.bank(66, 2, (8, 8)).architecture()
+    assert made["image_shape"] == [8, 8]
+    with pytest.raises(ValueError, match="encoder='cnn' needs images"):
+        config.bank(66, 2)
+    with pytest.raises(ValueError, match="depth is 2; it must be 1 with encoder='cnn'"):
+        DPGMConfig(encoder="cnn", depth=2)
+    with pytest.raises(ValueError, match="encoder is 'conv'; it must be mlp or cnn"):
+        DPGMConfig(encoder="conv")  # type: ignore[arg-type]
+
+
 def test_clipping_policies_carry_the_plan() -> None:
     plan = DPGMPlan(sigma_sgd=1.0, sigma_norm=4.0)
     made = {
