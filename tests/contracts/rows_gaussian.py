@@ -10,10 +10,11 @@ from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
-from dpgen.systems.gaussian.calibration import item_sums, marginal_sums, pair_sums, size_bins, size_histogram
+from dpgen.systems.gaussian.calibration import marginal_sums, pair_sums
 from dpgen.systems.gaussian.components import Centres, centre_sums
 from dpgen.systems.gaussian.frequencies import Frequencies
 from dpgen.systems.gaussian.image_fit import EVEN, ODD, image_sums
+from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
 from dpgen.systems.gaussian.subspace import Location, centred_moments, location_sums, radius_histogram
 from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, gram_sums
 
@@ -91,6 +92,14 @@ def item_row(clip: int) -> SumRow:
     return row("items", records(bits(7)), pair, sums)
 
 
+def frequent_row(most: int) -> SumRow:
+    """Of 7 frequent items and 2 others, sets of m and of 7 - m frequent items share no entry but the count."""
+    layout = FrequentItems(torch.arange(7), size_bins(9), torch.tensor([0, 0, 1, 1, 2, 2, 2, 2, 2, 2]), most)
+    one = [1.0] * most + [0.0] * (10 - most)
+    other = [0.0] * most + [1.0] * (7 - most) + [1.0, 1.0, 0.0]
+    return row("frequent", records(bits(9)), tight([0.0] * 10, one, other), layout.sums)
+
+
 # -- images ------------------------------------------------------------------------------------------------------------
 
 COLOUR, GREY = Frequencies((6, 6, 3), 12), Frequencies((6, 5, 1), 10, mirror=False)
@@ -166,4 +175,5 @@ ROWS = [
     row("pairs", records(bits(8)), tight([0.0] * 9, [1.0] * 8 + [0], [1.0] * 3 + [0.0] * 6), lambda b: pair_sums(b, 8)),
     row("sizes", records(bits(9)), tight([0.0] * 10, [1.0] * 9 + [0], [0.0] * 10), lambda b: size_histogram(b, size_bins(9))),
     *map(item_row, (1, 2, 3)),
+    *map(frequent_row, (2, 3)),
 ]

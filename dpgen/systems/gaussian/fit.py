@@ -16,12 +16,13 @@ from dpgen.privacy.ledger import Budget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import ImageModel, RecordModel
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.gaussian.calibration import SHARES, fit_tilt, release_marginals, release_pairs, release_size_tilt
+from dpgen.systems.gaussian.calibration import fit_tilt, release_marginals, release_pairs
 from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream, Warp, calibrated_thresholds
 from dpgen.systems.gaussian.components import Components, release_components
 from dpgen.systems.gaussian.image_fit import fit_images
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan, Sizes, default_shares, sizes
+from dpgen.systems.gaussian.sets import SHARES, release_sets
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
 from dpgen.systems.gaussian.sums import Batches, CheckedStream, Encode, RecordStream, Spending, checked, require_shares
 from dpgen.systems.marginals.model import ProductMixture
@@ -308,13 +309,17 @@ class _Run:
 def _fit_sizes(run: _Run) -> RecordModel:
     inputs = run.inputs
     bits = CheckedStream(inputs.bits, inputs.d, 0)
-    tilt = release_size_tilt(bits, inputs.d, spending=run.spending)
+    generator = PublicRandomness(inputs.seed).spawn("classes").generator
+    mixture = release_sets(bits, inputs.d, spending=run.spending, generator=generator)
     return ProductMixture(
-        tilt.probabilities,
-        tilt.weights * tilt.count,
+        mixture.probabilities,
+        mixture.weights * mixture.count,
         statement=run.statement(),
         columns=inputs.columns,
-        declared=("items are independent given the size of the set; rare items are shrunk towards their common prior",),
+        declared=(
+            f"conjunctions of the {len(mixture.frequent)} items that were counted most are fitted; other items are independent "
+            "given how many a set holds, rare ones shrunk towards their common prior",
+        ),
     )
 
 

@@ -257,6 +257,7 @@ NOTES = {
     "pairs": "pairwise marginals of the binary features",
     "sizes": "histogram of record sizes",
     "items": "item counts",
+    "frequent": "conjunctions of frequent items, and how many others sets hold",
     "images": "count, mean and second moments of the frequencies of every class",
 }
 """Every release of this package, by its name in `shares`, and what the ledger calls it."""

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.gaussian import calibration
 from dpgen.systems.gaussian import components as module
-from dpgen.systems.gaussian.calibration import fit_tilt, release_marginals, release_size_tilt
+from dpgen.systems.gaussian import sets as of_sets
+from dpgen.systems.gaussian.calibration import fit_tilt, release_marginals
 from dpgen.systems.gaussian.components import (
     Centres,
     Moments,
@@ -23,6 +23,8 @@ from dpgen.systems.gaussian.components import (
     shrunken,
     tied,
 )
+from dpgen.systems.gaussian.frequent_classes import Classes, Conjunctions, fit_classes
+from dpgen.systems.gaussian.sets import release_sets
 from dpgen.systems.gaussian.subspace import (
     Location,
     release_location,
@@ -243,32 +245,53 @@ def test_a_tilt_leaves_pairs_as_wrong_as_their_noise() -> None:
         assert left == pytest.approx(noise_std * float(theta[0, 1]), rel=0.15)
 
 
-def test_sizes_and_items_are_cleaned_by_the_noise_that_they_carry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What clean-up is told is the deviation of what it is given, in both releases; the number of records is noisy, too."""
-    told: dict[str, tuple[Tensor, float]] = {}
-    for name in ("cleaned_histogram", "shrunken_counts"):
-        clean = getattr(calibration, name)
+def test_sets_are_cleaned_by_the_noise_that_they_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What clean-up and classes are told is the deviation of what they are given; the number of records is noisy, too."""
+    told: dict[str, list[tuple[Tensor, float]]] = {"cleaned_histogram": [], "shrunken_counts": []}
+    for name in told:
+        clean = getattr(of_sets, name)
 
         def watched(noisy: Tensor, noise_std: float, name: str = name, clean: Any = clean) -> Tensor:
-            told[name] = noisy, noise_std
+            told[name].append((noisy, noise_std))
             return clean(noisy, noise_std)  # type: ignore[no-any-return]
 
-        monkeypatch.setattr(calibration, name, watched)
+        monkeypatch.setattr(of_sets, name, watched)
+    fitted: list[Conjunctions] = []
+
+    def classes(found: Conjunctions, *args: Any, **options: Any) -> Classes:
+        fitted.append(found)
+        return fit_classes(found, *args, **options)
+
+    monkeypatch.setattr(of_sets, "fit_classes", classes)
     d, n, multiplier = 400, 3000, 20.0
     x = torch.zeros(n, d, dtype=torch.uint8)
     x[:, :4] = 1
-    shares = {"sizes": 0.2, "items": 0.8}
+    shares = {"sizes": 0.2, "items": 0.4, "frequent": 0.4}
     paid = Spending(Curator(Ledger(None, delta=1e-5), source=FixedKeySource()), multiplier, shares)
-    found = release_size_tilt(RecordStream(x, None), d, spending=paid)
-    noisy, std = told["cleaned_histogram"]
+    found = release_sets(RecordStream(x, None), d, spending=paid, generator=torch.Generator().manual_seed(0))
+    whole = multiplier / math.sqrt(0.4)
+    (noisy, std), (others, others_std) = told["cleaned_histogram"]
     exact = torch.zeros(len(noisy)).double()
     exact[4] = n
     assert std == pytest.approx(multiplier / math.sqrt(0.2))
     assert float((noisy - exact).std()) == pytest.approx(std, rel=0.35)
-    assert found.count == pytest.approx(float(noisy.sum()))
-    noisy, std = told["shrunken_counts"]
-    assert std == pytest.approx(multiplier / math.sqrt(0.8) * 5**0.5), "the clip is the size above all"
+    assert others_std == pytest.approx(whole * norm() / 2)
+    assert float((others - n * torch.eye(len(others))[0]).std()) == pytest.approx(others_std, rel=0.35)
+    ((noisy, std),) = told["shrunken_counts"]
+    assert std == pytest.approx(whole * 5**0.5), "the clip is the size above all"
     assert float((noisy - n * x[0].double()).std()) == pytest.approx(std, rel=0.1)
+    (blocks,) = fitted
+    held = torch.isin(found.frequent, torch.arange(4)).double()
+    assert found.count == blocks.n
+    assert blocks.stds[5:] == pytest.approx((whole * norm() * 2**0.5, whole * norm() * 2.0))
+    for values, std, order in ((blocks.pairs, blocks.stds[5], 2), (blocks.triples, blocks.stds[6], 3)):
+        every = torch.combinations(held, order).prod(1)
+        assert float((values - n * every).std()) == pytest.approx(std, rel=0.25)
+
+
+def norm() -> float:
+    """Of what one record adds for 16 frequent items, of which it holds 5: count, bins, held, items twice, pairs, triples."""
+    return math.sqrt(1 + 4 + 0.5 + 5 + 5 / 4 + 10 / 2 + 10 / 4)
 
 
 def test_histograms_end_where_what_is_left_could_be_noise() -> None:
@@ -277,14 +300,14 @@ def test_histograms_end_where_what_is_left_could_be_noise() -> None:
     for deviations, kept in ((2.0, False), (5.0, True)):
         noisy = torch.zeros(bins).double()
         noisy[0], noisy[20] = 1000.0, deviations * std * math.sqrt(bins - 20)
-        assert bool(calibration.cleaned_histogram(noisy, std)[20] > 0) is kept
+        assert bool(of_sets.cleaned_histogram(noisy, std)[20] > 0) is kept
 
 
 def test_rare_items_are_shrunk_as_far_as_their_noise_says() -> None:
     """Counts of 0 with noise of std 5: taken for exact they would stay, taken for wilder than they are 60 would be lost."""
     noise = 5.0 * torch.randn(500, generator=torch.Generator().manual_seed(0)).double()
     noisy = torch.cat([noise, torch.full((20,), 60.0).double()])
-    shrunken_counts = calibration.shrunken_counts(noisy, 5.0)
+    shrunken_counts = of_sets.shrunken_counts(noisy, 5.0)
     assert float(shrunken_counts[:500].mean()) < 1.0
     assert float(shrunken_counts[500:].mean()) == pytest.approx(60.0, rel=0.05)
-    assert float(calibration.shrunken_counts(noisy, 1.0)[:500].mean()) > 1.5
+    assert float(of_sets.shrunken_counts(noisy, 1.0)[:500].mean()) > 1.5

@@ -12,9 +12,10 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum, clipped
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.gaussian.calibration import item_sums, marginal_sums, pair_sums, size_bins, size_histogram
+from dpgen.systems.gaussian.calibration import marginal_sums, pair_sums
 from dpgen.systems.gaussian.codecs import DistanceCodec, EncodedStream, ShearCodec
 from dpgen.systems.gaussian.components import Centres, centre_sums
+from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
 from dpgen.systems.gaussian.subspace import (
     Location,
     Subspace,
@@ -231,6 +232,7 @@ def every_sum(x: Tensor, labels: Tensor, batch_size: int) -> list[Tensor]:
         pair_sums(on, D),
         size_histogram(on, size_bins(D)),
         item_sums(on, D, 7),
+        FrequentItems(torch.arange(0, D, 2), size_bins(D), torch.arange(len(size_bins(D))) % 3).sums(on),
     ]
     return [part.values for part in sums]
 

@@ -1,0 +1,384 @@
+r"""Sparse sets: classes of sizes and of frequent items, with independent items inside each.
+
+.. math:: p(x) = \sum_k w_k \prod_{j \in F} \mathrm{Bernoulli}(x_j; p_{kj})
+    \prod_{j \notin F} \mathrm{Bernoulli}(x_j; \sigma(\theta_j + t_{l(k)})),
+    \quad \sum_{j \notin F} \sigma(\theta_j + t_l) = s_l
+
+F are the `FREQUENT` most frequent items. Class k has a level l(k) of how many other items a set holds, :math:`s_l` on a public
+grid, and probabilities of its own for the items of F: which of these go together, and with how many others. Three releases:
+
+1. **sizes**: a histogram of set sizes over public bins. c is a quantile of it.
+2. **items**: item counts in which a set of s items weighs :math:`\min(1, \sqrt{c / s})`, so that its L2 norm is at most
+   :math:`\sqrt c`. They choose F. Counts near the noise are shrunk by the empirical Bayes estimate under their own
+   non-parametric prior.
+3. **frequent**: of the items of F alone, and how many others there are (`FrequentItems`): conjunctions of one, two and three of
+   them. One set holds few of them, so hundreds of conjunctions cost little more than one.
+
+Everything else is computed from these: the weights of levels are deconvolved from the histogram of others, theta is fitted
+to the item counts, where the model knows how large sets were down-weighted, and the classes to the third release
+(`frequent_classes.py`). Random subsets of items are hit in proportion to the sizes of sets, which independent marginals get
+wrong.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import comb
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.exact_sums import CHUNK, BoundedSum
+from dpgen.systems.gaussian.frequent_classes import Classes, Conjunctions, fit_classes
+from dpgen.systems.gaussian.sums import Batches, Spending
+from dpgen.systems.simplex_projection import project_to_simplex
+
+SHARES = {"sizes": 0.05, "items": 0.55, "frequent": 0.4}
+"""Shares of mu^2 of the three releases."""
+
+FREQUENT = 16
+"""Items whose conjunctions are counted."""
+MOST_HELD = 5
+"""Of the frequent items that a set may hold before its conjunctions count less."""
+
+_CLIP_QUANTILE = 0.8
+_GRID = 2.0**24
+_GROWTH = 1.2  # of the bins of sizes; those up to 8 have width 1
+_LEVEL_GROWTH = 1.35
+_GROUPS = 6  # of sizes, in which single items are counted
+_ROWS = 2**13  # whose pairs are held at once
+
+
+# -- sums of records ---------------------------------------------------------------------------------------------------
+
+
+def size_bins(d: int) -> Tensor:
+    """Lower ends of the public bins of sizes 0..d, int64.
+
+    >>> size_bins(12).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12]
+    """
+    ends, end = list(range(min(d, 8) + 1)), 8.0
+    while round(end * _GROWTH) <= d:
+        end *= _GROWTH
+        ends.append(round(end))
+    return torch.tensor(sorted(set(ends)))
+
+
+def size_histogram(batches: Batches, bins: Tensor) -> BoundedSum:
+    """Records (bins,) by size: one record, one bin; a replaced one leaves another."""
+    histogram = torch.zeros(len(bins), dtype=torch.int64)
+    for x, _ in batches:
+        where = torch.bucketize((x > 0.5).sum(1).cpu(), bins, right=True) - 1
+        histogram += torch.bincount(where, minlength=len(bins))
+    return BoundedSum(histogram, 1.0, "records by size", replaced=math.sqrt(2.0))
+
+
+def item_sums(batches: Batches, d: int, clip: int) -> BoundedSum:
+    r"""Item counts (d,) in which a record of size s weighs :math:`w_s = \min(1, \sqrt{c / s})`, c = `clip`.
+
+    A record adds :math:`w_s` at s places, :math:`|w_s x|^2 = s w_s^2 \le c`; a replaced one moves the counts by at most
+    :math:`\sqrt{2 c}`, for two records have no entries of different signs. Weights are cut to whole numbers of 2^-24.
+    """
+    one = round(_GRID)
+    weights = torch.tensor([math.isqrt(clip * one**2 // max(size, clip)) for size in range(d + 1)])
+    total = torch.zeros(d, dtype=torch.int64)
+    for x, _ in batches:
+        for items in (x > 0.5).split(CHUNK):  # products below 2^40, exact in float64
+            weight = weights.to(x.device)[items.sum(1)].double()
+            total += (weight @ items.double()).long().cpu()
+    return BoundedSum(total, math.sqrt(clip), "weighted items", replaced=math.sqrt(2.0 * clip), step=1.0 / _GRID)
+
+
+@dataclass(frozen=True, eq=False)
+class FrequentItems:
+    r"""What a record adds for the f items of F, of which it holds h, and its number of other items.
+
+    | block | cells | :math:`a^2` | norm squared |
+    |---|---|---|---|
+    | count | 1 | 1 | 1 |
+    | others, by bin | bins | 4 | 4 |
+    | held, by h | f + 1 | 1/2 | 1/2 |
+    | items | f | 1 | m |
+    | items by group of others | f x groups | 1/4 | m / 4 |
+    | pairs | f (f - 1) / 2 | 1/2 | :math:`\binom{m}{2} / 2` |
+    | triples | f (f - 1) (f - 2) / 6 | 1/4 | :math:`\binom{m}{3} / 4` |
+
+    A conjunction of o items that it holds gets :math:`a \min(1, \sqrt{\binom{m}{o} / \binom{h}{o}})`, m = `most`, cut to whole
+    numbers of 2^-24: a block has at most the norm that h = m gives it. A replaced record keeps the count, and two records have
+    no entries of different signs: they differ by at most :math:`\sqrt{2 (|v|^2 - 1)}`.
+
+    Arguments:
+        items: F (f,), columns of the records.
+        bins: lower ends of the bins of how many other items there are.
+        groups: (bins,) of the bins, from 0 upwards.
+        most: m, at least 1.
+
+    >>> layout = FrequentItems(torch.tensor([0, 2]), size_bins(3), torch.tensor([0, 1, 1, 1]), 5)
+    >>> [tuple(cells) for cells in layout.shapes], layout.norm_square
+    ([(1,), (4,), (3,), (2,), (2, 2), (1,), (0,)], 8.5)
+    """
+
+    items: Tensor
+    bins: Tensor
+    groups: Tensor
+    most: int = MOST_HELD
+
+    @cached_property
+    def pairs(self) -> Tensor:
+        """Positions (2, pairs) in F."""
+        return torch.combinations(torch.arange(len(self.items)), 2).T
+
+    @cached_property
+    def triples(self) -> Tensor:
+        """Positions (3, triples) in F."""
+        return torch.combinations(torch.arange(len(self.items)), 3).T
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the blocks."""
+        f, groups = len(self.items), int(self.groups.max()) + 1
+        return [(1,), (len(self.bins),), (f + 1,), (f,), (f, groups), (self.pairs.shape[1],), (self.triples.shape[1],)]
+
+    @property
+    def norm_square(self) -> float:
+        """The largest squared norm of what a record adds."""
+        m = min(self.most, len(self.items))
+        return sum(square * comb(m, order) for square, order in zip(_SQUARES, _ORDERS))
+
+    @cached_property
+    def kept(self) -> Tensor:
+        """What a conjunction of o = 0, 1, 2, 3 of h = 0, ..., f items counts, (4, f + 1), without a."""
+        return self._weights([1.0] * 4, range(4)).double() / _GRID
+
+    def _weights(self, squares: list[float], orders: "range | tuple[int, ...]") -> Tensor:
+        """Whole numbers (blocks, f + 1) of 2^-24 by h: a min(1, sqrt(C(m, o) / C(h, o))), rounded down."""
+        held, m = range(len(self.items) + 1), min(self.most, len(self.items))
+        quarters = [round(4 * square * _GRID**2) for square in squares]
+        rows = [
+            [math.isqrt(most * comb(m, o) // (4 * max(comb(h, o), comb(m, o), 1))) for h in held]
+            for most, o in zip(quarters, orders)
+        ]
+        return torch.tensor(rows)
+
+    def sums(self, batches: Batches) -> BoundedSum:
+        """All blocks, one after the other."""
+        total = torch.zeros(sum(math.prod(shape) for shape in self.shapes), dtype=torch.int64)
+        weights = self._weights(list(_SQUARES), _ORDERS)
+        for x, _ in batches:
+            for rows in (x > 0.5).split(_ROWS):
+                total += torch.cat([part.flatten() for part in self._added(rows, weights.to(rows.device))]).long().cpu()
+        norm2 = self.norm_square
+        return BoundedSum(
+            total, math.sqrt(norm2), "conjunctions of frequent items", replaced=math.sqrt(2 * (norm2 - 1)), step=1.0 / _GRID
+        )
+
+    def _added(self, x: Tensor, weights: Tensor) -> Iterator[Tensor]:
+        """Blocks of whole numbers below 2^40, exact in float64."""
+        y = x[:, self.items.to(x.device)]
+        h = y.sum(1)
+        others = torch.bucketize(x.sum(1) - h, self.bins.to(x.device), right=True) - 1
+        weight, y = weights[:, h].double(), y.double()
+        yield weight[0].sum()
+        for row, where, cells in ((1, others, len(self.bins)), (2, h, len(self.items) + 1)):
+            yield torch.bincount(where, weight[row], minlength=cells)
+        yield weight[3] @ y
+        group = torch.nn.functional.one_hot(self.groups.to(x.device)[others], int(self.groups.max()) + 1).double()
+        yield y.T @ (group * weight[4][:, None])
+        both = y[:, self.pairs[0]] * y[:, self.pairs[1]]
+        yield weight[5] @ both
+        triples = (both * weight[6][:, None]).T @ y  # of pair (i, j) and k; those with i < j < k
+        number = torch.zeros(len(self.items), len(self.items), dtype=torch.int64)
+        number[self.pairs[0], self.pairs[1]] = torch.arange(self.pairs.shape[1])
+        yield triples[number[self.triples[0], self.triples[1]], self.triples[2]]
+
+    def parted(self, noisy: Tensor, noise_std: float) -> Conjunctions:
+        """The released blocks, a divided out, with the noise std of each."""
+        parts = noisy.split([math.prod(shape) for shape in self.shapes])
+        scales = [math.sqrt(square) for square in _SQUARES]
+        count, others, held, items, by_group, pairs, triples = (
+            part.reshape(shape) / a for part, shape, a in zip(parts, self.shapes, scales)
+        )
+        stds = tuple(noise_std / a for a in scales)
+        return Conjunctions(count, others, held, items, by_group, pairs, triples, stds, self.kept, self.groups)
+
+
+_SQUARES = (1.0, 4.0, 0.5, 1.0, 0.25, 0.5, 0.25)  # a^2 of the blocks
+_ORDERS = (0, 0, 0, 1, 1, 2, 3)  # items of their conjunctions
+
+
+# -- clean-up ----------------------------------------------------------------------------------------------------------
+
+
+def cleaned_histogram(noisy: Tensor, noise_std: float) -> Tensor:
+    """Shares (bins,) of the sizes: zero from where all that is left is within three stds of noise, and never negative."""
+    tails = noisy.flip(0).cumsum(0).flip(0)
+    left = torch.arange(len(noisy), 0, -1).double()
+    detected = (tails > 3.0 * noise_std * left.sqrt()).nonzero().flatten()
+    end = int(detected[-1]) + 1 if len(detected) else 1
+    kept = noisy[:end] / noisy[:end].sum().clamp_min(1.0)
+    shares = torch.zeros(len(noisy), dtype=torch.float64)
+    shares[:end] = torch.from_numpy(project_to_simplex(kept.double().numpy()))
+    return shares
+
+
+def shrunken_counts(noisy: Tensor, noise_std: float) -> Tensor:
+    """Posterior means of counts (d,) under the prior that explains the noisy counts best (Robbins 1956; Kiefer, Wolfowitz).
+
+    >>> y = torch.cat([torch.full((50,), 3.0), torch.full((50,), -3.0), torch.tensor([900.0])]).double()
+    >>> shrunken = shrunken_counts(y, 3.0)
+    >>> bool(shrunken.min() >= 0), bool(abs(shrunken[-1] - 900) < 10)
+    (True, True)
+    """
+    top = max(float(noisy.max()) * 1.1, noise_std)
+    grid = torch.cat([torch.zeros(1).double(), torch.logspace(math.log10(noise_std / 20), math.log10(top), 200).double()])
+    exponent = -0.5 * ((noisy[:, None] - grid) / noise_std).square()
+    likelihood = (exponent - exponent.max(1, keepdim=True).values).exp()
+    prior = torch.full_like(grid, 1.0 / len(grid))
+    for _ in range(200):
+        joint = likelihood * prior
+        prior = (joint / joint.sum(1, keepdim=True)).mean(0) + 1e-9
+    joint = likelihood * prior
+    return (joint * grid).sum(1) / joint.sum(1)
+
+
+# -- levels ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """Sizes s (l,), weights (l,) and item probabilities (l, items) of the levels."""
+
+    sizes: Tensor
+    weights: Tensor
+    probabilities: Tensor
+
+
+def tilts(log_odds: Tensor, sizes: Tensor) -> Tensor:
+    """t (l,) with sum_j sigmoid(log_odds_j + t) = sizes, by bisection."""
+    low, high = torch.full_like(sizes, -60.0), torch.full_like(sizes, 60.0)
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        below = torch.sigmoid(log_odds + middle[:, None]).sum(1) < sizes
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2.0
+
+
+def _binned_sizes(probabilities: Tensor, bins: Tensor) -> Tensor:
+    r"""P(size in bin) (l, bins) of sums of independent bits, by the binomial of the same mean and variance.
+
+    :math:`N = (\sum p)^2 / \sum p^2`, :math:`q = \sum p^2 / \sum p`; N need not be whole.
+
+    Source: Ehm 1991.
+    """
+    from scipy.special import betainc
+
+    mean, squares = probabilities.sum(1, keepdim=True), probabilities.square().sum(1, keepdim=True)
+    q = (squares / mean).clamp(1e-12, 1.0 - 1e-12)
+    most = (bins[1:].double() - 1.0)[None, :]
+    left = mean / q - most
+    below = torch.from_numpy(betainc(left.clamp_min(1e-9).numpy(), (most + 1.0).numpy(), (1.0 - q).numpy()))
+    below = torch.where(left > 0, below, 1.0)
+    cdf = torch.cat([torch.zeros(len(mean), 1).double(), below, torch.ones(len(mean), 1).double()], 1)
+    return cdf.diff(dim=1).clamp_min(1e-15)
+
+
+def fit_levels(
+    histogram: Tensor, bins: Tensor, counts: Tensor, *, clip: float, records: float, held: Tensor | float
+) -> _Levels:
+    """Levels, weights and probabilities that explain the released values; post-processing.
+
+    Arguments:
+        histogram: cleaned shares of the bins.
+        bins: their lower ends.
+        counts: shrunken item counts (items,), sets above `clip` down-weighted.
+        clip: c.
+        records: noisy number of records.
+        held: mean number of other items, the frequent ones, that sets hold; one for each level, or one.
+    """
+    d = len(counts)
+    top = float(bins[int(histogram.nonzero().max())])
+    grid, size = [min(0.02, 0.5 * d)], 0.5
+    while size < min(top * 1.1 + 0.5, d - 0.5):
+        grid.append(size)
+        size *= _LEVEL_GROWTH
+    sizes = torch.tensor(grid, dtype=torch.float64)
+    weighs = (clip / (sizes + held).clamp_min(clip)).sqrt()
+    target = (counts / max(records, 1.0)).clamp(1e-9, 1.0)
+    log_odds = torch.logit(target.clamp(1e-9, 0.99))
+    weights = torch.full_like(sizes, 1.0 / len(sizes))
+    for _ in range(12):
+        p = torch.sigmoid(log_odds + tilts(log_odds, sizes)[:, None])
+        weights = _deconvolved(weights, _binned_sizes(p, bins), histogram)
+        expected = (weights * weighs) @ p
+        log_odds = log_odds + (target / expected.clamp_min(1e-12)).log().clamp(-2.0, 2.0)
+    return _Levels(sizes, weights, torch.sigmoid(log_odds + tilts(log_odds, sizes)[:, None]))
+
+
+def _deconvolved(weights: Tensor, kernel: Tensor, histogram: Tensor) -> Tensor:
+    for _ in range(100):  # EM for the weights of a known kernel
+        weights = weights * (kernel @ (histogram / (weights @ kernel).clamp_min(1e-15)))
+        weights = weights / weights.sum()
+    return weights
+
+
+# -- the whole fit -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SetMixture:
+    """Weights (k,) and item probabilities (k, d) of the classes, the noisy number of records, and the frequent items (f,)."""
+
+    weights: Tensor
+    probabilities: Tensor
+    count: float
+    frequent: Tensor
+
+
+def release_sets(batches: Batches, d: int, *, spending: Spending, generator: torch.Generator) -> SetMixture:
+    """The whole fit: sizes, items, frequent items, then post-processing.
+
+    Arguments:
+        generator: public, of the first probabilities of classes.
+    """
+    bins = size_bins(d)
+    sizes, size_std = spending.release("sizes", size_histogram(batches, bins))
+    histogram = cleaned_histogram(sizes, size_std)
+    reached = (histogram.cumsum(0) >= _CLIP_QUANTILE).nonzero().flatten()
+    clip = max(1, int(bins[min(int(reached[0]) + 1, len(bins) - 1)]))
+    counts = shrunken_counts(*spending.release("items", item_sums(batches, d, clip)))
+    frequent = counts.argsort(descending=True, stable=True)[: min(FREQUENT, d // 2)].sort().values
+    layout = FrequentItems(frequent, bins, _groups(histogram))
+    found = layout.parted(*spending.release("frequent", layout.sums(batches)))
+    rest = torch.ones(d, dtype=torch.bool).index_fill_(0, frequent, False)
+    others = cleaned_histogram(found.others, found.stds[1])
+
+    def levels(held: Tensor | float) -> _Levels:
+        return fit_levels(others, bins, counts[rest], clip=clip, records=found.n, held=held)
+
+    first = levels(float(found.items.sum()) / found.n)
+    by_group = torch.zeros(len(first.sizes), int(layout.groups.max()) + 1, dtype=torch.float64)
+    by_group.index_add_(1, layout.groups, _binned_sizes(first.probabilities, bins))
+    classes = fit_classes(
+        found, first.weights, by_group, information=_INFORMATION * (spending.mu * found.n) ** 0.7, generator=generator
+    )
+    probabilities = torch.empty(len(classes.weights), d, dtype=torch.float64)
+    probabilities[:, frequent] = classes.probabilities
+    probabilities[:, rest] = levels(_held(classes, first.weights)).probabilities[classes.level]
+    return SetMixture(classes.weights, probabilities, found.n, frequent)
+
+
+_INFORMATION = 0.2  # strength of independence, over (mu n)^.7
+
+
+def _groups(histogram: Tensor) -> Tensor:
+    """Groups (bins,) of about equal mass of neighbouring bins."""
+    middle = histogram.cumsum(0) - histogram / 2.0
+    return (middle * _GROUPS).long().clamp(0, _GROUPS - 1).unique(return_inverse=True)[1]
+
+
+def _held(classes: Classes, weights: Tensor) -> Tensor:
+    """Mean number of frequent items (l,) in the sets of each level."""
+    held = torch.zeros_like(weights).index_add_(0, classes.level, classes.weights * classes.probabilities.sum(1))
+    return held / weights.clamp_min(1e-300)
