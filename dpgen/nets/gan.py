@@ -209,7 +209,7 @@ class Generator(nn.Module):
 
     def released(self, values: Mapping[str, Tensor]) -> "Generator":
         """The same generator with these values."""
-        made = Generator(**self.architecture())
+        made = type(self)(**self.architecture())
         made.load_state_dict(values)
         return made
 
@@ -244,6 +244,31 @@ class Generator(nn.Module):
             fine = interpolate(x.view(-1, 1, height, width), size=self.image_shape, mode="bilinear")
             x = _SHARPNESS * fine.flatten(1)
         return x.sigmoid() if self.output == "sigmoid" else x
+
+
+class Correction(Generator):
+    r"""A record z of a released model and what a network changes of it, :math:`x = \text{clamp}(z + f(z, y), 0, 1)`.
+
+    At first f is 0, so an untrained correction has exactly the records of the release. Gradients pass the clamp.
+
+    Arguments:
+        d: columns of a record in [0, 1], label not counted.
+        options: of `Generator`, whose latent noise is the record.
+
+    Source: Bengio, Leonard, Courville 2013 (straight-through gradients).
+    """
+
+    def __init__(self, d: int, **options: Any) -> None:
+        super().__init__(d, **options | {"latent": d, "output": "identity"})
+
+    def initialize(self, generator: torch.Generator) -> None:
+        super().initialize(generator)
+        last = [layer for layer in self.layers if isinstance(layer, nn.Linear | nn.ConvTranspose2d)][-1]
+        last.weight.zero_()
+
+    def _record(self, z: Tensor) -> Tensor:
+        x = z[:, : self.d] + super()._record(z)
+        return x.detach().clamp(0.0, 1.0) + (x - x.detach())  # bits lie at the ends, where a clamp has no gradient
 
 
 def with_parameters(module: nn.Module, parameters: dict[str, Tensor], *args: Tensor | None) -> Tensor:

@@ -312,6 +312,9 @@ class DPSGD(PrivateSums):
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of released samples, always from the same latent draws."""
 
+    def begin_from(self, start: RecordModel) -> None:
+        """Called before training begins or goes on, where it begins at a released model."""
+
     @abstractmethod
     def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
         """Learn from samples of a released model, without noise, before private records are seen."""

@@ -259,6 +259,7 @@ def train(
     module.declare(curator, *(start.planned if start else ()))
     if start is not None:
         module.not_covered = start.not_covered
+        module.begin_from(start.model)
         if start.prior is not None:
             start.prior.charged(curator)
         if not runtime.checkpoint.exists():

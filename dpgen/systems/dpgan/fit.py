@@ -15,12 +15,12 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.release import RecordModel
+from dpgen.release import RecordModel, RecordSamples
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
-from dpgen.systems.dpgan.model import GANModel, PointGANModel
+from dpgen.systems.dpgan.model import CorrectedModel, GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.plan import PrivatePoints, PrivateRecords
 
@@ -172,6 +172,7 @@ class DPGAN(DPSGD):
         self._average: dict[str, Tensor] = {}
         self.adopt_generator()
         self._restored: dict[str, Any] | None = None
+        self._start: tuple[RecordModel, RecordSamples] | None = None
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
@@ -193,13 +194,22 @@ class DPGAN(DPSGD):
     # -- one step ----------------------------------------------------------------------------------------------------
 
     def fakes(self, n: int, name: str) -> tuple[Tensor, Tensor | None]:
-        """Public latent noise and labels of n generated records; the same for the same step and name."""
+        """Public noise, or samples to correct, and labels of n generated records; the same for the same step and name."""
         generator = self._public.spawn(f"{name} {self.global_step}").generator
+        if self._start is not None:
+            samples = self._start[1]
+            chosen = torch.randint(len(samples.x), (n,), generator=generator)
+            return self._latents(chosen), None if samples.labels is None else samples.labels[chosen].to(self.device)
         z = torch.randn(n, self.generator.latent, generator=generator).to(self.device)
         if not self.n_classes:
             return z, None
         weights = self.partition.class_counts.clamp_min(0.0) + 1e-6
         return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
+
+    def _latents(self, chosen: Tensor) -> Tensor:
+        """Samples of the start as the generator takes them."""
+        assert self._start is not None
+        return self._start[1].x[chosen].to(self.device, torch.float32)
 
     def _descend(self, gradients: Tensor, group: int) -> None:
         bounds = self._policy.scale()
@@ -225,7 +235,7 @@ class DPGAN(DPSGD):
     def _teach_generator(self, turn: int) -> None:
         """One step of the generator: it reads the critic's released parameters and public noise, and no record."""
         z, labels = self.fakes(self.gan.fakes, f"generator {turn}")
-        loss = self.generator_loss(self.generator(z, paired(labels)), z)
+        loss = self.generator_loss(self.generator(z, labels if self._start else paired(labels)), z)
         for settings in self._generator_optimizer.param_groups:
             settings["lr"] = self.gan.generator_lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
         parameters = [value for value in self.generator.parameters() if value.requires_grad]
@@ -246,13 +256,23 @@ class DPGAN(DPSGD):
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Means (rows, per_cluster, d) of generated records, one row per class, always from the same latent draws."""
         rows = max(self.n_classes, 1)
-        z = torch.randn(rows * per_cluster, self.generator.latent, generator=self._public.spawn("preview").generator)
         labels = torch.arange(rows).repeat_interleave(per_cluster) if self.n_classes else None
+        if self._start is not None:
+            z = self._latents(torch.cat([self._first(c, per_cluster) for c in range(rows)]))
+        else:
+            z = torch.randn(rows * per_cluster, self.generator.latent, generator=self._public.spawn("preview").generator)
         codes = None if labels is None else labels.to(self.device)
         self.generator.eval()
         x = with_parameters(self.generator, self._average, z.to(self.device), codes)
         self.generator.train()
         return x[:, : self.generator.d].unflatten(0, (rows, per_cluster))
+
+    def _first(self, label: int, n: int) -> Tensor:
+        """Places (n,) of the first samples of the start that have a label, or of the first of all."""
+        assert self._start is not None
+        labels = self._start[1].labels
+        own = torch.arange(n) if labels is None else (labels == label).nonzero().flatten()[:n]
+        return own[torch.arange(n) % len(own)] if len(own) else torch.arange(n)
 
     # -- checkpoint and release --------------------------------------------------------------------------------------
 
@@ -271,8 +291,15 @@ class DPGAN(DPSGD):
         """Let the running average of the generator begin at its present parameters."""
         self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
 
+    def begin_from(self, start: RecordModel) -> None:
+        if self.gan.corrects:
+            generator = self._public.spawn("start").generator
+            self._start = start, start_samples(start, d=self.generator.d, labels=self.n_classes, generator=generator)
+
     def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
-        pretrain_gan(self, start, steps=steps, generator=generator)
+        """Play on samples of a released model; a correction of it has nothing to learn from them."""
+        if self._start is None:
+            pretrain_gan(self, start, steps=steps, generator=generator)
 
     def released_generator(self) -> Generator | OwnGenerator:
         """The averaged generator, on the CPU."""
@@ -283,13 +310,15 @@ class DPGAN(DPSGD):
     def assumptions(self) -> tuple[str, ...]:
         return (*super().assumptions, *self.generator.assumptions)
 
-    def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel:
+    def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel | CorrectedModel:
         """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under.
 
         Raises:
             ValueError: another ledger, or nothing was trained.
         """
         statement = self.statement(ledger)
+        if self._start is not None:
+            return CorrectedModel(self._start[0], self.released_generator(), statement=statement, columns=columns)
         return GANModel(self.released_generator(), self.partition.class_counts, statement=statement, columns=columns)
 
     def release_points(
@@ -330,7 +359,7 @@ def fit(
     def make(plan: DPSGDPlan[Any]) -> DPGAN:
         return DPGAN(d=x.shape[1], plan=plan, config=config, seed=runtime.seed, private_logs=runtime.private_logs, **kind)
 
-    def release(module: DPGAN, ledger: Ledger) -> GANModel | PointGANModel:
+    def release(module: DPGAN, ledger: Ledger) -> GANModel | CorrectedModel | PointGANModel:
         if isinstance(data, PrivatePoints):
             return module.release_points(
                 ledger, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns

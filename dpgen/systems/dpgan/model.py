@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.nets.gan import Generator
+from dpgen.files import under
+from dpgen.nets.gan import Correction, Generator
 from dpgen.nets.own_gan import OwnGenerator
 from dpgen.release import (
     PointSamples,
@@ -36,23 +37,28 @@ class _GeneratorModel(PublicModel):
         return {"generator": self.generator.architecture()}
 
     @staticmethod
-    def rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> Generator | OwnGenerator:
+    def rebuilt(
+        description: dict[str, Any], tensors: dict[str, Tensor], usual: type[Generator] = Generator
+    ) -> Generator | OwnGenerator:
         """The generator of a file."""
         options = dict(description["generator"])
         shape = options.pop("image_shape")
-        kind: type[Generator | OwnGenerator] = OwnGenerator if "network" in options else Generator
+        kind: type[Generator | OwnGenerator] = OwnGenerator if "network" in options else usual
         generator = kind(**options, image_shape=tuple(shape) if shape else None)
         parts = {name.removeprefix("generator."): value for name, value in tensors.items() if name.startswith("generator.")}
         generator.load_state_dict(parts)
         return generator
 
     @torch.no_grad()
-    def generate(self, n: int, labels: Tensor | None, generator: torch.Generator) -> Tensor:
-        """Outputs (n, d) of the generator, label code left out."""
-        z = torch.randn(n, self.generator.latent, generator=generator)
-        starts = range(0, max(n, 1), _CHUNK)
+    def generate(self, z: Tensor, labels: Tensor | None) -> Tensor:
+        """Outputs (n, d) of the generator for z (n, latent), label code left out."""
+        starts = range(0, max(len(z), 1), _CHUNK)
         parts = [self.generator(z[i : i + _CHUNK], None if labels is None else labels[i : i + _CHUNK]) for i in starts]
         return torch.cat(parts)[:, : self.generator.d]
+
+
+def _noise(model: _GeneratorModel, n: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(n, model.generator.latent, generator=generator)
 
 
 class GANModel(_GeneratorModel, RecordModel, kind="gan"):
@@ -92,7 +98,7 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
         public = sampling_generator(n, random_state)
         cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, public)
         labels = cluster if self.generator.categories else None
-        x = round_bits(self.generate(n, labels, public), rounding, public)
+        x = round_bits(self.generate(_noise(self, n, public), labels), rounding, public)
         labels = None if labels is None else labels.clone()
         return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns, k=len(self.counts))
 
@@ -106,6 +112,60 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "GANModel":
         generator = cls.rebuilt(description, tensors)
         return cls(generator, tensors["counts"], statement=statement, columns=description["columns"])
+
+
+class CorrectedModel(_GeneratorModel, RecordModel, kind="corrected"):
+    """A released model of binary records whose samples a released generator changes.
+
+    Arguments:
+        start: the model that training began from.
+        generator: a `Correction` of its samples.
+        statement: what both cost.
+        columns: names of the columns.
+    """
+
+    def __init__(
+        self,
+        start: RecordModel,
+        generator: Generator | OwnGenerator,
+        *,
+        statement: PrivacyStatement,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.start, self.generator, self.statement = start, generator.eval(), statement
+        self.counts, self.image_shape, self.passes = start.counts, start.image_shape, start.passes + 1
+        self.columns = tuple(columns) if columns is not None else None
+
+    def assign(self, x: Tensor) -> Tensor | None:
+        return self.start.assign(x)
+
+    def samples(
+        self,
+        n: int,
+        *,
+        random_state: RandomState = None,
+        clusters: Sequence[int] | None = None,
+        rounding: Rounding = "bernoulli",
+    ) -> RecordSamples:
+        public = sampling_generator(n, random_state)
+        drawn = self.start.samples(n, random_state=int(torch.randint(2**31, (), generator=public)), clusters=clusters)
+        labels = drawn.labels if self.generator.categories else None
+        x = round_bits(self.generate(drawn.x.float(), labels), rounding, public)
+        return RecordSamples(x=x, cluster=drawn.cluster, labels=drawn.labels, columns=self.columns, k=drawn.k)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | {f"start.{name}": value for name, value in self.start.tensors().items()}
+
+    def description(self) -> dict[str, Any]:
+        start = {"kind": self.start.kind, "description": self.start.description()}
+        return super().description() | {"start": start, "columns": self.columns}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "CorrectedModel":
+        inner = description["start"]
+        start = PublicModel._kinds[inner["kind"]].rebuild(inner["description"], under("start", tensors), statement)
+        assert isinstance(start, RecordModel)
+        return cls(start, cls.rebuilt(description, tensors, Correction), statement=statement, columns=description["columns"])
 
 
 class PointGANModel(_GeneratorModel, kind="point_gan"):
@@ -141,7 +201,7 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
 
     def samples(self, n: int, *, random_state: RandomState = None) -> PointSamples:
         public = sampling_generator(n, random_state)
-        x = self.location + self.scale * self.generate(n, None, public).double()
+        x = self.location + self.scale * self.generate(_noise(self, n, public), None).double()
         if self.bounds is not None:
             x = x.clamp(self.bounds[:, 0], self.bounds[:, 1])
         return PointSamples(x=x, columns=self.columns)

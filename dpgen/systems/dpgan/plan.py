@@ -58,8 +58,8 @@ class DPGANConfig:
         clipping: "fixed" or "auto" (normalised gradients: they hide how sure the critic is, which training needs).
         clip_bound: bound of "fixed".
         micro_batch: most records whose activations are in memory at once.
-        warm_start: directory of a released model whose samples both networks learn from, without noise, before private
-            training (records only).
+        warm_start: directory of a released model (records only): the generator changes its samples, at first by nothing;
+            networks of your own learn from them, without noise, before private training.
         warm_start_steps: of that learning.
         warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
         warm_start_keep: what is released: the "better" of the trained model and its start, which a fiftieth of mu^2 pays
@@ -167,6 +167,11 @@ class DPGANConfig:
                 imported(path, methods)
 
     @property
+    def corrects(self) -> bool:
+        """Whether the generator changes samples of the release that it begins from, rather than noise."""
+        return self.warm_start is not None and not self.own_networks
+
+    @property
     def weight_bound(self) -> float | None:
         """The weight bound that applies."""
         return 1.0 if self.weight_clip is None and self.loss == "wgan" else self.weight_clip
@@ -180,7 +185,7 @@ class DPGANConfig:
         self, d: int, categories: int, image_shape: tuple[int, int] | None, *, bounded: bool = True
     ) -> "Generator | OwnGenerator":
         """An untrained generator of d columns, in [0, 1] if they are bounded."""
-        from dpgen.nets.gan import Generator
+        from dpgen.nets.gan import Correction, Generator
         from dpgen.nets.own import imported
         from dpgen.nets.own_gan import OwnGenerator
 
@@ -194,7 +199,7 @@ class DPGANConfig:
                 image_shape=image_shape,
                 output=output,
             )
-        return Generator(
+        return (Correction if self.corrects else Generator)(
             d,
             latent=self.latent,
             categories=categories,

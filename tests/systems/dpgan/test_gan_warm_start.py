@@ -7,12 +7,14 @@ import pytest
 import tiny
 import torch
 
+import dpgen
 from dpgen.data import load_ring
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.runtime import Runtime
 from dpgen.systems.dp_sgd.training import NOTE
 from dpgen.systems.dpgan.fit import DPGAN, fit, pretrain_gan
+from dpgen.systems.dpgan.model import CorrectedModel
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.marginals.model import ProductMixture
 
@@ -37,6 +39,58 @@ def test_both_networks_learn_what_the_release_knows(loss: Any) -> None:
     assert float(means[1]) < 0.35
     assert not torch.equal(before, gan.bank.theta)
     assert loss != "wgan" or float(gan.bank.theta.detach().abs().max()) <= 1.0
+
+
+def untrained(directory: Path, **options: Any) -> DPGAN:
+    config = DPGANConfig(hidden=8, warm_start=directory, **options)
+    gan = DPGAN(d=tiny.D, plan=DPGANPlan(steps=3), config=config, n_classes=2, image_shape=(4, 4))
+    gan.begin_from(release())
+    return gan
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+def test_before_the_first_step_the_records_are_those_of_the_release(network: Any, tmp_path: Path) -> None:
+    gan = untrained(tmp_path, network=network)
+    z, labels = gan.fakes(50, "critic")
+    made = gan.generator(z, labels)
+    assert torch.equal(made[:, : tiny.D], z)
+    assert set(z.unique().tolist()) == {0.0, 1.0}
+    assert labels is not None
+    assert float(z[labels == 0].mean()) > 0.8 > 0.2 > float(z[labels == 1].mean()), "labels are those of the samples"
+    model = CorrectedModel(release(), gan.released_generator(), statement=tiny.statement())
+    drawn = model.samples(500, random_state=0)
+    assert drawn.labels is not None
+    assert float(drawn.x[drawn.labels == 0].float().mean()) == pytest.approx(0.9, abs=0.03)
+    assert float(drawn.x[drawn.labels == 1].float().mean()) == pytest.approx(0.1, abs=0.03)
+    means = gan.preview(8).mean((1, 2))
+    assert float(means[0]) > 0.7 > 0.3 > float(means[1])
+
+
+def test_a_step_of_a_correction_changes_records_towards_what_the_critic_takes_for_real(tmp_path: Path) -> None:
+    gan = untrained(tmp_path, generator_lr=0.05)
+    gan.configure_optimizers()
+    before = float(gan.bank.score(gan.generator(*gan.fakes(256, "x"))).mean().detach())
+    for turn in range(5):
+        gan._teach_generator(turn)
+    after = float(gan.bank.score(gan.generator(*gan.fakes(256, "x"))).mean().detach())
+    assert after > before
+
+
+def test_a_corrected_model_is_its_files(tmp_path: Path) -> None:
+    model, _ = fitted(tmp_path, warm_start_keep="trained", generator_lr=0.05)
+    assert isinstance(model, CorrectedModel)
+    model.save(tmp_path / "model")
+    loaded = dpgen.load(tmp_path / "model")
+    assert isinstance(loaded, CorrectedModel)
+    mine, its = model.samples(40, random_state=3), loaded.samples(40, random_state=3)
+    assert torch.equal(mine.x, its.x)
+    assert mine.labels is not None
+    assert its.labels is not None
+    assert torch.equal(mine.labels, its.labels)
+    assert loaded.noise_multiplier == 0.0
+    some = model.samples(30, random_state=0, clusters=[1]).labels
+    assert some is not None
+    assert bool(some.eq(1).all())
 
 
 def fitted(directory: Path, *, epsilon: float = 6.0, **options: Any) -> tuple[Any, Ledger]:
