@@ -166,6 +166,8 @@ class EngineAudit:
         if not 0.001 <= self.share <= 0.5:
             raise ValueError(f"share must be in [0.001, 0.5], got {self.share}")
         published = self.config.schedule == "published"
+        if self.loader == "shuffled" and self.plan.rows > 1:
+            raise ValueError("loader is 'shuffled'; it needs rows_per_unit 1: it shuffles records")
         if self.loader == "shuffled" and published:
             raise ValueError("loader is 'shuffled'; it needs schedule='joint', which draws from all clusters at a time")
         if self.accounting == "published" and not published:
@@ -197,10 +199,13 @@ class Observed(NamedTuple):
 
 
 def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
-    """One training with the canaries that `included` (m,) names; the others are absent, or reversed under replace_one."""
+    """One training with the canaries that `included` (m,) names; the others are absent, or reversed under replace_one.
+
+    Where people have several rows a canary has all of them, and all are equal.
+    """
     others = audit.others()
     signs = torch.where(included, 1, -1 if audit.plan.relation == "replace_one" else 0).to(torch.int8)
-    here = signs.nonzero()[:, 0]
+    here = signs.nonzero()[:, 0].repeat_interleave(audit.plan.rows)
     x = torch.zeros(len(others) + len(here), 1 + audit.canaries, dtype=torch.int8)
     x[: len(others), 0] = 1
     x[torch.arange(len(others), len(x)), 1 + here] = signs[here]
@@ -238,7 +243,7 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
 def _loader(audit: EngineAudit, x: Tensor, labels: Tensor | None, ids: Tensor) -> PoissonLoader:
     rate = audit.plan.sampling_rate
     if audit.loader == "poisson":
-        return PoissonLoader(x, labels, sampling_rate=rate)
+        return PoissonLoader(x, labels, sampling_rate=rate, people=ids if audit.plan.rows > 1 else None, rows=audit.plan.rows)
     people = len(audit.others()) + audit.canaries
     return ShuffledLoader(x, labels, sampling_rate=rate, ids=ids, people=people, seed=audit.seed)
 

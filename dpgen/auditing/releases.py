@@ -93,7 +93,7 @@ class _WatchedCurator(Curator):
         self.watch = watch
 
     def gaussian(self, note: str, sums: BoundedSum, noise_multiplier: float, **more: Any) -> Tensor:
-        values, std = sums.values.double().clone() * sums.step, noise_multiplier * sums.sensitivity * self.rows
+        values, std = sums.values.double().clone() * sums.step, noise_multiplier * sums.sensitivity * self._steps(sums)
 
         def likelihood(noisy: Tensor) -> float:
             return -float(((noisy.double() - values) / std).square().sum()) / 2
@@ -102,7 +102,7 @@ class _WatchedCurator(Curator):
         return noisy
 
     def laplace(self, note: str, sums: BoundedSum, epsilon: float) -> Tensor:
-        values, scale = sums.values.double() * sums.step, sums.under(self.relation) * self.rows / epsilon
+        values, scale = sums.values.double() * sums.step, sums.under(self.relation) * self._steps(sums) / epsilon
 
         def likelihood(noisy: Tensor) -> float:
             return -float((noisy.double() - values).abs().sum()) / scale

@@ -92,6 +92,7 @@ class Points:
         scaling: public; None: from the bounds, or the standard Gaussian without them.
         notes: sentences for the privacy statement.
         form: in which samples are given back, a public fact; None: as points.
+        people: a number (n,) for the person of each private point, int64, where people may have several; None: a point each.
 
     Raises:
         ValueError: anything else.
@@ -110,6 +111,7 @@ class Points:
     scaling: PublicScaling | None = None
     notes: tuple[str, ...] = ()
     form: Form | None = None
+    people: Tensor | None = None
 
     def __post_init__(self) -> None:
         x, test_x = (require_points(getattr(self, name), name=name) for name in ("x", "test_x"))
@@ -247,6 +249,7 @@ def split_points(
         scaling=scaling,
         notes=(*notes, split.note("points")),
         form=form,
+        people=split.owners(~test),
     )
 
 

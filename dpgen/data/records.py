@@ -46,6 +46,7 @@ class Records:
         test_grey: the same of ``test_x``; present exactly when ``grey`` is.
         grey_threshold: public number in [0, 254].
         form: in which samples are given back, a public fact; None: as bits and labels.
+        people: a number (n,) for the person of each private record, int64, where people may have several; None: a record each.
 
     Raises:
         ValueError: if a part has a wrong shape, or holds a value outside the stated range. Parts may be empty: how many
@@ -72,6 +73,7 @@ class Records:
     test_grey: Tensor | None = None
     grey_threshold: int = PIXEL_THRESHOLD
     form: Form | None = None
+    people: Tensor | None = None
 
     def __post_init__(self) -> None:
         parts = [("x", self.x, "labels", self.labels), ("test_x", self.test_x, "test_labels", self.test_labels)]
@@ -138,6 +140,8 @@ class Records:
             raise ValueError(f"public_records is {public_records}: it must be at least 0")
         if public_records == 0:
             return self
+        if self.people is not None:
+            raise ValueError(f"public_records is {public_records}: it must be 0 where people have several records")
         if self.public_x is not None:
             raise ValueError(f"public_records is {public_records}, but some records are public already")
         public = split.chosen(self.n, public_records)
@@ -223,6 +227,7 @@ def split_records(
         test_grey=rows_of(grey, test),
         grey_threshold=PIXEL_THRESHOLD if grey_threshold is None else grey_threshold,
         form=form,
+        people=split.owners(~test),
     )
     return records.set_aside(public_records, split)
 

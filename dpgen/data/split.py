@@ -52,12 +52,13 @@ class Split:
         test_fraction: f in [0, 1), exact to 2^-64; with 0 all records are private.
         key: 32 secret bytes; without it fresh ones of the operating system.
         values: texts of a declared key column; equal texts share a coin, so the rows of one person stay together.
-        people: texts of the person of each record; who they are chooses nothing, but all records of one share a coin.
+        people: texts of the person of each record; who they are chooses nothing, but all records of one share a coin. With
+            ``held_out`` they draw no coins.
         held_out: number of records at the end that come from a file of test records.
         seed: public seed that the key was made of, see `Split.public`.
 
     Raises:
-        ValueError: a fraction outside [0, 1), a key of another length, or two of ``values``, ``people`` and ``held_out``.
+        ValueError: a fraction outside [0, 1), a key of another length, or ``values`` beside ``people`` or ``held_out``.
 
     Example:
         >>> Split(0.25, key=bytes(32)).test_rows(8).tolist()
@@ -79,7 +80,7 @@ class Split:
         if len(self.key) != KEY_BYTES:
             raise ValueError(f"key has {len(self.key)} bytes: it must have {KEY_BYTES}")
         given = [name for name in ("values", "people", "held_out") if getattr(self, name) is not None]
-        if len(given) > 1:
+        if len(given) > 1 and given != ["people", "held_out"]:
             raise ValueError(f"{' and '.join(given)} are both given: records are split by a column or by files, not by both")
 
     @classmethod
@@ -104,6 +105,13 @@ class Split:
             return self._words(n, "test")
         coins = {person: _word(person, b"dpgen person" + self.key) for person in set(self.people)}
         return np.array([coins[person] for person in self.people], np.uint64)
+
+    def owners(self, rows: Tensor) -> Tensor | None:
+        """A number for the person of each of the rows that are chosen of (n,), int64; None where rows are split one by one."""
+        if self.people is None:
+            return None
+        codes, _ = pd.factorize(np.asarray(self.people, object))
+        return torch.from_numpy(codes.astype(np.int64))[rows]
 
     def chosen(self, n: int, count: int) -> Tensor:
         """Which of n records have the ``count`` smallest of n further words, bool (n,); all of them if there are no more.
@@ -210,9 +218,11 @@ class SplitOptions:
             require_columns(self.test_path, table.columns, test.columns)
             require_columns(path, test.columns, table.columns)
             parts = [settle(table, path=path), settle(test[table.columns], path=self.test_path)]
+            people: list[str] | None = None
             if self.people is not None:
-                parts = [self.people.bounded(part)[0] for part in parts]
-            return pd.concat(parts, ignore_index=True), self.split(held_out=len(parts[1]))
+                (table, own), (test, others) = (self.people.bounded(part) for part in parts)
+                parts, people = [table, test], own + others
+            return pd.concat(parts, ignore_index=True), self.split(people=people, held_out=len(parts[1]))
         if self.people is not None:
             table, people = self.people.bounded(settle(table, path=path))
             return table, self.split(people=people)

@@ -41,6 +41,7 @@ Source: Goodfellow 2015 (outer-product norms); Abadi et al. 2016 (clipping); Bu,
 al. 2023 (automatic clipping).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from itertools import pairwise
@@ -57,6 +58,17 @@ ROUNDED = 4096
 
 SENSITIVITY = 1.0 + 2.0**-10
 """Sensitivity of a sum of clipped gradients, in units of its clip bound, whatever the draw: 1 + .00098."""
+
+
+
+def sensitivity_of_people(clusters: int) -> float:
+    r"""Sensitivity of sums in which a person's k clipped gradients weigh at most 1/k each, and lie in up to j clusters.
+
+    Their terms have norm at most 1 together, by the triangle inequality, whatever clusters they lie in. Each of these j
+    clusters errs by :math:`2 e(n)` at most, so together by :math:`2 e(n) \sqrt j`.
+    """
+    return 1.0 + 2.0**-10 * math.sqrt(clusters)
+
 
 _LARGEST = 2.0**100
 _ROWS = 4096  # records times positions of one float64 product

@@ -8,7 +8,8 @@ use it in another.
 **People, not rows.** The ledger says how many rows m a unit has at most. A neighbour is reached in at most m steps, each of
 which adds, removes or (under replace_one) replaces one row, so sums move by at most m times as much, by the triangle
 inequality, in any norm; the curator adds m times the noise for the same charge. Mechanisms with a price of their own are
-charged for m steps (`for_rows`). A system states what one row does, and cannot forget the rest.
+charged for m steps (`for_rows`). A system states what one row does, and cannot forget the rest. Sums in which the rows of a
+unit are averaged say so (`BoundedSum.of_unit`), and get the noise of one.
 
 Formal guarantees:
 
@@ -192,7 +193,7 @@ class Curator:
         event = gaussian_price(sums, noise_multiplier, self.relation)
         noisy = self._grant(
             event,
-            lambda: self._noisy(sums, noise_multiplier * sums.sensitivity * self.rows),
+            lambda: self._noisy(sums, noise_multiplier * sums.sensitivity * self._steps(sums)),
             sums,
             note=note,
             group=group,
@@ -200,6 +201,10 @@ class Curator:
             scale=noise_multiplier,
         )
         return place(noisy, sums.values.device)
+
+    def _steps(self, sums: BoundedSum) -> int:
+        """Steps of the sums' sensitivity to a neighbour."""
+        return 1 if sums.of_unit else self.rows
 
     def _of_rows(self, sums: BoundedSum) -> BoundedSum:
         """The sums with the most that a step of one row moves them: of people replaced, some rows come or go."""
@@ -229,7 +234,7 @@ class Curator:
         _require(sums, "l1")
         if sums.values.dtype != torch.int64:
             raise ValueError(f"sums have dtype {sums.values.dtype}; discrete Laplace noise needs whole numbers (torch.int64)")
-        scale = self.rows * self._of_rows(sums).under(self.relation) / (epsilon * sums.step)
+        scale = self._steps(sums) * self._of_rows(sums).under(self.relation) / (epsilon * sums.step)
 
         def noisy() -> Tensor:
             noise = self._source.discrete_laplace(*sums.values.shape, scale=scale)
@@ -353,16 +358,16 @@ class Curator:
         Called by all ranks at the same point.
 
         Arguments:
-            mask: of this draw; it serves once, and its own rate is what is charged.
+            mask: of this draw, of whole units; it serves once, and its own rate is what is charged.
             parts: noise multiplier of every part, by name.
 
         Raises:
             RuntimeError: the mask has been used.
-            ValueError: units have several rows: rows that are drawn one by one earn no amplification for them.
+            ValueError: the draw was of units with fewer rows: rows that are drawn one by one earn no amplification for people.
             LedgerError: rank 0 could not record the charge.
         """
-        if self.rows > 1:
-            raise ValueError(f"the unit has up to {self.rows} rows; it must have one row, for a draw is of rows")
+        if self.rows > mask.rows:
+            raise ValueError(f"the draw is of units of {mask.rows} rows; they must be whole units, of up to {self.rows} rows")
         event = subsampled_gaussian_event(mask.use(), effective_multiplier(*parts.values()))
         if not self._shared.authorise(event, note=note, group=group):
             return None
@@ -395,7 +400,7 @@ class Draw:
             raise ValueError(f"part {name!r} is not declared or has been released; open: {', '.join(self._parts) or 'none'}")
         if sums.norm != "l2":
             raise ValueError(f"sums are bounded in {sums.norm}; Gaussian noise needs an l2 bound")
-        noise_std = self._parts.pop(name) * sums.sensitivity
+        noise_std = self._parts.pop(name) * sums.sensitivity * self._curator._steps(sums)
         source, ranks, ahead = self._curator._source, self._curator.ranks, self._curator._ahead
         if sums.values.dtype != torch.int64:
             return release_sum_(sums.values, noise_std=noise_std, source=source, ranks=ranks, ahead=ahead, factor=factor)

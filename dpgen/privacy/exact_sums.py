@@ -64,6 +64,7 @@ class BoundedSum:
         replaced: the same when a record is replaced; None: 2 * sensitivity, which always holds.
         norm: of the change, "l2" (Gaussian noise) or "l1" (Laplace noise).
         step: grid of int64 values.
+        of_unit: whether the sensitivities are of a whole unit, however many rows it has, and not of one of its rows.
 
     Raises:
         ValueError: a number is out of its range, or the values have another dtype.
@@ -79,6 +80,7 @@ class BoundedSum:
     replaced: float | None = None
     norm: Literal["l1", "l2"] = "l2"
     step: float = 1.0
+    of_unit: bool = False
 
     def __post_init__(self) -> None:
         if self.values.dtype not in (torch.int64, torch.float32, torch.float64):
@@ -143,6 +145,34 @@ def size_sums(groups: Iterable[Tensor], k: int) -> BoundedSum:
     for group in groups:
         sizes += torch.bincount(group, minlength=k).cpu()
     return BoundedSum(sizes, 1.0, replaced=math.sqrt(2.0))
+
+
+WHOLE = 2**20
+"""A unit in parts: each of its k rows has floor(2^20 / k) of them, so that all together have no more than a whole."""
+
+
+def shares(people: Tensor) -> Tensor:
+    """Parts (n,), int64, of `WHOLE` that each row has of its person (n,): a function of that person's rows alone.
+
+    >>> shares(torch.tensor([7, 2, 7, 7])).tolist()
+    [349525, 1048576, 349525, 349525]
+    """
+    _, person, rows = people.unique(return_inverse=True, return_counts=True)
+    return (WHOLE // rows)[person]
+
+
+def shared_sizes(group: Tensor, k: int, share: Tensor) -> BoundedSum:
+    r"""Sizes (k,) of groups in which the rows of a person count for one together, from their groups (n,) and `shares` (n,).
+
+    A person adds non-negative numbers of sum at most 1: L2 norm at most 1, and :math:`\sqrt 2` for another in their place.
+
+    >>> people, group = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])
+    >>> sizes = shared_sizes(group, 2, shares(people))
+    >>> (sizes.values * sizes.step).tolist()
+    [0.5, 1.5]
+    """
+    sizes = torch.zeros(k, dtype=torch.int64).index_add_(0, group, share)
+    return BoundedSum(sizes, 1.0, "people", replaced=math.sqrt(2.0), step=1.0 / WHOLE, of_unit=True)
 
 
 def group_sums(rows: Tensor, group: Tensor, k: int, *, most: float) -> Tensor:

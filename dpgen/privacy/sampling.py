@@ -11,16 +11,22 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dpgen.privacy.distributed import Ranks
+from dpgen.privacy.exact_sums import WHOLE, shares
 from dpgen.privacy.noise import SecureSource, require_secure, to_device
 
 
 class PoissonMask:
-    """The right to release from one secret Poisson draw, once: every record took part with probability `rate`."""
+    """The right to release from one secret Poisson draw, once: every unit took part with probability `rate`.
 
-    __slots__ = ("_used", "rate")
+    Arguments:
+        rate: of the draw.
+        rows: most rows of a unit, which take part together.
+    """
 
-    def __init__(self, rate: float) -> None:
-        self.rate, self._used = rate, False
+    __slots__ = ("_used", "rate", "rows")
+
+    def __init__(self, rate: float, rows: int = 1) -> None:
+        self.rate, self.rows, self._used = rate, rows, False
 
     def use(self) -> float:
         """The rate, for the one event of this draw.
@@ -39,7 +45,8 @@ class Batch(NamedTuple):
 
     `sizes` (k,), if given, says that the rows are sorted by cluster and how many each cluster has: numbers that the host
     knows, so that a device is not asked for them. `mask` is what the curator wants to see before it releases anything of the
-    draw; a batch that no `PoissonLoader` made has none.
+    draw; a batch that no `PoissonLoader` made has none. `share` (b,), where people have several records, is what each counts
+    for: a person's records together count for at most 1.
     """
 
     x: Tensor  # (b, d) float32
@@ -48,6 +55,7 @@ class Batch(NamedTuple):
     group: int = -1
     sizes: Sequence[int] | None = None
     mask: PoissonMask | None = None
+    share: Tensor | None = None  # (b,) float32
 
 
 @dataclass(frozen=True)
@@ -74,19 +82,57 @@ class Rows(Protocol):
     def fingerprint(self) -> str: ...
 
 
+class Owners:
+    """Whose the records are: draws take people, each with all of their records.
+
+    Arguments:
+        people: a number (n,) for the person of each record.
+        most: records m of a person at most.
+
+    Attributes:
+        share: parts (n,) of a person that each record has, see `shares`.
+
+    Raises:
+        ValueError: somebody has more records.
+
+    >>> owners = Owners(torch.tensor([7, 2, 7, 5]), 2)
+    >>> len(owners), owners.records(torch.tensor([0, 2])).tolist()
+    (3, [0, 1, 2])
+    """
+
+    def __init__(self, people: Tensor, most: int) -> None:
+        _, person, rows = people.unique(return_inverse=True, return_counts=True)
+        if len(rows) and int(rows.max()) > most:
+            raise ValueError(f"people has {int(rows.max())} records of one person; there must be at most {most}")
+        self.most, self.share = most, shares(people)
+        self._records, self._rows, self._ends = person.argsort(), rows, rows.cumsum(0)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def records(self, drawn: Tensor) -> Tensor:
+        """Records, in increasing order, of people by their places in [0, len)."""
+        rows = self._rows[drawn]
+        first = self._ends[drawn] - rows
+        before = rows.cumsum(0) - rows
+        return self._records[(first - before).repeat_interleave(rows) + torch.arange(int(rows.sum()))].sort().values
+
+
 class PoissonTable(Dataset[Batch]):
-    """Records (n, d), one cluster and perhaps one label each; indexed by whole Poisson draws."""
+    """Records (n, d), one cluster and perhaps one label each, and their owners; indexed by whole Poisson draws."""
 
     x: Any  # a tensor, or `Rows`
 
-    def __init__(self, x: Tensor | Rows, labels: Tensor | None = None) -> None:
+    def __init__(self, x: Tensor | Rows, labels: Tensor | None = None, owners: Owners | None = None) -> None:
         if x.ndim != 2 or x.shape[1] == 0:
             raise ValueError(f"x must have shape (n, d) with d >= 1, got {tuple(x.shape)}")
         if isinstance(x, Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
             raise ValueError("x must be finite, got NaN or infinite values")
         if labels is not None and labels.shape != (x.shape[0],):
             raise ValueError(f"labels must have shape ({x.shape[0]},), got {tuple(labels.shape)}")
-        self.x, self.labels = x, labels
+        if owners is not None and len(owners.share) != x.shape[0]:
+            raise ValueError(f"people has length {len(owners.share)}; it must be {x.shape[0]}, one for each record")
+        self.x, self.labels, self.owners = x, labels, owners
         self.cluster = torch.zeros(x.shape[0], dtype=torch.int64)
         self.k: int | None = None
 
@@ -101,15 +147,17 @@ class PoissonTable(Dataset[Batch]):
             rows, cluster = rows[order], cluster[order]
             sizes = tuple(torch.bincount(cluster, minlength=self.k).tolist())
         labels = self.labels[rows] if self.labels is not None else torch.full_like(cluster, -1)
-        return Batch(self._records(rows), cluster, labels, draw.group, sizes, draw.mask)
+        share = None if self.owners is None else self.owners.share[rows].float() / WHOLE  # exact
+        return Batch(self._records(rows), cluster, labels, draw.group, sizes, draw.mask, share)
 
     def fingerprint(self) -> str:
         """Hash of all records and labels in order, to tell whether two processes hold the same."""
         digest = sha256(repr((tuple(self.x.shape), self.x.dtype)).encode())
         if not isinstance(self.x, Tensor):
             digest.update(self.x.fingerprint().encode())
-        parts = [*(self.x.split(2**16) if isinstance(self.x, Tensor) else ()), *([] if self.labels is None else [self.labels])]
-        for part in parts:
+        whose = None if self.owners is None else self.owners._records
+        parts = [part for part in (self.labels, whose) if part is not None]
+        for part in (*(self.x.split(2**16) if isinstance(self.x, Tensor) else ()), *parts):
             digest.update(part.cpu().contiguous().numpy().data)
         return digest.hexdigest()
 
@@ -126,7 +174,7 @@ class PoissonDraw(NamedTuple):
 
 
 class _PoissonSampler(Sampler[PoissonDraw]):
-    """Every record enters every draw independently with probability `sampling_rate`; draws may be empty.
+    """Every record, or person, enters every draw independently with probability `sampling_rate`; draws may be empty.
 
     On one of several ranks, every record of the rank's shard does: the ranks' draws together are one Poisson draw of all
     records, for the shards are disjoint and cover them, and every rank has its own secret masks.
@@ -144,6 +192,8 @@ class _PoissonSampler(Sampler[PoissonDraw]):
         self._schedule, self._next, self._members = schedule, start, []
         if schedule is None:
             return
+        if self.table.owners is not None:
+            raise ValueError("draws from one cluster are of records: with people every draw must be from all of them")
         shard = self.ranks.shard(len(self.table))
         cluster = self.table.cluster[shard]
         self._members = [self._rows((cluster == c).nonzero()[:, 0]) for c in range(len(schedule.rates))]
@@ -155,17 +205,24 @@ class _PoissonSampler(Sampler[PoissonDraw]):
     def __len__(self) -> int:
         return self.draws
 
+    @property
+    def _units(self) -> int:
+        """How many are drawn from: people, or records."""
+        return len(self.table if self.table.owners is None else self.table.owners)
+
     def _rows(self, places: Tensor) -> Tensor:
-        """Rows of the table at places of this rank's shard."""
-        shard = self.ranks.shard(len(self.table))
+        """Units at places of this rank's shard."""
+        shard = self.ranks.shard(self._units)
         return shard.start + shard.step * places
 
     def _draw(self) -> PoissonDraw:
         if self._schedule is None:
-            shard = self.ranks.shard(len(self.table))
+            shard, owners = self.ranks.shard(self._units), self.table.owners
             places = len(range(shard.start, shard.stop, shard.step))
-            rows = self._rows(self.source.bernoulli_indices(places, probability=self.sampling_rate))
-            return PoissonDraw(rows, mask=PoissonMask(self.sampling_rate))
+            drawn = self._rows(self.source.bernoulli_indices(places, probability=self.sampling_rate))
+            if owners is None:
+                return PoissonDraw(drawn, mask=PoissonMask(self.sampling_rate))
+            return PoissonDraw(owners.records(drawn), mask=PoissonMask(self.sampling_rate, owners.most))
         group = self._schedule.order[self._next % len(self._schedule.order)]
         self._next += 1
         members, rate = self._members[group], self._schedule.rates[group]
@@ -185,21 +242,31 @@ class PoissonLoader(DataLoader[Batch]):
     Arguments:
         x: records, (n, d): a tensor, or rows on disk.
         labels: labels (n,), int64, if the records have them.
-        sampling_rate: probability q of every record in every draw, in (0, 1].
+        sampling_rate: probability q of every record, or person, in every draw, in (0, 1].
+        people: a number (n,) for the person of each record, drawn with all of their records; None: every record is drawn
+            by itself.
+        rows: records m of a person at most.
         source: where the masks come from; by default a fresh `SecureSource`.
 
     Raises:
-        ValueError: q outside (0, 1], no records, or NaN.
+        ValueError: q outside (0, 1], no records, NaN, or somebody with more than m records.
         TypeError: a source that is not secure.
     """
 
     def __init__(
-        self, x: Tensor | Rows, labels: Tensor | None = None, *, sampling_rate: float, source: SecureSource | None = None
+        self,
+        x: Tensor | Rows,
+        labels: Tensor | None = None,
+        *,
+        sampling_rate: float,
+        people: Tensor | None = None,
+        rows: int = 1,
+        source: SecureSource | None = None,
     ) -> None:
         if not 0.0 < sampling_rate <= 1.0:
             raise ValueError(f"sampling_rate must be in (0, 1], got {sampling_rate}")
         self.sampling_rate = sampling_rate
-        self.table = PoissonTable(x, labels)
+        self.table = PoissonTable(x, labels, None if people is None else Owners(people, rows))
         self.poisson = _PoissonSampler(
             self.table,
             sampling_rate=sampling_rate,

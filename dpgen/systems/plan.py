@@ -185,6 +185,8 @@ class PrivateRecords(Protocol):
     def grey(self) -> Tensor | None: ...  # (n, d) uint8 of images; x is 1 where they are above grey_threshold
     @property
     def grey_threshold(self) -> int: ...  # in [0, 254]
+    @property
+    def people(self) -> Tensor | None: ...  # (n,) a number for the person of each record, where they have several
 
 
 @runtime_checkable
@@ -219,6 +221,8 @@ class PrivatePoints(Protocol):
     def target(self) -> Any: ...  # the density of synthetic points, or None
     @property
     def test_x(self) -> Tensor: ...  # not protected
+    @property
+    def people(self) -> Tensor | None: ...  # (n,) a number for the person of each point, where they have several
 
 
 class PrivateColumns(Protocol):

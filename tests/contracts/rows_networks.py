@@ -11,14 +11,22 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from dpgen.callbacks import Clipping, DPNorm, QuantileClipping
-from dpgen.privacy.clipping import SENSITIVITY, automatic_coefficients, clipped_sums, flat_coefficients, gradient_norms
+from dpgen.privacy.clipping import (
+    SENSITIVITY,
+    automatic_coefficients,
+    clipped_sums,
+    flat_coefficients,
+    gradient_norms,
+    sensitivity_of_people,
+)
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.exact_sums import WHOLE, BoundedSum, shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.systems.dp_sgd.choice import CHOICE, vote_of, vote_sums
 from dpgen.systems.dp_sgd.engine import STEPS
+from dpgen.systems.dp_sgd.partition import SIZES
 from dpgen.systems.dpgm.means import MEANS, sign_sums
 from dpgen.systems.marginals.model import ProductMixture
 
@@ -92,6 +100,57 @@ def votes(labelled: bool) -> Any:
     return lambda rows: vote_sums(rows[:, :D], rows[:, D] if labelled else None, vote)
 
 
+def of_people(made: Any) -> Any:
+    """Random neighbours among people with one to three rows each: one of them comes, or stands in for another."""
+
+    def people(rng: np.random.Generator, n: int) -> np.ndarray:
+        own = np.empty(n, object)
+        own[:] = [made(rng, int(rows)) for rows in rng.integers(1, 4, n)]
+        return own
+
+    return pairs_of(people)
+
+
+def person(*rows: Tensor) -> Any:
+    """Pairs that differ in one person with the first rows, who comes, or stands in for one with the second."""
+
+    def tight(relation: Relation) -> Pair:
+        own = np.empty(2, object)
+        own[:] = rows
+        return own[:1], own[1:] if relation == "replace_one" else own[:0]
+
+    return tight
+
+
+def joined(people: np.ndarray, width: int) -> tuple[Tensor, Tensor]:
+    """The rows of all people and what each has of its person."""
+    owner = [i for i, rows in enumerate(people) for _ in rows]
+    return torch.cat([torch.zeros(0, width), *people]), shares(torch.tensor(owner, dtype=torch.int64))
+
+
+def averaged(people: np.ndarray) -> BoundedSum:
+    """What a step adds up of people: each clipped gradient by its share, in two clusters by the sign of its last entry."""
+    rows, share = joined(people, D)
+    total = torch.zeros(2, D)
+    for c, own in enumerate((rows[:, -1] >= 0, ~(rows[:, -1] >= 0))):
+        made = factors(rows[own])
+        weights = automatic_coefficients(gradient_norms(made), 0.01) * share[own].float() / WHOLE
+        total[c] = clipped_sums(made, weights, torch.empty(1, D))
+    return BoundedSum(total, sensitivity_of_people(2), "clipped gradients", of_unit=True)
+
+
+def sizes_of_people(people: np.ndarray) -> BoundedSum:
+    """Sizes of clusters in which every person counts for one."""
+    rows, share = joined(people, D + 1)
+    return shared_sizes(rows[:, D].long(), 2, share)
+
+
+def means_of_people(people: np.ndarray) -> BoundedSum:
+    """What networks begin at: of every person the average signs."""
+    rows, share = joined(people, D + 1)
+    return sign_sums(rows[:, :D], rows[:, D].long(), 2, share=share)
+
+
 def draws(rate: float, *multipliers: float) -> Any:
     """A draw whose parts all count its records: data are the numbers of records that take part for certain, 0 or 1.
 
@@ -123,6 +182,7 @@ def any_counted(rng: np.random.Generator, relation: Relation) -> Pair:
 
 ADAPTIVE = DPNorm(c_max=8.0, bins=4, spacing="linear")
 CENTRES = [float(c) for c in ADAPTIVE.centres]
+CLUSTER = torch.eye(D + 1)[D]  # a record of zeros in the other cluster
 ONES, ZEROS = torch.tensor([[*[1] * D, 0]]), torch.zeros(1, D + 1, dtype=torch.int64)
 RIGHT, WRONG = torch.tensor([[*[1] * D, 0]]), torch.tensor([[*[1] * D, 1]])
 """A record that the trained model knows and its start does not, and one that is the other way round."""
@@ -145,6 +205,9 @@ ROWS = [
             lambda norms: automatic_coefficients(norms, 0.01),
         )
     ),
+    SumRow("dpgm", (STEPS,), of_people(gradients), person(at(1e4, 1e4, 1e4), at(-1e4, -1e4)), sums=averaged),
+    SumRow("dpgm", (SIZES,), of_people(members), person(ONES.float(), ONES.repeat(3, 1) * 0.0 + CLUSTER), sums=sizes_of_people),
+    SumRow("dpgm", (MEANS,), of_people(members), person(ONES.float(), ZEROS.float()), sums=means_of_people),
     *(
         SumRow("dpgm", (STEPS,), pairs_of(gradients), pair(at(1.0), at(low), at(high)), sums=norm_histogram(policy))
         for policy, low, high in ((ADAPTIVE, CENTRES[0], CENTRES[2]), (QuantileClipping(bound=2.0), 0.5, 30.0))

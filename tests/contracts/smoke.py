@@ -43,12 +43,18 @@ class Drawn:
 
     note: str
     event: DpEvent
+    rows: int  # of a unit at most
     parts: list[tuple[BoundedSum, float]] = field(default_factory=list)
 
     @property
     def multiplier(self) -> float:
         """Of the one Gaussian that all parts together are."""
-        return sum((sums.sensitivity / scale) ** 2 for sums, scale in self.parts) ** -0.5
+        return sum((sums.sensitivity * steps(sums, self.rows) / scale) ** 2 for sums, scale in self.parts) ** -0.5
+
+
+def steps(sums: BoundedSum, rows: int) -> int:
+    """How often one row's sensitivity a unit of up to so many rows moves the sums."""
+    return 1 if sums.of_unit else rows
 
 
 def paid_scale(released: Released, relation: Relation, rows: int = 1) -> float:
@@ -61,7 +67,7 @@ def paid_scale(released: Released, relation: Relation, rows: int = 1) -> float:
     """
     event, sensitivity = released.event, released.sums.under(relation)
     if rows > 1:
-        sensitivity = rows * max(sensitivity, released.sums.sensitivity)
+        sensitivity = steps(released.sums, rows) * max(sensitivity, released.sums.sensitivity)
     if isinstance(event, ApproximateDpEvent):
         return sensitivity / event.epsilon
     if isinstance(event, PoissonSampledDpEvent):
@@ -113,7 +119,7 @@ def watch(patch: pytest.MonkeyPatch) -> Seen:
     def draw(curator: Curator, note: str, *arguments: Any, **more: Any) -> Draw | None:
         granted = _draw(curator, note, *arguments, **more)
         if granted is not None:
-            seen.draws.append(Drawn(note, curator.ledger.entries()[-1].event))
+            seen.draws.append(Drawn(note, curator.ledger.entries()[-1].event, curator.rows))
         return granted
 
     def part(granted: Draw, name: str, sums: BoundedSum, **more: Any) -> Tensor:
@@ -186,6 +192,18 @@ def narrow_records() -> Any:
     """Records of few columns."""
     records = tiny.records()
     return replace(records, x=records.x[:, :4], test_x=records.test_x[:, :4], image_shape=None)
+
+
+def people() -> Any:
+    """Records of people with one to three each, some of them in both classes."""
+    records = tiny.records()
+    return replace(records, people=torch.arange(len(records.x)) * 3 // 7)
+
+
+def people_of_points() -> Any:
+    """Points of people with two or three each."""
+    points = DATA["points"]()
+    return replace(points, people=torch.arange(len(points.x)) * 3 // 7)
 
 
 def sets() -> Any:
@@ -262,6 +280,12 @@ SMOKE = [
     ),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}, DATA["points"]),
+    *(Smoke("dpgm", _SGD | PEOPLE, _NETS | {"clipping": c}, people) for c in ("auto", "dpnorm")),
+    Smoke("dpgm", _SGD | PEOPLE | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}, people),
+    Smoke("dpgm", _SGD | PEOPLE, {"hidden": 3, "component": "rbm", "chains": 4}, people),
+    Smoke("dpgm", {"epsilon": 2.0} | PEOPLE, {"component": "gaussian"}, people),
+    Smoke("dpgan", _SGD | PEOPLE, _NETS | {"fakes": 8}, people),
+    Smoke("dpgan", _SGD | PEOPLE, _NETS | {"fakes": 8}, people_of_points),
     Smoke("marginals", {"epsilon": 2.0}),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {"queries": 20}),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {}, narrow_records),

@@ -12,12 +12,13 @@ SCRIPTS = sorted((Path(__file__).parents[2] / "scripts" / "slurm").glob("*.sbatc
 SLURM = {"SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_NUM_NODES": "3", "SLURM_CPUS_PER_TASK": "4", "SLURM_ARRAY_TASK_ID": "7"}
 
 
-def commanded(script: Path, tmp_path: Path, *arguments: str) -> list[str]:
-    """Arguments that the script gives to `srun`, which here only writes them down."""
+def commanded(script: Path, tmp_path: Path, *arguments: str, gpus: str = "0") -> list[str]:
+    """Arguments that the script gives to `srun`, which here only writes them down, where Slurm has granted these GPUs."""
     fake = tmp_path / "srun"
     fake.write_text('#!/bin/bash\nprintf "%s\\n" "$@" > "$OUT"\n')
     fake.chmod(0o755)
-    environment = os.environ | SLURM | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "OUT": str(tmp_path / "seen")}
+    given = {"SLURM_JOB_GPUS": gpus, "PATH": f"{tmp_path}:{os.environ['PATH']}", "OUT": str(tmp_path / "seen")}
+    environment = os.environ | SLURM | given
     subprocess.run(["bash", str(script), *arguments], check=True, env=environment)
     return (tmp_path / "seen").read_text().splitlines()
 
@@ -32,6 +33,7 @@ def test_it_runs_a_job_that_can_be_parsed(script: Path, tmp_path: Path, monkeypa
     assert job.runtime.accelerator == "gpu"
     assert str(job.runtime.run_dir).startswith("out")
     assert job.runtime.processes == (6 if script.stem == "several_nodes" else 1)
+    assert parse_job(commanded(script, tmp_path, "out", "--model", "dpgm", gpus="")[2:]).runtime.accelerator == "cpu"
     if script.stem == "array":
         assert (job.plan.epsilon, job.runtime.seed) == (3.0, 1)
 
@@ -45,4 +47,4 @@ def test_it_is_warned_before_its_limit_and_may_be_queued_again(script: Path) -> 
 
 
 def test_all_three_are_there() -> None:
-    assert [script.stem for script in SCRIPTS] == ["array", "one_gpu", "several_nodes"]
+    assert [script.stem for script in SCRIPTS] == ["array", "one_machine", "several_nodes"]

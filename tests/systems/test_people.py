@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import dpgen
+from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import parse_job
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import approximate_event, for_rows, pure_event
@@ -38,10 +39,15 @@ def arguments(model: str, path: Path, *more: str) -> list[str]:
     return [*given, "--unit", "who", *more]
 
 
-@pytest.mark.parametrize("model", ["gaussian", "marginals", "mwem", "merr"])
+TRAINING = ["--steps", "3", "--hidden", "3", "--accelerator", "cpu"]
+
+
+@pytest.mark.parametrize("model", ["gaussian", "marginals", "mwem", "merr", "dpgm", "dpgan"])
 def test_a_statement_speaks_of_people(model: str, bits: Path, tmp_path: Path) -> None:
     given = arguments(model, bits, "--rows_per_unit", str(M), "--run_dir", str(tmp_path / "run"), "--progress_bar", "false")
-    statement = run(parse_job(given)).release.statement
+    given += {"dpgm": ["--clusters", "none", *TRAINING], "dpgan": TRAINING}.get(model, [])
+    with quiet_training():
+        statement = run(parse_job(given)).release.statement
     assert statement.unit == UNIT
     assert statement.epsilon <= 2.0
     assert not any(sentence.startswith("one person is one record") for sentence in statement.assumptions)
@@ -61,7 +67,7 @@ def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "more", "said"),
     [
-        ("dpgm", ["--rows_per_unit", "2"], "rows_per_unit is 2; it must be 1 for this model"),
+        ("dpgm", ["--rows_per_unit", "2", "--schedule", "published"], "it must be 1 with schedule 'published'"),
         ("gaussian", ["--rows_per_unit", "0"], "rows_per_unit is 0; it must be a whole number >= 1"),
         ("merr", ["--rows_per_unit", "2", "--method", "choosing"], "it must be 1 with selection 'choosing'"),
         ("gaussian", ["--split_column", "a"], "split_column is 'a' and unit is 'who'"),
@@ -130,8 +136,9 @@ def test_prefix_sums_and_what_is_enclosed_know_the_rows() -> None:
 
 
 def test_rows_that_are_drawn_one_by_one_earn_nothing_for_people() -> None:
-    with pytest.raises(ValueError, match="the unit has up to 4 rows; it must have one row, for a draw is of rows"):
-        curator(M).draw("step", PoissonMask(0.1), {"sums": 1.0})
+    for rows in (1, M - 1):
+        with pytest.raises(ValueError, match=f"the draw is of units of {rows} rows; they must be whole units, of up to 4 rows"):
+            curator(M).draw("step", PoissonMask(0.1, rows), {"sums": 1.0})
 
 
 def test_groups_of_rows_are_not_disjoint_for_people() -> None:

@@ -57,8 +57,11 @@ class DPSGD(PrivateSums):
         \sum_{r \in S_c} \frac{\text{clip}(g_r, C_c)}{C_c} + N(0, \sigma_S^2 I)\Big]\Big)
         \quad \text{for every } c, \text{ also where } S_c \text{ is empty.}
 
-    One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all models together. The
-    ledger agrees before each step, and before the partition is found.
+    One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all models together. Where people
+    have several records, a draw is of people, and of a person with k records each clipped gradient weighs 1/k: the average of
+    vectors of norm at most 1, whose norm is at most 1, in whichever clusters they lie.
+
+    The ledger agrees before each step, and before the partition is found.
 
     Arguments:
         bank: the models, untrained.
@@ -121,6 +124,9 @@ class DPSGD(PrivateSums):
         if self._accountant is None:
             raise ValueError(f"{type(self).__name__} trains only with dpgen's PrivacyAccountant among the trainer's callbacks")
         self._require_ledger(self._accountant.ledger)
+        rows = self._accountant.curator.rows
+        if rows > 1 and loader.table.owners is None:
+            raise ValueError(f"the loader needs people, the person of each record: the unit has up to {rows} of them")
         # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
         default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
         self._policy = self._callback(Clipping) or default
@@ -174,7 +180,8 @@ class DPSGD(PrivateSums):
 
         def find() -> dict[str, Any]:
             table = loader.table
-            self.partition.fit(table.x, table.labels, curator=curator)
+            share = None if table.owners is None else table.owners.share
+            self.partition.fit(table.x, table.labels, curator=curator, share=share)
             return self.partition.state_dict()
 
         released = ranks.first(find)
@@ -277,7 +284,8 @@ class DPSGD(PrivateSums):
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """The draw on the device; the numbers that the host needs stay here."""
         x, cluster, labels = (to_device(part, device) if part.device != device else part for part in batch[:3])
-        return batch._replace(x=x, cluster=cluster, labels=labels)
+        share = None if batch.share is None else to_device(batch.share, device)
+        return batch._replace(x=x, cluster=cluster, labels=labels, share=share)
 
     # -- checkpoint and statement ------------------------------------------------------------------------------------
 

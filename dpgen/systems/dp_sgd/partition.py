@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dpgen.privacy.accountants import Relation
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import size_sums
+from dpgen.privacy.exact_sums import shared_sizes, size_sums
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import count_event
 
@@ -26,8 +26,12 @@ class Partition(Protocol):
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """Releases of `fit`, as a ledger of this relation declares them."""
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
-        """Release what the rule needs, each release charged first."""
+    @property
+    def of_people(self) -> bool:
+        """Whether sizes count people, where these have several records: all records of a person for one."""
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
+        """Release what the rule needs, each release charged first; `share` (n,) is what each record has of its person."""
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
         """Cluster (n,) of every record: private, a function of that record and of released values."""
@@ -47,6 +51,8 @@ class LabelPartition:
     sqrt 2 for a replaced one, which may change clusters.
     """
 
+    of_people = True
+
     def __init__(self, k: int, *, noise_count: float, labelled: bool = True) -> None:
         self.k, self.noise_count, self.labelled = k, noise_count, labelled
         self.counts = torch.zeros(k)
@@ -54,8 +60,9 @@ class LabelPartition:
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         return (Planned(count_event(self.noise_count, relation), SIZES),)
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
-        sizes = size_sums([self.assign(x, labels)], self.k)
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
+        group = self.assign(x, labels)
+        sizes = size_sums([group], self.k) if share is None else shared_sizes(group, self.k, share)
         self.counts = curator.gaussian(SIZES, sizes, self.noise_count).to(torch.float32)
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:

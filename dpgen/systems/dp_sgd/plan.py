@@ -107,6 +107,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
     sigma_norm: float = 10.0
     sigma_count: float | None = None
     partition_share: float = 0.1
+    several_rows: ClassVar[bool] = True
     gaussian: ClassVar[bool] = True
     reports: ClassVar[bool] = True
 

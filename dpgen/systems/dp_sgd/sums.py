@@ -35,7 +35,7 @@ from torch.nn.functional import one_hot
 from dpgen.callbacks import Clipping
 from dpgen.nets import ModelBank, RecordGradients
 from dpgen.nets.bank import Noise
-from dpgen.privacy.clipping import ROUNDED, SENSITIVITY, SHORT, clipped_sums, gradient_norms
+from dpgen.privacy.clipping import ROUNDED, SENSITIVITY, SHORT, clipped_sums, gradient_norms, sensitivity_of_people
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.noise import to_device
@@ -262,12 +262,13 @@ class _Part(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Gradients of a part, their norms and clusters; `places` are the records' rows among the padded ones."""
+    """Gradients of a part, their norms, clusters and shares; `places` are the records' rows among the padded ones."""
 
     gradients: RecordGradients
     norms: Tensor
     cluster: Tensor
     places: Tensor
+    share: Tensor | None
 
 
 class PrivateSums(L.LightningModule):
@@ -278,7 +279,8 @@ class PrivateSums(L.LightningModule):
     | case | what holds |
     |---|---|
     | any record | moves the sums by at most `SENSITIVITY`: 1 and what rounding adds; without a finite norm by nothing |
-    | a record among others | its gradient, norm and clipped term have the bits that they have alone (see the module) |
+    | a person with k records | weighs each of them 1/k: their terms have norm at most 1 together, in any clusters |
+| a record among others | its gradient, norm and clipped term have the bits that they have alone (see the module) |
     | a cluster, a rank or everybody without records | releases noise like any other |
     | micro-batches | the same sums; one draw is split, never several joined |
     | several ranks | each adds its own draw's sums and histograms; the total gets its noise once |
@@ -372,17 +374,28 @@ class PrivateSums(L.LightningModule):
             short = min(SHORT, self.config.micro_batch)
             clipped_sums(piece.gradients, weights, sums, accumulate=i > 0, drawn=batch.sizes, short=short)
         factor = self.averaging() if averaged else None
-        noisy = draw.gaussian("gradients", BoundedSum(sums, SENSITIVITY, unit="clipped gradients"), factor=factor)
+        noisy = draw.gaussian("gradients", self._bounded(sums, of_people=batch.share is not None), factor=factor)
         if noisy.dtype == self.bank.theta.dtype:
             return noisy
         return noisy.to(self.bank.theta.dtype) if out is None else out.copy_(noisy)
 
+    def _bounded(self, sums: Tensor, *, of_people: bool) -> BoundedSum:
+        """The sums with what a record moves them by, or a person whose records are averaged."""
+        assert self._curator is not None
+        clusters = min(self._curator.rows, self.bank.k)
+        sensitivity = sensitivity_of_people(clusters) if of_people else SENSITIVITY
+        return BoundedSum(sums, sensitivity, unit="clipped gradients", of_unit=of_people)
+
     def _weights(self, piece: _Piece) -> Tensor:
-        """Coefficients (b,): whatever a policy says, no record weighs more than 1; one without a finite norm weighs nothing."""
+        """Coefficients (b,): whatever a policy says, no record weighs more than 1, or than its share of a person.
+
+        One without a finite norm weighs nothing.
+        """
         given = self._policy.coefficients(piece.norms, piece.cluster)
         _require_length(f"{type(self._policy).__name__}.coefficients", given, len(piece.norms), "one weight for each record")
         weights = given.clamp_min(0.0).minimum(1.0 / piece.norms)
-        return torch.where(torch.isfinite(piece.norms), weights, 0.0)
+        finite = torch.where(torch.isfinite(piece.norms), weights, 0.0)
+        return finite if piece.share is None else finite * piece.share
 
     def averaging(self) -> Tensor:
         """Factors (k,) from noisy sums to gradients: clip bounds over expected sizes, never over drawn ones."""
@@ -400,7 +413,7 @@ class PrivateSums(L.LightningModule):
         most, likely = min(ROUNDED, self.config.micro_batch), 0.0
         if self.partitioned:
             expected = float(self.expected_sizes().max())
-            likely = expected + 10.0 * math.sqrt(expected)
+            likely = self._curator.rows * (expected + 10.0 * math.sqrt(expected))
         exact = self._curator.ranks.count > 1 or self.config.micro_batch < SHORT or max(likely, *sizes) > most
         if exact:
             return torch.empty_like(self.bank.theta, dtype=torch.float64)
@@ -459,7 +472,9 @@ class PrivateSums(L.LightningModule):
             x = torch.cat([x, one_hot(batch.labels[chosen], self.categories).to(x)], 1)
         with torch.enable_grad():
             gradients = shapes.gradients(self.bank, x, part.present, self._latent)
-        return _Piece(gradients, gradient_norms(gradients)[on_device], batch.cluster[to_device(rows, x.device)], on_device)
+        norms, own = gradient_norms(gradients)[on_device], to_device(rows, x.device)
+        share = None if batch.share is None else batch.share[own if order is None else order[own]]
+        return _Piece(gradients, norms, batch.cluster[own], on_device, share)
 
     def _fit_shapes(self, d: int, *, declared: bool = False) -> None:
         """Find the shapes of products for records of d columns, once for a training, by trying them.

@@ -84,9 +84,13 @@ def with_prior(plan: P, config: _StartOptions, start: RecordModel) -> P:
     """The plan with what `start` cost, unless it was fitted to public records, and what choosing between the two will.
 
     Raises:
-        ValueError: the cost of `start` is not known as that of one Gaussian.
+        ValueError: the cost of `start` is not known as that of one Gaussian, or a person has several rows.
     """
     multiplier = None if config.warm_start_origin == "public" else start.noise_multiplier
+    if multiplier is not None and plan.rows > 1:
+        raise ValueError(
+            f"warm_start_origin is {config.warm_start_origin!r}; it must be 'public' where a person has up to {plan.rows} rows"
+        )
     if multiplier is not None and not multiplier:
         raise ValueError(
             f"warm_start is a {start.kind} model, whose cost is not that of one Gaussian and cannot be composed tightly; "
@@ -235,6 +239,7 @@ def train(
     x: Tensor,
     labels: Tensor | None,
     *,
+    people: Tensor | None,
     plan: P,
     config: _StartOptions,
     n_classes: int,
@@ -249,13 +254,16 @@ def train(
         release: makes the public model of a trained module, with the statement of the ledger that counts.
         x: private records (n, d).
         labels: of the records (n,) in [0, n_classes), if they have any.
+        people: a number (n,) for the person of each, if people may have several records.
         image_shape: of pictures in TensorBoard, if records are images.
 
     Raises:
         ValueError: what `begin` and the module refuse.
     """
     start, plan = begin(plan, config, curator, runtime, d=x.shape[1], n_classes=n_classes)
-    module, loader = make(plan), PoissonLoader(x, labels, sampling_rate=plan.sampling_rate)
+    module = make(plan)
+    people = people if plan.rows > 1 else None
+    loader = PoissonLoader(x, labels, sampling_rate=plan.sampling_rate, people=people, rows=plan.rows)
     module.declare(curator, *(start.planned if start else ()))
     if start is not None:
         module.not_covered = start.not_covered

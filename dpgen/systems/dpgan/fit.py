@@ -78,6 +78,7 @@ class _ClassPartition:
     """Every record belongs to the one critic; the noisy sizes of the classes are released, for the generator's labels."""
 
     k = 1
+    of_people = True
 
     def __init__(self, n_classes: int, *, noise_count: float) -> None:
         self._classes = LabelPartition(max(n_classes, 1), noise_count=noise_count, labelled=n_classes > 1)
@@ -96,9 +97,9 @@ class _ClassPartition:
         """The sizes."""
         return self._classes.planned(relation)
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
         """Release the sizes, charged first."""
-        self._classes.fit(x, labels, curator=curator)
+        self._classes.fit(x, labels, curator=curator, share=share)
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
         """The one critic, for every record (n,)."""
@@ -371,6 +372,7 @@ def fit(
         release,
         x,
         labels,
+        people=data.people,
         plan=plan,
         config=config,
         n_classes=kind.get("n_classes", 0),

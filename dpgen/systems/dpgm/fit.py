@@ -107,6 +107,8 @@ def _require_fitting(bank: ModelBank, config: DPGMConfig, d: int) -> None:
 class KMeansPartition:
     """DP kernel k-means on the records without their labels; see `DPKMeans`."""
 
+    of_people = False
+
     def __init__(self, kmeans: DPKMeans, *, public_x: Tensor | None = None) -> None:
         self.k, self.kmeans, self.public_x = kmeans.k, kmeans, public_x
         self.counts = torch.zeros(kmeans.k)
@@ -114,7 +116,7 @@ class KMeansPartition:
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         return self.kmeans.planned(relation)
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
         self.kmeans.fit(x, curator=curator, public_x=self.public_x)
         self.counts = self.kmeans.counts_
 
@@ -315,6 +317,7 @@ def _fit_networks(
         release,
         data.x,
         data.labels,
+        people=data.people,
         plan=plan,
         config=config,
         n_classes=data.n_classes,

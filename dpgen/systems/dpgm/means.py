@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import BoundedSum, group_sums
+from dpgen.privacy.exact_sums import WHOLE, BoundedSum, group_sums
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation, gaussian_event
 from dpgen.systems.dp_sgd.partition import Partition
@@ -25,7 +25,9 @@ _LEAST = 1e-3
 _ROWS = 8192
 
 
-def sign_sums(x: Tensor, cluster: Tensor, k: int, *, labels: Tensor | None = None, categories: int = 0) -> BoundedSum:
+def sign_sums(
+    x: Tensor, cluster: Tensor, k: int, *, labels: Tensor | None = None, categories: int = 0, share: Tensor | None = None
+) -> BoundedSum:
     """Sums (k, d + categories) of 2x - 1 over the bits of each cluster (n,): a replaced record may change all of its signs.
 
     Arguments:
@@ -34,14 +36,20 @@ def sign_sums(x: Tensor, cluster: Tensor, k: int, *, labels: Tensor | None = Non
         k: clusters.
         labels: in [0, categories), which become bits of their own, or None.
         categories: 0 without labels.
+        share: of each record in its person (n,), see `shares`: signs of a person are averaged, so their norm stays.
     """
     total = torch.zeros(k, x.shape[1] + categories, dtype=torch.int64)
     for i, (rows, members) in enumerate(zip(x.split(_ROWS), cluster.split(_ROWS))):
         if labels is not None:
             rows = torch.cat([rows, one_hot(labels[i * _ROWS :][: len(rows)], categories).to(rows)], 1)
-        bits = (rows > 0.5).double()
-        total += group_sums(bits.mul_(2.0).sub_(1.0), members, k, most=1.0).cpu()
-    return BoundedSum(total, total.shape[1] ** 0.5, "signs of bits")
+        signs = (rows > 0.5).double().mul_(2.0).sub_(1.0)
+        if share is not None:
+            signs *= share[i * _ROWS :][: len(rows), None]
+        total += group_sums(signs, members, k, most=1.0 if share is None else WHOLE).cpu()
+    norm = total.shape[1] ** 0.5
+    if share is None:
+        return BoundedSum(total, norm, "signs of bits")
+    return BoundedSum(total, norm, "signs of bits", step=1.0 / WHOLE, of_unit=True)
 
 
 def estimated_means(signs: Tensor, counts: Tensor, noise_std: float) -> Tensor:
@@ -89,13 +97,19 @@ class MeansPartition:
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         return (*self.inner.planned(relation), Planned(gaussian_event(self.noise_multiplier), MEANS))
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator) -> None:
-        self.inner.fit(x, labels, curator=curator)
+    @property
+    def of_people(self) -> bool:
+        return self.inner.of_people
+
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
+        self.inner.fit(x, labels, curator=curator, share=share)
+        own = share if self.of_people else None  # means are sums over sizes: both count people, or both records
         categories = 0 if labels is None else self.categories
         columns = labels if categories else None
-        sums = sign_sums(x, self.inner.assign(x, labels), self.k, labels=columns, categories=categories)
+        sums = sign_sums(x, self.inner.assign(x, labels), self.k, labels=columns, categories=categories, share=own)
         noisy = curator.gaussian(MEANS, sums, self.noise_multiplier)
-        self.means = estimated_means(noisy, self.counts, self.noise_multiplier * sums.sensitivity)
+        steps = 1 if sums.of_unit else curator.rows
+        self.means = estimated_means(noisy, self.counts, self.noise_multiplier * sums.sensitivity * steps)
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
         return self.inner.assign(x, labels)

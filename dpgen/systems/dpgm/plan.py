@@ -229,6 +229,8 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         if not isinstance(config, DPGMConfig):
             return
         closed = config.component == "gaussian"
+        if self.rows > 1 and config.schedule == "published":
+            raise ValueError(f"rows_per_unit is {self.rows}; it must be 1 with schedule 'published', which draws records")
         used = {field.name for field in fields(GaussianPlan)}
         if not closed and not config.releases_means:
             unused = next((n for n in ("means_share", "sigma_means") if getattr(self, n) != getattr(DPGMPlan, n)), None)

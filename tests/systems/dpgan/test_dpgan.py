@@ -201,7 +201,7 @@ def test_records_and_points_release_their_models(tmp_path: Path) -> None:
     (tmp_path / "last.ckpt").unlink()
     scaling = {"location": torch.tensor([5.0, 0.0]), "scale": torch.tensor([1.0, 2.0])}
     unread = {"target": None, "test_x": torch.zeros(1, 2)}
-    points = SimpleNamespace(x=torch.randn(50, 2).double(), bounds=None, columns=("a", "b"), **scaling, **unread)
+    points = SimpleNamespace(x=torch.randn(50, 2).double(), bounds=None, people=None, columns=("a", "b"), **scaling, **unread)
     spare = spend.open_ledger()
     cloud = fit(points, plan=spend, config=options, curator=Curator(spare), runtime=runtime)
     assert isinstance(cloud, PointGANModel)

@@ -1,0 +1,150 @@
+"""Steps of people with several records: who is drawn, what a person moves, and the noise that they get."""
+
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from torch import Tensor
+
+from dpgen.callbacks import AutomaticClipping
+from dpgen.privacy.clipping import SENSITIVITY, sensitivity_of_people
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.sampling import Batch, Owners, PoissonLoader, PoissonMask
+from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+
+D, K, M = 6, 3, 4
+PEOPLE = torch.tensor([5, 0, 5, 9, 5, 0, 7, 9, 9, 9, 1])
+
+
+def records(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(n, D, generator=generator) < 0.5).float(), torch.randint(0, K, (n,), generator=generator)
+
+
+def module() -> DPGM:
+    plan = DPGMPlan(sampling_rate=1.0, sigma_sgd=1e-6, sigma_count=5.0, unit="who", rows_per_unit=M)
+    made = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=K)
+    made._policy = AutomaticClipping(stability=1e-6)
+    return made
+
+
+def summed(x: Tensor, cluster: Tensor, people: Tensor, most: int = M) -> Tensor:
+    """Sums of a step that draws everybody."""
+    loader = PoissonLoader(x, cluster, sampling_rate=1.0, people=people, rows=most)
+    loader.assign(cluster, K)
+    return tiny.released(module(), next(iter(loader)), silent=True)
+
+
+# -- who is drawn ------------------------------------------------------------------------------------------------------
+
+
+def test_people_are_drawn_with_all_of_their_records() -> None:
+    """Whole people only, by the rate of the draw: less than once in 10^9 runs are so few or so many of 5 * 1000 drawn."""
+    loader = PoissonLoader(torch.arange(11.0)[:, None], sampling_rate=0.25, people=PEOPLE, rows=M)
+    drawn = 0
+    for _ in range(250):
+        for batch in loader:
+            rows = batch.x[:, 0].long()
+            whole = (PEOPLE[:, None] == PEOPLE[rows].unique()).any(1).nonzero()[:, 0]
+            assert rows.tolist() == whole.tolist()
+            assert batch.mask is not None
+            assert (batch.mask.rate, batch.mask.rows) == (0.25, M)
+            assert batch.share is not None
+            assert batch.share.tolist() == pytest.approx([1 / int((p == PEOPLE).sum()) for p in PEOPLE[rows]], abs=1e-6)
+            drawn += len(PEOPLE[rows].unique())
+    assert abs(drawn - 1250) < 6.2 * (5000 * 0.25 * 0.75) ** 0.5
+
+
+def test_shares_of_a_person_never_pass_a_whole() -> None:
+    for rows in (1, 3, 7, 1000, 99_999):
+        share = Owners(torch.zeros(rows, dtype=torch.int64), rows).share
+        assert 2**20 - rows < int(share.sum()) <= 2**20
+        assert share.float().double().tolist() == share.tolist()
+
+
+def test_a_person_with_more_records_than_stated_is_refused() -> None:
+    with pytest.raises(ValueError, match="people has 4 records of one person; there must be at most 3"):
+        PoissonLoader(torch.zeros(11, 1), sampling_rate=0.5, people=PEOPLE, rows=3)
+    with pytest.raises(ValueError, match="people has length 11; it must be 4"):
+        PoissonLoader(torch.zeros(4, 1), sampling_rate=0.5, people=PEOPLE, rows=4)
+
+
+def test_nobody_at_all_is_drawn_from() -> None:
+    nobody = torch.zeros(0, dtype=torch.int64)
+    assert len(next(iter(PoissonLoader(torch.zeros(0, 1), sampling_rate=0.5, people=nobody, rows=2))).x) == 0
+
+
+# -- what a person moves -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_person_moves_a_step_by_what_is_stated(rows: int) -> None:
+    """Random people beside others, in several clusters; equal rows in one cluster reach it."""
+    x, cluster = records(11)
+    before = summed(x, cluster, PEOPLE)
+    stated = sensitivity_of_people(min(M, K))
+    for seed in range(5):
+        own, where = records(rows, seed + 1)
+        moved = summed(torch.cat([x, own]), torch.cat([cluster, where]), torch.cat([PEOPLE, torch.full((rows,), 3)]))
+        assert float((moved - before).norm()) <= stated
+    own, where = x[:1].repeat(rows, 1), cluster[:1].repeat(rows)
+    moved = summed(torch.cat([x, own]), torch.cat([cluster, where]), torch.cat([PEOPLE, torch.full((rows,), 3)]))
+    assert 0.99 <= float((moved - before).norm()) <= stated
+
+
+def test_without_averaging_a_person_moves_as_much_as_all_of_their_records() -> None:
+    """The broken twin: rows that count for themselves."""
+    x, cluster = records(1)
+    own = Batch(x.repeat(M, 1), cluster.repeat(M), cluster.repeat(M))
+    assert float(tiny.released(module(), own, silent=True).norm()) > 0.99 * M
+
+
+def test_what_rounding_adds_grows_with_the_clusters_of_a_person() -> None:
+    assert sensitivity_of_people(1) == SENSITIVITY
+    assert sensitivity_of_people(4) == 1 + 2 * (SENSITIVITY - 1)
+
+
+# -- the noise ---------------------------------------------------------------------------------------------------------
+
+
+def curator(rows: int) -> Curator:
+    return Curator(Ledger(None, delta=1e-5, unit="one person", rows=rows))
+
+
+@pytest.mark.parametrize(("of_unit", "steps"), [(True, 1), (False, M)])
+def test_sums_of_rows_get_more_noise_than_sums_of_people(of_unit: bool, steps: int) -> None:
+    sums = BoundedSum(torch.zeros(1, 4000), 2.0, of_unit=of_unit)
+    draw = curator(M).draw("step", PoissonMask(0.1, M), {"sums": 3.0})
+    assert draw is not None
+    assert float(draw.gaussian("sums", sums).std()) == pytest.approx(6.0 * steps, rel=0.15)
+    counts: Any = {"norm": "l1", "of_unit": of_unit}
+    whole = BoundedSum(torch.zeros(4000, dtype=torch.int64), 2.0, **counts)
+    assert float(curator(M).laplace("n", whole, 0.1).double().abs().mean()) == pytest.approx(20.0 * steps, rel=0.15)
+
+
+def test_a_step_of_people_says_that_it_is_one() -> None:
+    seen: list[BoundedSum] = []
+    made, book = module(), curator(M)
+    made.serve(book)
+    x, cluster = records(11)
+    loader = PoissonLoader(x, cluster, sampling_rate=1.0, people=PEOPLE, rows=M)
+    batch = next(iter(loader))
+    draw = book.draw("training steps", batch.mask or PoissonMask(1.0), made.parts())
+    assert draw is not None
+    given = draw.gaussian
+    draw.gaussian = lambda name, sums, **more: (seen.append(sums), given(name, sums, **more))[1]  # type: ignore[method-assign]
+    with torch.no_grad():
+        made.noisy_sums(batch, draw)
+    assert [(s.of_unit, s.sensitivity) for s in seen] == [(True, sensitivity_of_people(K))]
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_draws_from_one_cluster_are_of_records() -> None:
+    with pytest.raises(ValueError, match="rows_per_unit is 4; it must be 1 with schedule 'published'"):
+        DPGMPlan(unit="who", rows_per_unit=M).require_use(DPGMConfig(schedule="published"))
