@@ -12,6 +12,9 @@ import pandas as pd
 from dpgen.fields import CategoryField, Field, nearest
 
 Rows = npt.NDArray[np.bool_]
+Reals = npt.NDArray[np.float64]
+
+_MOST_PAIRS = 2**22  # codes of two fields together that are compared one by one
 
 
 class Constraint(ABC):
@@ -28,6 +31,14 @@ class Constraint(ABC):
 
     def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
         """Which rows (n,) of codes have values that satisfy it, as far as codes tell; None: all."""
+        return None
+
+    def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
+        """The codes that `possible` denies, as factors (t, codes) of each of `names`, the code of a missing value last.
+
+        A factor for t says which codes of its field take part in the t-th product of sets. None: codes do not tell, or there
+        are too many.
+        """
         return None
 
 
@@ -55,6 +66,11 @@ class Forbidden(Constraint):
                 return None
             found.append(_certain(fields[name], condition)[codes[name]])
         return ~np.logical_and.reduce(found)
+
+    def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
+        if any(fields[name].size == 0 for name in self.names):
+            return None
+        return tuple(_certain(fields[name], condition)[None].astype(np.float64) for name, condition in self.conditions.items())
 
 
 def _meets(values: pd.Series, condition: Any) -> Rows:
@@ -112,6 +128,15 @@ class LessEqual(Constraint):
         left, right = codes[self.left], codes[self.right]
         absent = (left >= len(low)) | (right >= len(high))
         return absent | (low[np.minimum(left, len(low) - 1)] <= high[np.minimum(right, len(high) - 1)])
+
+    def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
+        left, right = (fields[name].size for name in self.names)
+        if not left or not right or (left + 1) * (right + 1) > _MOST_PAIRS:
+            return None
+        codes = np.indices((left + 1, right + 1)).reshape(2, -1)
+        allowed = self.possible(dict(zip(self.names, codes)), fields)
+        assert allowed is not None
+        return np.eye(left + 1), (~allowed).reshape(left + 1, right + 1).astype(np.float64)
 
 
 class Computed(Constraint):

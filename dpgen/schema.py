@@ -23,6 +23,8 @@ _KEYS = {"fields", "missingValues", "primaryKey", "dpgen:target", "dpgen:constra
 _KEYS |= {"$schema", "name", "title", "description", "profile", "fieldsMatch"}
 _MOST_TRIES = 1000
 """Rows that are drawn for each row that constraints accept, at most."""
+_MOST_VALUES = 100
+"""Values that are drawn for the same codes, at most."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Schema:
                     raise ValueError(f"field {constraint.name!r} depends on {name!r}, which is computed later or is a key")
             there.add(constraint.name)
             if isinstance(constraint, Depends):
-                on = self._by_name[constraint.on]
+                on = self.by_name[constraint.on]
                 if not isinstance(on, CategoryField):
                     raise ValueError(f"field {constraint.name!r} depends on {on.name!r}; it must list its values in enum")
                 if left := [value for value in on.values if str(value) not in constraint.table]:
@@ -122,15 +124,15 @@ class Schema:
             if isinstance(constraint, Forbidden):
                 names = tuple(name for name, condition in constraint.conditions.items() if isinstance(condition, Mapping))
                 self._require_conditions(constraint)
-            kinds = {"date" if self._by_name[name].type in ("date", "datetime") else self._by_name[name].type for name in names}
+            kinds = {"date" if self.by_name[name].type in ("date", "datetime") else self.by_name[name].type for name in names}
             wrong = {"string", "boolean"} | ({"date"} if isinstance(constraint, Total) or len(kinds - {"date"}) > 0 else set())
             if kinds & wrong and ("date" not in kinds or len(kinds) > 1 or isinstance(constraint, Total)):
-                shown = ", ".join(f"{name} ({self._by_name[name].type})" for name in names)
+                shown = ", ".join(f"{name} ({self.by_name[name].type})" for name in names)
                 raise ValueError(f"a constraint compares {shown}; it must be of numbers, or of dates")
 
     def _require_conditions(self, constraint: Forbidden) -> None:
         for name, condition in constraint.conditions.items():
-            given = self._by_name[name]
+            given = self.by_name[name]
             if isinstance(condition, Mapping):
                 if not condition or set(condition) - {"minimum", "maximum"}:
                     raise ValueError(
@@ -196,7 +198,8 @@ class Schema:
     # -- what is modelled ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _by_name(self) -> dict[str, Field]:
+    def by_name(self) -> dict[str, Field]:
+        """The fields by their names."""
         return {given.name: given for given in self.fields}
 
     @cached_property
@@ -323,7 +326,7 @@ class Schema:
         columns = dict(zip(self.domain.names, codes.numpy().T))
         found = np.ones(len(codes), bool)
         for constraint in self.constraints:
-            possible = constraint.possible(columns, self._by_name)
+            possible = constraint.possible(columns, self.by_name)
             found &= True if possible is None else possible
         return torch.from_numpy(found)
 
@@ -333,15 +336,14 @@ class Schema:
         return any(not isinstance(constraint, Computed) for constraint in self.constraints)
 
     def rows(self, draw: Callable[[int], Tensor], n: int, generator: torch.Generator) -> pd.DataFrame:
-        """n rows that satisfy all constraints, of codes (m, d) that `draw(m)` draws: exactly their law given the constraints.
+        """n rows that satisfy all constraints, of codes (m, d) that `draw(m)` draws: the law of codes given the constraints.
 
         Raises:
             ValueError: they accept less than one of 1000 rows.
         """
-        table = self.decode(draw(n), generator)
         if not self.rejects:
-            return table
-        kept, drawn = table[self.satisfied(table)], n
+            return self.decode(draw(n), generator)
+        kept, drawn = self._kept(draw(n), generator), n
         while len(kept) < n:
             if drawn > _MOST_TRIES * max(100, len(kept)):
                 raise ValueError(
@@ -349,9 +351,25 @@ class Schema:
                     "the model; loosen them, or fit with a greater epsilon"
                 )
             more = min(2**20, math.ceil(1.1 * (n - len(kept)) * drawn / max(1, len(kept))) + 16)
-            table = self.decode(draw(more), generator)
-            kept, drawn = pd.concat([kept, table[self.satisfied(table)]]), drawn + more
+            kept, drawn = pd.concat([kept, self._kept(draw(more), generator)]), drawn + more
         return self._keyed(kept.iloc[:n].reset_index(drop=True))
+
+    def _kept(self, codes: Tensor, generator: torch.Generator) -> pd.DataFrame:
+        """Values that satisfy the constraints, of those of the codes (n, d) that have such values.
+
+        Values are drawn in their bins again where others would satisfy the constraints: only codes without such values are
+        rejected, so that a constraint inside bins does not move the shares of bins.
+        """
+        left, places, tables = np.flatnonzero(self.admissible(codes).numpy()), list[npt.NDArray[np.int64]](), []
+        for _ in range(_MOST_VALUES):
+            table = self.decode(codes[torch.from_numpy(left)], generator)
+            satisfied = self.satisfied(table)
+            places.append(left[satisfied])
+            tables.append(table[satisfied])
+            left = left[~satisfied]
+            if not len(left):
+                break
+        return pd.concat(tables).iloc[np.argsort(np.concatenate(places))]
 
 
 def read_descriptor(path: Path) -> Any:

@@ -22,11 +22,12 @@ from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Integers, 
 from dpgen.systems.tables.mixture import Fitter, Mixture
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import LEAST_SIGNAL, TablesConfig, TablesPlan, sizes
+from dpgen.systems.tables.zeros import zeros_of
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
-    from dpgen.schema import TableDomain
+    from dpgen.schema import Schema
 
 WHOLE = "tables: all marginals and choices together"
 COUNT, SELECTION, MEASUREMENT = "number of records", "choice of a marginal", "marginal of several columns"
@@ -72,7 +73,7 @@ def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: 
         measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
     else:
         generator = np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
-        mixture, measurements, levels = _Rounds.of(columns, domain, config, mu, generator).run(codes, budget)
+        mixture, measurements, levels = _Rounds.of(columns, data.schema, config, mu, generator).run(codes, budget)
     return TablesModel(
         mixture,
         columns,
@@ -113,10 +114,8 @@ class _Rounds:
     picks: int  # of a round
 
     @classmethod
-    def of(
-        cls, columns: Columns, domain: TableDomain, config: TablesConfig, mu: float, generator: np.random.Generator
-    ) -> _Rounds:
-        rule, shares = sizes(mu, columns.n), columns.group_shares
+    def of(cls, columns: Columns, schema: Schema, config: TablesConfig, mu: float, generator: np.random.Generator) -> _Rounds:
+        rule, shares, domain = sizes(mu, columns.n), columns.group_shares, schema.domain
         missing = [None if code is None else size - 1 for code, size in zip(domain.missing, columns.coarse.sizes)]
         groups = (*rule.pair_groups, rule.triple_groups)
         coarser = [Coarsening.of(shares, most, ordered=domain.ordered, missing=missing) for most in groups]
@@ -124,8 +123,14 @@ class _Rounds:
         pairs, triples = [*range(1, len(levels) - 1), 0], [len(levels) - 1]
         found = candidates(levels, pairs, triples, target=domain.target, most_triples=MOST_TRIPLES)
         weights = [WEIGHTS[len(m.columns)] * (3 if domain.target in m.columns else 1) for m in found]
-        information = rule.information
-        fitter = Fitter(shares, columns.n, components=config.components, information=information, generator=generator)
+        fitter = Fitter(
+            shares,
+            columns.n,
+            components=config.components,
+            information=rule.information,
+            zeros=zeros_of(schema, columns),
+            generator=generator,
+        )
         picks = max(1, round((config.picks or rule.picks) / config.rounds))
         return cls(columns, levels, found, np.array(weights, np.int64), fitter, config.rounds, picks)
 

@@ -5,11 +5,13 @@ r"""A mixture of products, and its fit to noisy marginals.
 Marginals of any order are sums over components, so a fit never looks at records: it lowers, over logits of p and w,
 
 .. math:: \tfrac12 \sum_r \sum_i (n p_r(i) - y_{ri})^2 / \sigma_r^2 + \beta \sum_k w_k \sum_c KL(p_{kc} \| p_c)
+    + \tfrac n2 \sum_z p(z)
 
-with y the measured marginals and :math:`p_c` the released marginals of single columns. The second sum is the mutual
-information of the component with each column. It bounds how far the columns are from independence, so what was not measured
-stays as independent as what was measured allows: without it a mixture of many components invents dependence where nobody
-looked, and fits noise where somebody did.
+with y the measured marginals, :math:`p_c` the released marginals of single columns, and z what public constraints exclude.
+The second sum is the mutual information of the component with each column. It bounds how far the columns are from
+independence, so what was not measured stays as independent as what was measured allows: without it a mixture of many
+components invents dependence where nobody looked, and fits noise where somebody did. In columns that z is about, beta is .3
+as large: their dependence is partly forced.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement, shape, together
+from dpgen.systems.tables.zeros import Zero
 
 Floats = npt.NDArray[np.float32]
 Reals = npt.NDArray[np.float64]
 
 _MOMENTS = (0.9, 0.99)  # Adam's
+_AVOIDED = 0.5  # of the loss, for every record that the model expects where constraints allow none
+_FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
 _RIDGE = 1e-3  # keeps logits of cells that nothing measures where they are
 
 
@@ -89,6 +94,7 @@ class Fitter:
         n: released number of records.
         components: K.
         information: beta.
+        zeros: combinations of groups that do not occur.
         generator: public, of the first logits.
     """
 
@@ -99,12 +105,16 @@ class Fitter:
         *,
         components: int,
         information: float,
+        zeros: Sequence[Zero] = (),
         generator: np.random.Generator,
     ) -> None:
-        self.sizes, self.n, self._information = tuple(len(p) for p in shares), n, information
+        self.sizes, self.n, self._zeros = tuple(len(p) for p in shares), n, tuple(zeros)
         self._starts = np.cumsum([0, *self.sizes[:-1]])
         self._column = np.repeat(np.arange(len(self.sizes)), self.sizes)
         self._prior = np.log(np.concatenate(shares)).astype(np.float32)[:, None]
+        self._information = np.full((len(self._column), 1), information, np.float32)
+        for rows in [rows for zero in self._zeros for rows in zero.rows]:
+            self._information[rows] = _FORCED * information
         noise = generator.normal(0.0, 1.0, (len(self._column), components))
         self._logits: list[Floats] = [(self._prior + noise).astype(np.float32), np.zeros(components, np.float32)]
         self._first = [np.zeros_like(values) for values in self._logits]
@@ -158,9 +168,11 @@ class Fitter:
         for part in (self._pairs, *self._triples):
             if part is not None:
                 part.add_gradients(p, w, of_p, of_w)
+        for zero in self._zeros:
+            zero.add_gradients(_AVOIDED * self.n, p, w, of_p, of_w)
         ratio = np.log(np.maximum(p, 1e-30)) - self._prior
         of_p += self._information * w * ratio
-        of_w += self._information * (p * ratio).sum(0)
+        of_w += (self._information * p * ratio).sum(0)
         inner = np.add.reduceat(of_p * p, self._starts, axis=0)
         logits, weights = self._logits
         of_logits: Floats = p * (of_p - inner[self._column]) + 2 * _RIDGE * (logits - self._prior)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -24,6 +25,7 @@ Rows = Literal["iid", "matched"]
 Given = Mapping[str, Any]
 
 _AT_ONCE = 4096
+_DRAWS = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,10 @@ class TablesModel(PublicModel, kind="tables"):
     # -- density -------------------------------------------------------------------------------------------------------
 
     def log_prob(self, x: pd.DataFrame | Tensor) -> Tensor:
-        """Log probability (n,) in nats of rows, as a table or as codes (n, d); of a number: of its bin."""
+        """Log probability (n,) in nats of rows, as a table or as codes (n, d); of a number: of its bin.
+
+        Given the constraints: minus infinity where they exclude the codes, and higher by -log `kept_share` elsewhere.
+        """
         codes = self._codes(x)
         result = np.zeros(len(codes))
         for c, (group, share) in enumerate(zip(self._columns.coarse.groups, self._columns.shares)):
@@ -86,10 +91,22 @@ class TablesModel(PublicModel, kind="tables"):
         groups = self._grouped(codes)
         for part in range(0, len(codes), _AT_ONCE):
             result[part : part + _AT_ONCE] += np.logaddexp.reduce(self._joint(groups[part : part + _AT_ONCE]), axis=1)
-        return torch.from_numpy(result)
+        result[~self.schema.admissible(torch.from_numpy(codes)).numpy()] = -np.inf
+        return torch.from_numpy(result - np.log(self.kept_share))
+
+    @cached_property
+    def kept_share(self) -> float:
+        """Share of rows of the mixture that constraints keep, by 65,536 public draws; the fit drives it towards 1."""
+        if not self.schema.rejects:
+            return 1.0
+        generator = np.random.default_rng(0)
+        codes = self._refined(iid_rows(self.mixture, _DRAWS, generator), self._columns.shares, generator)
+        return max(1, int(self.schema.admissible(torch.from_numpy(codes)).sum())) / _DRAWS
 
     def marginal(self, columns: Sequence[str]) -> Reals:
-        """Joint probabilities of some columns, an axis for each, over all their codes; exact for the model.
+        """Joint probabilities of some columns, an axis for each, over all their codes; exact for the mixture.
+
+        Of rows that constraints keep they differ by at most 1 - `kept_share` in total variation.
 
         Raises:
             ValueError: a column that is not there.

@@ -175,7 +175,7 @@ def asked(codes: torch.Tensor) -> Recorder:
     """What a fit to these records asks of its budget, given the same released values."""
     recorder = Recorder()
     columns = release_columns(codes.numpy(), SCHEMA.domain, recorder, 0.5, (500.0, 1.0), alone=False)  # type: ignore[arg-type]
-    rounds = _Rounds.of(columns, SCHEMA.domain, SMALL, 1.0, np.random.default_rng(0))
+    rounds = _Rounds.of(columns, SCHEMA, SMALL, 1.0, np.random.default_rng(0))
     rounds.run(codes.numpy(), recorder)  # type: ignore[arg-type]
     return recorder
 

@@ -1,0 +1,100 @@
+"""What constraints exclude: closed forms beside enumeration, and fits that leave next to nothing of it."""
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from test_tables_fit import SMALL, released
+
+from dpgen.metrics import table_distances
+from dpgen.schema import Schema
+from dpgen.systems.tables import fit as fitting
+from dpgen.systems.tables.columns import Columns
+from dpgen.systems.tables.marginals import Coarsening
+from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.zeros import zeros_of
+
+
+def whole(name: str, most: int, *, required: bool = True) -> dict[str, object]:
+    return {"name": name, "type": "integer", "constraints": {"minimum": 0, "maximum": most, "required": required}}
+
+
+WARDS = {"name": "ward", "type": "string", "constraints": {"enum": ["births", "bones", "hearts"], "required": True}}
+FIELDS = [whole("came", 7), whole("left", 7, required=False), {"name": "male", "type": "boolean"}, WARDS, whole("age", 9)]
+CONSTRAINTS = [
+    {"less_equal": ["came", "left"]},
+    {"forbidden": {"male": True, "ward": "births"}},
+    {"forbidden": {"ward": ["births", "hearts"], "age": {"maximum": 2}, "male": None}},
+]
+SCHEMA = Schema.from_descriptor({"fields": FIELDS, "dpgen:constraints": CONSTRAINTS})
+
+
+def visits(n: int, seed: int = 0) -> SimpleNamespace:
+    """Codes of n visits that satisfy the constraints."""
+    rng = np.random.default_rng(seed)
+    came = rng.integers(0, 8, n)
+    left = np.where(rng.random(n) < 0.1, 8, np.minimum(came + rng.geometric(0.6, n) - 1, 7))
+    ward, age = rng.integers(0, 3, n), rng.integers(0, 10, n)
+    male = np.where(ward == 0, 0, rng.integers(0, 2, n))
+    return SimpleNamespace(codes=torch.from_numpy(np.stack([came, left, male, ward, age], 1)), schema=SCHEMA)
+
+
+def columns(groups: int) -> Columns:
+    """Released columns whose codes the mixture sees in at most so many groups."""
+    domain, rng = SCHEMA.domain, np.random.default_rng(0)
+    shares = tuple(rng.dirichlet(np.ones(size)) for size in domain.sizes)
+    coarse = Coarsening.of(shares, groups, ordered=domain.ordered, missing=domain.missing)
+    return Columns(shares, 100.0, coarse, (), ())
+
+
+@pytest.mark.parametrize("groups", [64, 4])
+def test_the_mass_of_a_constraint_is_that_of_the_codes_it_excludes(groups: int) -> None:
+    released_columns = columns(groups)
+    coarse, rng = released_columns.coarse, np.random.default_rng(1)
+    blocks = [rng.dirichlet(np.ones(size), 3).T for size in coarse.sizes]
+    found = sum(zero.mass(np.concatenate(blocks).astype(np.float32)) for zero in zeros_of(SCHEMA, released_columns)[:2])
+    codes = torch.tensor(list(product(*map(range, SCHEMA.domain.sizes))))
+    chances = np.ones((len(codes), 3))
+    for c, (group, share) in enumerate(zip(coarse.groups, released_columns.shares)):
+        inside = share / np.bincount(group, share)[group]
+        chances *= (blocks[c][group] * inside[:, None])[codes[:, c].numpy()]
+    slow = np.zeros(3)
+    for constraint in CONSTRAINTS[:2]:
+        alone = Schema.from_descriptor({"fields": FIELDS, "dpgen:constraints": [constraint]})
+        slow += chances[~alone.admissible(codes).numpy()].sum(0)
+    np.testing.assert_allclose(found, slow, rtol=1e-4)
+
+
+def test_gradients_of_the_mass_are_differences() -> None:
+    zeros, rng = zeros_of(SCHEMA, columns(64)), np.random.default_rng(2)
+    p, w = rng.random((sum(SCHEMA.domain.sizes), 2)).astype(np.float32), np.array([0.25, 0.75], np.float32)
+    assert [len(zero.rows) for zero in zeros] == [2, 2, 3]
+    for zero in zeros:
+        of_p, of_w = np.zeros_like(p), np.zeros_like(w)
+        zero.add_gradients(2.0, p, w, of_p, of_w)
+        np.testing.assert_allclose(of_w, 2.0 * zero.mass(p), rtol=1e-5)
+        for at in np.ndindex(p.shape):
+            moved = p.copy()
+            moved[at] += 0.5
+            assert of_p[at] == pytest.approx(4.0 * (zero.mass(moved) - zero.mass(p)) @ w, rel=1e-3, abs=1e-4)
+
+
+def gap(model: TablesModel, data: SimpleNamespace) -> float:
+    """Mean total variation of single columns of sampled rows from the private ones."""
+    return float(table_distances(data.codes, SCHEMA.encode(model.samples(20_000, random_state=0).values), 1).mean())
+
+
+def test_a_fit_leaves_hardly_anything_to_reject(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = visits(5000, seed=1)
+    model = released(data, SMALL, epsilon=0.5)
+    assert model.kept_share > 0.99
+    codes = torch.tensor(list(product(*map(range, SCHEMA.domain.sizes))))
+    p = model.log_prob(codes).exp()
+    assert not p[~SCHEMA.admissible(codes)].any()
+    assert float(p.sum()) == pytest.approx(1.0, abs=0.01)
+    monkeypatch.setattr(fitting, "zeros_of", lambda schema, columns: [])
+    unaware = released(data, SMALL, epsilon=0.5)
+    assert unaware.kept_share < 0.97
+    assert gap(model, data) < min(0.02, gap(unaware, data))
