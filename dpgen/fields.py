@@ -23,6 +23,8 @@ from dpgen.discretized import DiscretizedColumn
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
 Type = Literal["string", "boolean", "integer", "number", "date", "datetime", "year"]
+Law = Literal["linear", "uniform"]
+"""Of values in their bin: of a density that is piecewise linear across bins of known shares, or the same in the whole bin."""
 Source = Literal["public", "private", "dp"]
 """Where the domain of a field comes from: public knowledge, the private records unprotected, or a private release."""
 
@@ -33,7 +35,7 @@ _EXACT = 64  # a grid of at most so many values has a bin for each
 _DIGITS = 6  # decimal places of a number without a rounding, below the leading one of its range
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
-_OWN_KEYS = {"dpgen:bins", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside"}
+_OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside"}
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
 
@@ -106,6 +108,14 @@ class Field(ABC):
     @abstractmethod
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
         """Values (n,) of codes; `uniform(n)` gives n public numbers in [0, 1)."""
+
+    def inside(self, codes: Codes, uniform: Uniform, shares: Uniform) -> Uniform:
+        """Numbers in [0, 1) that `decode` takes for uniform ones (n,), where the codes have these released shares (size,)."""
+        return uniform
+
+    def labels(self) -> list[str]:
+        """Every code in words: its value, or the first one of its bin."""
+        return [str(value)[:10] if self.type == "date" else str(value) for value in pd.Series(self.bounds()[0])]
 
     def bounds(self) -> tuple[Any, Any]:
         """Least and greatest value (size,) of every code, comparable with parsed values."""
@@ -184,6 +194,9 @@ class CategoryField(Field):
         kinds = {"string": "str", "boolean": "bool", "number": "float64"}
         return values.astype(kinds.get(self.type, "int64"))
 
+    def labels(self) -> list[str]:
+        return [str(value) for value in self.values]
+
     def bounds(self) -> tuple[Any, Any]:
         if self.type in ("string", "boolean"):
             return super().bounds()
@@ -195,7 +208,9 @@ class CategoryField(Field):
 class NumberField(Field):
     r"""Numbers, years, dates or times on a public grid, whose cells are grouped to bins: the codes.
 
-    A value is drawn uniformly from the grid points of its bin; of logarithmic bins with the density 1/x.
+    A value is drawn uniformly from the grid points of its bin; of logarithmic bins with the density 1/x. With the law "linear"
+    and known shares of all bins, this density is multiplied by one that is piecewise linear and continuous across bins, see
+    `inside`.
 
     Arguments:
         grid: of the values; whole numbers and years have resolution 1, dates one day, times one second or more.
@@ -203,6 +218,7 @@ class NumberField(Field):
         logarithmic: whether values inside a bin have a density that falls as 1/x.
         format: of dates and times as texts, ISO where it is "".
         clamp: whether values outside of the grid are moved to its nearer end, rather than refused.
+        law: of values inside their bin.
     """
 
     grid: DiscretizedColumn
@@ -210,6 +226,7 @@ class NumberField(Field):
     logarithmic: bool = False
     format: str = ""
     clamp: bool = False
+    law: Law = "uniform"
 
     @property
     def size(self) -> int:
@@ -260,6 +277,33 @@ class NumberField(Field):
             share = np.where(high > low, share / np.where(high > low, high - low, 1), 0.0)
         index = np.minimum(first + np.floor(share * (after - first)).astype(np.int64), after - 1)
         return pd.Series(self._values(index))
+
+    def inside(self, codes: Codes, uniform: Uniform, shares: Uniform) -> Uniform:
+        r"""Places in bins of a continuous density that is linear on both halves of each bin and keeps the bin's share.
+
+        With h the height of a bin, its share by its width, the density at an edge is the harmonic mean of both heights, at most
+        twice the lower one, and in the middle of a bin :math:`2 h - (l + r) / 2 \ge 0`, l and r those at its edges. The
+        outermost edges, and those of a bin of a single value, have the height of the bin beside them.
+        """
+        if self.law == "uniform":
+            return uniform
+        width = np.diff(self._starts)
+        scale = width.astype(np.float64)
+        if self.logarithmic:
+            low, high = self.grid.as_float(self._starts[:-1]), self.grid.as_float(self._starts[1:])
+            scale = np.where(low > 0, np.log(high / np.where(low > 0, low, 1.0)), np.inf)
+        height = np.maximum(shares[: self.size], 1e-12) / scale
+        both = (width[1:] > 1) & (width[:-1] > 1) & np.isfinite(scale[1:] + scale[:-1])
+        edge = 2.0 / (1.0 / np.where(both, height[1:], 1.0) + 1.0 / np.where(both, height[:-1], 1.0))
+        left = np.r_[1.0, np.where(both, edge / np.where(both, height[1:], 1.0), 1.0)][codes]
+        right = np.r_[np.where(both, edge / np.where(both, height[:-1], 1.0), 1.0), 1.0][codes]
+        middle = 2.0 - (left + right) / 2.0
+        first = (left + middle) / 4.0  # mass of the first half
+        ahead = uniform < first
+        begin, mass = np.where(ahead, left, right), np.where(ahead, uniform, 1.0 - uniform)
+        root = np.sqrt(np.maximum(begin**2 + 4.0 * (middle - begin) * mass, 0.0))
+        place = 2.0 * mass / np.maximum(begin + root, 1e-300)
+        return np.clip(np.where(ahead, place, 1.0 - place), 0.0, np.nextafter(1.0, 0.0))
 
     def _values(self, index: Codes) -> npt.NDArray[Any]:
         values = self.grid.decode(index)
@@ -447,8 +491,11 @@ def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descrip
     outside = descriptor.get("dpgen:outside")
     if outside not in (None, "clamp"):
         raise ValueError(f"dpgen:outside of field {name!r} is {outside!r}; of a {kind} it must be 'clamp' or left out")
+    law = descriptor.get("dpgen:law", "linear" if kind == "number" else "uniform")  # whole numbers and dates have spikes
+    if law not in get_args(Law):
+        raise nearest(f"dpgen:law of field {name!r}", str(law), get_args(Law))
     clamp = outside == "clamp"
-    return NumberField(**common, grid=grid, starts=tuple(starts), logarithmic=logarithmic, format=text, clamp=clamp)
+    return NumberField(**common, grid=grid, starts=tuple(starts), logarithmic=logarithmic, format=text, clamp=clamp, law=law)
 
 
 def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:

@@ -19,6 +19,8 @@ from torch import Tensor
 from dpgen.constraints import Computed, Constraint, Depends, Forbidden, Rows, Total, constraint_of
 from dpgen.fields import CategoryField, Field, GivenField, Violation, field_of, nearest
 
+Shares = Sequence[npt.NDArray[np.float64]]
+
 _KEYS = {"fields", "missingValues", "primaryKey", "dpgen:target", "dpgen:constraints", "dpgen:privacy"}
 _KEYS |= {"$schema", "name", "title", "description", "profile", "fieldsMatch"}
 _MOST_TRIES = 1000
@@ -288,19 +290,19 @@ class Schema:
                 values = {name: table[name].iloc[row] for name in constraint.names}
                 raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}", row, values, show=show)
 
-    def decode(self, codes: Tensor, generator: torch.Generator) -> pd.DataFrame:
+    def decode(self, codes: Tensor, generator: torch.Generator, shares: Shares | None = None) -> pd.DataFrame:
         """Values of codes (n, d): in a bin by the law of its field, missing ones as nulls, keys and computed fields filled in.
 
         Rows satisfy the constraints that compute fields; `satisfied` says which satisfy the others.
+
+        Arguments:
+            shares: released shares of the codes of every modelled field, which laws inside bins follow; None: they are uniform.
         """
-
-        def uniform(n: int) -> npt.NDArray[np.float64]:
-            return torch.rand(n, generator=generator, dtype=torch.float64).numpy()
-
         array, columns = codes.numpy(), {}
         for position, given in enumerate(self.modelled):
             own = array[:, position]
-            values = given.decode(np.minimum(own, given.size - 1), uniform)
+            present = np.minimum(own, given.size - 1)
+            values = given.decode(present, _places(given, present, generator, None if shares is None else shares[position]))
             columns[given.name] = _with_missing(values, own == given.size) if given.nullable else values
         table = pd.DataFrame(columns)
         for constraint in self._computed:
@@ -335,15 +337,17 @@ class Schema:
         """Whether some constraint is kept by rejecting rows."""
         return any(not isinstance(constraint, Computed) for constraint in self.constraints)
 
-    def rows(self, draw: Callable[[int], Tensor], n: int, generator: torch.Generator) -> pd.DataFrame:
+    def rows(
+        self, draw: Callable[[int], Tensor], n: int, generator: torch.Generator, shares: Shares | None = None
+    ) -> pd.DataFrame:
         """n rows that satisfy all constraints, of codes (m, d) that `draw(m)` draws: the law of codes given the constraints.
 
         Raises:
             ValueError: they accept less than one of 1000 rows.
         """
         if not self.rejects:
-            return self.decode(draw(n), generator)
-        kept, drawn = self._kept(draw(n), generator), n
+            return self.decode(draw(n), generator, shares)
+        kept, drawn = self._kept(draw(n), generator, shares), n
         while len(kept) < n:
             if drawn > _MOST_TRIES * max(100, len(kept)):
                 raise ValueError(
@@ -351,10 +355,10 @@ class Schema:
                     "the model; loosen them, or fit with a greater epsilon"
                 )
             more = min(2**20, math.ceil(1.1 * (n - len(kept)) * drawn / max(1, len(kept))) + 16)
-            kept, drawn = pd.concat([kept, self._kept(draw(more), generator)]), drawn + more
+            kept, drawn = pd.concat([kept, self._kept(draw(more), generator, shares)]), drawn + more
         return self._keyed(kept.iloc[:n].reset_index(drop=True))
 
-    def _kept(self, codes: Tensor, generator: torch.Generator) -> pd.DataFrame:
+    def _kept(self, codes: Tensor, generator: torch.Generator, shares: Shares | None) -> pd.DataFrame:
         """Values that satisfy the constraints, of those of the codes (n, d) that have such values.
 
         Values are drawn in their bins again where others would satisfy the constraints: only codes without such values are
@@ -362,7 +366,7 @@ class Schema:
         """
         left, places, tables = np.flatnonzero(self.admissible(codes).numpy()), list[npt.NDArray[np.int64]](), []
         for _ in range(_MOST_VALUES):
-            table = self.decode(codes[torch.from_numpy(left)], generator)
+            table = self.decode(codes[torch.from_numpy(left)], generator, shares)
             satisfied = self.satisfied(table)
             places.append(left[satisfied])
             tables.append(table[satisfied])
@@ -370,6 +374,18 @@ class Schema:
             if not len(left):
                 break
         return pd.concat(tables).iloc[np.argsort(np.concatenate(places))]
+
+
+def _places(
+    given: Field, codes: npt.NDArray[np.int64], generator: torch.Generator, shares: npt.NDArray[np.float64] | None
+) -> Callable[[int], npt.NDArray[np.float64]]:
+    """Public numbers in [0, 1) by the law of a field, for its `decode` of these codes."""
+
+    def uniform(n: int) -> npt.NDArray[np.float64]:
+        drawn = torch.rand(n, generator=generator, dtype=torch.float64).numpy()
+        return drawn if shares is None else given.inside(codes, drawn, shares)
+
+    return uniform
 
 
 def read_descriptor(path: Path) -> Any:

@@ -2,10 +2,12 @@
 
 import json
 import string
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
@@ -76,6 +78,36 @@ def test_constraints_hold_in_every_row_and_the_rows_satisfy_the_schema() -> None
     assert (table["spent"].isna() == table["food"].isna()).all()
     assert (table["country"].dropna() == table["city"].dropna().map({"Rome": "Italy", "Lyon": "France"})).all()
     assert bool(schema.admissible(schema.encode(table)).all())
+
+
+def ramp(law: str | None, bins: object) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Numbers of density 2 x on [0, 1] beside those that their bins alone give back."""
+    own = {"dpgen:bins": bins} | ({"dpgen:law": law} if law else {})
+    schema = Schema.from_descriptor(column(type="number", constraints={"minimum": 0, "maximum": 1, "required": True}, **own))
+    values = np.sqrt((np.arange(20_000) + 0.5) / 20_000)
+    codes = schema.encode(pd.DataFrame({"x": values}))
+    shares = np.bincount(codes[:, 0].numpy(), minlength=schema.domain.sizes[0]) / len(values)
+    drawn = schema.rows(lambda n: codes, len(codes), generator(), [shares])
+    assert torch.equal(schema.encode(drawn), codes)
+    return values, np.sort(drawn["x"].to_numpy())
+
+
+@pytest.mark.parametrize("bins", [{"equal": 5}, {"log": 12}, [0, 0.1, 0.5, 0.7, 1]])
+def test_the_linear_law_follows_neighbouring_bins_and_keeps_their_shares(bins: object) -> None:
+    far = {law: float(np.abs(np.subtract(*ramp(law, bins))).mean()) for law in ("linear", "uniform", None)}
+    assert far["linear"] == far[None] < 0.75 * far["uniform"]
+
+
+def test_a_linear_law_is_continuous_between_bins_and_at_least_zero() -> None:
+    own: dict[str, Any] = {"constraints": {"minimum": 0, "maximum": 3, "required": True}, "dpgen:bins": {"equal": 3}}
+    [field] = Schema.from_descriptor(column(type="number", **own)).modelled
+    shares, even = np.array([0.1, 0.8, 0.1]), (np.arange(100_000) + 0.5) / 100_000
+    places = [field.inside(np.full(100_000, code), even, shares) for code in range(3)]
+    density = [share * np.histogram(place, 100, (0, 1))[0] / 1000 for share, place in zip(shares, places)]
+    assert all((np.diff(place) >= 0).all() and place[0] >= 0 and place[-1] < 1 for place in places)
+    for left, right in pairwise(density):
+        assert (left[-1], right[0]) == pytest.approx((2 / (1 / 0.1 + 1 / 0.8),) * 2, rel=0.1)
+    assert density[1][49] == pytest.approx(2 * 0.8 - 0.8 / 4.5, rel=0.05)
 
 
 def test_codes_that_no_value_can_satisfy_are_not_admissible() -> None:

@@ -72,7 +72,7 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
     scores += [_validity(table, synthetic), _copies(release, table.schema, private, synthetic, rivals)]
     pictures = {
         "associations.png": partial(_associations_picture, private, synthetic, table.schema.domain.names),
-        "columns.png": partial(_columns_picture, private, synthetic, table.schema.domain),
+        "columns.png": partial(_columns_picture, private, synthetic, table.schema),
     }
     return Evaluation(scores, released={"samples.csv": samples.save}, pictures=pictures)
 
@@ -169,8 +169,9 @@ def _associations_picture(private: Tensor, synthetic: Tensor, names: tuple[str, 
     save_figure(figure, path)
 
 
-def _columns_picture(private: Tensor, synthetic: Tensor, domain: TableDomain, path: Path) -> None:
-    """Shares of the codes of each column, private and synthetic."""
+def _columns_picture(private: Tensor, synthetic: Tensor, schema: Schema, path: Path) -> None:
+    """Shares of the codes of each column, private and synthetic, by the first values of bins."""
+    domain = schema.domain
     shown = min(len(domain.names), 16)
     figure = new_figure(12, 2.2 * -(-shown // 4))
     for c in range(shown):
@@ -179,7 +180,10 @@ def _columns_picture(private: Tensor, synthetic: Tensor, domain: TableDomain, pa
             shares = np.bincount(codes[:, c].numpy(), minlength=domain.sizes[c]) / len(codes)
             axes.step(np.arange(domain.sizes[c]), shares, where="mid", color=style, label=label, linewidth=1.2)
         axes.set_title(domain.names[c], fontsize=8)
-        axes.set_xlabel("code", fontsize=6)
+        labels = schema.modelled[c].labels() + ["missing"] * (domain.missing[c] is not None)
+        places = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), 6)).round().astype(int))
+        axes.set_xticks(places, labels=[labels[place][:12] for place in places], rotation=30, ha="right")
+        axes.set_xlabel("value, or where its bin begins", fontsize=6)
         axes.set_ylabel("share of rows", fontsize=6)
         axes.tick_params(labelsize=6)
         if not c:

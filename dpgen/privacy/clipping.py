@@ -60,7 +60,6 @@ SENSITIVITY = 1.0 + 2.0**-10
 """Sensitivity of a sum of clipped gradients, in units of its clip bound, whatever the draw: 1 + .00098."""
 
 
-
 def sensitivity_of_people(clusters: int) -> float:
     r"""Sensitivity of sums in which a person's k clipped gradients weigh at most 1/k each, and lie in up to j clusters.
 

@@ -174,9 +174,7 @@ def test_tasks_of_an_array_share_one_budget(submit: Callable[..., Job], checkout
     """Three runs of epsilon .5 on a budget that two of them use up: one is refused, and has spent and written nothing."""
     command = [sys.executable, "-m", "dpgen", "budget", "all.budget", "--create", "--epsilon", "0.9", "--delta", "1e-5"]
     subprocess.run(command, check=True, cwd=checkout, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    job = submit(
-        "array.sbatch", "--steps", "50", "--ledger", "all.budget", sbatch=(*SMALL, "--array=0-2"), run_dir="runs"
-    )
+    job = submit("array.sbatch", "--steps", "50", "--ledger", "all.budget", sbatch=(*SMALL, "--array=0-2"), run_dir="runs")
     wait(lambda: not slurm("squeue", "--noheader", "--jobs", job.number), job.story)
     runs = [job.run_dir / f"epsilon=0.5,seed={seed}" for seed in range(3)]
     released = [(one / "privacy.json").exists() for one in runs]

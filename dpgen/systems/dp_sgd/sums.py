@@ -274,27 +274,27 @@ class _Piece(NamedTuple):
 class PrivateSums(L.LightningModule):
     r"""Per-cluster sums of clipped gradients of a Poisson draw, with noise: one Gaussian mechanism.
 
-    Formal guarantees, whatever the bank and the clipping policy compute:
+        Formal guarantees, whatever the bank and the clipping policy compute:
 
-    | case | what holds |
-    |---|---|
-    | any record | moves the sums by at most `SENSITIVITY`: 1 and what rounding adds; without a finite norm by nothing |
-    | a person with k records | weighs each of them 1/k: their terms have norm at most 1 together, in any clusters |
-| a record among others | its gradient, norm and clipped term have the bits that they have alone (see the module) |
-    | a cluster, a rank or everybody without records | releases noise like any other |
-    | micro-batches | the same sums; one draw is split, never several joined |
-    | several ranks | each adds its own draw's sums and histograms; the total gets its noise once |
-    | autocast | norms and sums are float32, computed from the same factors |
+        | case | what holds |
+        |---|---|
+        | any record | moves the sums by at most `SENSITIVITY`: 1 and what rounding adds; without a finite norm by nothing |
+        | a person with k records | weighs each of them 1/k: their terms have norm at most 1 together, in any clusters |
+    | a record among others | its gradient, norm and clipped term have the bits that they have alone (see the module) |
+        | a cluster, a rank or everybody without records | releases noise like any other |
+        | micro-batches | the same sums; one draw is split, never several joined |
+        | several ranks | each adds its own draw's sums and histograms; the total gets its noise once |
+        | autocast | norms and sums are float32, computed from the same factors |
 
-    A subclass sets the five attributes below, `clip_by` and `serve`, and hands every draw of its curator to `noisy_sums`.
+        A subclass sets the five attributes below, `clip_by` and `serve`, and hands every draw of its curator to `noisy_sums`.
 
-    Attributes:
-        bank: the models.
-        config: how gradients are clipped.
-        plan: what may be spent, calibrated.
-        partition: which of the models a record belongs to.
-        categories: labels that are columns of the models, 0 for none.
-        partitioned: whether the partition has been found, and its sizes are known.
+        Attributes:
+            bank: the models.
+            config: how gradients are clipped.
+            plan: what may be spent, calibrated.
+            partition: which of the models a record belongs to.
+            categories: labels that are columns of the models, 0 for none.
+            partitioned: whether the partition has been found, and its sizes are known.
     """
 
     exact_sums: ClassVar[bool] = True

@@ -156,7 +156,7 @@ class TablesModel(PublicModel, kind="tables"):
             drawn = matched_rows(mixture, count, generator) if rows == "matched" else iid_rows(mixture, count, generator)
             return torch.from_numpy(self._refined(drawn, inside, generator))
 
-        table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed))
+        table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed), self._columns.shares)
         fixed = {name: value for name, value in (given or {}).items() if not isinstance(value, list)}
         for name, value in fixed.items():
             table[name] = pd.Series([value] * n, dtype=table[name].dtype) if not pd.isna(value) else table[name]
@@ -181,7 +181,8 @@ class TablesModel(PublicModel, kind="tables"):
                 edges = mixture.block(c)[:, component[gaps]].astype(np.float64).cumsum(0)
                 rows[gaps, c] = (edges < generator.random(len(gaps)) * edges[-1]).sum(0)
         refined = self._refined(groups, self._inside(present=True), generator)
-        drawn = self.schema.decode(torch.from_numpy(np.where(codes < 0, refined, codes)), torch.Generator().manual_seed(seed))
+        filled = torch.from_numpy(np.where(codes < 0, refined, codes))
+        drawn = self.schema.decode(filled, torch.Generator().manual_seed(seed), self._columns.shares)
         result = table.copy()
         for c, name in enumerate(domain.names):
             absent = codes[:, c] < 0
