@@ -296,7 +296,7 @@ def run(job: Job, *, again: bool = False) -> Outcome:
         with showing(bar):
             bar.phase("read")
             data = job.load(directory)
-            evaluate, not_covered = evaluator(data, full=runtime.evaluation == "full")
+            evaluate, not_covered = evaluator(data, full=runtime.evaluation == "full", fid_weights=runtime.fid_weights)
             release = released(directory)
             if release is None:
                 bar.phase("fit")

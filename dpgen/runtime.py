@@ -55,6 +55,8 @@ class Runtime:
         compile: let `torch.compile` fuse entry-wise computations of the networks; results change by rounding only.
         private_logs: log losses of private records too; marks the directory and the statement as not covered.
         evaluation: "none", "quick" (samples of the records, of a size that stands beside the scores) or "full".
+        fid_weights: file of torchvision's Inception v3 (.pth or .safetensors), whose features of images are compared with
+            evaluation "full"; None: those of a network trained on the private images.
         progress_bar: show one, on a terminal.
         checkpoint_every: steps between checkpoints.
         threads: CPU threads of a process; None leaves PyTorch's choice.
@@ -75,6 +77,7 @@ class Runtime:
     compile: bool = False
     private_logs: bool = False
     evaluation: Literal["none", "quick", "full"] = "quick"
+    fid_weights: Path | None = None
     progress_bar: bool = True
     checkpoint_every: int = 200
     threads: int | None = None
@@ -88,6 +91,13 @@ class Runtime:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}")
+        if self.fid_weights is not None:
+            if self.evaluation != "full":
+                raise ValueError(
+                    f"fid_weights is {str(self.fid_weights)!r}; it needs evaluation 'full', not {self.evaluation!r}"
+                )
+            if not self.fid_weights.is_file():
+                raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it must be a file")
         if self.accelerator == "gpu":
             self._require_gpu()
         if self.loggers:

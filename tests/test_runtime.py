@@ -38,6 +38,8 @@ pytestmark = pytest.mark.usefixtures("quiet")
         ({"logger": "tensorflow"}, "logger must be one of 'tensorboard', 'csv', got 'tensorflow'"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
         ({"accelerator": "tpu"}, "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
+        ({"fid_weights": Path("w.pth")}, "fid_weights is 'w.pth'; it needs evaluation 'full', not 'quick'"),
+        ({"fid_weights": Path("w.pth"), "evaluation": "full"}, "fid_weights is 'w.pth'; it must be a file"),
         ({"evaluation": "some"}, "evaluation must be one of 'none', 'quick', 'full', got 'some'"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"seed": -1}, r"seed must be in \[0, 2\^32\), got -1"),

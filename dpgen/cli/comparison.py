@@ -178,7 +178,7 @@ def compare(
     return comparison
 
 
-def job_of(run: Path, *, evaluation: str = "full") -> Job:
+def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = None) -> Job:
     """The job of a run, to read its data and to evaluate it on this machine.
 
     Raises:
@@ -187,7 +187,9 @@ def job_of(run: Path, *, evaluation: str = "full") -> Job:
     path = run / "config.yaml"
     if not path.is_file():
         raise ValueError(f"{run} is no run: config.yaml is missing")
-    return parse_job(["--config", str(path), "--accelerator=auto", f"--run_dir={run}", f"--evaluation={evaluation}"])
+    # What the run was evaluated with the first time may be gone.
+    given = {"accelerator": "auto", "run_dir": run, "evaluation": evaluation, "fid_weights": fid_weights or "null"}
+    return parse_job(["--config", str(path), *(f"--{name}={value}" for name, value in given.items())])
 
 
 def _require_one_split(job: Job, runs: Sequence[Path]) -> None:

@@ -18,6 +18,7 @@ def main(arguments: list[str]) -> str | Ended:
     parser.add_argument(
         "--evaluation", choices=("quick", "full"), default="full", help="samples of the records, or all of them (default full)"
     )
+    parser.add_argument("--fid_weights", metavar="FILE", help="torchvision's Inception v3, for distances of images of one run")
     parser.add_argument("--network", **NETWORK)
     options = parser.parse_args(arguments)
     full = options.evaluation == "full"
@@ -29,4 +30,4 @@ def main(arguments: list[str]) -> str | Ended:
     from dpgen.cli.comparison import job_of
     from dpgen.run import run
 
-    return Ended.of(run(job_of(options.runs[0], evaluation=options.evaluation), again=True))
+    return Ended.of(run(job_of(options.runs[0], evaluation=options.evaluation, fid_weights=options.fid_weights), again=True))

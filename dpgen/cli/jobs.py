@@ -31,8 +31,8 @@ DROPPED = "rows with a missing value are left out, each for its own values alone
 """Beginning of a statement's sentence on data with missing="drop"."""
 
 FREE_TO_CHANGE = (
-    "run_dir", "progress_bar", "evaluation", "checkpoint_every", "threads", "accelerator", "devices", "num_nodes", "strategy",
-    "compile", "logger", "loggers",
+    "run_dir", "progress_bar", "evaluation", "fid_weights", "checkpoint_every", "threads", "accelerator", "devices",
+    "num_nodes", "strategy", "compile", "logger", "loggers",
 )  # fmt: skip
 """Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
 

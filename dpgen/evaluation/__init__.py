@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpgen.data import Columns, Images, Points, Records, Table, Users
@@ -26,14 +27,24 @@ EVALUATORS: dict[type[Any], Evaluator] = {
 }
 
 
-def evaluator(data: Any, *, full: bool = True) -> Evaluator:
+def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) -> Evaluator:
     """The evaluator for this kind of data.
 
     Arguments:
         data: private data of a run.
         full: whether to look at all records where classifiers take minutes; otherwise at `QUICK` many.
+        fid_weights: file of the network whose features of images are compared, see `dpgen.metrics.fidelity.inception_network`.
+
+    Raises:
+        ValueError: weights of another network, or for data that are no images.
     """
     found = EVALUATORS[type(data)]
+    if fid_weights is not None:
+        from dpgen.metrics.fidelity import inception_network
+
+        if not isinstance(data, Images) and getattr(data, "image_shape", None) is None:
+            raise ValueError(f"fid_weights is {fid_weights}; it is for images, and these data are none")
+        found = found._replace(evaluate=partial(found.evaluate, inception=inception_network(fid_weights)))
     if full or not isinstance(data, Records | Images | Table):
         return found
     quick = {"most": tables.QUICK} if isinstance(data, Table) else {"effort": records.QUICK}

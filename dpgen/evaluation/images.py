@@ -4,9 +4,10 @@ import math
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpgen.data import Images
+from dpgen.evaluation.fidelity import Labelled, image_scores
 from dpgen.evaluation.records import FULL, Effort, samples_figure
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.metrics import chance_level, train_on_synthetic_accuracy
@@ -24,13 +25,16 @@ NOT_COVERED = (
 """Note of a statement on the files of an evaluation."""
 
 
-def evaluate(release: ImageModel, images: Images, *, seed: int, effort: Effort = FULL) -> Evaluation:
+def evaluate(
+    release: ImageModel, images: Images, *, seed: int, effort: Effort = FULL, inception: nn.Module | None = None
+) -> Evaluation:
     """Scores of a release against the test images, and the synthetic images that were scored.
 
     Train-on-synthetic accuracy stands beside the same classifier trained on the private images; the classifier that the
     model is itself, where it is one, needs no training. The reference, like the test images, is not covered by the guarantee.
     Without test images scores compare with the private ones, say so in their names, and have no value of real data beside
-    them; without any image there are none. Pictures show test images only.
+    them; without any image there are none. Pictures show test images only. In full, distances of features stand beside them
+    (`image_scores`), by `inception` where it is given.
     """
     report(0.0, "sample")
     most = max(1, min(effort.trained, MOST_VALUES // math.prod(release.image_shape)))
@@ -61,6 +65,11 @@ def evaluate(release: ImageModel, images: Images, *, seed: int, effort: Effort =
         if callable(classify := getattr(release, "classify", None)):
             right = classify(test_x[judging]) == test_labels[judging]
             scores.append(Score(f"the model's own classifier: accuracy{where}", float(right.double().mean()), chance=chance))
+    if effort.looks and not private:
+        parts = ((samples.x, samples.labels), (images.x[training], images.labels[training]), (test_x, test_labels))
+        shape = (test_x.shape[3], *test_x.shape[1:3])
+        shown, own, held = (Labelled(_flat(x), labels) for x, labels in parts)
+        scores += image_scores(shown, own, held, image_shape=shape, inception=inception, seed=seed)
 
     def picture(path: Path) -> None:
         groups = {name: x.flatten(1) / 255 for name, x in list(samples.by_class().items())[:_SHOWN]}

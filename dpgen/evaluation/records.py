@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpgen.data import Records
+from dpgen.evaluation.fidelity import Labelled, image_scores
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure, show_images
 from dpgen.metrics import (
@@ -127,6 +128,7 @@ class Effort:
         tested: by the classifier two-sample test.
         slow: synthetic records that are drawn, and scored, of a model that takes many passes for each.
         steps: of training a convolutional network; None: as many as it usually has.
+        looks: whether features of images are compared, by a network that takes minutes.
     """
 
     trained: int
@@ -134,6 +136,7 @@ class Effort:
     tested: int
     slow: int = MOST_SYNTHETIC
     steps: int | None = None
+    looks: bool = False
 
     def epochs(self, n: int, image_shape: tuple[int, ...] | None) -> int | None:
         """Passes over n records of training; None: the usual ones."""
@@ -142,7 +145,7 @@ class Effort:
         return max(1, self.steps * 256 // n)
 
 
-FULL = Effort(trained=MOST_SYNTHETIC, held=MOST_SYNTHETIC, tested=2_000)
+FULL = Effort(trained=MOST_SYNTHETIC, held=MOST_SYNTHETIC, tested=2_000, looks=True)
 QUICK = Effort(trained=10_000, held=2_000, tested=500, slow=10_000, steps=120)
 """Up to a minute on a core for 60,000 images of 784 pixels; counting queries look at all records."""
 
@@ -178,7 +181,9 @@ class _Held:
         return ", on the private records" if self.private else ""
 
 
-def evaluate(release: RecordModel, records: Records, *, seed: int, effort: Effort = FULL) -> Evaluation:
+def evaluate(
+    release: RecordModel, records: Records, *, seed: int, effort: Effort = FULL, inception: nn.Module | None = None
+) -> Evaluation:
     """Scores of a release against the test records, and the synthetic records that were scored.
 
     Train-on-synthetic accuracy stands beside the same classifier trained on the private records; counting queries, pairs
@@ -190,7 +195,8 @@ def evaluate(release: RecordModel, records: Records, *, seed: int, effort: Effor
     Without test records scores compare with the private records, say so in their names, and have no value of real data
     beside them; without any record there are none. Pictures show test records only.
 
-    Of more records than `effort` allows a random choice is looked at, whose size stands beside the score.
+    Of more records than `effort` allows a random choice is looked at, whose size stands beside the score. In full, distances
+    of features of images stand beside them (`image_scores`), by `inception` where it is given.
     """
     report(0.0, "sample")
     size = min(max(release.size, 1), MOST_SYNTHETIC)
@@ -212,6 +218,11 @@ def evaluate(release: RecordModel, records: Records, *, seed: int, effort: Effor
     scores = [*_query_scores(held, rivals, seed), *_joint_scores(held, rivals, seed, effort)]
     report(0.5)
     scores = [*_label_scores(release, samples, records, held, seed, effort), *scores]
+    if effort.looks and records.image_shape is not None and not held.private:
+        views = list(_views(samples, records, held).values())[-1]
+        labels = (samples.labels, records.labels, held.labels)
+        shown, own, test = (Labelled(x, of) for x, of in zip(views, labels))
+        scores += image_scores(shown, own, test, image_shape=records.image_shape, inception=inception, seed=seed)
     return Evaluation(
         scores=scores if len(held.x) else [],
         released={"samples.npz": samples.save},

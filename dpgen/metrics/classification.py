@@ -101,7 +101,7 @@ def predicted_classes(
 
 
 def trained_cnn(
-    x: Tensor, y: Tensor, image_shape: tuple[int, int], *, seed: int = 0, epochs: int | None = None
+    x: Tensor, y: Tensor, image_shape: tuple[int, ...], *, seed: int = 0, epochs: int | None = None
 ) -> nn.Sequential:
     """The "cnn" of `train_on_synthetic_accuracy`, trained on records (n, d) and their classes; the last layer classifies.
 

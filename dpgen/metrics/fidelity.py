@@ -1,6 +1,7 @@
 """Fidelity of synthetic samples: Fréchet distance of features, precision, recall, density and coverage."""
 
 from abc import ABC, abstractmethod
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ class LeNetFeatures(ImageFeatures):
     Arguments:
         x: public records, such as the test part, (n, height * width).
         y: their classes (n,).
-        image_shape: (height, width), both at least 4.
+        image_shape: (height, width) or (channels, height, width), sides at least 4.
         seed: of the training.
         epochs: passes over the records; see `train_on_synthetic_accuracy`.
         origin: what the records are, for the description.
@@ -81,18 +82,48 @@ class LeNetFeatures(ImageFeatures):
         x: Tensor,
         y: Tensor,
         *,
-        image_shape: tuple[int, int],
+        image_shape: tuple[int, ...],
         seed: int = 0,
         epochs: int | None = None,
         origin: str = "test records",
     ) -> None:
         self.d = x.shape[1]
-        self.network = trained_cnn(x, y, image_shape=image_shape, seed=seed, epochs=epochs)[:-1]
+        whole = trained_cnn(x, y, image_shape=image_shape, seed=seed, epochs=epochs)
+        self.network, self._last = whole[:-1], whole[-1]
         self.description = f"last hidden layer of a LeNet trained on {len(x)} {origin}"
 
     def __call__(self, x: Tensor) -> Tensor:
         _require_images(x, self.d)
         return in_parts(self.network, x.cpu())
+
+    def classes(self, features: Tensor) -> Tensor:
+        """Classes (n,) that the network sees in features (n, 128)."""
+        return in_parts(self._last, features).argmax(1)
+
+
+def inception_network(weights: Path | str) -> nn.Module:
+    """Torchvision's Inception v3 without its last layer, with weights of a file: its own `.pth`, or `.safetensors`.
+
+    Only tensors are read, and no code of the file runs; nothing is downloaded.
+
+    Raises:
+        ValueError: there is no such file, or it holds other tensors.
+    """
+    from safetensors.torch import load_file
+    from torchvision.models import inception_v3
+
+    path = Path(weights)
+    if not path.is_file():
+        raise ValueError(f"weights is {path}: no such file; put torchvision's {INCEPTION_WEIGHTS} there or use PCAFeatures")
+    network = inception_v3(weights=None, init_weights=False, transform_input=False)
+    try:
+        safe = path.suffix == ".safetensors"
+        network.load_state_dict(load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:
+        line = " ".join(str(error).split())[:120]
+        raise ValueError(f"weights is {path}; it must hold the tensors of torchvision's inception_v3: {line}") from error
+    network.fc = nn.Identity()
+    return network.eval().requires_grad_(False)
 
 
 class InceptionFeatures(ImageFeatures):
@@ -101,38 +132,40 @@ class InceptionFeatures(ImageFeatures):
     Published FID figures use another port of the network's weights: they are near these distances, not equal.
 
     Arguments:
-        image_shape: (height, width) of grey images.
+        image_shape: (height, width) or (channels, height, width), 1 or 3 channels.
         white: value of a white pixel: 1 for bits, 255 for grey values.
-        weights: file of torchvision's weights; by default `INCEPTION_WEIGHTS` in torch's hub folder.
+        weights: file, see `inception_network`; by default `INCEPTION_WEIGHTS` in torch's hub folder.
+        network: what `inception_network` has read, in place of a file.
+        device: where the network runs.
 
     Raises:
         ValueError: there is no such file, or white is not positive.
     """
 
-    def __init__(self, *, image_shape: tuple[int, int], white: float, weights: Path | str | None = None) -> None:
-        from torchvision.models import inception_v3
-
+    def __init__(
+        self,
+        *,
+        image_shape: tuple[int, ...],
+        white: float,
+        weights: Path | str | None = None,
+        network: nn.Module | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
         if not white > 0:
             raise ValueError(f"white is {white}: it must be > 0")
         path = Path(weights or Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION_WEIGHTS)
-        if not path.is_file():
-            raise ValueError(f"weights is {path}: no such file; put torchvision's {INCEPTION_WEIGHTS} there or use PCAFeatures")
-        self.network = inception_v3(weights=None, init_weights=False, transform_input=False)
-        self.network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-        self.network.fc = nn.Identity()
-        self.network.eval()
-        self.image_shape, self.white = image_shape, white
-        self.description = f"torchvision Inception v3 ({path.name})"
+        self.network = (inception_network(path) if network is None else network).to(device)
+        self.image_shape, self.white, self.device = image_shape, white, device
+        self.description = "torchvision Inception v3" + (f" ({path.name})" if network is None else "")
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        height, width = self.image_shape
-        _require_images(x, height * width)
-        return torch.cat([self.network(self._enlarged(part)) for part in x.cpu().split(_BATCH)])
+        _require_images(x, prod(self.image_shape))
+        return torch.cat([self.network(self._enlarged(part.to(self.device))).cpu() for part in x.split(_BATCH)])
 
     def _enlarged(self, x: Tensor) -> Tensor:
-        """Three equal channels of 299 x 299 pixels in [-1, 1], as the network was trained."""
-        images = x.float().reshape(-1, 1, *self.image_shape) / self.white * 2 - 1
+        """Three channels, equal ones of grey images, of 299 x 299 pixels in [-1, 1], as the network was trained."""
+        images = x.float().reshape(len(x), -1, *self.image_shape[-2:]) / self.white * 2 - 1
         large = nn.functional.interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)
         return large.expand(-1, 3, -1, -1)
 
