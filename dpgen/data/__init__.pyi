@@ -14,6 +14,7 @@ from .images import load_digits as load_digits
 from .images import load_fashion_mnist as load_fashion_mnist
 from .images import load_mnist as load_mnist
 from .loaders import LOADERS as LOADERS
+from .mapped import MappedRows as MappedRows
 from .points import Points as Points
 from .points import PublicScaling as PublicScaling
 from .points import load_digits_pca as load_digits_pca
@@ -37,6 +38,7 @@ __all__ = [
     "LOADERS",
     "Columns",
     "Images",
+    "MappedRows",
     "Points",
     "PublicScaling",
     "Records",

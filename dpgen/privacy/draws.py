@@ -239,6 +239,8 @@ _PRECISION = 320
 _CHUNK = 2**17
 _LIMITS = (1e-6, 1e12)
 _MOST_ROUNDED = 1e16  # std of a rounded normal, so that 40 of it fit int64
+_RARE = 2.0**-10  # below it a success costs fewer words than the trials around it
+_SKIP_BITS = 128
 _DIRECT_BITS = 18  # stds above 2^18 would leave too many doubles within the margins: their low bits are drawn apart
 
 
@@ -389,10 +391,13 @@ def discrete_gaussian(stream: Keystream, count: int, *, noise_std: float) -> Int
 def bernoulli_indices(stream: Keystream, n: int, *, probability: float) -> Integers:
     """Indices, increasing, of the successes among n independent Bernoulli(p) trials, each exact to $2^{-80}$.
 
-    16 bits settle a trial unless they tie with those of p; then 64 more are drawn.
+    16 bits settle a trial unless they tie with those of p; then 64 more are drawn. Where successes are rare, the trials between
+    them are drawn instead (`_failures`), so that the work grows with p n and not with n.
     """
     if probability == 1:
         return np.arange(n)
+    if probability < _RARE:
+        return _by_skips(stream, n, probability)
     threshold, rest = divmod(int(Fraction(probability) * 2**80), 2**64)
     found = []
     for start in range(0, n, _CHUNK):
@@ -402,6 +407,41 @@ def bernoulli_indices(stream: Keystream, n: int, *, probability: float) -> Integ
         lost = tied[stream.words(tied.size, np.uint64) >= np.uint64(rest)]
         found.append(np.delete(candidates, lost) + start)
     return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _by_skips(stream: Keystream, n: int, probability: float) -> Integers:
+    if probability * n * 2.0**_SKIP_BITS < 1:  # no success in n trials but with a chance below 2^-128
+        return np.empty(0, np.int64)
+    found, last = [], -1
+    while last < n:
+        expected = (n - last) * probability
+        steps = 1 + _failures(stream, math.ceil(expected + 4 * math.sqrt(expected)) + 4, probability, most=n)
+        found.append(last + steps.cumsum())
+        last = int(found[-1][-1])
+    indices = np.concatenate(found)
+    return indices[: int(np.searchsorted(indices, n))]
+
+
+def _failures(stream: Keystream, count: int, probability: float, *, most: int) -> Integers:
+    r"""Failures k before the first success of Bernoulli(p) trials, :math:`P(k) = p (1 - p)^k`, `count` times.
+
+    With r = 1 - p the binary digits of k are independent, digit i being 1 with probability
+    :math:`r^{2^i} / (1 + r^{2^i})`; those beyond :math:`2^i p > 120` have mass below :math:`2^{-170}` and are left out.
+
+    Arguments:
+        most: stands, or something above it, for all k from here on.
+    """
+    total = np.zeros(count, np.int64)
+    for i in range(max(1, math.ceil(math.log2(120 / probability)))):
+
+        def exact(context: Any, _: int, i: int = i) -> Any:
+            power = (1 - context.mpf(probability)) ** (2**i)
+            return power / (1 + power)
+
+        odds = 2.0**i * math.log1p(-probability)
+        digits = _coins(stream, np.full(count, special.expit(odds)), exact)
+        total[digits] = total[digits] + (1 << i) if 1 << i < most else most
+    return total
 
 
 COIN_BITS = 128

@@ -118,6 +118,11 @@ class Owners:
         return self._records[(first - before).repeat_interleave(rows) + torch.arange(int(rows.sum()))].sort().values
 
 
+def one_group(n: int) -> Tensor:
+    """The group 0 of each of n records, (n,) int64, in the memory of one."""
+    return torch.zeros(1, dtype=torch.int64).expand(n)
+
+
 class PoissonTable(Dataset[Batch]):
     """Records (n, d), one cluster and perhaps one label each, and their owners; indexed by whole Poisson draws."""
 
@@ -133,7 +138,7 @@ class PoissonTable(Dataset[Batch]):
         if owners is not None and len(owners.share) != x.shape[0]:
             raise ValueError(f"people has length {len(owners.share)}; it must be {x.shape[0]}, one for each record")
         self.x, self.labels, self.owners = x, labels, owners
-        self.cluster = torch.zeros(x.shape[0], dtype=torch.int64)
+        self.cluster = one_group(x.shape[0])
         self.k: int | None = None
 
     def __len__(self) -> int:

@@ -11,7 +11,14 @@ from mpmath import mp
 from scipy import special, stats
 
 from dpgen.privacy import draws
-from dpgen.privacy.draws import Keystream, bernoulli_indices, discrete_gaussian, discrete_laplace, rounded_normal
+from dpgen.privacy.draws import (
+    Keystream,
+    _failures,
+    bernoulli_indices,
+    discrete_gaussian,
+    discrete_laplace,
+    rounded_normal,
+)
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -220,7 +227,7 @@ def test_mask_rejects_16_bit_twin() -> None:
 
 def test_mask_matches_exact_comparison() -> None:
     """The twin compares whole 80-bit integers; a threshold with few tied patterns makes ties common."""
-    n, probability = 300_000, 3.3 * 2.0**-17
+    n, probability = 300_000, 70.3 * 2.0**-16
     stream, chunks = fixed_stream(), []
     for start in range(0, n, 2**17):
         words = stream.words(min(2**17, n - start), np.uint16).tolist()
@@ -233,6 +240,24 @@ def test_mask_matches_exact_comparison() -> None:
             if digits < int(mp.mpf(probability) * 2**80):
                 expected.append(c * 2**17 + i)
     assert bernoulli_indices(fixed_stream(), n, probability=probability).tolist() == expected
+
+
+@pytest.mark.parametrize("probability", [0.5, 0.1, 2.0**-10, 1e-4])
+def test_failures_between_successes_are_geometric(probability: float) -> None:
+    """In cells of equal probability, and the same capped: whatever is at least `most` counts as that."""
+    gaps = _failures(fixed_stream(), 100_000, probability, most=2**40)
+    edges = np.unique(stats.geom.ppf(np.arange(1, 20) / 20, probability) - 1)
+    cells = np.diff(np.concatenate([[0.0], stats.geom.cdf(edges + 1, probability), [1.0]]))
+    assert stats.chisquare(np.bincount(np.searchsorted(edges, gaps), minlength=len(cells)), cells * len(gaps)).pvalue > ALPHA
+    assert np.array_equal(np.minimum(_failures(fixed_stream(), 100_000, probability, most=5), 5), np.minimum(gaps, 5))
+
+
+def test_rare_successes_are_found_without_a_pass() -> None:
+    """10^15 trials, of which a pass would never end."""
+    indices = bernoulli_indices(fixed_stream(), 10**15, probability=1e-12)
+    assert stats.poisson.cdf(len(indices), 1000) > ALPHA / 2
+    assert stats.poisson.sf(len(indices), 1000) > ALPHA / 2
+    assert stats.kstest(indices / 1e15, "uniform").pvalue > ALPHA
 
 
 def test_mask_edges() -> None:

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from dpgen.privacy.accountants import Relation
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import shared_sizes, size_sums
+from dpgen.privacy.exact_sums import CHUNK, shared_sizes, size_sums
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import count_event
+from dpgen.privacy.sampling import one_group
 
 SIZES = "cluster sizes"
 """Note of the sizes of clusters that labels make."""
@@ -62,12 +63,12 @@ class LabelPartition:
 
     def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
         group = self.assign(x, labels)
-        sizes = size_sums([group], self.k) if share is None else shared_sizes(group, self.k, share)
+        sizes = size_sums(group.split(CHUNK), self.k) if share is None else shared_sizes(group, self.k, share)
         self.counts = curator.gaussian(SIZES, sizes, self.noise_count).to(torch.float32)
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
         if not self.labelled:
-            return torch.zeros(x.shape[0], dtype=torch.int64)
+            return one_group(x.shape[0])
         if labels is None:
             raise ValueError("clusters='labels' needs labelled records; use clusters='kmeans' or 'none'")
         if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < self.k:

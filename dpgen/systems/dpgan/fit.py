@@ -15,6 +15,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.sampling import one_group
 from dpgen.release import RecordModel, RecordSamples
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.partition import LabelPartition
@@ -103,7 +104,7 @@ class _ClassPartition:
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
         """The one critic, for every record (n,)."""
-        return torch.zeros(len(x), dtype=torch.int64)
+        return one_group(len(x))
 
     def state_dict(self) -> dict[str, Any]:
         """Released sizes."""
