@@ -105,6 +105,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"network": ("mlp", "c:D")}, "it must be mlp, cnn, or import paths"),
     ({"network": "a:B", "hidden": 7}, "hidden is 7 and network is 'a:B', which it does not change"),
     ({"network": ("a:B", "c:D"), "critic_hidden": 7}, "critic_hidden is 7 and network is"),
+    ({"network": ("a:B", "c:D"), "critic": "cnn"}, "critic is cnn and network is"),
     ({"generator_options": {"a": 1}}, "network must name the class of a generator of your own"),
     ({"network": "a:B", "critic_options": {}}, "network must name the class of a generator and critic of your own"),
 ]
