@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from dpgen.cli.options import Sources, choose, full_names, option_table, plain, read_yaml, split_options, typed
+from dpgen.cli.options import Sources, choose, full_names, keys, option_table, plain, read_yaml, split_options, typed
 from dpgen.cli.sweep import Sweep, parse_sweep
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.privacy.ledger import Budget, Ledger
@@ -289,7 +289,25 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
         ValueError: in one line, what is wrong and what is allowed.
     """
     request = _request(split_options(arguments), config_root)
+    _require_place(request)
     return request.job(full_names(request.given, request.sources, also={"model", "data", *SCRIPT_OPTIONS}))
+
+
+def _require_place(request: _Request) -> None:
+    """Refuse options that belong to other data or to another system, and say to which.
+
+    Raises:
+        ValueError: the first such option.
+    """
+    known = {key for source in request.sources.values() for key in keys(source)} | {"model", "data", *SCRIPT_OPTIONS}
+    chosen = systems()[request.names["model"]]
+    for key in (key for key in request.given if key not in known and "." not in key):
+        data = [name for name, loader in loaders(chosen.kinds).items() if key in keys(loader.options)]
+        models = [name for name, system in systems().items() if key in {*keys(system.plan), *keys(system.config)}]
+        for block, names in (("data", data), ("model", models)):
+            if names:
+                own = request.names[block]
+                raise ValueError(f"{key} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
 
 
 def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = None, private: Any = None) -> Job:

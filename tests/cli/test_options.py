@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
+from dpgen.cli.jobs import parse_job
 from dpgen.cli.options import (
     blocks_of,
     choose,
@@ -143,6 +144,22 @@ def test_full_names() -> None:
     assert full_names({"colour": "red", "paint.layers": "2"}, SOURCES) == {"paint.colour": "red", "paint.layers": "2"}
     with pytest.raises(ValueError, match=r"^colour is given twice: --colour and --paint\.colour$"):
         full_names({"colour": "red", "paint.colour": "red"}, SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--path=a.csv"], r"^path is no option of --data digits; it is one of --data .*csv, parquet"),
+        (
+            ["--model=marginals", "--prior_floor=1"],
+            "^prior_floor is no option of --model marginals; it is one of --model minimax",
+        ),
+        (["--model=randomized_response", "--reference_path=a"], "it is one of --model mbde, minimax, mollifier"),
+    ],
+)
+def test_options_of_other_data_and_systems_say_where_they_belong(arguments: list[str], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        parse_job(arguments)
 
 
 def test_given_values_win_over_stored_ones_and_all_are_typed() -> None:
