@@ -62,18 +62,23 @@ PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
 }
 
 
-def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int) -> dict[str, float]:
-    """Fit, sample, score."""
-    arguments = MODELS[name][min(epsilon, max(MODELS[name]))] + TUNED.get((name, dataset, epsilon), "")
+def fitted(records: Any, name: str, dataset: str, epsilon: float, seed: int) -> Any:
+    """The released model of a name."""
     budget = min(epsilon, max(MODELS[name]))
+    arguments = MODELS[name][budget] + TUNED.get((name, dataset, epsilon), "")
     job = parse_job([*arguments.split(), f"--epsilon={budget}", f"--data={dataset}", "--progress_bar=false"])
-    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(run_dir=Path(directory), seed=seed, progress_bar=False, checkpoint_every=10**6, accelerator="cpu")
         ceiling = budget < epsilon
         curator = NoiselessCurator() if ceiling else Curator(job.plan.open_ledger())
         with unstated() if ceiling else nullcontext():
-            model: Any = job.system.fit(records, plan=job.plan, config=job.config, curator=curator, runtime=runtime)
+            return job.system.fit(records, plan=job.plan, config=job.config, curator=curator, runtime=runtime)
+
+
+def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int) -> dict[str, float]:
+    """Fit, sample, score."""
+    start = time.perf_counter()
+    model = fitted(records, name, dataset, epsilon, seed)
     seconds = time.perf_counter() - start
     samples = model.samples(60_000, random_state=seed)
 

@@ -1,9 +1,10 @@
 """Everything that needs a GPU, in ten minutes at most: `python benchmarks/gpu.py --data_root DIR [--out FILE]`.
 
 Tests with the marker `gpu`, a private step beside a plain one, two devices beside one where there are two, convolutional
-DPGAN and mixtures of VAEs for a fixed number of steps. Each part is a command with a limit of its own; what it said last, its
-seconds and its exit status go into benchmarks/results/gpu.json with the device and the versions. `--dry` runs the smallest
-things on the CPU instead, to see that the commands work. No figures of a GPU are in the repository yet.
+DPGAN and mixtures of VAEs, with and without convolutions, for a fixed number of steps. Each part is a command with a limit of
+its own; what it said last, its seconds and its exit status go into benchmarks/results/gpu.json with the device and the
+versions. `--dry` runs the smallest things on the CPU instead, to see that the commands work.
+No figures of a GPU are in the repository yet.
 """
 
 import argparse
@@ -41,14 +42,25 @@ def parts(data_root: Path, scratch: str) -> dict[str, Part]:
     on_gpu = ("--data=mnist", f"--data_root={data_root}", "--accelerator=gpu")
     gan = training("--config=dpgan_mnist_gpu", *on_gpu, "--steps=300", run_dir=f"{scratch}/gan")
     vae = training("--model=dpgm", "--component=vae", "--epsilon=10", *on_gpu, "--steps=1000", run_dir=f"{scratch}/vae")
+    conv = training(
+        "--model=dpgm",
+        "--component=vae",
+        "--encoder=cnn",
+        "--latent=16",
+        "--epsilon=10",
+        *on_gpu,
+        "--steps=300",
+        run_dir=f"{scratch}/conv",
+    )
     half = training("--model=dpgm", "--epsilon=10", *on_gpu, "--steps=300", "--precision=bf16-mixed", run_dir=f"{scratch}/half")
     return {
-        "tests": Part(("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", str(HERE.parent / "tests")), 180),
+        "tests": Part(("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", str(HERE.parent / "tests")), 150),
         "step": Part((str(HERE / "step_time.py"), "--device=cuda", "--rounds=9", "--skip_memory"), 90),
         "ranks": Part((str(HERE / "scaling.py"), "--only=ranks", "--device=cuda", "--rounds=5"), 90, devices=2),
         "DPGAN, convolutions, 300 steps": Part(gan, 120),
-        "VAE per label, 1,000 steps": Part(vae, 60),
-        "VAE per label, bfloat16, 300 steps": Part(half, 60),
+        "VAE per label, 1,000 steps": Part(vae, 50),
+        "VAE per label, convolutions, 300 steps": Part(conv, 60),
+        "VAE per label, bfloat16, 300 steps": Part(half, 40),
     }
 
 
@@ -67,7 +79,13 @@ def dry_parts(scratch: str) -> dict[str, Part]:
         "--collect-only",
         str(HERE.parent / "tests/systems/kmeans"),
     )
-    return {"tests": Part(collected, 120), "DPGAN, convolutions, 2 steps": Part(gan, 120), "ranks": Part((), 1, devices=10**6)}
+    vae = training("--model=dpgm", "--component=vae", "--encoder=cnn", "--hidden=8", *small, run_dir=f"{scratch}/vae")
+    return {
+        "tests": Part(collected, 120),
+        "DPGAN, convolutions, 2 steps": Part(gan, 120),
+        "VAE, convolutions, 2 steps": Part(vae, 120),
+        "ranks": Part((), 1, devices=10**6),
+    }
 
 
 def run(part: Part) -> dict[str, Any]:

@@ -124,11 +124,12 @@ class Previews(Callback):
 
     Arguments:
         draw: returns mean values (k, m, d) of m samples of each of k clusters.
-        image_shape: height and width with height * width <= d; trailing columns (labels) are cut off.
+        image_shape: (height, width), where ones are ink, or (channels, height, width) of images; trailing columns (labels) are
+            cut off.
         every: epochs between pictures, at least 1.
     """
 
-    def __init__(self, draw: Callable[[], Tensor], *, image_shape: tuple[int, int], every: int = 1) -> None:
+    def __init__(self, draw: Callable[[], Tensor], *, image_shape: tuple[int, ...], every: int = 1) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
         self.draw, self.image_shape, self.every = draw, image_shape, every
@@ -141,10 +142,11 @@ class Previews(Callback):
         self._write(trainer)
 
     def _write(self, trainer: L.Trainer) -> None:
-        height, width = self.image_shape
+        channels, height, width = self.image_shape if len(self.image_shape) == 3 else (1, *self.image_shape)
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
                 x = self.draw()
-                images = x[..., : height * width].reshape(-1, 1, height, width)
-                grid = make_grid(1.0 - images.to(torch.float32), nrow=x.shape[1], padding=1, pad_value=0.5)
+                images = x[..., : channels * height * width].reshape(-1, channels, height, width).to(torch.float32)
+                shown = images if len(self.image_shape) == 3 else 1.0 - images
+                grid = make_grid(shown, nrow=x.shape[1], padding=1, pad_value=0.5)
                 logger.experiment.add_image("released/samples", grid, trainer.global_step)

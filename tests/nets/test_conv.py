@@ -216,6 +216,19 @@ def test_a_record_moves_the_sum_by_no_more_than_the_sensitivity(n: int) -> None:
         assert 0.9 < moved <= SENSITIVITY
 
 
+@pytest.mark.parametrize("n", [3, 100])
+def test_wide_gradients_are_bounded_and_weighed_to_their_ends(n: int) -> None:
+    rows = torch.randn(n, 4100, generator=torch.Generator().manual_seed(0))
+    rows[:, -1] = 1000.0
+    made = RecordGradients([tape.Factor(rows, None, None, slice(0, 4100))], [0, n])
+    norms, exact = gradient_norms(made).double(), rows.double().norm(dim=1)
+    assert bool(((norms >= exact) & (norms <= exact * (1 + 1e-4))).all())
+    weights = torch.linspace(0.0, 1.0, n)
+    rows[0] = torch.nan  # of weight 0
+    sums = clipped_sums(made, weights, torch.full((1, 4100), torch.nan))
+    torch.testing.assert_close(sums[0], weights[1:] @ rows[1:], rtol=1e-4, atol=1e-4)
+
+
 def test_records_of_weight_zero_add_nothing_where_they_are_not_finite() -> None:
     made = positional(4, 6, 1.0)
     made.factors[0].outputs[1, 2, 3] = torch.nan

@@ -20,6 +20,7 @@ def test_the_dry_run_writes_what_ran_with_device_and_versions(tmp_path: Path, ca
     assert {name: part.get("status") for name, part in found["parts"].items()} == {
         "tests": 0,
         "DPGAN, convolutions, 2 steps": 0,
+        "VAE, convolutions, 2 steps": 0,
         "ranks": None,
     }
     assert "left out" in found["parts"]["ranks"]
