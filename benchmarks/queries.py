@@ -1,10 +1,12 @@
 """Counting queries on sets of items: DPGM beside MWEM and noisy marginals at equal budgets (Acs et al. 2017, Figure 5).
 
-    OMP_NUM_THREADS=1 python benchmarks/queries.py --data_root DIR [--only NAME ...] [--stream_users 4427486]
+    OMP_NUM_THREADS=1 python benchmarks/queries.py --data_root DIR [--only NAME ...] [--methods NAME ...]
+        [--stream_users 4427486]
 
 Mean relative errors of the five length classes (any item of a random set) and of conjunctions of 1-3 frequent items, at eps
 .5, 1 and 2, delta 1e-5, add/remove-one, one run each; about 80 CPU seconds for Gowalla and for the simulated city, 190 for
-retail. `--stream_users` also fits the Gaussian component to so many simulated users that are never in
+retail. `--methods` runs some of the methods; those left out keep what was measured of them before, on another split of the
+records. `--stream_users` also fits the Gaussian component to so many simulated users that are never in
 memory together. Settings that were tuned by hand are named in the result.
 
 Writes benchmarks/results/queries.json.
@@ -12,6 +14,7 @@ Writes benchmarks/results/queries.json.
 
 import argparse
 import itertools
+import json
 import sys
 import time
 from dataclasses import asdict
@@ -33,7 +36,9 @@ from dpgen.systems.marginals.model import ProductMixture
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from papers.acs2017 import (
+    CONJUNCTIONS,
     DELTA,
+    FITS,
     LENGTHS,
     OURS,
     QUERY_EPSILONS,
@@ -84,16 +89,24 @@ def nested(table: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
+def merged(new: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """New errors beside those of methods that were left out."""
+    return {query: before.get(query, {}) | methods for query, methods in new.items()}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_root(parser, "retail/ and gowalla/")
     parser.add_argument("--only", nargs="+", choices=("retail", "gowalla", "call detail"), help="data sets to run")
+    parser.add_argument("--methods", nargs="+", choices=list(FITS), default=list(FITS), help="methods to run")
     parser.add_argument("--epsilons", type=float, nargs="+", default=list(QUERY_EPSILONS))
     parser.add_argument("--stream_users", type=int, help="also fit a stream of so many simulated users, at eps 1")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     effort = Effort()
+    for name in set(FITS) - set(options.methods):
+        del FITS[name]
     about = {"machine": machine(), "delta": DELTA, "effort": asdict(effort), "tuned": TUNED}
     for records in set_data(options.data_root, seed=0):
         if options.only and records.name not in options.only:
@@ -103,11 +116,15 @@ def main() -> int:
         sizes = records.x.sum(1, dtype=torch.int64)
         shape = {"records": records.n, "items": records.d, "mean": float(sizes.double().mean()), "most": int(sizes.max())}
         entry: dict[str, Any] = {**shape, "CPU seconds": round(time.process_time() - start, 1)}
-        for method in OURS:
-            cells, lost = wins(table, method, LENGTHS)
-            entry[f"length classes not won by {method}"] = lost
-            print(f"{records.name}: {method} beats MWEM and DP marginals in {cells - len(lost)} of {cells} length-class cells")
-        store(options.out, "data", {records.name: entry | {"errors": nested(table)}}, **about)
+        for method in (method for method in OURS if method in FITS):
+            for name, kinds in (("length classes", LENGTHS), ("conjunctions", CONJUNCTIONS)):
+                cells, lost = wins(table, method, kinds)
+                entry[f"{name} not won by {method}"] = lost
+                print(f"{records.name}: {method} beats MWEM and DP marginals in {cells - len(lost)} of {cells} cells of {name}")
+        before = json.loads(options.out.read_text())["data"].get(records.name, {}) if options.out.is_file() else {}
+        left_out = {key: value for key, value in before.items() if key not in entry and "not won by" in key}
+        errors = merged(nested(table), before.get("errors", {}))
+        store(options.out, "data", {records.name: entry | left_out | {"errors": errors}}, **about)
         print(table.pivot_table(index=["query", "epsilon"], columns="method", values="error").round(3).to_string(), flush=True)
     if options.stream_users:
         found = streamed(options.stream_users, 1.0)
