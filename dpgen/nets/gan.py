@@ -249,7 +249,8 @@ class Generator(nn.Module):
 class Correction(Generator):
     r"""A record z of a released model and what a network changes of it, :math:`x = \text{clamp}(z + f(z, y), 0, 1)`.
 
-    At first f is 0, so an untrained correction has exactly the records of the release. Gradients pass the clamp.
+    At first f is 0, so an untrained correction has exactly the records of the release. f is a mean over hidden units rather
+    than a sum, so that steps of Adam move it as far whatever the width, and slowly. Gradients pass the clamp.
 
     Arguments:
         d: columns of a record in [0, 1], label not counted.
@@ -267,7 +268,7 @@ class Correction(Generator):
         last.weight.zero_()
 
     def _record(self, z: Tensor) -> Tensor:
-        x = z[:, : self.d] + super()._record(z)
+        x = z[:, : self.d] + super()._record(z) / self.hidden
         return x.detach().clamp(0.0, 1.0) + (x - x.detach())  # bits lie at the ends, where a clamp has no gradient
 
 
