@@ -117,6 +117,8 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
 class CorrectedModel(_GeneratorModel, RecordModel, kind="corrected"):
     """A released model of binary records whose samples a released generator changes.
 
+    A bit changes where the correction passes 1/2: the bits of the start have been drawn, and small corrections are no coins.
+
     Arguments:
         start: the model that training began from.
         generator: a `Correction` of its samples.
@@ -145,7 +147,7 @@ class CorrectedModel(_GeneratorModel, RecordModel, kind="corrected"):
         *,
         random_state: RandomState = None,
         clusters: Sequence[int] | None = None,
-        rounding: Rounding = "bernoulli",
+        rounding: Rounding = "threshold",
     ) -> RecordSamples:
         public = sampling_generator(n, random_state)
         drawn = self.start.samples(n, random_state=int(torch.randint(2**31, (), generator=public)), clusters=clusters)

@@ -87,6 +87,13 @@ def test_a_record_votes_alone_as_it_does_among_others() -> None:
         assert float(part.abs().max()) <= 8.0
 
 
+def test_a_record_that_is_replaced_may_turn_its_vote_around() -> None:
+    vote = vote_of(RIGHT, WRONG, n_classes=2, generator=torch.Generator().manual_seed(0))
+    ones, labels = torch.ones(1, tiny.D, dtype=torch.uint8), torch.tensor([0])
+    known, unknown = vote_sums(ones, labels, vote), vote_sums(ones, 1 - labels, vote)
+    assert float((known.values - unknown.values) * known.step) == known.under("replace_one") == 2.0
+
+
 def test_no_vote_counts_more_than_one() -> None:
     data = tiny.records()
     loud = vote_sums(data.x[:1], None, lambda x, labels: torch.full((len(x),), 2**40))
