@@ -59,6 +59,12 @@ def test_people_are_drawn_with_all_of_their_records() -> None:
     assert abs(drawn - 1250) < 6.2 * (5000 * 0.25 * 0.75) ** 0.5
 
 
+def test_a_draw_of_records_is_none_of_people() -> None:
+    batch = next(iter(PoissonLoader(torch.zeros(11, 1), sampling_rate=0.5)))
+    assert batch.mask is not None
+    assert (batch.mask.rows, batch.share) == (1, None)
+
+
 def test_shares_of_a_person_never_pass_a_whole() -> None:
     for rows in (1, 3, 7, 1000, 99_999):
         share = Owners(torch.zeros(rows, dtype=torch.int64), rows).share
@@ -126,20 +132,22 @@ def test_sums_of_rows_get_more_noise_than_sums_of_people(of_unit: bool, steps: i
     assert float(curator(M).laplace("n", whole, 0.1).double().abs().mean()) == pytest.approx(20.0 * steps, rel=0.15)
 
 
-def test_a_step_of_people_says_that_it_is_one() -> None:
+@pytest.mark.parametrize("people", [PEOPLE, None])
+def test_a_step_says_whether_it_is_of_people(people: Tensor | None) -> None:
+    """Records that are not averaged are summed as records, whoever's they are."""
     seen: list[BoundedSum] = []
     made, book = module(), curator(M)
     made.serve(book)
     x, cluster = records(11)
-    loader = PoissonLoader(x, cluster, sampling_rate=1.0, people=PEOPLE, rows=M)
-    batch = next(iter(loader))
-    draw = book.draw("training steps", batch.mask or PoissonMask(1.0), made.parts())
+    batch = next(iter(PoissonLoader(x, cluster, sampling_rate=1.0, people=people, rows=M)))
+    draw = book.draw("training steps", PoissonMask(1.0, M), made.parts())
     assert draw is not None
     given = draw.gaussian
     draw.gaussian = lambda name, sums, **more: (seen.append(sums), given(name, sums, **more))[1]  # type: ignore[method-assign]
     with torch.no_grad():
         made.noisy_sums(batch, draw)
-    assert [(s.of_unit, s.sensitivity) for s in seen] == [(True, sensitivity_of_people(K))]
+    stated = SENSITIVITY if people is None else sensitivity_of_people(K)
+    assert [(s.of_unit, s.sensitivity) for s in seen] == [(people is not None, stated)]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
