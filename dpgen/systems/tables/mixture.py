@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float32]
 Reals = npt.NDArray[np.float64]
 
 _MOMENTS = (0.9, 0.99)  # Adam's
+_SPARSE = 16  # cells of joint probabilities for each measured one, from which on the others are not computed
 _AVOIDED = 0.5  # of the loss, for every record that the model expects where constraints allow none
 _FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
 _RIDGE = 1e-3  # keeps logits of cells that nothing measures where they are
@@ -180,7 +181,10 @@ class Fitter:
 
 
 class _Linear:
-    """Measured marginals of one or two columns, as one sparse matrix on the joint probabilities of all pairs."""
+    """Measured marginals of one or two columns, as one sparse matrix on the joint probabilities of pairs.
+
+    One product of matrices has the joint probabilities of all pairs; where few of them are measured, each is a product of rows.
+    """
 
     def __init__(
         self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], sizes: tuple[int, ...], n: float
@@ -207,20 +211,30 @@ class _Linear:
         ones = np.ones(len(inverse), np.float32)
         self._sums = csr_matrix((ones, (np.concatenate(rows), inverse)), shape=(base, len(self._used)))
         self._spread = self._sums.T.tocsr()
+        self._inside = self._used < d * d
+        self._cells = np.divmod(self._used[self._inside], d)
+        self._few = _SPARSE * len(self._used) < d * d
         self._values = np.concatenate(values).astype(np.float32)
         self._precisions = np.concatenate(precisions).astype(np.float32)
 
     def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
-        d = self._d
-        weighted = p * w
-        joint = np.empty(d * d + d, np.float32)
-        np.matmul(weighted, p.T, out=joint[: d * d].reshape(d, d))
-        joint[d * d :] = weighted.sum(1)
-        residual = self._precisions * (self._sums @ joint[self._used] - self._values)
-        slope = np.zeros(d * d + d, np.float32)
-        slope[self._used] = self._spread @ residual
-        square, single = slope[: d * d].reshape(d, d), slope[d * d :]
-        pulled = (square + square.T) @ p
+        from scipy.sparse import csr_matrix
+
+        d, (left, right), weighted = self._d, self._cells, p * w
+        joint = np.empty(len(self._used), np.float32)
+        joint[~self._inside] = weighted.sum(1)[self._used[~self._inside] - d * d]
+        pairs = np.einsum("uk,uk->u", weighted[left], p[right]) if self._few else (weighted @ p.T)[left, right]
+        joint[self._inside] = pairs
+        slope = self._spread @ (self._precisions * (self._sums @ joint - self._values))
+        single = np.zeros(d, np.float32)
+        single[self._used[~self._inside] - d * d] = slope[~self._inside]
+        if self._few:
+            sparse = csr_matrix((slope[self._inside], (left, right)), shape=(d, d))
+            pulled = sparse @ p + sparse.T @ p
+        else:
+            square = np.zeros((d, d), np.float32)
+            square[left, right] = slope[self._inside]
+            pulled = (square + square.T) @ p
         of_w += 0.5 * np.einsum("dk,dk->k", p, pulled) + single @ p
         of_p += (pulled + single[:, None]) * w
 

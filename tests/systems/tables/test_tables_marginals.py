@@ -59,8 +59,9 @@ def test_scores_are_weighted_distances_less_their_offset() -> None:
     assert (scores / SCALE).tolist() == [1.0, 9.0]
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
-def test_gradients_are_those_of_the_loss(order: int) -> None:
+@pytest.mark.parametrize(("order", "sparse"), [(1, 16), (2, 0), (2, 10**6), (3, 16)])
+def test_gradients_are_those_of_the_loss(order: int, sparse: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpgen.systems.tables.mixture._SPARSE", sparse)
     rng = np.random.default_rng(order)
     shares = [rng.dirichlet(np.ones(size)) + 0.05 for size in DOMAIN]
     shares = [p / p.sum() for p in shares]
