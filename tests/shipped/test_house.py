@@ -34,9 +34,14 @@ def test_cycles_are_found_inside_of_functions_but_not_for_type_checkers(tmp_path
 
 def test_what_is_counted(tmp_path: Path) -> None:
     source = 'class A:\n    def f(self):\n        """Two\n        lines."""\n        return 1\n\n\ndef _g():\n    pass\n'
-    counted = house.sizes(written(tmp_path, a=source, b="import dpgen.a\n"))
+    root = written(tmp_path, a=source, b="import dpgen.a\n")
+    (root / "dpgen" / "__init__.pyi").write_text("from dpgen.b import one, two\n")
+    (root / "docs").mkdir()
+    (root / "docs" / "architecture.md").write_text("| `dpgen.a` | letters |\n")
+    counted = house.sizes(root)
     expected = {"modules": 3, "lines": 10, "longest module": 9, "longest function": 2, "public names": 1, "classes": 1}
     assert {name: counted[name] for name in expected} == expected
+    assert house.interface(root) == ["one", "two", "A"]
     assert house.reached("dpgen.b", tmp_path) == {"dpgen.a"}
 
 
