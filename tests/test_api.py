@@ -141,7 +141,7 @@ def frames(draw: st.DrawFn) -> pd.DataFrame:
     columns = []
     for _ in range(d):
         values = pd.Series(draw(st.lists(draw(st.sampled_from([PLAIN, PLAIN, VALUES])), min_size=n, max_size=n)), dtype=object)
-        with suppress(ValueError, TypeError, OverflowError):
+        with suppress(ValueError, TypeError, ArithmeticError):
             values = values.astype(draw(TYPES))
         columns.append(values)
     frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(n))
