@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 FAST = ("--workers=1", "--progress_bar=false", f"--confidence={1 - 1e-6}")
 SMALL = {
+    "gaussian": ["--trainings=200"],
     "marginals": ["--trainings=60"],
     "mwem": ["--trainings=60"],
     "merr": ["--trainings=60"],
@@ -159,7 +160,7 @@ def test_a_broken_twin_of_every_release_is_found_within_a_minute_and_nothing_els
 
 def test_noise_of_half_its_scale_is_found_by_few_fits() -> None:
     """The same power in seconds: Laplace noise at epsilon 1, told apart with confidence 95 %."""
-    options = ["--model=bernstein", "--trainings=2000", "--workers=1", "--progress_bar=false"]
+    options = ["--model=bernstein", "--trainings=1000", "--workers=1", "--progress_bar=false"]
     assert audit(parse_audit([*options, "--broken=noise"])).violated
     assert not audit(parse_audit([*options, f"--confidence={1 - 1e-6}"])).violated
 

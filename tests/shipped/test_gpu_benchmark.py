@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import gpu
 
 
+@pytest.mark.slow
 def test_the_dry_run_writes_what_ran_with_device_and_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "gpu.json"
     assert gpu.main(["--dry", "--data_root", str(tmp_path), "--out", str(out)]) == 0, capsys.readouterr().out
