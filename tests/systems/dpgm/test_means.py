@@ -13,6 +13,7 @@ from dpgen import Runtime
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.sampling import PoissonLoader
@@ -120,3 +121,18 @@ def test_momentum_follows_gradients_in_units_of_the_clip_bound() -> None:
             trainer.fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
             factors[optimizer, bound] = float((module.averaging() * module.expected_sizes())[0])
     assert factors == pytest.approx({("auto", 1.0): 1.0, ("auto", 7.0): 1.0, ("adam", 1.0): 1.0, ("adam", 7.0): 7.0})
+
+
+def test_all_rows_of_a_person_move_sizes_and_signs_as_one() -> None:
+    """Ann has three rows in two clusters, Bob one: without her sums of signs differ by her average, of norm sqrt(d) at most."""
+    x = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 1, 1]], dtype=torch.uint8)
+    people, cluster = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 1])
+    share = shares(people)
+    sizes, signs = shared_sizes(cluster, 2, share), sign_sums(x, cluster, 2, share=share)
+    torch.testing.assert_close(sizes.values * sizes.step, torch.tensor([1 / 3, 5 / 3]), atol=1e-5, rtol=0)
+    bob = sign_sums(x[3:], cluster[3:], 2, share=share[3:])
+    moved = (signs.values - bob.values) * signs.step
+    torch.testing.assert_close(moved.sum(0), torch.tensor([1.0, 1.0, -1.0]), atol=1e-5, rtol=0)
+    assert float(moved.double().norm()) <= signs.sensitivity == math.sqrt(3)
+    assert signs.of_unit
+    assert sizes.of_unit
