@@ -75,6 +75,7 @@ def picture(parts: dict[str, tuple[list[Tensor], tuple[int, ...]]], path: Path) 
         show_images(axes, rows, shape, 10)
         axes.set(xticks=[], yticks=[])
         axes.set_ylabel(name.strip(), rotation=0, ha="right", va="center", fontsize=6)
+    figure.axes[0].set_title("Real and synthetic images, a class in every column", fontsize=7)
     save_figure(figure, path)
 
 
