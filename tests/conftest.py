@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -51,11 +52,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 @pytest.fixture(scope="session")
 def rank_results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    """What 2 and 3 gloo processes saw in `rank_checks.py`: {processes: {check: [value of rank 0, of rank 1, ...]}}."""
-    out, program = tmp_path_factory.mktemp("ranks") / "seen.json", Path(__file__).parent / "helpers" / "rank_checks.py"
-    command = [sys.executable, str(program), str(out), "2", "3"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert ended.returncode == 0, ended.stderr
+    """What 2 and 3 gloo processes saw in `rank_checks.py`: {processes: {check: [value of rank 0, of rank 1, ...]}}.
+
+    Of several workers of one test run the first one asks them, the others wait for it.
+    """
+    own = tmp_path_factory.getbasetemp()
+    out = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "ranks.json"
+    with out.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not out.with_suffix(".3.json").exists():
+            command = [sys.executable, str(Path(__file__).parent / "helpers" / "rank_checks.py"), str(out), "2", "3"]
+            ended = subprocess.run(
+                command, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"}
+            )
+            assert ended.returncode == 0, ended.stderr
     results = {count: json.loads(out.with_suffix(f".{count}.json").read_text()) for count in (2, 3)}
     for checks in results.values():
         for name, values in checks.items():
