@@ -65,7 +65,7 @@ def main() -> int:
             return time.monotonic() - start >= float(moment[:-1]) * whole
         return lines(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()
 
-    for moment in moments:
+    for number, moment in enumerate(moments):
         before, start = lines(directory), time.monotonic()
         child, alive = begin(arguments), True
         while alive and not reached(moment, before, start):
@@ -76,9 +76,11 @@ def main() -> int:
             os.waitpid(child, 0)
         key = directory / "split.key"
         digest = hashlib.sha256(key.read_bytes()).hexdigest() if key.exists() else None
-        print(json.dumps({"moment": moment, "lines": lines(directory), "alive": alive, "key": digest}), flush=True)
-        if (directory / "metrics.json").exists():  # it had time to finish: begin again beside it
-            directory.rename(f"{directory}.{moment}")
+        finished = (directory / "metrics.json").exists()
+        shot = {"moment": moment, "lines": lines(directory), "alive": alive, "finished": finished, "key": digest}
+        print(json.dumps(shot), flush=True)
+        if finished:  # begin again beside it
+            directory.rename(f"{directory}.{number}")
     return os.waitstatus_to_exitcode(os.waitpid(begin(arguments), 0)[1])
 
 
