@@ -18,7 +18,7 @@ _MOST_PAIRS = 2**22  # codes of two fields together that are compared one by one
 
 
 class Constraint(ABC):
-    """What everybody knows about each row, such as that nobody leaves before they come."""
+    """A public condition that every row satisfies, such as that nobody leaves before they come."""
 
     @property
     @abstractmethod

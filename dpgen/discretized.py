@@ -200,7 +200,7 @@ class DiscretizedColumn:
         return indices, np.zeros(len(indices), bool)
 
     def rounding(self, per: int) -> Rounding:
-        """How values that are whole numbers of 1 / per become indices."""
+        """The exact map from values that are whole numbers of 1 / per to indices."""
         q, start, step = self.units
         fine = math.lcm(q, per)
         first, last = math.ceil(self._start * per), math.floor(self._last * per)

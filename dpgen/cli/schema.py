@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> str:
 
 
 def _untyped(path: str) -> tuple[str, ...]:
-    """What to say of a file without types, whose columns are all drafted as texts."""
+    """A sentence on a file without types, whose columns are all drafted as texts; none on others."""
     from dpgen.data.table_files import header
 
     if any(header(path).values()):

@@ -37,7 +37,7 @@ ENGINES = ("duckdb", "pyspark")
 """Names that Ibis has for the engines whose integers were tried against one process."""
 
 MEMORY = "2GB"
-"""What DuckDB may hold before it writes to disk."""
+"""Memory limit of DuckDB, beyond which it writes to disk."""
 
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _MISSING = "data in an engine need ibis and duckdb: pip install 'dpgen[sql]'"

@@ -379,7 +379,7 @@ class Known:
         public_path: str | None,
         missing: Missing,
     ) -> "Known":
-        """What the options of a loader of events say; see `load_events`.
+        """The public knowledge that the options of a loader of events state; see `load_events`.
 
         Raises:
             ValueError: a file is missing or malformed, or the options contradict each other.

@@ -159,7 +159,7 @@ class SplitOptions:
     split_column: str | None = None
     split_key: Path | None = None
     missing: Missing | None = "error"
-    """What happens to missing values; None: they stay."""
+    """Treatment of missing values; None: they stay."""
     people: People | None = None
 
     def __post_init__(self) -> None:
