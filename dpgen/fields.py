@@ -356,7 +356,8 @@ def numbers(values: pd.Series, *, whole: bool) -> pd.Series:
         texts = values.astype(object)
         # Python reads underscores, other scripts, hexadecimals and truth values as numbers.
         odd = np.array([isinstance(v, bool) or not _NUMBER.fullmatch(str(v)) for v in texts], bool)
-        values = pd.to_numeric(texts.where(~odd, "0"))
+        plain = texts.where(~odd, "0")
+        values = _exact(plain) if whole else pd.to_numeric(plain)
     found = values.to_numpy(np.float64) if whole is False or values.dtype.kind not in "iu" else values.to_numpy()
     finite = np.isfinite(found)
     odd |= ~finite
@@ -368,6 +369,16 @@ def numbers(values: pd.Series, *, whole: bool) -> pd.Series:
     if broken.any():
         raise Violation("it holds whole numbers", broken)
     return pd.Series(found.astype(np.int64))
+
+
+def _exact(texts: pd.Series) -> pd.Series:
+    """Numbers, each by itself: pandas makes all of them floats where one has a point, and rounds whole ones above 2^53."""
+    floats = texts.map(float).to_numpy(np.float64)
+    refused = (np.abs(floats) >= 2**62) | (floats != np.floor(floats))
+    if (np.abs(floats) < 2**53).all() or refused.any():
+        return pd.Series(floats)
+    digits = (str(text).strip() for text in texts)
+    return pd.Series([int(text) if text.lstrip("+-").isdigit() else int(float(text)) for text in digits], dtype=np.int64)
 
 
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgen.containers import InMemory
-from dpgen.data.table_files import name_of, one_line, require_columns
+from dpgen.data.table_files import MISSING, header, name_of, one_line, require_columns
 from dpgen.progress import report
 
 if TYPE_CHECKING:
@@ -154,8 +154,16 @@ class EngineTable:
         return found
 
 
-def open_table(source: str, table: str | None = None) -> EngineTable:
+def open_table(
+    source: str, table: str | None = None, *, text: Sequence[str] = (), missing: Sequence[str] = MISSING
+) -> EngineTable:
     """The table of a DuckDB file, of parquet or csv files, or the one that a program handed over.
+
+    Arguments:
+        source: files, by a glob, or what was handed over.
+        table: of a DuckDB file.
+        text: columns of csv files whose values are texts even where they look like numbers.
+        missing: texts of csv files that stand for no value.
 
     Raises:
         ValueError: no such file, table or engine, or files whose columns differ.
@@ -179,9 +187,13 @@ def open_table(source: str, table: str | None = None) -> EngineTable:
         if table is not None:
             raise ValueError(f"table is {table!r}: it must be left out, {source} holds one table")
         connection = _duckdb(None)
-        reader = connection.read_parquet if ending.endswith(_PARQUET) else connection.read_csv
         _require_one_schema(files, ending)
-        return EngineTable(source, _opened(lambda: reader(files), source), seen, snapshot=False)
+        if ending.endswith(_PARQUET):
+            return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, snapshot=False)
+        names = {name: "VARCHAR" for name in header(files[0]) if name in text}
+        types = {"types": names} if names else {}
+        csv = _opened(lambda: connection.read_csv(files, nullstr=list(missing), **types), source)
+        return EngineTable(source, csv, seen, snapshot=False)
     if len(files) > 1:
         raise ValueError(f"source is {source!r}: {len(files)} files fit, and only parquet and csv files make one table")
     connection = _opened(lambda: _duckdb(files[0]), source)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -293,7 +294,7 @@ def load_points(
     if wanted == []:
         raise ValueError("columns is []; it must name at least one: a point needs a coordinate")
     table, split = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people, "x")).read(
-        path, wanted, prefix="x"
+        path, wanted, prefix="x", contents=_coordinates
     )
     names = list(table.columns) if wanted is None else wanted
     require_columns(path, names, table.columns)
@@ -316,6 +317,11 @@ def load_points(
         ),
         form=sample_form(path, names, csv="float64"),
     )
+
+
+def _coordinates(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows as float64, where they are numbers: whole ones come as int64 where no other row has a fraction."""
+    return rows.apply(lambda values: values.astype(np.float64) if values.dtype.kind in "iufb" else values)
 
 
 def parse_bounds(bounds: list[list[float]] | str, d: int) -> Tensor:

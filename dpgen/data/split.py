@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpgen.data.table_files import Missing, column_name, existing_file, read_table, require_columns, settled
-from dpgen.data.units import KEY_BYTES, People
+from dpgen.data.units import KEY_BYTES, Contents, People
 from dpgen.files import create_private
 
 KEY_FILE = "split.key"
@@ -191,6 +191,7 @@ class SplitOptions:
         *,
         categorical: Sequence[str] = (),
         text: Sequence[str] = (),
+        contents: Contents | None = None,
         **reading: Any,
     ) -> tuple[pd.DataFrame, Split]:
         """The columns of a file with the test records, if they have their own, behind it, without the key column; its split.
@@ -205,6 +206,7 @@ class SplitOptions:
             columns: those that are used; None: all of them.
             categorical: columns whose values are categories.
             text: columns whose values are text.
+            contents: what rows count as where a person has several.
             reading: of `read_table`.
 
         Raises:
@@ -220,11 +222,11 @@ class SplitOptions:
             parts = [settle(table, path=path), settle(test[table.columns], path=self.test_path)]
             people: list[str] | None = None
             if self.people is not None:
-                (table, own), (test, others) = (self.people.bounded(part) for part in parts)
+                (table, own), (test, others) = (self.people.bounded(part, contents) for part in parts)
                 parts, people = [table, test], own + others
             return pd.concat(parts, ignore_index=True), self.split(people=people, held_out=len(parts[1]))
         if self.people is not None:
-            table, people = self.people.bounded(settle(table, path=path))
+            table, people = self.people.bounded(settle(table, path=path), contents)
             return table, self.split(people=people)
         if self.split_column is None:
             split = self.split()

@@ -60,7 +60,7 @@ def load_sql_columns(
         categories = [*categories, MISSING_CATEGORY]
     names = column_names(columns)
     readers = column_readers(names, low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range)
-    opened = open_table(source, table)
+    opened = open_table(source, table, text=[] if people is None else [people.column])
     types = opened.columns(names).schema()
     placed = _on_grids(opened, readers, missing, people)
     ranks = [_ranks(opened, placed, i, reader, missing) for i, reader in enumerate(readers)]
@@ -137,8 +137,7 @@ def _of_people(placed: "ir.Table", readers: list[ColumnReader], people: People) 
     import ibis
 
     kind = placed.person.type()
-    if not (kind.is_integer() or kind.is_string()):
-        raise ValueError(f"unit {people.column!r} is {kind}; it must hold whole numbers or text")
+    people.require_kind(kind, names=kind.is_integer() or kind.is_string())
     text = placed.person.cast("string").replace("\\", "\\\\").replace(",", "\\,")
     for i, reader in enumerate(readers):
         clamps = [f"outside {i}"] if reader.out_of_range == "clamp" else []
@@ -238,7 +237,7 @@ def load_sql_events(
         public_path=public_path,
         missing=missing,
     )
-    opened = open_table(source, table)
+    opened = open_table(source, table, text=[name for name in columns.wanted if name != columns.weight], missing=[""])
     events = named_events(_event_sums(opened, columns, missing), replace(columns, weight=_SUM), missing, source=opened.name)
     users = users_from_events(opened.name, events, known, source=opened.name)
     return users if only_group is None else users.of_group(only_group)

@@ -199,6 +199,7 @@ def table_chunks(
     missing: Collection[str] = MISSING,
     prefix: str = "",
     narrow: bool = False,
+    whole: Collection[str] = (),
 ) -> Iterator[pd.DataFrame]:
     """A table in pieces, whose row labels go on from piece to piece.
 
@@ -212,6 +213,7 @@ def table_chunks(
         missing: texts of a csv file that stand for no value.
         prefix: of the names of columns of an npy file.
         narrow: whether columns of a csv file that hold single digits alone come as uint8, an eighth of int64.
+        whole: columns of a csv file that come as int64 or as text, but never as float64, which rounds above 2^53.
 
     Raises:
         ValueError: the file is missing, empty or unreadable, lacks a column or has two of one name, or a row of a csv file
@@ -220,7 +222,7 @@ def table_chunks(
     form = form or form_of(path)
     if form == "csv":
         tables = _csv_tables(path, columns, rows, separator, missing)
-        pieces: Iterator[pd.DataFrame] = (_typed(table, text, narrow) for table in tables)
+        pieces: Iterator[pd.DataFrame] = (_typed(table, text, narrow, whole) for table in tables)
     elif form == "parquet":
         pieces = _parquet_chunks(path, columns, rows)
     else:
@@ -492,7 +494,7 @@ def _joined(empty: "pyarrow.Table", pieces: list["pyarrow.Table"]) -> "pyarrow.T
     return pyarrow.table({name: join(name) for name in empty.column_names})
 
 
-def _typed(table: "pyarrow.Table", text: Collection[str] | None, narrow: bool) -> pd.DataFrame:
+def _typed(table: "pyarrow.Table", text: Collection[str] | None, narrow: bool, whole: Collection[str]) -> pd.DataFrame:
     """Columns of text as numbers or truth values where all of their values are."""
     import pyarrow
 
@@ -501,10 +503,20 @@ def _typed(table: "pyarrow.Table", text: Collection[str] | None, narrow: bool) -
             return column.cast(pyarrow.string())
         if column.type == pyarrow.uint8():
             return column if narrow else column.cast(pyarrow.int64())
-        return _guessed(column)
+        guessed = _guessed(column)
+        return column if name in whole and _rounded(guessed) else guessed
 
     columns = {name: typed(name, column) for name, column in zip(table.column_names, table.columns)}
     return pd.DataFrame({name: column.to_pandas(integer_object_nulls=True) for name, column in columns.items()})
+
+
+def _rounded(column: "pyarrow.ChunkedArray") -> bool:
+    """Whether a column holds floats of a size at which whole numbers have lost digits."""
+    import pyarrow
+    from pyarrow import compute
+
+    largest = compute.max(compute.abs(column)).as_py() if column.type == pyarrow.float64() else None
+    return largest is not None and not largest < 2**53
 
 
 def _guessed(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":

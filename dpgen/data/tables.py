@@ -104,6 +104,8 @@ def load_table(
         separator=separator_of(source),
         text=[field.name for field in public.fields if field.type in ("string", "boolean", "date", "datetime")],
         missing=public.missing_values,
+        contents=lambda rows: pd.DataFrame(public.encode(rows, show=show_values).numpy()),
+        whole=[field.name for field in public.fields if field.type in ("integer", "year")],
     )
     codes = public.encode(table, show=show_values)
     test = split.test_rows(len(codes))

@@ -1,7 +1,9 @@
 r"""People instead of rows: of each person at most m rows are used, chosen by what that person's rows hold and nothing else.
 
 A row's rank is the SHA-256 of a secret salt, its person and its contents as texts; of a person with more than m rows those
-with the m smallest ranks are kept. So
+with the m smallest ranks are kept. Whole numbers or texts name the people, and other texts are other people: "01" is not "1";
+in a csv file everything is a text. Contents are what the row counts as: its position on a grid, its codes under a schema, its
+coordinates. So
 
 - one person more or less, or another one in their place, changes what is kept of nobody else: neighbouring data sets differ
   in at most m rows of one person, under any key;
@@ -23,6 +25,10 @@ import numpy.typing as npt
 import pandas as pd
 
 KEY_BYTES = 32
+
+Contents = Callable[[pd.DataFrame], pd.DataFrame]
+"""What rows count as."""
+
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -61,6 +67,7 @@ class People:
 
     def kept(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
         """Which rows (n,) are used, of the person of each (n,) and all that is used of it (n, c)."""
+        self._require_names(people)
         codes, _ = pd.factorize(people)
         crowded = np.flatnonzero(np.bincount(codes)[codes] > self.most) if len(codes) else codes
         kept = np.ones(len(codes), bool)
@@ -72,18 +79,36 @@ class People:
             kept[crowded[order[place >= self.most]]] = False
         return kept
 
-    def bounded(self, table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    def bounded(self, table: pd.DataFrame, contents: Contents | None = None) -> tuple[pd.DataFrame, list[str]]:
         """The rows of a table that are used, without the column of people, and the person of each.
 
+        Arguments:
+            table: with the column of people.
+            contents: what rows (n, c) count as, (n, ...); None: their values.
+
         Raises:
-            ValueError: a row has no person.
+            ValueError: a row has no person, or people are named by something else than whole numbers and texts.
         """
-        absent = table[self.column].isna().to_numpy()
+        people, rows = table[self.column], table.drop(columns=self.column)
+        absent = people.isna().to_numpy()
         if absent.any():
             raise ValueError(f"unit {self.column!r} has no value in row {int(absent.argmax()) + 1}: every row needs its person")
-        rows = table.drop(columns=self.column)
-        kept = self.kept(table[self.column], rows)
-        return rows[kept].reset_index(drop=True), table[self.column][kept].astype(str).tolist()
+        kept = self.kept(people, rows if contents is None else contents(rows))
+        return rows[kept].reset_index(drop=True), people[kept].astype(str).tolist()
+
+    def require_kind(self, kind: object, *, names: bool) -> None:
+        """Refuse people of a type whose values do not name people everywhere alike, such as 1.0.
+
+        Raises:
+            ValueError: they are not named by whole numbers or texts.
+        """
+        if not names:
+            raise ValueError(f"unit {self.column!r} is {kind}; it must hold whole numbers or text")
+
+    def _require_names(self, people: pd.Series) -> None:
+        named = people.cat.categories if isinstance(people.dtype, pd.CategoricalDtype) else people
+        kind = pd.api.types.infer_dtype(named, skipna=True)
+        self.require_kind(people.dtype if kind != "mixed" else kind, names=kind in ("integer", "string", "empty"))
 
     def _ranks(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.uint64]:
         """Ranks (n, 4), most significant word first."""

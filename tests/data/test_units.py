@@ -1,7 +1,9 @@
 """Rows of people: which are used depends on what the person's own rows hold, and on nothing else."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,8 @@ from dpgen.data.columns import load_columns
 from dpgen.data.points import load_points
 from dpgen.data.records import load_records
 from dpgen.data.split import Split
+from dpgen.data.sql import load_sql_columns
+from dpgen.data.tables import load_table
 from dpgen.data.units import People, texts
 
 KEY = b"k" * 32
@@ -129,6 +133,66 @@ def test_rows_without_a_person_are_refused_or_dropped(tmp_path: Path) -> None:
     assert load_columns(path=path, columns="x", low=0, high=9, missing="drop", people=people).n == 1
     with pytest.raises(ValueError, match="unit 'who' has no value in row 2: every row needs its person"):
         people.bounded(pd.read_csv(path))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_people_are_told_apart_as_texts(tmp_path: Path, form: str) -> None:
+    """A csv whose first 30,000 names are whole numbers; the names that follow would be the same numbers."""
+    who = [*map(str, range(30_000)), "01", " 1", "1", "+1", "1.0", "1", "01"]
+    table = pd.DataFrame({"who": who, "x": np.arange(len(who)) % 7})
+    path = tmp_path / f"rows.{form}"
+    table.to_csv(path, index=False) if form == "csv" else table.to_parquet(path)
+    options: dict[str, Any] = {"columns": "x", "low": 0, "high": 6, "people": People("who", 1, KEY)}
+    memory, engine = load_columns(path=str(path), **options), load_sql_columns(source=str(path), **options)
+    assert memory.n == 30_004
+    assert engine.values["x"].in_order().tolist() == np.sort(memory.values["x"]).tolist()
+
+
+def test_missing_people_are_the_same_texts_everywhere(tmp_path: Path) -> None:
+    pd.DataFrame({"who": ["NA", "null", "n"], "x": [0, 1, 2]}).to_csv(tmp_path / "x.csv", index=False)
+    options: dict[str, Any] = {"columns": "x", "low": 0, "high": 6, "missing": "drop", "people": People("who", 1, KEY)}
+    assert load_columns(path=str(tmp_path / "x.csv"), **options).n == 1
+    assert load_sql_columns(source=str(tmp_path / "x.csv"), **options).n == 1
+
+
+@pytest.mark.parametrize("named", [[1.0, 2.5], [True, False]])
+def test_people_are_named_by_whole_numbers_or_texts(tmp_path: Path, named: list[Any]) -> None:
+    pd.DataFrame({"who": named, "x": [0, 1]}).to_parquet(tmp_path / "x.parquet")
+    path, people = str(tmp_path / "x.parquet"), People("who", 1, KEY)
+    for load, where in ((load_columns, "path"), (load_sql_columns, "source")):
+        with pytest.raises(ValueError, match=r"unit 'who' is (float64|bool|boolean); it must hold whole numbers or text"):
+            load(**{where: path, "columns": "x", "low": 0, "high": 1, "people": people})
+    named_by_categories = pd.DataFrame({"who": pd.Categorical(["a", "b", "a"]), "x": [0, 1, 1]})
+    named_by_categories.to_parquet(tmp_path / "c.parquet")
+    assert load_columns(path=str(tmp_path / "c.parquet"), columns="x", low=0, high=1, people=people).n == 2
+
+
+BIG = 2**53
+
+
+def rows_of_ann(path: Path, other: str, load: Callable[[Path, People], list[Any]]) -> list[list[Any]]:
+    """What is used of a person with two great numbers, under keys that choose one or the other, beside somebody else's row."""
+    path.write_text(f"who,x\nann,{BIG + 1}\nann,{BIG + 2}\nann,{BIG + 4}\nbob,{other}\n")
+    return [load(path, People("who", 1, bytes([i]) * 32)) for i in range(24)]
+
+
+def codes(path: Path, people: People) -> list[Any]:
+    edges = [0, BIG + 1, BIG + 2, BIG + 4, 2 * BIG]
+    field: dict[str, Any] = {"name": "x", "type": path.stem, "constraints": {"minimum": 0, "maximum": 2 * BIG}}
+    field |= {"dpgen:bins": edges, "dpgen:rounding": 1 if path.stem == "integer" else 0.5}
+    return load_table(path=str(path), schema={"fields": [field]}, people=people, test_fraction=0.0).codes[:-1].tolist()
+
+
+def coordinates(path: Path, people: People) -> list[Any]:
+    return load_points(path=str(path), bounds=f"0,{2 * BIG}", people=people, test_fraction=0.0).x[:-1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "load"), [("integer", "1.0", codes), ("number", "0.5", codes), ("points", "0.5", coordinates)]
+)
+def test_how_others_write_numbers_chooses_no_rows(tmp_path: Path, kind: str, other: str, load: Any) -> None:
+    path = tmp_path / f"{kind}.csv"
+    assert rows_of_ann(path, other, load) == rows_of_ann(path, "1", load)
 
 
 def test_what_would_choose_rows_is_refused(visits: Path, tmp_path: Path) -> None:
