@@ -261,6 +261,27 @@ class Schema:
             self._require_constraints(pd.DataFrame(parsed), show=show)
         return torch.from_numpy(np.ascontiguousarray(codes))
 
+    def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
+        """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them.
+
+        Raises:
+            ValueError: naming column and rule.
+        """
+        codes, found = np.full((len(table), len(self.modelled)), -1, np.int64), {}
+        for position, given in enumerate((*self.modelled, *(self.by_name[constraint.name] for constraint in self._computed))):
+            if position >= len(self.modelled) and given.name not in table:
+                continue
+            column = _column(table, given.name)
+            there = np.flatnonzero(column.notna().to_numpy())
+            try:
+                parsed = given.parse(column.iloc[there].reset_index(drop=True))
+                if position < len(self.modelled):
+                    codes[there, position] = given.encode(parsed)
+            except Violation as error:
+                raise ValueError(f"column {given.name!r} breaks a rule of the schema: {error.rule}") from None
+            found[given.name] = pd.Series(parsed.to_numpy(object), index=there, dtype=object).reindex(range(len(table)))
+        return codes, pd.DataFrame(found)
+
     def _checked(self, given: Field, values: pd.Series, codes: npt.NDArray[np.int64], *, show: bool) -> pd.Series:
         """Parsed values, missing ones included; their codes are written where the field is modelled."""
         absent = values.isna().to_numpy()
@@ -308,6 +329,22 @@ class Schema:
         for constraint in self._computed:
             table[constraint.name] = constraint.compute(table)
         return self._keyed(table)
+
+    def overlaid(self, drawn: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+        """Drawn rows (n,) with parsed values that are known in their place; computed fields that are not known follow."""
+        table = drawn.copy()
+
+        def put(name: str) -> None:
+            if name in known:
+                there = known[name].notna().to_numpy()
+                table[name] = table[name].astype(object).where(~there, known[name]).astype(drawn[name].dtype)
+
+        for given in self.modelled:
+            put(given.name)
+        for constraint in self._computed:
+            table[constraint.name] = constraint.compute(table)
+            put(constraint.name)
+        return table
 
     def _keyed(self, table: pd.DataFrame) -> pd.DataFrame:
         """The table with fresh keys, and its columns in the order of the fields."""

@@ -26,6 +26,8 @@ Given = Mapping[str, Any]
 
 _AT_ONCE = 4096
 _DRAWS = 2**16
+_TRIES = ((True, 1), (True, 10), (True, 100), (False, 1), (False, 10), (False, 100))
+"""Draws of a row that is imputed, until one satisfies the constraints: whether without missing values, and how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,30 +167,57 @@ class TablesModel(PublicModel, kind="tables"):
     def impute(self, table: pd.DataFrame, *, random_state: RandomState = None) -> pd.DataFrame:
         """The table with its nulls replaced by draws from the model given the rest of their row; it is not kept.
 
+        Rows are drawn until they satisfy the constraints, which is the model's law given these; computed columns follow. A null
+        that constraints require stays, and so do rows without nulls.
+
         Raises:
-            ValueError: values that are not in the schema.
+            ValueError: values that are not in the schema, or rows that break the constraints whatever is filled in.
         """
         seed = sampling_seed(len(table), random_state)
-        generator, domain = np.random.default_rng(seed), self.schema.domain
-        codes, mixture = self._partial(table), self._present()
+        codes, known = self.schema.known(table)
         groups = np.where(codes < 0, -1, self._grouped(np.maximum(codes, 0)))
-        for part in range(0, len(codes), _AT_ONCE):
-            rows, joint = groups[part : part + _AT_ONCE], self._joint(groups[part : part + _AT_ONCE])
-            chances = np.exp(joint - joint.max(1, keepdims=True)).cumsum(1)
-            component = (chances < generator.random((len(rows), 1)) * chances[:, -1:]).sum(1)
-            for c in range(len(domain.sizes)):
-                gaps = np.flatnonzero(rows[:, c] < 0)
-                edges = mixture.block(c)[:, component[gaps]].astype(np.float64).cumsum(0)
-                rows[gaps, c] = (edges < generator.random(len(gaps)) * edges[-1]).sum(0)
-        refined = self._refined(groups, self._inside(present=True), generator)
-        filled = torch.from_numpy(np.where(codes < 0, refined, codes))
-        drawn = self.schema.decode(filled, torch.Generator().manual_seed(seed), self._columns.shares)
+        generator, inner = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+        whole, left, drawn = ~known.isna().any(axis=1).to_numpy(), np.arange(len(table)), list[pd.DataFrame]()
+        for present, copies in _TRIES if len(table) else ():
+            if not len(left):
+                break
+            for rows in np.array_split(left, len(left) * copies // _DRAWS + 1):
+                rows = np.repeat(rows, copies)
+                filled = np.where(codes[rows] < 0, self._filled(groups[rows], generator, present=present), codes[rows])
+                values = self.schema.decode(torch.from_numpy(filled), inner, self._columns.shares)
+                values = self.schema.overlaid(values, known.iloc[rows].reset_index(drop=True))
+                holds = self.schema.admissible(torch.from_numpy(filled)).numpy() & self.schema.satisfied(values)
+                done, first = np.unique(rows[holds | whole[rows]], return_index=True)
+                drawn.append(values[holds | whole[rows]].iloc[first].set_axis(done))
+                left = np.setdiff1d(left, done)
+        if len(left):
+            tries = sum(copies for _, copies in _TRIES)
+            raise ValueError(
+                f"table has {len(left)} of {len(table)} rows whose gaps none of {tries} draws filled so that the constraints "
+                "hold; their other values must satisfy the constraints"
+            )
         result = table.copy()
-        for c, name in enumerate(domain.names):
-            absent = codes[:, c] < 0
+        values = pd.concat(drawn).sort_index() if drawn else known
+        for name in known:
+            absent = known[name].isna().to_numpy()
             if absent.any():
-                result[name] = result[name].where(~absent, drawn[name].set_axis(result.index))
+                result[name] = result[name].where(~absent, values[name].set_axis(result.index))
         return result
+
+    def _filled(self, groups: Integers, generator: np.random.Generator, *, present: bool) -> Integers:
+        """Codes (n, d) of partly known groups (n, d), of the model given these, without missing values if `present`."""
+        rows, inside = groups.copy(), self._inside(present=present)
+        mixture, chance = self._restricted(inside)
+        for part in range(0, len(rows), _AT_ONCE):
+            own = rows[part : part + _AT_ONCE]
+            joint = self._joint(own) + (own < 0) @ chance
+            chances = np.exp(joint - joint.max(1, keepdims=True)).cumsum(1)
+            component = (chances < generator.random((len(own), 1)) * chances[:, -1:]).sum(1)
+            for c in range(own.shape[1]):
+                gaps = np.flatnonzero(own[:, c] < 0)
+                edges = mixture.block(c)[:, component[gaps]].astype(np.float64).cumsum(0)
+                own[gaps, c] = (edges < generator.random(len(gaps)) * edges[-1]).sum(0)
+        return self._refined(rows, inside, generator)
 
     # -- codes ---------------------------------------------------------------------------------------------------------
 
@@ -237,19 +266,16 @@ class TablesModel(PublicModel, kind="tables"):
         kept = [np.arange(len(s)) != (m if present and m is not None else -1) for s, m in zip(self._columns.shares, missing)]
         return [share * keep for share, keep in zip(self._columns.shares, kept)]
 
-    def _present(self) -> Mixture:
-        return self._restricted(self._inside(present=True))[0]
-
     def _restricted(self, inside: Sequence[Reals]) -> tuple[Mixture, npt.NDArray[np.float64]]:
-        """The mixture given that codes are among those of weight > 0, and the log probability (K,) of that by component."""
-        blocks, chance = [], np.zeros(len(self.mixture.weights))
+        """The mixture given that codes are among those of weight > 0, and the log probability (d, K) of that by component."""
+        blocks, chance = [], np.zeros((len(self.mixture.sizes), len(self.mixture.weights)))
         for c, (group, weight) in enumerate(zip(self._columns.coarse.groups, inside)):
             kept = np.bincount(group, weight) / np.bincount(group, self._columns.shares[c])
             block = self.mixture.block(c).astype(np.float64) * kept[:, None]
             total = block.sum(0)
-            chance += np.log(np.maximum(total, 1e-300))
+            chance[c] = np.log(np.maximum(total, 1e-300))
             blocks.append(block / np.maximum(total, 1e-300))
-        logs = np.log(np.maximum(self.mixture.weights, 1e-30)) + chance
+        logs = np.log(np.maximum(self.mixture.weights, 1e-30)) + chance.sum(0)
         weights = np.exp(logs - logs.max())
         stacked = np.concatenate(blocks).astype(np.float32)
         return Mixture(stacked, (weights / weights.sum()).astype(np.float32), self.mixture.sizes), chance
@@ -276,17 +302,6 @@ class TablesModel(PublicModel, kind="tables"):
         except (ValueError, TypeError) as error:
             rule = getattr(error, "rule", error)
             raise ValueError(f"given {field.name} is {value!r}; it is not in the schema: {rule}") from None
-
-    def _partial(self, table: pd.DataFrame) -> Integers:
-        """Codes (n, d) of a table, -1 where a value is null or the column is not there."""
-        codes = np.full((len(table), len(self.schema.modelled)), -1, np.int64)
-        for c, field in enumerate(self.schema.modelled):
-            if field.name not in table:
-                raise ValueError(f"table lacks the column {field.name!r}; give it with nulls to have it imputed")
-            column = table[field.name].reset_index(drop=True)
-            there = np.flatnonzero(column.notna().to_numpy())
-            codes[there, c] = field.encode(field.parse(column.iloc[there].reset_index(drop=True)))
-        return codes
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

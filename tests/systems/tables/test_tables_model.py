@@ -99,6 +99,18 @@ def test_gaps_are_filled_by_the_law_of_the_rest(model: TablesModel) -> None:
     assert (shares(filled, "job") - shares(given, "job")).abs().max() < 0.05
 
 
+def test_that_a_value_is_there_tells_of_the_rest() -> None:
+    data, rng = people(3000), np.random.default_rng(1)
+    rich = torch.from_numpy(rng.integers(0, 2, 3000))
+    data.codes[:, 3], data.codes[:, 1] = (
+        rich,
+        torch.where(rich == 1, 2, 3 - 2 * torch.from_numpy(rng.random(3000) < 0.1).long()),
+    )
+    model = released(data, epsilon=4.0)
+    table = pd.DataFrame({"age": [3] * 1000, "job": None, "home": "flat", "rich": None})
+    assert model.impute(table, random_state=0)["rich"].mean() > 0.75  # of those who have a job
+
+
 def test_a_model_comes_back_from_its_files(model: TablesModel, tmp_path: Path) -> None:
     model.save(tmp_path)
     again = read_model(tmp_path)

@@ -4,6 +4,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from test_tables_fit import SMALL, released
@@ -98,3 +99,46 @@ def test_a_fit_leaves_hardly_anything_to_reject(monkeypatch: pytest.MonkeyPatch)
     unaware = released(data, SMALL, epsilon=0.5)
     assert unaware.kept_share < 0.97
     assert gap(model, data) < min(0.02, gap(unaware, data))
+
+
+STAY = {"name": "stay", "type": "integer"}
+TOTAL = {"sum": ["came", "age"], "total": "stay"}
+RULES = [*CONSTRAINTS, {"forbidden": {"male": True, "left": {"minimum": 0}}}, TOTAL]
+
+
+def test_gaps_are_filled_so_that_constraints_hold() -> None:
+    data = visits(3000, seed=2)
+    data.codes[(data.codes[:, 2] == 1), 1] = 8  # of men it is not known when they left
+    data.schema = Schema.from_descriptor({"fields": [*FIELDS, STAY], "dpgen:constraints": RULES})
+    model = released(data, SMALL, epsilon=2.0)
+    gaps = {"left": [None, 6.0, None] * 200, "male": [True, None, None] * 200, "ward": None, "age": 1}
+    table = pd.DataFrame({"came": [5.0, None] * 300, **gaps})
+    table["stay"] = np.where(np.arange(600) % 3 == 1, None, table["came"] + 1)
+    filled = model.impute(table, random_state=0)
+    assert filled.drop(columns="left").notna().all().all()
+    assert filled["left"].isna()[::3].all()  # a gap that constraints require stays
+    assert (filled["stay"] == filled["came"] + 1).all()
+    data.schema.encode(filled)  # raises where a constraint is broken
+    stayed = model.impute(pd.concat([table[1::6]] * 30, ignore_index=True).assign(came=5.0, stay=6.0), random_state=1)
+    given = model.samples(3000, random_state=2, given={"came": 5, "left": 6, "age": 1, "male": [True, False]}).values
+    for name in ("ward", "male"):
+        one, two = (x[name].astype(str).value_counts(normalize=True) for x in (stayed, given))
+        assert one.sub(two, fill_value=0.0).abs().max() < 0.04
+
+
+def test_computed_fields_follow_what_is_known() -> None:
+    schema = Schema.from_descriptor({"fields": [*FIELDS, STAY], "dpgen:constraints": [TOTAL]})
+    drawn, known = pd.DataFrame({"came": [1, 1], "age": [2, 2], "stay": [3, 3]}), pd.DataFrame({"came": [4, None]})
+    for name in ("left", "male", "ward"):
+        drawn[name] = 0
+    assert schema.overlaid(drawn, known)["stay"].tolist() == [6, 3]
+    assert schema.overlaid(drawn, known.assign(stay=[None, 7]))["stay"].tolist() == [6, 7]
+
+
+def test_rows_that_no_filling_mends_are_refused() -> None:
+    model = released(visits(2000), SMALL, epsilon=2.0)
+    table = pd.DataFrame({"came": [1, 5], "left": [2, 3], "male": [None, None], "ward": [None, "bones"], "age": [4, 4]})
+    with pytest.raises(ValueError, match="1 of 2 rows whose gaps none of 222 draws filled"):
+        model.impute(table, random_state=0)
+    with pytest.raises(ValueError, match="column 'age' breaks a rule of the schema: minimum is 0 and maximum is 9"):
+        model.impute(table.assign(age=10))
