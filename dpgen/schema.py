@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from dpgen.constraints import Computed, Constraint, Depends, Forbidden, Rows, To
 from dpgen.fields import CategoryField, Field, GivenField, Violation, field_of, nearest
 
 Shares = Sequence[npt.NDArray[np.float64]]
+Tell = Callable[[int, Any], str]
+"""What an error says of a row, by its place and its value."""
 
 _KEYS = {"fields", "missingValues", "primaryKey", "dpgen:target", "dpgen:constraints", "dpgen:privacy"}
 _KEYS |= {"$schema", "name", "title", "description", "profile", "fieldsMatch"}
@@ -242,23 +244,25 @@ class Schema:
 
     # -- tables to codes and back ------------------------------------------------------------------------------------------
 
-    def encode(self, table: pd.DataFrame, *, show: bool = False) -> Tensor:
+    def encode(self, table: pd.DataFrame, *, show: bool = False, numbered: bool = True) -> Tensor:
         """Codes (n, d), int64, of the modelled columns of a table whose values satisfy the schema.
 
         Arguments:
             table: with a column for each field; keys and computed ones may be left out.
             show: whether errors show the first value that is wrong.
+            numbered: whether they show the number of its row as well.
 
         Raises:
             ValueError: naming column and rule, never the value unless it is to be shown.
         """
         codes, parsed = np.empty((len(table), len(self.modelled)), np.int64, order="F"), {}
+        tell = partial(_told, show=show, numbered=numbered)
         for given in self.fields:
             if given.name in table or given in self.modelled:
                 column = _column(table, given.name)
-                parsed[given.name] = self._checked(given, column, codes, show=show)
+                parsed[given.name] = self._checked(given, column, codes, tell)
         if self.constraints:
-            self._require_constraints(pd.DataFrame(parsed), show=show)
+            self._require_constraints(pd.DataFrame(parsed), tell)
         return torch.from_numpy(np.ascontiguousarray(codes))
 
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
@@ -282,7 +286,7 @@ class Schema:
             found[given.name] = pd.Series(parsed.to_numpy(object), index=there, dtype=object).reindex(range(len(table)))
         return codes, pd.DataFrame(found)
 
-    def _checked(self, given: Field, values: pd.Series, codes: npt.NDArray[np.int64], *, show: bool) -> pd.Series:
+    def _checked(self, given: Field, values: pd.Series, codes: npt.NDArray[np.int64], tell: Tell) -> pd.Series:
         """Parsed values, missing ones included; their codes are written where the field is modelled."""
         absent = values.isna().to_numpy()
         rows = np.flatnonzero(~absent)
@@ -298,10 +302,10 @@ class Schema:
         except Violation as error:
             places = rows if len(error.rows) == len(rows) and error.rule != "it is required" else np.flatnonzero(absent)
             row = int(places[int(error.rows.argmax())])
-            raise _breach(given.name, error.rule, row, values.iloc[row], show=show) from None
+            raise _breach(given.name, error.rule, tell(row, values.iloc[row])) from None
         return present if not absent.any() else pd.Series(present.array, index=rows).reindex(range(len(values)))
 
-    def _require_constraints(self, table: pd.DataFrame, *, show: bool) -> None:
+    def _require_constraints(self, table: pd.DataFrame, tell: Tell) -> None:
         for constraint, described in zip(self.constraints, self.source.get("dpgen:constraints", [])):
             if not set(constraint.names) <= set(table.columns):
                 continue
@@ -309,7 +313,7 @@ class Schema:
             if not holds.all():
                 row = int((~holds).argmax())
                 values = {name: table[name].iloc[row] for name in constraint.names}
-                raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}", row, values, show=show)
+                raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}", tell(row, values))
 
     def decode(self, codes: Tensor, generator: torch.Generator, shares: Shares | None = None) -> pd.DataFrame:
         """Values of codes (n, d): in a bin by the law of its field, missing ones as nulls, keys and computed fields filled in.
@@ -449,9 +453,14 @@ def _column(table: pd.DataFrame, name: str) -> pd.Series:
     return table[name].reset_index(drop=True)
 
 
-def _breach(name: str, rule: str, row: int, value: Any, *, show: bool) -> ValueError:
-    shown = f"row {row + 1} has {value}" if show else "which row and value is private, show_values=true shows the first"
-    return ValueError(f"column {name!r} breaks a rule of the schema: {rule} ({shown})")
+def _breach(name: str, rule: str, told: str) -> ValueError:
+    return ValueError(f"column {name!r} breaks a rule of the schema: {rule} ({told})")
+
+
+def _told(row: int, value: Any, *, show: bool, numbered: bool) -> str:
+    if not show:
+        return "which row and value is private, show_values=true shows the first"
+    return f"row {row + 1} has {value}" if numbered else f"a row has {value}"
 
 
 def _with_missing(values: pd.Series, absent: Rows) -> pd.Series:

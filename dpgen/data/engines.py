@@ -92,19 +92,39 @@ class EngineTable:
         return self._run(lambda: self._arrow(query), stage)
 
     def _arrow(self, query: "ir.Table") -> "pyarrow.Table":
-        if self.backend.name == "pyspark":  # Ibis goes through pandas, where whole numbers beside a null become floats
-            return self.backend._session.sql(self.backend.compile(query)).toArrow()
+        if self.spark is not None:  # Ibis goes through pandas, where whole numbers beside a null become floats
+            return self.frame(query).toArrow()
         return query.to_pyarrow()
+
+    @property
+    def spark(self) -> Any:
+        """The session of Spark; None where another engine keeps the table."""
+        return self.backend._session if self.backend.name == "pyspark" else None
+
+    def frame(self, query: "ir.Table") -> Any:
+        """A query as a DataFrame of Spark."""
+        with _unfused():
+            return self.spark.sql(self.backend.compile(query))
+
+    def arrow(self, frame: Any, stage: str) -> "pyarrow.Table":
+        """The rows of a DataFrame of Spark; errors as in `fetch`."""
+        return self._run(frame.toArrow, stage)
+
+    def batches(self, query: "ir.Table", rows: int, stage: str) -> Iterator["pyarrow.RecordBatch"]:
+        """The rows of a query of DuckDB, at most so many at a time; errors as in `fetch`."""
+        with self._refusing():
+            yield from self._run(lambda: self.backend.to_pyarrow_batches(query, chunk_size=rows), stage)
+        self.require_same()
 
     def memory(self, **columns: npt.NDArray[np.int64]) -> "ir.Table":
         """A table of public or counted numbers that queries join with."""
         import ibis
         import pyarrow
 
-        if self.backend.name != "pyspark":
+        if self.spark is None:
             return ibis.memtable(pyarrow.table(columns))
         name = f"dpgen_{uuid4().hex}"
-        self.backend._session.createDataFrame(pyarrow.table(columns)).createOrReplaceTempView(name)
+        self.spark.createDataFrame(pyarrow.table(columns)).createOrReplaceTempView(name)
         return self.backend.table(name)
 
     def kept(self, query: "ir.Table", stage: str) -> "ir.Table":
@@ -143,26 +163,30 @@ class EngineTable:
 
     def _run(self, read: Callable[[], Any], stage: str) -> Any:
         self.require_same()
-        with _watched(self.backend, stage), _unfused():
-            try:
-                found = read()
-            except Exception as error:  # of any engine, which has classes of its own
-                if isinstance(error, MemoryError) or type(error).__module__.partition(".")[0] in ("builtins", "dpgen"):
-                    raise
-                raise ValueError(f"{self.name} cannot be read by {self.backend.name}: {one_line(error)}") from error
+        with _watched(self.backend, stage), _unfused(), self._refusing():
+            found = read()
         self.require_same()
         return found
 
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # of any engine, which has classes of its own
+            if isinstance(error, MemoryError) or type(error).__module__.partition(".")[0] in ("builtins", "dpgen"):
+                raise
+            raise ValueError(f"{self.name} cannot be read by {self.backend.name}: {one_line(error)}") from error
+
 
 def open_table(
-    source: str, table: str | None = None, *, text: Sequence[str] = (), missing: Sequence[str] = MISSING
+    source: str, table: str | None = None, *, text: Sequence[str] | None = (), missing: Sequence[str] = MISSING
 ) -> EngineTable:
     """The table of a DuckDB file, of parquet or csv files, or the one that a program handed over.
 
     Arguments:
         source: files, by a glob, or what was handed over.
         table: of a DuckDB file.
-        text: columns of csv files whose values are texts even where they look like numbers.
+        text: columns of csv files whose values are texts even where they look like numbers; None: all of them.
         missing: texts of csv files that stand for no value.
 
     Raises:
@@ -190,7 +214,7 @@ def open_table(
         _require_one_schema(files, ending)
         if ending.endswith(_PARQUET):
             return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, snapshot=False)
-        names = {name: "VARCHAR" for name in header(files[0]) if name in text}
+        names = {name: "VARCHAR" for name in header(files[0]) if text is None or name in text}
         types = {"types": names} if names else {}
         csv = _opened(lambda: connection.read_csv(files, nullstr=list(missing), **types), source)
         return EngineTable(source, csv, seen, snapshot=False)

@@ -89,6 +89,7 @@ LOADERS: dict[str, dict[str, Loader]] = {
     },
     "table": {
         "table": Loader("dpgen.data.tables:load_table"),
+        "sql": Loader("dpgen.data.sql_tables:load_sql_table"),
     },
     "images": {
         "images": Loader("dpgen.data.image_files:load_images"),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory, in_memory
+from dpgen.data.batches import KeptCodes, SparkCodes
 from dpgen.data.drafts import blanks, draft_schema
 from dpgen.data.split import TEST_FRACTION, SplitOptions
 from dpgen.data.table_files import header, name_of, sample_form, separator_of
@@ -28,7 +29,7 @@ class Table:
 
     Arguments:
         name: what the data are called in reports.
-        codes: private rows, int64 (n, d), column c in [0, schema.domain.sizes[c]).
+        codes: private rows, int64 (n, d), column c in [0, schema.domain.sizes[c]); or those that an engine made and keeps.
         schema: public.
         test_codes: rows for evaluation (m, d); never trained on.
         notes: sentences for the privacy statement.
@@ -39,7 +40,7 @@ class Table:
     """
 
     name: str
-    codes: Tensor
+    codes: Tensor | KeptCodes | SparkCodes
     schema: Schema
     test_codes: Tensor
     notes: tuple[str, ...] = ()
@@ -48,18 +49,31 @@ class Table:
     def __post_init__(self) -> None:
         sizes = torch.tensor(self.schema.domain.sizes)
         for name, codes in (("codes", self.codes), ("test_codes", self.test_codes)):
+            if not isinstance(codes, Tensor):
+                continue  # which a schema made
             if codes.dtype != torch.int64 or codes.ndim != 2 or codes.shape[1] != len(sizes):
                 raise ValueError(f"{name} are {codes.dtype} {tuple(codes.shape)}; they must be int64 (n, {len(sizes)})")
             if not bool(((codes >= 0) & (codes < sizes)).all()):
                 raise ValueError(f"{name} hold a code outside of its column's domain; they must be in [0, size)")
 
     def __repr__(self) -> str:
-        return f"Table({self.name!r}: {self.n} private, {len(self.test_codes)} test rows of {self.codes.shape[1]} columns)"
+        return f"Table({self.name!r}: {self.n} private, {len(self.test_codes)} test rows of {self.test_codes.shape[1]} columns)"
 
     @property
     def n(self) -> int:
         """Number of private rows."""
         return len(self.codes)
+
+    def some(self, most: int, generator: torch.Generator) -> Tensor:
+        """At most so many of the private rows, int64 (m, d): a random choice where there are more."""
+        if isinstance(self.codes, Tensor):
+            return some_rows(self.codes, most, generator)
+        return self.codes.some(most, int(torch.randint(2**62, (1,), generator=generator)))
+
+
+def some_rows(codes: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """At most so many rows (m, d) of codes (n, d), a random choice where there are more."""
+    return codes if len(codes) <= most else codes[torch.randperm(len(codes), generator=generator)[:most]]
 
 
 def load_table(
@@ -115,7 +129,7 @@ def load_table(
         schema=public,
         test_codes=codes[test],
         notes=(*public.notes, split.note("rows")),
-        form=_form(source, public, [name for name in columns if name in table]),
+        form=form_of_samples(source, public, [name for name in columns if name in table]),
     )
 
 
@@ -131,7 +145,7 @@ def _complete_draft(source: str) -> dict[str, Any]:
     return draft
 
 
-def _form(source: str, schema: Schema, names: list[str]) -> Form:
+def form_of_samples(source: str, schema: Schema, names: list[str]) -> Form:
     """The form of samples: dates that came as text or as Python's dates go back so."""
     categories = {field.name: tuple(map(str, field.values)) for field in schema.fields if isinstance(field, CategoryField)}
     form = sample_form(source, names, categories={name: categories[name] for name in names if name in categories})

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dpgen.data import Table
+from dpgen.data.tables import some_rows
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import (
@@ -61,10 +62,10 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
     if not table.n:
         return Evaluation([], released={"samples.csv": samples.save})
     generator = torch.Generator().manual_seed(seed)
-    private = _some(table.codes, MOST_ROWS, generator)
+    private = table.some(MOST_ROWS, generator)
     rivals = {"value": synthetic, "chance": independent_columns(private, len(private), generator=generator)}
     if len(table.test_codes):
-        rivals["real"] = _some(table.test_codes, MOST_ROWS, generator)
+        rivals["real"] = some_rows(table.test_codes, MOST_ROWS, generator)
     report(0.1, "evaluate")
     scores = _distance_scores(private, rivals, table.schema.domain, seed)
     report(0.4)
@@ -75,10 +76,6 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
         "columns.png": partial(_columns_picture, private, synthetic, table.schema),
     }
     return Evaluation(scores, released={"samples.csv": samples.save}, pictures=pictures)
-
-
-def _some(codes: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    return codes if len(codes) <= most else codes[torch.randperm(len(codes), generator=generator)[:most]]
 
 
 def _beside(name: str, values: Mapping[str, float], *, better: Any = "lower", **options: Any) -> Score:

@@ -32,10 +32,11 @@ al. 2022.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,6 +104,24 @@ class BoundedSum:
         if relation != "replace_one":
             raise ValueError(f"relation is {relation!r}; it must be one of 'add_remove', 'replace_one'")
         return 2.0 * self.sensitivity if self.replaced is None else self.replaced
+
+
+def totals(records: Any, part: Callable[[Iterable[Any]], Tensor]) -> Tensor:
+    """The sum over all records of what `part` adds up of batches of them, int64: the same wherever they lie.
+
+    Arguments:
+        records: all of them in an array or a tensor; or an iterable of batches, read anew each time; or a source with a method
+            `totals(part)` of its own, which adds up batches where its records lie, such as the executors of a cluster.
+        part: of any batches the exact sum, zeros of its shape where there are none.
+
+    >>> totals([torch.ones(2, 3), torch.ones(1, 3)], lambda batches: sum(batch.long().sum(0) for batch in batches)).tolist()
+    [3, 3, 3]
+    """
+    own = getattr(records, "totals", None)
+    if own is not None:
+        found: Tensor = own(part)
+        return found
+    return part((records,) if isinstance(records, np.ndarray | Tensor) else records)
 
 
 def row_squares(u: Tensor) -> Tensor:

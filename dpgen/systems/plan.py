@@ -240,7 +240,7 @@ class PrivateTable(Protocol):
     """Rows of a mixed table as codes of a public schema."""
 
     @property
-    def codes(self) -> Tensor: ...  # (n, d) int64, column c in [0, schema.domain.sizes[c])
+    def codes(self) -> Any: ...  # (n, d), column c in [0, schema.domain.sizes[c]); a tensor, or a source of arrays
     @property
     def schema(self) -> Schema: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def first_marginals(domain: TableDomain, *, alone: bool) -> list[Marginal]:
 
 
 def release_columns(
-    codes: Integers, domain: TableDomain, budget: GaussianBudget, share: float, count: tuple[float, float], *, alone: bool
+    codes: Any, domain: TableDomain, budget: GaussianBudget, share: float, count: tuple[float, float], *, alone: bool
 ) -> Columns:
     r"""Noisy marginals of columns for `share` of the budget's 1 / s^2.
 
@@ -69,6 +69,7 @@ def release_columns(
     :math:`m^{2/3}`.
 
     Arguments:
+        codes: of the records, as for `Counts.of`.
         count: noisy number of records, and its noise std.
         alone: nothing else will be measured.
     """

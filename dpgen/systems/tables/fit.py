@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
@@ -58,7 +58,8 @@ def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: 
         BudgetExceeded: the ledger allows less than the plan; nothing was released.
     """
     assert plan.budget is not None
-    domain, codes = data.schema.domain, data.codes.numpy()
+    domain = data.schema.domain
+    codes = data.codes.numpy() if isinstance(data.codes, torch.Tensor) else data.codes
     budget = GaussianBudget(curator, plan.budget, WHOLE)
     whole, mu, d = budget.left, budget.mu, len(domain.sizes)
     noisy, std = budget.sums(COUNT, record_count(codes), COUNTING * whole)
@@ -85,9 +86,10 @@ def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: 
     )
 
 
-def record_count(codes: Integers) -> BoundedSum:
+def record_count(codes: Any) -> BoundedSum:
     """The number of records."""
-    return BoundedSum(torch.tensor([len(codes)]), 1.0, replaced=1.0)
+    count = totals(codes, lambda batches: torch.tensor([sum(len(batch) for batch in batches)]))
+    return BoundedSum(count, 1.0, replaced=1.0)
 
 
 def _declared(picks: int, mu: float, size: float, d: int) -> str:
@@ -134,9 +136,9 @@ class _Rounds:
         picks = max(1, round((config.picks or rule.picks) / config.rounds))
         return cls(columns, levels, found, np.array(weights, np.int64), fitter, config.rounds, picks)
 
-    def run(self, codes: Integers, budget: GaussianBudget) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
+    def run(self, codes: Any, budget: GaussianBudget) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
         """The mixture with what it was fitted to; spends all that is left."""
-        counts = Counts.of(np.ascontiguousarray(self.columns.coarse.apply(codes).T), self.marginals, self.levels)
+        counts = Counts.of(codes, self.marginals, [self.columns.coarse.then(level) for level in self.levels])
         picked, fitter = list[Measurement](), self.fitter
         fitter.measure(self.columns.smooth, self.levels)
         fitter.run(_FIRST, _RATE, _RATE)

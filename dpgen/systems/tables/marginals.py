@@ -7,15 +7,16 @@ cell, so it moves a marginal by 1 (L2), a replaced one by :math:`\sqrt 2`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.exact_sums import BoundedSum, totals
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -56,6 +57,10 @@ class Coarsening:
     def apply(self, codes: Integers) -> Integers:
         """Groups (d, n) of codes (n, d)."""
         return np.stack([group[codes[:, c]] for c, group in enumerate(self.groups)])
+
+    def then(self, coarser: Coarsening) -> Coarsening:
+        """Groups of these groups, of the same codes."""
+        return Coarsening(tuple(own[group] for group, own in zip(self.groups, coarser.groups)), coarser.sizes)
 
     def matrix(self) -> npt.NDArray[np.float32]:
         """The sums over groups of stacked columns, (sum of group sizes, sum of sizes), 0 or 1."""
@@ -129,22 +134,23 @@ class Counts:
     starts: Integers
 
     @classmethod
-    def of(cls, codes: Integers, marginals: Sequence[Marginal], levels: Sequence[Coarsening]) -> Counts:
-        """Counts of codes (n, d), in passes over rows that stay in the cache."""
+    def of(cls, codes: Any, marginals: Sequence[Marginal], levels: Sequence[Coarsening]) -> Counts:
+        """Counts of codes (n, d), in passes over rows that stay in the cache.
+
+        Arguments:
+            codes: an array, or a source of arrays, see `totals`.
+        """
         shapes = [shape(m, levels) for m in marginals]
         starts = np.cumsum([0, *(math.prod(s) for s in shapes)])
-        values = np.zeros(starts[-1], np.int64)
-        used = {m.level for m in marginals}
-        for first in range(0, len(codes), _ROWS):
-            part = codes[first : first + _ROWS]
-            grouped = {level: levels[level].apply(part) for level in used}
-            for start, stop, m, sizes in zip(starts, starts[1:], marginals, shapes):
-                rows = grouped[m.level]
-                cell = rows[m.columns[0]]
-                for c, size in zip(m.columns[1:], sizes[1:]):
-                    cell = cell * size + rows[c]
-                values[start:stop] += np.bincount(cell, minlength=stop - start)
-        return cls(values, starts)
+
+        def counted(batches: Iterable[Integers]) -> torch.Tensor:
+            values = np.zeros(starts[-1], np.int64)
+            for batch in batches:
+                for first in range(0, len(batch), _ROWS):
+                    _count(values, batch[first : first + _ROWS], marginals, levels, starts)
+            return torch.from_numpy(values)
+
+        return cls(totals(codes, counted).numpy(), starts)
 
     def sums(self, candidate: int) -> BoundedSum:
         """The counts of one candidate: a record is in one of the cells."""
@@ -164,6 +170,19 @@ class Counts:
         gaps = np.abs(SCALE * self.values - np.rint(SCALE * expected).astype(np.int64))
         distances = np.add.reduceat(gaps, self.starts[:-1])
         return np.asarray(weights * (distances - np.rint(SCALE * offsets).astype(np.int64)))
+
+
+def _count(
+    values: Integers, codes: Integers, marginals: Sequence[Marginal], levels: Sequence[Coarsening], starts: Integers
+) -> None:
+    """Add the cells of codes (b, d) to counts of all marginals."""
+    grouped = {level: levels[level].apply(codes) for level in {m.level for m in marginals}}
+    for start, stop, m in zip(starts, starts[1:], marginals):
+        rows = grouped[m.level]
+        cell = rows[m.columns[0]]
+        for c, size in zip(m.columns[1:], shape(m, levels)[1:]):
+            cell = cell * size + rows[c]
+        values[start:stop] += np.bincount(cell, minlength=stop - start)
 
 
 def shape(marginal: Marginal, levels: Sequence[Coarsening]) -> tuple[int, ...]:

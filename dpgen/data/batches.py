@@ -1,0 +1,229 @@
+"""Records that stay in an engine, as batches: read one after the other, or added up by the executors of a cluster.
+
+What a record adds to a sum is a function of this record alone, and sums are whole numbers: so it makes no difference who reads
+which batch, and in which order. DuckDB hands its batches to this process. Spark runs the same code on its executors
+(`mapInArrow`), where only the sum of a partition leaves; a partition that is read again, after an executor was lost, is counted
+once.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from random import Random
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow
+import torch
+from torch import Tensor
+
+from dpgen.data.engines import EngineTable
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+Codes = npt.NDArray[Any]
+Part = Callable[[Iterable[Any]], Tensor]
+
+ROWS = 2**16
+"""Rows of a batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class EngineBatches:
+    """Rows of a table as batches, a source of records for `dpgen.privacy.exact_sums.totals`.
+
+    Arguments:
+        table: where the rows are.
+        rows: those that are read, an Ibis expression.
+        read: batches of pyarrow to those of records, in any order; it runs wherever the rows are.
+        by: rows with one value of this column come one after the other; None: in any order.
+    """
+
+    table: EngineTable
+    rows: "ir.Table"
+    read: Callable[[Iterable[pyarrow.RecordBatch]], Iterator[Any]]
+    by: str | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = self.rows if self.by is None else self.rows.order_by(self.by)
+        return self.read(self.table.batches(rows, ROWS, "read"))
+
+    def totals(self, part: Part) -> Tensor:
+        """See `dpgen.privacy.exact_sums.totals`.
+
+        Raises:
+            ValueError: what the engine or `read` refuses.
+        """
+        return part(self) if self.table.spark is None else _added_up(self.table, self._frame, self.read, part)
+
+    def kept(self, width: int, codes: int) -> "KeptCodes | SparkCodes":
+        """Codes (b, width) below `codes` that `read` makes, kept so that they are read and made once.
+
+        Raises:
+            ValueError: what the engine or `read` refuses.
+        """
+        if self.table.spark is None:
+            return KeptCodes(self, width, np.min_scalar_type(codes))
+        return SparkCodes(self.table, self._frame, self.read, width, np.min_scalar_type(codes))
+
+    @property
+    def _frame(self) -> Any:
+        """The rows as a DataFrame of Spark."""
+        frame = self.table.frame(self.rows)
+        return frame if self.by is None else frame.repartition(self.by).sortWithinPartitions(self.by)
+
+
+class KeptCodes:
+    """Codes (n, width), PRIVATE, in a temporary file without a name, which goes with the process.
+
+    Arguments:
+        batches: arrays (b, width).
+        width: columns.
+        dtype: that holds all codes.
+    """
+
+    def __init__(self, batches: Iterable[Codes], width: int, dtype: "np.dtype[Any]") -> None:
+        self._fd, name = mkstemp(prefix="dpgen-")
+        finalize(self, os.close, self._fd)
+        os.unlink(name)
+        self._width, self._dtype, self._n = width, dtype, 0
+        with os.fdopen(self._fd, "wb", closefd=False) as file:
+            for batch in batches:
+                file.write(np.ascontiguousarray(batch, dtype).data)
+                self._n += len(batch)
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __iter__(self) -> Iterator[Codes]:
+        row = self._width * self._dtype.itemsize
+        for start in range(0, self._n, ROWS):
+            yield np.frombuffer(os.pread(self._fd, ROWS * row, start * row), self._dtype).reshape(-1, self._width)
+
+    def some(self, most: int, seed: int) -> Tensor:
+        """At most so many of the codes, a random choice, int64 (m, width)."""
+        chosen = np.sort(Random(seed).sample(range(self._n), min(most, self._n)))
+        rows = [batch[chosen[(chosen >= i * ROWS) & (chosen < (i + 1) * ROWS)] - i * ROWS] for i, batch in enumerate(self)]
+        return torch.from_numpy(np.concatenate(rows).astype(np.int64))
+
+
+# -- spark -------------------------------------------------------------------------------------------------------------
+
+
+class SparkCodes:
+    """Codes (n, width), PRIVATE, that executors of Spark made and keep.
+
+    Arguments:
+        table: where the rows are.
+        frame: its rows.
+        read: batches of rows to codes (b, width).
+        width: columns.
+        dtype: that holds all codes.
+    """
+
+    def __init__(self, table: EngineTable, frame: Any, read: Callable[..., Any], width: int, dtype: "np.dtype[Any]") -> None:
+        def made(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            return _rows_or_error((np.ascontiguousarray(codes, dtype).tobytes(), "") for codes in read(batches))
+
+        def again(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Codes]:
+            for batch in batches:
+                for content, error in zip(batch["content"], batch["error"]):
+                    if error.as_py():
+                        raise ValueError(error.as_py())
+                    yield np.frombuffer(content.as_buffer(), dtype).reshape(-1, width)
+
+        self._table, self._frame, self._read, self._width = table, frame.mapInArrow(made, _RESULT).persist(), again, width
+        self._n = int(self.totals(lambda batches: torch.tensor(sum(len(batch) for batch in batches))))
+
+    def __len__(self) -> int:
+        return self._n
+
+    def totals(self, part: Part) -> Tensor:
+        """See `dpgen.privacy.exact_sums.totals`."""
+        return _added_up(self._table, self._frame, self._read, part)
+
+    def some(self, most: int, seed: int) -> Tensor:
+        """At most so many of the codes, a random choice, int64 (m, width)."""
+        share, read = min(1.0, most / max(1, self._n)), self._read
+
+        def chosen(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            rng = np.random.default_rng([seed, _partition()])
+            picked = (codes[rng.random(len(codes)) < share].astype(np.int64) for codes in read(batches))
+            return _rows_or_error((codes.tobytes(), "") for codes in picked)
+
+        found = self._table.arrow(self._frame.mapInArrow(chosen, _RESULT), "sample")
+        rows = [np.frombuffer(content.as_buffer(), np.int64) for content in found["content"]]
+        return torch.from_numpy(np.concatenate([*rows, np.empty(0, np.int64)]).reshape(-1, self._width)[:most])
+
+
+_RESULT = "content binary, error string"
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
+
+
+def _rows_or_error(rows: Iterable[tuple[bytes, str]]) -> Iterator[pyarrow.RecordBatch]:
+    """Rows of the columns of `_RESULT`, and what was refused while they were made: an executor's error would be a page."""
+    try:
+        for content, text in rows:
+            yield _result(content, text)
+    except ValueError as error:
+        yield _result(b"", str(error))
+
+
+def _result(content: bytes, text: str) -> pyarrow.RecordBatch:
+    return pyarrow.record_batch(
+        {"content": pyarrow.array([content], pyarrow.binary()), "error": pyarrow.array([text], pyarrow.string())}
+    )
+
+
+def _added_up(table: EngineTable, frame: Any, read: Callable[..., Iterable[Any]], part: Part) -> Tensor:
+    """The sum over partitions of what `part` makes of each."""
+
+    def partial(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        return _rows_or_error((part(each).numpy().tobytes(), "") for each in (read(batches),))
+
+    total = part(())  # zeros of its shape
+    found = table.arrow(frame.mapInArrow(partial, _RESULT), "sums of partitions")
+    for content, error in zip(found["content"], found["error"]):
+        if error.as_py():
+            raise ValueError(error.as_py())
+        total = total + torch.from_numpy(np.frombuffer(content.as_buffer(), np.int64).copy()).reshape(total.shape)
+    return total
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def frames(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pd.DataFrame]:
+    """Batches as tables of pandas, typed as those of a parquet file."""
+    for batch in batches:
+        yield batch.to_pandas(integer_object_nulls=True)
+
+
+def whole_groups(tables: Iterable[pd.DataFrame], by: str) -> Iterator[pd.DataFrame]:
+    """The same rows, cut so that those with one value of a column, which lie one behind the other, are in one table."""
+    left: list[pd.DataFrame] = []  # rows of one value, whose others may follow
+    for table in tables:
+        if not len(table):
+            continue
+        values = table[by]
+        if left and left[-1][by].iloc[-1] != values.iloc[0]:
+            yield pd.concat(left, ignore_index=True)
+            left = []
+        last = int((values != values.iloc[-1]).to_numpy().nonzero()[0].max(initial=-1)) + 1  # where the last group begins
+        if last:
+            yield pd.concat([*left, table.iloc[:last]], ignore_index=True)
+            left = []
+        left.append(table.iloc[last:])
+    if left:
+        yield pd.concat(left, ignore_index=True)

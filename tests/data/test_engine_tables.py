@@ -1,0 +1,188 @@
+"""Mixed tables that an engine reads: codes, refusals, rows of people and released bits of the same table in memory."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fixed_source import FixedKeySource
+
+import dpgen
+from dpgen.containers import in_memory
+from dpgen.data import Table, load_table
+from dpgen.data.batches import ROWS, KeptCodes, whole_groups
+from dpgen.data.sql_tables import load_sql_table
+from dpgen.data.tables import VISITS, simulated_visits
+from dpgen.data.units import People
+from dpgen.evaluation import evaluate
+from dpgen.privacy.curator import Curator
+from dpgen.runtime import Runtime
+from dpgen.systems.tables.fit import fit
+from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.plan import TablesConfig, TablesPlan
+
+SCHEMA = {**VISITS}
+N = 900
+
+
+def visits() -> pd.DataFrame:
+    frame = simulated_visits(N).content.to_pandas()
+    return frame.assign(hospital=[f"h{i % 37}" for i in range(N)], admitted=frame["admitted"].dt.date)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    frame = visits()
+    frame.to_parquet(folder / "all.parquet")
+    (folder / "parts").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(N), 3)):
+        frame.iloc[part[::-1]].to_parquet(folder / "parts" / f"{number}.parquet")
+        frame.iloc[part].to_csv(folder / "parts" / f"{number}.csv", index=False)
+    with duckdb.connect(str(folder / "w.duckdb")) as connection:
+        connection.execute(f"create table visits as select * from '{folder}/all.parquet' order by age, bill")
+        connection.execute("create table nothing as select * from visits limit 0")
+    return folder
+
+
+def memory(folder: Path, **options: Any) -> Table:
+    return load_table(path=str(folder / "all.parquet"), schema=SCHEMA, test_fraction=0.0, **options)
+
+
+def engine(folder: Path, where: str, **options: Any) -> Table:
+    source = {"duckdb": "w.duckdb", "parquet": "parts/*.parquet", "csv": "parts/*.csv"}[where]
+    table = "visits" if where == "duckdb" else None
+    return load_sql_table(source=str(folder / source), table=table, schema=SCHEMA, **options)
+
+
+def rows(table: Table) -> list[tuple[int, ...]]:
+    """All rows, in one order."""
+    return sorted(map(tuple, table.some(10**6, torch.Generator().manual_seed(0)).tolist()))
+
+
+@pytest.mark.parametrize("where", ["duckdb", "parquet", "csv"])
+def test_codes_are_those_of_the_table_in_memory(folder: Path, where: str) -> None:
+    table = engine(folder, where)
+    assert isinstance(table.codes, KeptCodes)
+    assert table.n == N
+    assert rows(table) == rows(memory(folder))
+    assert repr(table).endswith("900 private, 0 test rows of 10 columns)")
+
+
+def released(table: Table) -> TablesModel:
+    plan = TablesPlan(epsilon=3.0)
+    curator = Curator(plan.open_ledger(), source=FixedKeySource(5))
+    return fit(table, plan=plan, config=TablesConfig(rounds=2, picks=4, components=8), curator=curator, runtime=Runtime())
+
+
+def test_released_bits_are_those_of_the_table_in_memory(folder: Path) -> None:
+    expected, found = released(memory(folder)), released(engine(folder, "duckdb"))
+    assert any(len(m.marginal.columns) > 1 for m in found.measurements)
+    assert all(torch.equal(tensor, expected.tensors()[name]) for name, tensor in found.tensors().items())
+    assert found.statement.epsilon == expected.statement.epsilon
+
+
+@pytest.mark.parametrize("where", ["duckdb", "csv"])
+def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path, where: str) -> None:
+    people = People("hospital", 3, bytes(32))
+    kept = engine(folder, where, people=people)
+    assert kept.n == 37 * 3
+    assert rows(kept) == rows(memory(folder, people=people))
+
+
+def test_groups_are_cut_where_they_end() -> None:
+    pieces = [pd.DataFrame({"who": list(text), "x": range(len(text))}) for text in ("aab", "", "b", "bbc", "d", "dee")]
+    assert ["".join(table["who"]) for table in whole_groups(pieces, "who")] == ["aa", "bbbb", "c", "dd", "ee"]
+    assert list(whole_groups([], "who")) == []
+
+
+def test_codes_that_are_kept_come_back_in_order_and_by_choice() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 300, (ROWS + 10, 2))
+    kept = KeptCodes([codes[:7], codes[7:]], 2, np.min_scalar_type(300))
+    assert [len(batch) for batch in kept] == [ROWS, 10]
+    assert np.array_equal(np.concatenate(list(kept)), codes)
+    chosen = kept.some(1000, 3).tolist()
+    assert len(chosen) == 1000
+    assert set(map(tuple, chosen)) <= set(map(tuple, codes.tolist()))
+    assert kept.some(1000, 4).tolist() != chosen
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "below the minimum": ({"age": -1}, r"column 'age' breaks a rule of the schema: minimum is 0 and maximum is 99 \(which row"),
+    "no category": ({"ward": "lab"}, r"column 'ward' breaks a rule of the schema: its values are the 5 of enum \(which row"),
+    "no value": ({"sex": None}, r"column 'sex' breaks a rule of the schema: it is required \(which row"),
+    "no number": ({"care": float("nan")}, r"column 'care' breaks a rule of the schema: it is required"),
+    "a constraint": ({"bill": 1.0}, r"column 'care, drugs, bill' breaks a rule of the schema: constraint"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_values_outside_of_the_schema_are_refused_as_in_memory(tmp_path: Path, case: str) -> None:
+    change, message = WRONG[case]
+    frame = visits()
+    for name, value in change.items():
+        frame.loc[500, name] = value
+    frame.to_parquet(tmp_path / "w.parquet")
+    with pytest.raises(ValueError, match=message) as in_engine:
+        load_sql_table(source=str(tmp_path / "w.parquet"), schema=SCHEMA)
+    with pytest.raises(ValueError, match=message) as in_memory:
+        load_table(path=str(tmp_path / "w.parquet"), schema=SCHEMA)
+    assert str(in_engine.value) == str(in_memory.value)
+
+
+def test_a_wrong_value_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
+    visits().assign(age=123).to_parquet(tmp_path / "w.parquet")
+    with pytest.raises(ValueError, match=r"maximum is 99 \(a row has 123\)"):
+        load_sql_table(source=str(tmp_path / "w.parquet"), schema=SCHEMA, show_values=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schema": None}, "schema is None; it must be the public schema of the table"),
+        ({"table": "nothing"}, "w.nothing is empty: it has 14 columns and no record"),
+        ({"table": "visit"}, "table is 'visit': .* did you mean 'visits'"),
+        ({"schema": {"fields": [{"name": "agee", "type": "boolean"}]}}, "has no column 'agee': .*; did you mean 'age'"),
+        ({"people": People("age", 1, bytes(32))}, "unit is 'age'; it must be no field of the schema"),
+        ({"people": People("clinic", 1, bytes(32))}, "has no column 'clinic'"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line(folder: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refused:
+        load_sql_table(**{"source": str(folder / "w.duckdb"), "table": "visits", "schema": SCHEMA, **options})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_row_without_a_person_and_shards_of_two_types_are_refused(tmp_path: Path) -> None:
+    frame = visits()
+    frame.to_parquet(tmp_path / "0.parquet")
+    frame.assign(age=frame["age"].astype(float)).to_parquet(tmp_path / "1.parquet")
+    with pytest.raises(ValueError, match="column 'age' is double; it must be int64, as in"):
+        load_sql_table(source=f"{tmp_path}/*.parquet", schema=SCHEMA)
+    frame.loc[3, "hospital"] = None
+    frame.to_parquet(tmp_path / "0.parquet")
+    with pytest.raises(ValueError, match="unit 'hospital' has no value in"):
+        load_sql_table(source=str(tmp_path / "0.parquet"), schema=SCHEMA, people=People("hospital", 2, bytes(32)))
+
+
+def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
+    frame = visits()
+    relation = duckdb.from_df(frame.drop(columns="hospital"))
+    release = dpgen.fit("tables", relation, epsilon=2.0, schema=SCHEMA, method="independent")
+    drawn = release.samples(20, random_state=0).values
+    assert list(drawn.columns) == [name for name in frame.columns if name != "hospital"]
+    assert drawn.dtypes["age"] == "int64"
+    assert any("there are no test rows" in text for text in release.statement.not_covered)
+    again = release.samples(20, random_state=0)
+    assert load_table(path=in_memory(again.to_pandas()), schema=SCHEMA, test_fraction=0.0).n == 20
+
+
+def test_scores_compare_with_private_rows(folder: Path) -> None:
+    table = engine(folder, "parquet")
+    scores = {score.name: score for score in evaluate(released(table), table, full=False).scores}
+    assert 0 < scores["single columns: mean total variation"].value < 0.2
+    assert scores["single columns: mean total variation"].real is None
