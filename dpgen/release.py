@@ -167,6 +167,11 @@ class ImageSamples(Samples):
         return {"x": self.x.numpy(), "labels": self.labels.numpy(), "class_names": np.array(self.class_names)}
 
 
+def image_rows(x: Tensor) -> Tensor:
+    """Images (n, h, w, c) as rows (n, c * h * w), channel by channel."""
+    return x.permute(0, 3, 1, 2).flatten(1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PointSamples(Samples):
     """Synthetic points (n, d) and the names of their columns."""
@@ -458,21 +463,15 @@ class DensityModel(PublicModel):
         """Log density (n,) at points (n, d); -inf outside of the support."""
 
 
-class RecordModel(PublicModel):
-    """A released model of binary records: a mixture, perhaps of one component."""
+class _CountedModel(PublicModel):
+    """A released model of components or classes whose noisy sizes are known."""
 
     counts: Tensor
-    """Noisy number of records of each component (k,)."""
+    """Noisy number of records of each component, or of images of each class, (k,)."""
     noise_multiplier: float = 0.0
     """Of the one Gaussian mechanism that the whole fit is, under add/remove; 0: it is none."""
-    image_shape: tuple[int, int] | None = None
-    """(height, width), if records are images."""
     passes: int = 1
     """Passes through the model that a sample of it takes."""
-
-    @abstractmethod
-    def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
-        """n synthetic records, free of further privacy cost; `clusters`: draw from these components only."""
 
     @property
     def size(self) -> int:
@@ -481,19 +480,28 @@ class RecordModel(PublicModel):
 
     @property
     def weights(self) -> Tensor:
-        """Mixture weights (k,), summing to 1."""
+        """Shares (k,) of the components, summing to 1."""
         return noisy_shares(self.counts)
+
+
+class RecordModel(_CountedModel):
+    """A released model of binary records: a mixture, perhaps of one component."""
+
+    image_shape: tuple[int, int] | None = None
+    """(height, width), if records are images."""
+
+    @abstractmethod
+    def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
+        """n synthetic records, free of further privacy cost; `clusters`: draw from these components only."""
 
     def assign(self, x: Tensor) -> Tensor | None:
         """Component (n,) of each record of x (n, d), where the model says; None where it does not."""
         return None
 
 
-class ImageModel(PublicModel):
+class ImageModel(_CountedModel):
     """A released model of images, with a class for each of them."""
 
-    counts: Tensor
-    """Noisy number of images of each class (k,)."""
     class_names: tuple[str, ...]
     """Public names of the k classes."""
     image_shape: tuple[int, int, int]
@@ -502,16 +510,6 @@ class ImageModel(PublicModel):
     @abstractmethod
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> ImageSamples:
         """n synthetic images, free of further privacy cost; `clusters`: of these classes only."""
-
-    @property
-    def size(self) -> int:
-        """A released (noisy) estimate of how many images the model was trained on, at least 0."""
-        return noisy_size(self.counts)
-
-    @property
-    def weights(self) -> Tensor:
-        """Shares (k,) of the classes, summing to 1."""
-        return noisy_shares(self.counts)
 
 
 def noisy_size(counts: Tensor) -> int:

@@ -12,7 +12,7 @@ from dpgen.evaluation.records import FULL, Effort, samples_figure
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.metrics import chance_level, train_on_synthetic_accuracy
 from dpgen.progress import report
-from dpgen.release import ImageModel
+from dpgen.release import ImageModel, image_rows
 
 MOST_VALUES = 2**26
 """Values of the images that are drawn, or that a classifier is trained on, at most: 21,845 images of 32 x 32 in colour."""
@@ -86,4 +86,4 @@ def evaluate(
 
 def _flat(x: Tensor) -> Tensor:
     """Images (n, h, w, c) uint8 as rows (n, c * h * w) in [0, 1]."""
-    return x.permute(0, 3, 1, 2).flatten(1) / 255
+    return image_rows(x) / 255

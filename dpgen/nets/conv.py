@@ -8,23 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from dpgen.nets.gan import GAIN, SLOPE, CriticBank, of_label
+from dpgen.nets.gan import GAIN, SLOPE, CriticBank, of_label, planes
 from dpgen.nets.tape import Geometry, Layers
 from dpgen.nets.vae import SHRINK, VAEBank
 
 _KERNEL, _HALVING = 4, Geometry(stride=2, padding=1)
 _DOUBLING = _HALVING._replace(transposed=True)
 _NORMALISED = 4  # channels of a group
-
-
-def planes(image_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Channels, height and width of images (height, width) or (channels, height, width).
-
-    >>> planes((28, 28))
-    (1, 28, 28)
-    """
-    channels, height, width = image_shape if len(image_shape) == 3 else (1, *image_shape)
-    return channels, height, width
 
 
 def channels_of(hidden: int) -> int:

@@ -19,6 +19,16 @@ GAIN = 2.0**0.5
 _SHARPNESS = 2.0
 
 
+def planes(image_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, height and width of images (height, width) or (channels, height, width).
+
+    >>> planes((28, 28))
+    (1, 28, 28)
+    """
+    channels, height, width = image_shape if len(image_shape) == 3 else (1, *image_shape)
+    return channels, height, width
+
+
 def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
     r"""Loss of the critic's scores D: real :math:`-D`, fake :math:`+D` ("wgan"); the softplus of it ("nonsaturating").
 
@@ -65,7 +75,7 @@ class CriticBank(ModelBank):
         hidden: units per hidden layer.
         depth: hidden layers.
         loss: "nonsaturating" or "wgan".
-        image_shape: (height, width) of images, needed with `pool`.
+        image_shape: of images, see `planes`; needed with `pool`.
         pool: the critic sees the means of pool x pool pixels, and has as many fewer parameters that noise is added to.
 
     Source: Miyato and Koyama 2018 (labels by projection).
@@ -79,7 +89,7 @@ class CriticBank(ModelBank):
         hidden: int = 256,
         depth: int = 2,
         loss: Loss = "nonsaturating",
-        image_shape: tuple[int, int] | None = None,
+        image_shape: tuple[int, ...] | None = None,
         pool: int = 1,
     ) -> None:
         if min(d, hidden, depth, pool) < 1:
@@ -121,7 +131,7 @@ class CriticBank(ModelBank):
         x, code = x[:, : self.d], x[:, self.d :]
         if self.pool > 1:
             assert self.image_shape is not None
-            x = avg_pool2d(x.unflatten(1, (1, *self.image_shape)), self.pool).flatten(1) * self.pool**0.5
+            x = avg_pool2d(x.unflatten(1, planes(self.image_shape)), self.pool).flatten(1) * self.pool**0.5
         for i in range(self.depth + 1):
             x = GAIN * leaky_relu(x, SLOPE) if i else x
             x = layers.affine(str(i), x * x.shape[1] ** -0.5)
@@ -136,8 +146,8 @@ def of_label(outputs: Tensor, code: Tensor) -> Tensor:
     return (outputs * code).sum(1) if code.shape[1] else outputs[:, 0]
 
 
-def _require_blocks(image_shape: tuple[int, int] | None, d: int, side: int, *, name: str) -> None:
-    if image_shape is None or prod(image_shape) != d or any(length % side for length in image_shape):
+def _require_blocks(image_shape: tuple[int, ...] | None, d: int, side: int, *, name: str) -> None:
+    if image_shape is None or prod(image_shape) != d or any(length % side for length in image_shape[-2:]):
         raise ValueError(f"{name} is {side}: it needs images of {d} pixels with sides divisible by it, got {image_shape}")
 
 
@@ -150,8 +160,8 @@ class Generator(nn.Module):
         categories: number of labels, 0 without.
         hidden: units per hidden layer (mlp), or channels times 8 (cnn).
         depth: hidden layers (mlp).
-        image_shape: (height, width): with `coarse` 1, both divisible by 4, two transposed convolutions in place of the
-            hidden layers.
+        image_shape: of images, see `planes`: with `coarse` 1, sides divisible by 4, two transposed convolutions in place of
+            the hidden layers.
         output: "sigmoid" or "identity".
         coarse: above 1, the hidden layers make an image (mlp) whose sides are this much shorter, which is interpolated:
             smooth strokes need not be learned.
@@ -167,7 +177,7 @@ class Generator(nn.Module):
         categories: int = 0,
         hidden: int = 256,
         depth: int = 2,
-        image_shape: tuple[int, int] | None = None,
+        image_shape: tuple[int, ...] | None = None,
         output: Literal["sigmoid", "identity"] = "sigmoid",
         coarse: int = 1,
     ) -> None:
@@ -188,17 +198,18 @@ class Generator(nn.Module):
             layers += [nn.Linear(a, b), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(widths[-1], self.d // self.coarse**2))
 
-    def _convolutions(self, image_shape: tuple[int, int]) -> nn.Sequential:
-        if prod(image_shape) != self.d or any(side % 4 for side in image_shape):
-            raise ValueError(f"image_shape is {image_shape}: it must have {self.d} pixels and sides divisible by 4")
-        height, breadth, width = image_shape[0] // 4, image_shape[1] // 4, max(8, self.hidden // 8)
+    def _convolutions(self, image_shape: tuple[int, ...]) -> nn.Sequential:
+        if prod(image_shape) != self.d or any(side % 4 for side in image_shape[-2:]):
+            raise ValueError(f"image_shape is {image_shape}: it must have {self.d} values and sides divisible by 4")
+        channels, height, breadth = planes(image_shape)
+        height, breadth, width = height // 4, breadth // 4, max(8, self.hidden // 8)
         return nn.Sequential(
             nn.Linear(self.latent + self.categories, 2 * width * height * breadth),
             nn.ReLU(),
             nn.Unflatten(1, (2 * width, height, breadth)),
             nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1),
             nn.ReLU(),
-            nn.ConvTranspose2d(width, 1, 4, stride=2, padding=1),
+            nn.ConvTranspose2d(width, channels, 4, stride=2, padding=1),
             nn.Flatten(),
         )
 
@@ -240,8 +251,9 @@ class Generator(nn.Module):
         x: Tensor = self.layers(z)
         if self.coarse > 1:
             assert self.image_shape is not None
-            height, width = (side // self.coarse for side in self.image_shape)
-            fine = interpolate(x.view(-1, 1, height, width), size=self.image_shape, mode="bilinear")
+            channels, height, width = planes(self.image_shape)
+            x = x.view(-1, channels, height // self.coarse, width // self.coarse)
+            fine = interpolate(x, size=(height, width), mode="bilinear")
             x = _SHARPNESS * fine.flatten(1)
         return x.sigmoid() if self.output == "sigmoid" else x
 

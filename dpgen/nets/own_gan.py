@@ -73,7 +73,7 @@ class OwnGenerator(nn.Module):
         network: type[nn.Module] | str,
         network_options: Mapping[str, Any] | None = None,
         categories: int = 0,
-        image_shape: tuple[int, int] | None = None,
+        image_shape: tuple[int, ...] | None = None,
         output: str = "sigmoid",
     ) -> None:
         super().__init__()

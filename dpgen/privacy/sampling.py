@@ -124,11 +124,14 @@ def one_group(n: int) -> Tensor:
 
 
 class PoissonTable(Dataset[Batch]):
-    """Records (n, d), one cluster and perhaps one label each, and their owners; indexed by whole Poisson draws."""
+    """Records (n, d), one cluster and perhaps one label each, and their owners; indexed by whole Poisson draws.
+
+    A draw has values x / white, so that pixels stay bytes in memory.
+    """
 
     x: Any  # a tensor, or `Rows`
 
-    def __init__(self, x: Tensor | Rows, labels: Tensor | None = None, owners: Owners | None = None) -> None:
+    def __init__(self, x: Tensor | Rows, labels: Tensor | None = None, owners: Owners | None = None, *, white: int = 1) -> None:
         if x.ndim != 2 or x.shape[1] == 0:
             raise ValueError(f"x must have shape (n, d) with d >= 1, got {tuple(x.shape)}")
         if isinstance(x, Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
@@ -137,7 +140,7 @@ class PoissonTable(Dataset[Batch]):
             raise ValueError(f"labels must have shape ({x.shape[0]},), got {tuple(labels.shape)}")
         if owners is not None and len(owners.share) != x.shape[0]:
             raise ValueError(f"people has length {len(owners.share)}; it must be {x.shape[0]}, one for each record")
-        self.x, self.labels, self.owners = x, labels, owners
+        self.x, self.labels, self.owners, self.white = x, labels, owners, white
         self.cluster = one_group(x.shape[0])
         self.k: int | None = None
 
@@ -167,7 +170,8 @@ class PoissonTable(Dataset[Batch]):
         return digest.hexdigest()
 
     def _records(self, rows: Tensor) -> Tensor:
-        return self.x[to_device(rows, self.x.device)].to(torch.float32)
+        x: Tensor = self.x[to_device(rows, self.x.device)].to(torch.float32)
+        return x if self.white == 1 else x.div_(self.white)
 
 
 class PoissonDraw(NamedTuple):
@@ -251,6 +255,7 @@ class PoissonLoader(DataLoader[Batch]):
         people: a number (n,) for the person of each record, drawn with all of their records; None: every record is drawn
             by itself.
         rows: records m of a person at most.
+        white: draws have values x / white.
         source: where the masks come from; by default a fresh `SecureSource`.
 
     Raises:
@@ -266,12 +271,13 @@ class PoissonLoader(DataLoader[Batch]):
         sampling_rate: float,
         people: Tensor | None = None,
         rows: int = 1,
+        white: int = 1,
         source: SecureSource | None = None,
     ) -> None:
         if not 0.0 < sampling_rate <= 1.0:
             raise ValueError(f"sampling_rate must be in (0, 1], got {sampling_rate}")
         self.sampling_rate = sampling_rate
-        self.table = PoissonTable(x, labels, None if people is None else Owners(people, rows))
+        self.table = PoissonTable(x, labels, None if people is None else Owners(people, rows), white=white)
         self.poisson = _PoissonSampler(
             self.table,
             sampling_rate=sampling_rate,

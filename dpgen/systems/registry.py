@@ -70,15 +70,15 @@ _LOCAL = {
 
 SYSTEMS: dict[str, System] = {
     "dpgm": System(
-        kinds=("records",),
+        kinds=("records", "images"),
         plan_path="dpgen.systems.dpgm.plan:DPGMPlan",
         config_path="dpgen.systems.dpgm.plan:DPGMConfig",
         fit_path="dpgen.systems.dpgm.fit:fit",
         module_path="dpgen.systems.dpgm.fit:module",
-        model_paths=("dpgen.systems.dpgm.model:MixtureModel", "dpgen.systems.gaussian.model:GaussianMixtureModel"),
+        model_paths=("dpgen.systems.dpgm.model:MixtureModel", "dpgen.systems.dp_sgd.model:NetworkImages"),
     ),
     "dpgan": System(
-        kinds=("records", "points"),
+        kinds=("records", "points", "images"),
         plan_path="dpgen.systems.dpgan.plan:DPGANPlan",
         config_path="dpgen.systems.dpgan.plan:DPGANConfig",
         fit_path="dpgen.systems.dpgan.fit:fit",

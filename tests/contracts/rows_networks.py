@@ -86,6 +86,16 @@ def means_of_clusters(rows: Tensor) -> BoundedSum:
     return sign_sums(rows[:, :D], rows[:, D], 2)
 
 
+def pixels(rng: np.random.Generator, n: int) -> Tensor:
+    """Images (n, D) of any pixels with the class of each behind them."""
+    return torch.from_numpy(np.column_stack([rng.integers(0, 256, (n, D)), rng.integers(0, 2, n)]))
+
+
+def means_of_images(rows: Tensor) -> BoundedSum:
+    """What networks of images begin at."""
+    return sign_sums(rows[:, :D], rows[:, D], 2, white=255)
+
+
 def mostly(*shares: float) -> ProductMixture:
     """A model of D bits of two classes, each mostly of one kind."""
     p = torch.tensor(shares)[:, None].expand(2, D)
@@ -184,10 +194,12 @@ ADAPTIVE = DPNorm(c_max=8.0, bins=4, spacing="linear")
 CENTRES = [float(c) for c in ADAPTIVE.centres]
 CLUSTER = torch.eye(D + 1)[D]  # a record of zeros in the other cluster
 ONES, ZEROS = torch.tensor([[*[1] * D, 0]]), torch.zeros(1, D + 1, dtype=torch.int64)
+WHITE = torch.tensor([[*[255] * D, 0]])
 RIGHT, WRONG = torch.tensor([[*[1] * D, 0]]), torch.tensor([[*[1] * D, 1]])
 """A record that the trained model knows and its start does not, and one that is the other way round."""
 ROWS = [
     SumRow("dpgm", (MEANS,), pairs_of(members), pair(ZEROS, ONES, ZEROS), sums=means_of_clusters),
+    SumRow("dpgm", (MEANS,), pairs_of(pixels), pair(ZEROS, WHITE, ZEROS), sums=means_of_images),
     SumRow("dpgm", (CHOICE,), pairs_of(members), pair(ZEROS, RIGHT, WRONG), sums=votes(labelled=True)),
     SumRow(
         "dpgm",

@@ -280,6 +280,7 @@ SMOKE = [
     ),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}, DATA["points"]),
+    *(Smoke(system, _SGD, _NETS | options, images) for system, options in (("dpgm", {}), ("dpgan", {"fakes": 8}))),
     *(Smoke("dpgm", _SGD | PEOPLE, _NETS | {"clipping": c}, people) for c in ("auto", "dpnorm")),
     Smoke("dpgm", _SGD | PEOPLE | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}, people),
     Smoke("dpgm", _SGD | PEOPLE, {"hidden": 3, "component": "rbm", "chains": 4}, people),

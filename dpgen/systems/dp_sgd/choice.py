@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.release import RecordModel
+from dpgen.release import ImageModel, RecordModel
+from dpgen.systems.dp_sgd.inputs import Inputs
 
 CHOICE = "choice between the trained model and its start"
 """Note of the sum that decides."""
@@ -45,7 +46,7 @@ _ROWS = 4096
 
 
 class Judge:
-    """A classifier of bits whose answers have the same bits beside any other records.
+    """A classifier of bits, or of bytes, whose answers have the same bits beside any other records.
 
     One hidden layer; weights and hidden values lie on grids on which all sums of products are exact in float64.
 
@@ -54,9 +55,11 @@ class Judge:
         labels: their classes (n,).
         n_classes: classes that it may answer.
         generator: public randomness.
+        white: greatest value; bytes count in 256ths, a power of two, so that products stay exact.
     """
 
-    def __init__(self, x: Tensor, labels: Tensor, n_classes: int, generator: torch.Generator) -> None:
+    def __init__(self, x: Tensor, labels: Tensor, n_classes: int, generator: torch.Generator, *, white: int = 1) -> None:
+        self._unit = 2.0 ** -(white.bit_length() if white > 1 else 0)
         widths = (x.shape[1], _HIDDEN, n_classes)
         shapes = [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
         scales = [a**-0.5 for a in widths[:2] for _ in range(2)]
@@ -68,7 +71,7 @@ class Judge:
             rows = torch.randint(len(x), (_BATCH,), generator=generator)
             with torch.enable_grad():
                 w, b, v, c = parameters
-                answers = (x[rows].float() @ w.T + b).relu() @ v.T + c
+                answers = (x[rows].float() * self._unit @ w.T + b).relu() @ v.T + c
                 gradients = torch.autograd.grad(nn.functional.cross_entropy(answers, labels[rows]), parameters)
             for parameter, gradient in zip(parameters, gradients):
                 parameter.grad = gradient
@@ -77,23 +80,26 @@ class Judge:
         self._weights = [(p.detach().double().clamp(-8.0, 8.0) * _ONE).round() / _ONE for p in parameters]
 
     def answers(self, x: Tensor) -> Tensor:
-        """Classes (n,) of records (n, d) of bits."""
+        """Classes (n,) of records (n, d)."""
         w, b, v, c = self._weights
         parts = []
         for rows in x.split(_ROWS):
-            hidden = ((rows.cpu().double() @ w.T + b).relu().clamp_max(64.0) * 2**16).round() / 2**16
+            hidden = ((rows.cpu().double() * self._unit @ w.T + b).relu().clamp_max(64.0) * 2**16).round() / 2**16
             scores = hidden @ v.T + c
             best = scores >= scores.amax(1, keepdim=True)
             parts.append(torch.where(best, torch.arange(len(c)), len(c)).amin(1))  # argmax takes any of equal ones
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
 
 
-def vote_of(trained: RecordModel, start: RecordModel, *, n_classes: int, generator: torch.Generator) -> Vote:
+def vote_of(
+    trained: RecordModel | ImageModel, start: RecordModel | ImageModel, *, n_classes: int, generator: torch.Generator
+) -> Vote:
     """How records vote for the trained model, from public samples of both; n_classes 0: records have no labels."""
     seeds = torch.randint(2**31, (2,), generator=generator).tolist()
-    new, old = (model.samples(_SAMPLES, random_state=seed) for model, seed in zip((trained, start), seeds))
+    new, old = (Inputs.of(model.samples(_SAMPLES, random_state=seed)) for model, seed in zip((trained, start), seeds))
     if n_classes and new.labels is not None and old.labels is not None:
-        judges = [Judge(s.x, s.labels, n_classes, generator) for s in (new, old) if s.labels is not None]
+        taught = ((s.x, s.labels) for s in (new, old) if s.labels is not None)
+        judges = [Judge(x, labels, n_classes, generator, white=new.white) for x, labels in taught]
 
         def by_answers(x: Tensor, labels: Tensor | None) -> Tensor:
             assert labels is not None
@@ -101,7 +107,7 @@ def vote_of(trained: RecordModel, start: RecordModel, *, n_classes: int, generat
             return _ONE * (right.long() - other.long())
 
         return by_answers
-    judge = Judge(torch.cat([old.x, new.x]), torch.arange(2).repeat_interleave(_SAMPLES), 2, generator)
+    judge = Judge(torch.cat([old.x, new.x]), torch.arange(2).repeat_interleave(_SAMPLES), 2, generator, white=new.white)
     share = float(judge.answers(torch.cat([old.x, new.x])).double().mean())
 
     def by_likeness(x: Tensor, labels: Tensor | None) -> Tensor:
@@ -117,10 +123,9 @@ def vote_sums(x: Tensor, labels: Tensor | None, vote: Vote) -> BoundedSum:
 
 
 def trained_is_better(
-    trained: RecordModel,
-    start: RecordModel,
-    x: Tensor,
-    labels: Tensor | None,
+    trained: RecordModel | ImageModel,
+    start: RecordModel | ImageModel,
+    inputs: Inputs,
     *,
     n_classes: int,
     noise_multiplier: float,
@@ -132,14 +137,13 @@ def trained_is_better(
     A run that died between the charge and its release has lost the answer, and keeps the start.
 
     Arguments:
-        x: private records (n, d) of bits.
-        labels: of the records (n,) in [0, n_classes), or None.
+        inputs: private records, and their labels in [0, n_classes), if they have any.
         noise_multiplier: noise std / sensitivity of the sum.
         generator: public randomness.
     """
     if any(entry.note == CHOICE for entry in curator.ledger.entries()):
         return False
     vote = vote_of(trained, start, n_classes=n_classes, generator=generator)
-    sums = vote_sums(x, labels, vote)
+    sums = vote_sums(inputs.x, inputs.labels, vote)
     noisy = curator.gaussian(CHOICE, sums, noise_multiplier)
     return float(noisy) > SURE * noise_multiplier * sums.sensitivity * curator.rows

@@ -15,12 +15,15 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
-from dpgen.release import RecordModel
+from dpgen.release import ImageModel, RecordModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.partition import Partition
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import PrivateSums
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
+
+Start = RecordModel | ImageModel
+"""A released model that training may begin from."""
 
 STEPS = "training steps"
 """Note of training steps in the ledger."""
@@ -320,9 +323,9 @@ class DPSGD(PrivateSums):
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of released samples, always from the same latent draws."""
 
-    def begin_from(self, start: RecordModel) -> None:
+    def begin_from(self, start: Start) -> None:
         """Called before training begins or goes on, where it begins at a released model."""
 
     @abstractmethod
-    def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+    def learn_from(self, start: Start, *, steps: int, generator: torch.Generator) -> None:
         """Learn from samples of a released model, without noise, before private records are seen."""

@@ -23,10 +23,11 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Secrets, gaussian_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import PoissonLoader
-from dpgen.release import PublicModel, RecordModel, RecordSamples
+from dpgen.release import ImageModel, PublicModel, RecordModel
 from dpgen.statement import UNTRAINED, rounded_up
 from dpgen.systems.dp_sgd.choice import CHOICE, trained_is_better
-from dpgen.systems.dp_sgd.engine import DPSGD
+from dpgen.systems.dp_sgd.engine import DPSGD, Start
+from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData, channels_first
 from dpgen.systems.dp_sgd.plan import DPSGDPlan, WarmStartedPlan
 from dpgen.systems.registry import load
 
@@ -54,16 +55,16 @@ _SAMPLES = 60_000
 _LOOKED_AT = 1000
 
 
-def released_start(path: Path) -> RecordModel:
+def released_start(path: Path) -> Start:
     """The released model in a directory (or in its `model/`).
 
     Raises:
-        ValueError: it is no model of records.
+        ValueError: it is no model of records or images.
         FileNotFoundError: there is none.
     """
     model = load(path)
-    if not isinstance(model, RecordModel):
-        raise ValueError(f"warm_start {str(path)!r} holds a {model.kind} model; it must be a model of binary records")
+    if not isinstance(model, RecordModel | ImageModel):
+        raise ValueError(f"warm_start {str(path)!r} holds a {model.kind} model; it must be a model of binary records or images")
     return model
 
 
@@ -80,7 +81,7 @@ class _StartOptions(Protocol):
     def warm_start_keep(self) -> str: ...
 
 
-def with_prior(plan: P, config: _StartOptions, start: RecordModel) -> P:
+def with_prior(plan: P, config: _StartOptions, start: Start) -> P:
     """The plan with what `start` cost, unless it was fitted to public records, and what choosing between the two will.
 
     Raises:
@@ -102,11 +103,11 @@ def with_prior(plan: P, config: _StartOptions, start: RecordModel) -> P:
 class Prior:
     """A released model as a mechanism that has been drawn: what it cost is charged to whoever goes on from it."""
 
-    def __init__(self, model: RecordModel, noise_multiplier: float) -> None:
+    def __init__(self, model: Start, noise_multiplier: float) -> None:
         self.model, self.event = model, gaussian_event(noise_multiplier)
         self.note = f"{NOTE} (sha256 {model.sha256})"
 
-    def draw(self, secrets: Secrets, count: int) -> RecordModel:
+    def draw(self, secrets: Secrets, count: int) -> Start:
         """The model: it has been released before, and no randomness is left."""
         return self.model
 
@@ -129,7 +130,7 @@ class Prior:
 class _Start(NamedTuple):
     """A released model that networks begin from, the steps of learning, and what it and the choice after training cost."""
 
-    model: RecordModel
+    model: Start
     steps: int
     prior: Prior | None
     choice: float | None
@@ -158,14 +159,8 @@ class _Start(NamedTuple):
         )
 
 
-def begin(
-    plan: P, config: _StartOptions, curator: Curator, runtime: Runtime, *, d: int, n_classes: int
-) -> tuple[_Start | None, P]:
+def begin(plan: P, config: _StartOptions, curator: Curator, runtime: Runtime, data: TrainingData) -> tuple[_Start | None, P]:
     """The start of a run, if it has one, and the plan with its cost; resumed, it must be the same.
-
-    Arguments:
-        d: columns of the records that the run is about.
-        n_classes: of their labels, 0 without.
 
     Raises:
         ValueError: no model of such records, one whose cost is not known, or another one than the run began from.
@@ -180,7 +175,9 @@ def begin(
             "run which pays for it"
         )
     plan = with_prior(plan, config, start)
-    start_samples(start, d=d, labels=n_classes, generator=torch.Generator(), n=_LOOKED_AT)  # refused before it is charged
+    _require_shape(start, data.pixels)
+    generator = torch.Generator()
+    start_samples(start, d=data.d, labels=data.n_classes, generator=generator, n=_LOOKED_AT)  # refused before it is charged
     if runtime.first:
         _require_same(runtime.directory / FINGERPRINT, start, resumed=bool(curator.ledger.entries()))
     assert isinstance(plan, WarmStartedPlan)
@@ -197,7 +194,17 @@ def begin(
     return _Start(start, config.warm_start_steps, prior, plan.choice_multiplier), plan
 
 
-def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
+def _require_shape(start: Start, pixels: tuple[int, ...] | None) -> None:
+    """Refuse a model of records for images, of images for records, or of other images."""
+    own = channels_first(start.image_shape) if isinstance(start, ImageModel) else None
+    if own != pixels:
+        what, wanted = (
+            "binary records" if shape is None else f"images (channels, height, width) {shape}" for shape in (own, pixels)
+        )
+        raise ValueError(f"warm_start is a model of {what}; these data are {wanted}")
+
+
+def _require_same(path: Path, start: Start, *, resumed: bool) -> None:
     if not resumed or not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, start.sha256 + "\n")
@@ -205,65 +212,59 @@ def _require_same(path: Path, start: RecordModel, *, resumed: bool) -> None:
         raise ValueError(f"warm_start has changed: the run began from sha256 {before}, now it is {start.sha256}: {_REMEDY}")
 
 
-def start_samples(start: RecordModel, *, d: int, labels: int, generator: torch.Generator, n: int = _SAMPLES) -> RecordSamples:
+def start_samples(start: Start, *, d: int, labels: int, generator: torch.Generator, n: int = _SAMPLES) -> Inputs:
     """Samples of a released model to learn from.
 
     Raises:
         ValueError: they have not d columns, or none of the `labels` classes that are needed (0: none).
     """
-    samples = start.samples(n, random_state=int(torch.randint(2**31, (), generator=generator)))
+    samples = Inputs.of(start.samples(n, random_state=int(torch.randint(2**31, (), generator=generator))))
     if samples.x.shape[1] != d:
         raise ValueError(f"warm_start has records of {samples.x.shape[1]} features, these have {d}")
     _require_labels(samples, labels)
     return samples
 
 
-def _require_labels(samples: RecordSamples, wanted: int) -> None:
+def _require_labels(samples: Inputs, wanted: int) -> None:
     if wanted and samples.labels is None:
         raise ValueError("warm_start has no labels, and these records' labels are used")
     if wanted and samples.labels is not None and int(samples.labels.max()) >= wanted:
         raise ValueError(f"warm_start has labels up to {int(samples.labels.max())}, these records have {wanted} classes")
 
 
-def labelled_batch(samples: RecordSamples, size: int, *, categories: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def labelled_batch(samples: Inputs, size: int, *, categories: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Records (size, d + categories) out of samples, their one-hot labels appended, and the labels (size,), 0 without."""
     chosen = torch.randint(len(samples.x), (size,), generator=generator)
     labels = samples.labels[chosen] if samples.labels is not None else torch.zeros_like(chosen)
-    x = samples.x[chosen].float()
+    x = samples.values(chosen)
     return (torch.cat([x, one_hot(labels, categories).to(x)], 1) if categories else x), labels
 
 
 def train(
     make: Callable[[P], M],
     release: Callable[[M, Ledger], R],
-    x: Tensor,
-    labels: Tensor | None,
+    data: TrainingData,
     *,
-    people: Tensor | None,
     plan: P,
     config: _StartOptions,
-    n_classes: int,
     curator: Curator,
     runtime: Runtime,
-    image_shape: tuple[int, int] | None = None,
-) -> R | RecordModel:
+) -> R | Start:
     """Train a module within the budget, or go on with it, and release what it has become, or the start if that is better.
 
     Arguments:
         make: builds the untrained module for the plan with the cost of its start.
         release: makes the public model of a trained module, with the statement of the ledger that counts.
-        x: private records (n, d).
-        labels: of the records (n,) in [0, n_classes), if they have any.
-        people: a number (n,) for the person of each, if people may have several records.
-        image_shape: of pictures in TensorBoard, if records are images.
+        data: private records, images or points.
 
     Raises:
         ValueError: what `begin` and the module refuse.
     """
-    start, plan = begin(plan, config, curator, runtime, d=x.shape[1], n_classes=n_classes)
+    start, plan = begin(plan, config, curator, runtime, data)
     module = make(plan)
-    people = people if plan.rows > 1 else None
-    loader = PoissonLoader(x, labels, sampling_rate=plan.sampling_rate, people=people, rows=plan.rows)
+    people = data.people if plan.rows > 1 else None
+    x, labels, white = data.inputs
+    loader = PoissonLoader(x, labels, sampling_rate=plan.sampling_rate, people=people, rows=plan.rows, white=white)
     module.declare(curator, *(start.planned if start else ()))
     if start is not None:
         module.not_covered = start.not_covered
@@ -276,8 +277,8 @@ def train(
     every = max(1, round(plan.steps * plan.sampling_rate / 10))  # epochs; ten pictures and tight values in a run
     accountant = PrivacyAccountant(curator, every=every)
     callbacks: list[Callback] = [accountant, module.config.clipping_callback(module.plan)]
-    if image_shape is not None:
-        callbacks.append(Previews(module.preview, image_shape=image_shape, every=every))
+    if data.image_shape is not None:
+        callbacks.append(Previews(module.preview, image_shape=data.image_shape, every=every))
     runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
     if module.global_step < plan.steps:
         warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=3)
@@ -286,13 +287,12 @@ def train(
     made = release(module, accountant.ledger)
     if start is None or start.choice is None or not runtime.first:
         return made
-    assert isinstance(made, RecordModel)
+    assert isinstance(made, RecordModel | ImageModel)
     better = trained_is_better(
         made,
         start.model,
-        x,
-        labels,
-        n_classes=n_classes,
+        data.inputs,
+        n_classes=data.n_classes,
         noise_multiplier=start.choice,
         curator=accountant.curator,
         generator=PublicRandomness(runtime.seed).spawn("choice").generator,
@@ -301,7 +301,7 @@ def train(
     return made if better else _kept(start.model, made)
 
 
-def _kept(start: RecordModel, made: PublicModel) -> RecordModel:
+def _kept(start: Start, made: PublicModel) -> Start:
     """The start as the release of a run whose statement is that of what it made; its cost is not of one Gaussian any more."""
     kept = copy(start)
     kept.statement, kept.noise_multiplier = made.statement.extended((KEPT,)), 0.0

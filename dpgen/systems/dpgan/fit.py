@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,15 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import one_group
-from dpgen.release import RecordModel, RecordSamples
-from dpgen.systems.dp_sgd.engine import DPSGD
+from dpgen.systems.dp_sgd.engine import DPSGD, Start
+from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
+from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
 from dpgen.systems.dpgan.model import CorrectedModel, GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
-from dpgen.systems.plan import PrivatePoints, PrivateRecords
+from dpgen.systems.plan import PrivateImages, PrivatePoints, PrivateRecords
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
@@ -32,7 +33,7 @@ _BATCH = 256
 _RATE = 1e-2
 
 
-def pretrain_gan(module: DPGAN, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+def pretrain_gan(module: DPGAN, start: Start, *, steps: int, generator: torch.Generator) -> None:
     """Train critic and generator on samples of a released model by plain Adam: post-processing, nothing is charged.
 
     Arguments:
@@ -131,7 +132,7 @@ class DPGAN(DPSGD):
         plan: what may be spent.
         config: the networks.
         n_classes: number of labels, 0 without; the generator draws labels in proportion to their noisy counts.
-        image_shape: (height, width) of images.
+        image_shape: of images, see `dpgen.nets.gan.planes`.
         bounded: whether records lie in [0, 1] (the generator ends in a sigmoid).
         seed: of public randomness.
         private_logs: see `DPGM`.
@@ -149,7 +150,7 @@ class DPGAN(DPSGD):
         plan: DPSGDPlan[Any],
         config: DPGANConfig | None = None,
         n_classes: int = 0,
-        image_shape: tuple[int, int] | None = None,
+        image_shape: tuple[int, ...] | None = None,
         bounded: bool = True,
         seed: int = 0,
         private_logs: bool = False,
@@ -174,7 +175,7 @@ class DPGAN(DPSGD):
         self._average: dict[str, Tensor] = {}
         self.adopt_generator()
         self._restored: dict[str, Any] | None = None
-        self._start: tuple[RecordModel, RecordSamples] | None = None
+        self._start: tuple[Start, Inputs] | None = None
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
@@ -211,7 +212,7 @@ class DPGAN(DPSGD):
     def _latents(self, chosen: Tensor) -> Tensor:
         """Samples of the start as the generator takes them."""
         assert self._start is not None
-        return self._start[1].x[chosen].to(self.device, torch.float32)
+        return self._start[1].values(chosen).to(self.device)
 
     def _descend(self, gradients: Tensor, group: int) -> None:
         bounds = self._policy.scale()
@@ -293,12 +294,12 @@ class DPGAN(DPSGD):
         """Let the running average of the generator begin at its present parameters."""
         self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
 
-    def begin_from(self, start: RecordModel) -> None:
+    def begin_from(self, start: Start) -> None:
         if self.gan.corrects:
             generator = self._public.spawn("start").generator
             self._start = start, start_samples(start, d=self.generator.d, labels=self.n_classes, generator=generator)
 
-    def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+    def learn_from(self, start: Start, *, steps: int, generator: torch.Generator) -> None:
         """Play on samples of a released model; a correction of it has nothing to learn from them."""
         if self._start is None:
             pretrain_gan(self, start, steps=steps, generator=generator)
@@ -341,43 +342,44 @@ def module(config: DPGANConfig) -> type[DPGAN]:
 
 
 def fit(
-    data: PrivateRecords | PrivatePoints, *, plan: DPSGDPlan[Any], config: DPGANConfig, curator: Curator, runtime: Runtime
-) -> RecordModel | PointGANModel:
-    """Train DPGAN on private records or points, or resume it, and release the generator with its statement.
+    data: PrivateRecords | PrivateImages | PrivatePoints,
+    *,
+    plan: DPSGDPlan[Any],
+    config: DPGANConfig,
+    curator: Curator,
+    runtime: Runtime,
+) -> Start | PointGANModel:
+    """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement.
 
     Raises:
         ValueError: what `DPGAN`, its options and its loader refuse.
     """
-    kind: dict[str, Any]
-    if isinstance(data, PrivatePoints):
-        if config.warm_start is not None:
-            raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records has one")
-        x, labels, image_shape = ((data.x - data.location) / data.scale).float(), None, None
-        kind = {"bounded": False}
+    points = data if isinstance(data, PrivatePoints) else None
+    if points is None:
+        own = TrainingData.of(cast(PrivateRecords | PrivateImages, data))
+    elif config.warm_start is not None:
+        raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records and images has one")
     else:
-        x, labels, image_shape = data.x, data.labels, data.image_shape
-        kind = {"n_classes": data.n_classes, "image_shape": image_shape}
+        x = ((points.x - points.location) / points.scale).float()
+        own = TrainingData(inputs=Inputs(x, None), people=points.people)
 
     def make(plan: DPSGDPlan[Any]) -> DPGAN:
-        return DPGAN(d=x.shape[1], plan=plan, config=config, seed=runtime.seed, private_logs=runtime.private_logs, **kind)
+        return DPGAN(
+            d=own.d,
+            plan=plan,
+            config=config,
+            n_classes=own.n_classes,
+            image_shape=own.image_shape,
+            bounded=points is None,
+            seed=runtime.seed,
+            private_logs=runtime.private_logs,
+        )
 
-    def release(module: DPGAN, ledger: Ledger) -> GANModel | CorrectedModel | PointGANModel:
-        if isinstance(data, PrivatePoints):
-            return module.release_points(
-                ledger, location=data.location, scale=data.scale, bounds=data.bounds, columns=data.columns
-            )
-        return module.release(ledger, columns=data.columns)
+    def release(module: DPGAN, ledger: Ledger) -> NetworkModel | NetworkImages | PointGANModel:
+        if points is None:
+            return released(module.release(ledger, columns=own.columns), own)
+        return module.release_points(
+            ledger, location=points.location, scale=points.scale, bounds=points.bounds, columns=points.columns
+        )
 
-    return train(
-        make,
-        release,
-        x,
-        labels,
-        people=data.people,
-        plan=plan,
-        config=config,
-        n_classes=kind.get("n_classes", 0),
-        curator=curator,
-        runtime=runtime,
-        image_shape=image_shape,
-    )
+    return train(make, release, own, plan=plan, config=config, curator=curator, runtime=runtime)

@@ -1,7 +1,7 @@
 """Released generators, of binary records and of points."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from dpgen.files import under
 from dpgen.nets.gan import Correction, Generator
 from dpgen.nets.own_gan import OwnGenerator
 from dpgen.release import (
+    ImageModel,
     PointSamples,
     PublicModel,
     RandomState,
@@ -17,10 +18,12 @@ from dpgen.release import (
     RecordSamples,
     Rounding,
     draw_components,
-    round_bits,
     sampling_generator,
 )
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.dp_sgd.engine import Start
+from dpgen.systems.dp_sgd.inputs import Inputs
+from dpgen.systems.dp_sgd.model import Means, NetworkModel, nested
 
 _CHUNK = 10_000
 
@@ -49,6 +52,10 @@ class _GeneratorModel(PublicModel):
         generator.load_state_dict(parts)
         return generator
 
+    def noise(self, n: int, generator: torch.Generator) -> Tensor:
+        """What n outputs are made of, (n, latent)."""
+        return torch.randn(n, self.generator.latent, generator=generator)
+
     @torch.no_grad()
     def generate(self, z: Tensor, labels: Tensor | None) -> Tensor:
         """Outputs (n, d) of the generator for z (n, latent), label code left out."""
@@ -57,11 +64,7 @@ class _GeneratorModel(PublicModel):
         return torch.cat(parts)[:, : self.generator.d]
 
 
-def _noise(model: _GeneratorModel, n: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(n, model.generator.latent, generator=generator)
-
-
-class GANModel(_GeneratorModel, RecordModel, kind="gan"):
+class GANModel(_GeneratorModel, NetworkModel, kind="gan"):
     """A released generator of binary records.
 
     Arguments:
@@ -81,26 +84,17 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
     ) -> None:
         self.generator, self.counts, self.statement = generator.eval(), counts, statement
         self.columns = tuple(columns) if columns is not None else None
-        self.image_shape = generator.image_shape
+        shape = generator.image_shape
+        self.image_shape = (shape[0], shape[1]) if shape is not None and len(shape) == 2 else None
 
     @property
     def size(self) -> int:
         return round(float(self.counts.clamp_min(0.0).sum()))
 
-    def samples(
-        self,
-        n: int,
-        *,
-        random_state: RandomState = None,
-        clusters: Sequence[int] | None = None,
-        rounding: Rounding = "bernoulli",
-    ) -> RecordSamples:
-        public = sampling_generator(n, random_state)
-        cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, public)
-        labels = cluster if self.generator.categories else None
-        x = round_bits(self.generate(_noise(self, n, public), labels), rounding, public)
-        labels = None if labels is None else labels.clone()
-        return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns, k=len(self.counts))
+    def means_of(self, n: int, clusters: Sequence[int] | None, generator: torch.Generator) -> Means:
+        cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, generator)
+        labels = cluster.clone() if self.generator.categories else None
+        return Means(self.generate(self.noise(n, generator), labels), cluster, labels, len(self.counts))
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | {"counts": self.counts}
@@ -114,8 +108,8 @@ class GANModel(_GeneratorModel, RecordModel, kind="gan"):
         return cls(generator, tensors["counts"], statement=statement, columns=description["columns"])
 
 
-class CorrectedModel(_GeneratorModel, RecordModel, kind="corrected"):
-    """A released model of binary records whose samples a released generator changes.
+class CorrectedModel(_GeneratorModel, NetworkModel, kind="corrected"):
+    """A released model of binary records or images whose samples a released generator changes.
 
     A bit changes where the correction passes 1/2: the bits of the start have been drawn, and small corrections are no coins.
 
@@ -126,34 +120,31 @@ class CorrectedModel(_GeneratorModel, RecordModel, kind="corrected"):
         columns: names of the columns.
     """
 
+    rounding: ClassVar[Rounding] = "threshold"
+
     def __init__(
         self,
-        start: RecordModel,
+        start: Start,
         generator: Generator | OwnGenerator,
         *,
         statement: PrivacyStatement,
         columns: Sequence[str] | None = None,
     ) -> None:
         self.start, self.generator, self.statement = start, generator.eval(), statement
-        self.counts, self.image_shape, self.passes = start.counts, start.image_shape, start.passes + 1
+        self.counts, self.passes = start.counts, start.passes + 1
+        self.image_shape = start.image_shape if isinstance(start, RecordModel) else None
         self.columns = tuple(columns) if columns is not None else None
 
     def assign(self, x: Tensor) -> Tensor | None:
-        return self.start.assign(x)
+        return self.start.assign(x) if isinstance(self.start, RecordModel) else None
 
-    def samples(
-        self,
-        n: int,
-        *,
-        random_state: RandomState = None,
-        clusters: Sequence[int] | None = None,
-        rounding: Rounding = "threshold",
-    ) -> RecordSamples:
-        public = sampling_generator(n, random_state)
-        drawn = self.start.samples(n, random_state=int(torch.randint(2**31, (), generator=public)), clusters=clusters)
-        labels = drawn.labels if self.generator.categories else None
-        x = round_bits(self.generate(drawn.x.float(), labels), rounding, public)
-        return RecordSamples(x=x, cluster=drawn.cluster, labels=drawn.labels, columns=self.columns, k=drawn.k)
+    def means_of(self, n: int, clusters: Sequence[int] | None, generator: torch.Generator) -> Means:
+        drawn = self.start.samples(n, random_state=int(torch.randint(2**31, (), generator=generator)), clusters=clusters)
+        inputs = Inputs.of(drawn)
+        x = self.generate(inputs.values(torch.arange(n)), inputs.labels if self.generator.categories else None)
+        if isinstance(drawn, RecordSamples):
+            return Means(x, drawn.cluster, drawn.labels, drawn.k)
+        return Means(x, drawn.labels, drawn.labels, len(self.counts))
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | {f"start.{name}": value for name, value in self.start.tensors().items()}
@@ -164,9 +155,8 @@ class CorrectedModel(_GeneratorModel, RecordModel, kind="corrected"):
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "CorrectedModel":
-        inner = description["start"]
-        start = PublicModel._kinds[inner["kind"]].rebuild(inner["description"], under("start", tensors), statement)
-        assert isinstance(start, RecordModel)
+        start = nested(description["start"], under("start", tensors), statement)
+        assert isinstance(start, RecordModel | ImageModel)
         return cls(start, cls.rebuilt(description, tensors, Correction), statement=statement, columns=description["columns"])
 
 
@@ -203,7 +193,7 @@ class PointGANModel(_GeneratorModel, kind="point_gan"):
 
     def samples(self, n: int, *, random_state: RandomState = None) -> PointSamples:
         public = sampling_generator(n, random_state)
-        x = self.location + self.scale * self.generate(_noise(self, n, public), None).double()
+        x = self.location + self.scale * self.generate(self.noise(n, public), None).double()
         if self.bounds is not None:
             x = x.clamp(self.bounds[:, 0], self.bounds[:, 1])
         return PointSamples(x=x, columns=self.columns)

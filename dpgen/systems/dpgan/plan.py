@@ -182,7 +182,7 @@ class DPGANConfig:
         return DPSGDConfig(clipping=self.clipping, clip_bound=self.clip_bound, micro_batch=self.micro_batch, lr=self.lr)
 
     def generator(
-        self, d: int, categories: int, image_shape: tuple[int, int] | None, *, bounded: bool = True
+        self, d: int, categories: int, image_shape: tuple[int, ...] | None, *, bounded: bool = True
     ) -> "Generator | OwnGenerator":
         """An untrained generator of d columns, in [0, 1] if they are bounded."""
         from dpgen.nets.gan import Correction, Generator
@@ -210,7 +210,7 @@ class DPGANConfig:
             coarse=self.coarse,
         )
 
-    def critic_bank(self, d: int, categories: int, image_shape: tuple[int, int] | None) -> "CriticBank | OwnCriticBank":
+    def critic_bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None) -> "CriticBank | OwnCriticBank":
         """An untrained critic of d columns and a one-hot label.
 
         Raises:

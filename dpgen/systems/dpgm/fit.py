@@ -14,15 +14,17 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import OneClusterSchedule
-from dpgen.release import RecordModel, RecordSamples
-from dpgen.systems.dp_sgd.engine import DPSGD
+from dpgen.release import ImageModel, RecordModel
+from dpgen.systems.dp_sgd.engine import DPSGD, Start
+from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
+from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
 from dpgen.systems.dpgm.means import MeansPartition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
-from dpgen.systems.plan import PrivateRecords
+from dpgen.systems.plan import PrivateImages, PrivateRecords
 from dpgen.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -38,12 +40,12 @@ _BATCH = 512
 _RATE = 2e-3
 
 
-def sample_means(samples: RecordSamples, k: int, *, categories: int, by_label: bool) -> Tensor:
+def sample_means(samples: Inputs, k: int, *, categories: int, by_label: bool) -> Tensor:
     """Frequencies (k, d + categories) of the bits, and of the labels that are columns, in the samples of each cluster."""
     means = []
     for c in range(k):
         own = samples.labels == c if by_label and k > 1 and samples.labels is not None else slice(None)
-        count, sums = len(samples.x[own]), samples.x[own].double().sum(0)
+        count, sums = len(samples.x[own]), samples.x[own].sum(0, dtype=torch.int64).double() / samples.white
         means.append((sums + 0.01) / (count + 0.02))
         if categories:
             assert samples.labels is not None
@@ -52,9 +54,7 @@ def sample_means(samples: RecordSamples, k: int, *, categories: int, by_label: b
     return torch.stack(means)
 
 
-def pretrain(
-    bank: ModelBank, start: RecordModel, *, categories: int, by_label: bool, steps: int, generator: torch.Generator
-) -> None:
+def pretrain(bank: ModelBank, start: Start, *, categories: int, by_label: bool, steps: int, generator: torch.Generator) -> None:
     """Train the networks on samples of a released model by plain Adam: post-processing, nothing is charged.
 
     Arguments:
@@ -146,7 +146,8 @@ class DPGM(DPSGD):
         plan: what may be spent.
         config: the model.
         n_classes: number of labels, 0 without.
-        image_shape: (height, width) of images, needed with encoder="cnn".
+        image_shape: of images, see `dpgen.nets.gan.planes`; needed with encoder="cnn".
+        white: value of records that counts as 1, 255 of images; that of the loader.
         public_x: public records for initial centres of k-means.
         seed: of public randomness.
         private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
@@ -171,7 +172,8 @@ class DPGM(DPSGD):
         plan: DPGMPlan,
         config: DPGMConfig | None = None,
         n_classes: int = 0,
-        image_shape: tuple[int, int] | None = None,
+        image_shape: tuple[int, ...] | None = None,
+        white: int = 1,
         public_x: Tensor | None = None,
         seed: int = 0,
         private_logs: bool = False,
@@ -185,7 +187,7 @@ class DPGM(DPSGD):
             _require_fitting(bank, config, d + categories)
         super().__init__(
             bank,
-            self._partition(config, plan, public, public_x, categories),
+            self._partition(config, plan, public, public_x, categories=categories, white=white),
             plan=plan,
             config=config,
             n_classes=n_classes,
@@ -196,13 +198,13 @@ class DPGM(DPSGD):
 
     @classmethod
     def _partition(
-        cls, config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None, categories: int
+        cls, config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None, **of_records: int
     ) -> Partition:
         clusters = cls._clusters(config, plan, public, public_x)
         if not config.releases_means:
             return clusters
         assert plan.sigma_means is not None
-        return MeansPartition(clusters, noise_multiplier=plan.sigma_means, categories=categories)
+        return MeansPartition(clusters, noise_multiplier=plan.sigma_means, **of_records)
 
     @staticmethod
     def _clusters(config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None) -> Partition:
@@ -263,7 +265,7 @@ class DPGM(DPSGD):
         generator = self._public.spawn("preview").generator
         return torch.stack([self.bank.sample(c, per_cluster, generator) for c in range(self.bank.k)])
 
-    def learn_from(self, start: RecordModel, *, steps: int, generator: torch.Generator) -> None:
+    def learn_from(self, start: Start, *, steps: int, generator: torch.Generator) -> None:
         by_label = self.config.clusters == "labels"
         pretrain(self.bank, start, categories=self.categories, by_label=by_label, steps=steps, generator=generator)
 
@@ -292,39 +294,29 @@ class DPGM(DPSGD):
         )
 
 
-def _fit_networks(
-    data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
-) -> RecordModel:
-    """Train DPGM on private records, or resume it, and release the mixture with its statement."""
+def _fit_networks(data: TrainingData, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime) -> Start:
+    """Train DPGM on private records or images, or resume it, and release the mixture with its statement."""
 
     def make(plan: DPGMPlan) -> DPGM:
         return DPGM(
-            d=data.x.shape[1],
+            d=data.d,
             plan=plan,
             config=config,
             n_classes=data.n_classes,
             image_shape=data.image_shape,
+            white=data.inputs.white,
             public_x=data.public_x,
             seed=runtime.seed,
             private_logs=runtime.private_logs,
         )
 
-    def release(module: DPGM, ledger: Ledger) -> MixtureModel:
-        return module.release(ledger, image_shape=data.image_shape, columns=data.columns)
+    def release(module: DPGM, ledger: Ledger) -> NetworkModel | NetworkImages:
+        shape = data.image_shape if data.pixels is None else None
+        return released(module.release(ledger, image_shape=shape, columns=data.columns), data)
 
-    return train(
-        make,
-        release,
-        data.x,
-        data.labels,
-        people=data.people,
-        plan=plan,
-        config=config,
-        n_classes=data.n_classes,
-        curator=curator,
-        runtime=runtime,
-        image_shape=data.image_shape,
-    )
+    if data.pixels is not None:
+        config.require_images()
+    return train(make, release, data, plan=plan, config=config, curator=curator, runtime=runtime)
 
 
 def module(config: DPGMConfig) -> type[DPGM] | None:
@@ -332,17 +324,19 @@ def module(config: DPGMConfig) -> type[DPGM] | None:
     return None if config.component == "gaussian" else DPGM
 
 
-def fit(data: PrivateRecords, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime) -> RecordModel:
+def fit(
+    data: PrivateRecords | PrivateImages, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
+) -> Start:
     """Fit a mixture of the configured component and release it with its statement.
 
     Raises:
         ValueError: what the component's own fit, its options and its warm start refuse.
     """
     if config.component != "gaussian":
-        return _fit_networks(data, plan=plan, config=config, curator=curator, runtime=runtime)
+        return _fit_networks(TrainingData.of(data), plan=plan, config=config, curator=curator, runtime=runtime)
     plan.require_use(config)
     model = SYSTEMS["gaussian"].fit(
         data, plan=plan.for_gaussians(), config=config.for_gaussians(), curator=curator, runtime=runtime
     )
-    assert isinstance(model, RecordModel)
+    assert isinstance(model, RecordModel | ImageModel)
     return model

@@ -1,7 +1,8 @@
 r"""Means of the clusters, released with their sizes, which networks begin at.
 
-A record x of bits adds :math:`2x - 1`, of norm :math:`\sqrt d` whatever the record is, to the sum of its cluster: nothing is
-clipped, and the sums are exact. With the noisy size :math:`\tilde n_c` the mean is :math:`(S_c / \tilde n_c + 1) / 2`.
+A record x of bits adds :math:`2x - 1`, of norm :math:`\sqrt d` whatever the record is, to the sum of its cluster, and so does
+an image of pixels x in [0, 1], of at most that norm: nothing is clipped, and the sums are exact. With the noisy size
+:math:`\tilde n_c` the mean is :math:`(S_c / \tilde n_c + 1) / 2`.
 
 Source: centring by means, Montavon and Mueller 2012; shrinkage by column, Efron and Morris 1973.
 """
@@ -26,29 +27,40 @@ _ROWS = 8192
 
 
 def sign_sums(
-    x: Tensor, cluster: Tensor, k: int, *, labels: Tensor | None = None, categories: int = 0, share: Tensor | None = None
+    x: Tensor,
+    cluster: Tensor,
+    k: int,
+    *,
+    labels: Tensor | None = None,
+    categories: int = 0,
+    share: Tensor | None = None,
+    white: int = 1,
 ) -> BoundedSum:
     """Sums (k, d + categories) of 2x - 1 over the bits of each cluster (n,): a replaced record may change all of its signs.
 
     Arguments:
-        x: bits (n, d), of which chunks of rows are read.
+        x: bits (n, d), or pixels in [0, white], of which chunks of rows are read.
         cluster: of each record.
         k: clusters.
         labels: in [0, categories), which become bits of their own, or None.
         categories: 0 without labels.
         share: of each record in its person (n,), see `shares`: signs of a person are averaged, so their norm stays.
+        white: above 1, the value of a pixel that counts as 1.
     """
+    if white > 1 and (labels is not None or share is not None):
+        raise ValueError(f"white is {white}; it must be 1 with labels among the columns or people of several records")
     total = torch.zeros(k, x.shape[1] + categories, dtype=torch.int64)
     for i, (rows, members) in enumerate(zip(x.split(_ROWS), cluster.split(_ROWS))):
         if labels is not None:
             rows = torch.cat([rows, one_hot(labels[i * _ROWS :][: len(rows)], categories).to(rows)], 1)
-        signs = (rows > 0.5).double().mul_(2.0).sub_(1.0)
+        values = rows > 0.5 if white == 1 else rows.clamp(0, white)
+        signs = values.double().mul_(2.0).sub_(float(white))
         if share is not None:
             signs *= share[i * _ROWS :][: len(rows), None]
-        total += group_sums(signs, members, k, most=1.0 if share is None else WHOLE).cpu()
+        total += group_sums(signs, members, k, most=float(white) if share is None else WHOLE).cpu()
     norm = total.shape[1] ** 0.5
     if share is None:
-        return BoundedSum(total, norm, "signs of bits")
+        return BoundedSum(total, norm, "signs of bits" if white == 1 else "pixels around their middle", step=1.0 / white)
     return BoundedSum(total, norm, "signs of bits", step=1.0 / WHOLE, of_unit=True)
 
 
@@ -80,10 +92,11 @@ class MeansPartition:
         inner: what finds the clusters.
         noise_multiplier: noise std / sensitivity of the sums of signs.
         categories: labels that are columns of the models, 0 for none.
+        white: of records that are images, see `sign_sums`.
     """
 
-    def __init__(self, inner: Partition, *, noise_multiplier: float, categories: int) -> None:
-        self.inner, self.noise_multiplier, self.categories = inner, noise_multiplier, categories
+    def __init__(self, inner: Partition, *, noise_multiplier: float, categories: int, white: int = 1) -> None:
+        self.inner, self.noise_multiplier, self.categories, self.white = inner, noise_multiplier, categories, white
         self.means = torch.zeros(inner.k, 0)
 
     @property
@@ -106,7 +119,8 @@ class MeansPartition:
         own = share if self.of_people else None  # means are sums over sizes: both count people, or both records
         categories = 0 if labels is None else self.categories
         columns = labels if categories else None
-        sums = sign_sums(x, self.inner.assign(x, labels), self.k, labels=columns, categories=categories, share=own)
+        cluster = self.inner.assign(x, labels)
+        sums = sign_sums(x, cluster, self.k, labels=columns, categories=categories, share=own, white=self.white)
         noisy = curator.gaussian(MEANS, sums, self.noise_multiplier)
         steps = 1 if sums.of_unit else curator.rows
         self.means = estimated_means(noisy, self.counts, self.noise_multiplier * sums.sensitivity * steps)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from dpgen.files import under
 from dpgen.nets import BANKS, ModelBank
-from dpgen.release import RandomState, RecordModel, RecordSamples, Rounding, draw_components, round_bits, sampling_generator
+from dpgen.release import draw_components
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.dp_sgd.model import Means, NetworkModel
 from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
 
 
@@ -27,7 +28,7 @@ def component_name(bank: ModelBank) -> str:
     return found
 
 
-class MixtureModel(RecordModel, kind="mixture"):
+class MixtureModel(NetworkModel, kind="mixture"):
     r"""p(x) = sum_c w_c p_c(x) with w_c from noisy cluster sizes; the output of DPGM (Acs et al. 2017, Algorithm 1).
 
     Arguments:
@@ -67,15 +68,7 @@ class MixtureModel(RecordModel, kind="mixture"):
         """Mean values (n, d) of n records of one component, label columns included."""
         return self.bank.sample(cluster, n, generator).cpu()
 
-    def samples(
-        self,
-        n: int,
-        *,
-        random_state: RandomState = None,
-        clusters: Sequence[int] | None = None,
-        rounding: Rounding = "bernoulli",
-    ) -> RecordSamples:
-        generator = sampling_generator(n, random_state)
+    def means_of(self, n: int, clusters: Sequence[int] | None, generator: torch.Generator) -> Means:
         k = self.weights.numel()
         cluster = draw_components(self.weights, n, clusters, generator).sort().values
         sizes = torch.bincount(cluster, minlength=k).tolist()
@@ -85,8 +78,7 @@ class MixtureModel(RecordModel, kind="mixture"):
         mean, cluster = mean[order], cluster[order]
         labels = self._labels(mean, cluster, generator)
         bits = self.bank_width - (self.n_classes if self.labelled_by == "columns" else 0)
-        x = round_bits(mean[:, :bits], rounding, generator)
-        return RecordSamples(x=x, cluster=cluster, labels=labels, columns=self.columns, k=k)
+        return Means(mean[:, :bits], cluster, labels, k)
 
     @property
     def bank_width(self) -> int:

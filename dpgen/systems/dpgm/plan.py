@@ -119,6 +119,17 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
 
             imported(self.network, NETWORK)
 
+    def require_images(self) -> None:
+        """Refuse what networks of images cannot be.
+
+        Raises:
+            ValueError: Boltzmann machines, which are of bits, or clusters that are not the classes.
+        """
+        if self.component == "rbm" and self.network is None:
+            raise ValueError("component is 'rbm'; it must be 'vae' or 'gaussian' for images: its units are bits")
+        if self.clusters not in ("auto", "labels"):
+            raise ValueError(f"clusters is {self.clusters!r}; it must be 'auto' or 'labels' for images: a model for each class")
+
     def _require_one_kind(self) -> None:
         """A network of your own is the component, and has options of its own."""
         if self.network is None:

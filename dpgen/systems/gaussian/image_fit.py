@@ -258,6 +258,7 @@ def fit_images(data: PrivateImages, options: ImageOptions, *, budget: Budget, cu
         counts=moments.counts,
         class_names=data.class_names,
         statement=PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS).extended(declared),
+        noise_multiplier=spending.whole,
         declared=declared,
     )
 

@@ -24,6 +24,7 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
         counts: noisy numbers of images (k,).
         class_names: k public names.
         statement: what the model cost.
+        noise_multiplier: of the one Gaussian that the whole fit is, under add/remove.
         declared: what was done, in sentences.
     """
 
@@ -37,11 +38,12 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
         counts: Tensor,
         class_names: Sequence[str],
         statement: PrivacyStatement,
+        noise_multiplier: float = 0.0,
         declared: Sequence[str] = (),
     ) -> None:
         self.map, self.means, self.even, self.odd = map, means, even, odd
         self.counts, self.class_names, self.image_shape = counts.double(), tuple(class_names), map.shape
-        self.statement, self.declared = statement, tuple(declared)
+        self.statement, self.noise_multiplier, self.declared = statement, noise_multiplier, tuple(declared)
 
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> ImageSamples:
         generator = sampling_generator(n, random_state)
@@ -75,6 +77,7 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
             "frequencies": self.map.luma,
             "mirror": self.map.mirror,
             "class_names": self.class_names,
+            "noise_multiplier": self.noise_multiplier,
             "declared": self.declared,
         }
 
@@ -82,8 +85,8 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "GaussianImages":
         height, width, channels = description["shape"]
         map = Frequencies((height, width, channels), description["frequencies"], description["mirror"])
-        names, declared = description["class_names"], description["declared"]
-        return cls(map, **tensors, class_names=names, statement=statement, declared=declared)
+        told = {name: description[name] for name in ("class_names", "noise_multiplier", "declared")}
+        return cls(map, statement=statement, **told | tensors)
 
 
 def _log_densities(x: Tensor, means: Tensor, covariances: Tensor) -> Tensor:

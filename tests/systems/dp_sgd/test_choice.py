@@ -12,6 +12,7 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.runtime import Runtime
 from dpgen.systems.dp_sgd.choice import CHOICE, Judge, trained_is_better, vote_of, vote_sums
+from dpgen.systems.dp_sgd.inputs import Inputs
 from dpgen.systems.dp_sgd.training import KEPT
 from dpgen.systems.dpgm.fit import fit as fit_dpgm
 from dpgen.systems.dpgm.model import MixtureModel
@@ -37,8 +38,7 @@ def decided(trained: ProductMixture, start: ProductMixture, *, labelled: bool = 
     better = trained_is_better(
         trained,
         start,
-        x,
-        labels,
+        Inputs(x, labels),
         n_classes=2 * labelled,
         noise_multiplier=3.0,
         curator=Curator(ledger),
@@ -70,7 +70,7 @@ def test_an_answer_that_was_paid_for_and_lost_keeps_the_start() -> None:
     _, ledger = decided(RIGHT, HALF)
     data = tiny.records()
     options: dict[str, Any] = {"n_classes": 2, "noise_multiplier": 3.0, "generator": torch.Generator()}
-    assert not trained_is_better(RIGHT, HALF, data.x, data.labels, curator=Curator(ledger), **options)
+    assert not trained_is_better(RIGHT, HALF, Inputs.of(data), curator=Curator(ledger), **options)
     assert sum(entry.count for entry in ledger.entries()) == 1
 
 
@@ -85,6 +85,15 @@ def test_a_record_votes_alone_as_it_does_among_others() -> None:
     for part in (w, b, v, c):
         assert torch.equal(part * 2**20, (part * 2**20).round()), "sums of products are exact on this grid only"
         assert float(part.abs().max()) <= 8.0
+
+
+def test_an_image_votes_alone_as_it_does_among_others() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (200, 48), generator=generator).to(torch.uint8)
+    judge = Judge(x, (x[:, 0] > 127).long(), 2, generator, white=255)
+    answers = judge.answers(x)
+    assert float((answers == (x[:, 0] > 127)).double().mean()) > 0.7
+    assert torch.equal(answers, torch.cat([judge.answers(row[None]) for row in x]))
 
 
 def test_a_record_that_is_replaced_may_turn_its_vote_around() -> None:

@@ -12,6 +12,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.runtime import Runtime
+from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
 from dpgen.systems.dp_sgd.training import FINGERPRINT, NOTE, Prior, begin, released_start, with_prior
 from dpgen.systems.dpgm.fit import fit as fit_dpgm
 from dpgen.systems.dpgm.fit import pretrain
@@ -21,7 +22,9 @@ from dpgen.systems.marginals.model import ProductMixture
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-SHAPE: dict[str, Any] = {"d": tiny.D, "n_classes": 2}
+def training_data(d: int = tiny.D, n_classes: int = 2) -> TrainingData:
+    """Records of d columns."""
+    return TrainingData(inputs=Inputs(torch.zeros(4, d, dtype=torch.uint8), torch.zeros(4).long()), n_classes=n_classes)
 
 
 def release(**changes: Any) -> ProductMixture:
@@ -108,7 +111,7 @@ def test_a_public_start_that_was_charged_for_is_warned_about(tmp_path: Path) -> 
     release().save(tmp_path / "release")
     config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
     with pytest.warns(UserWarning, match=r"names 1 charged mechanisms \(epsilon 1.25\): if any of its records is private here"):
-        begin(DPGMPlan(), config, Curator(Ledger(Budget(9.0, 1e-5))), Runtime(run_dir=tmp_path), **SHAPE)
+        begin(DPGMPlan(), config, Curator(Ledger(Budget(9.0, 1e-5))), Runtime(run_dir=tmp_path), training_data())
 
 
 @pytest.mark.filterwarnings("ignore:warm_start_origin")
@@ -116,13 +119,15 @@ def test_a_public_start_may_not_change_either(tmp_path: Path) -> None:
     release().save(tmp_path / "release")
     config = DPGMConfig(warm_start=tmp_path / "release", warm_start_origin="public")
     ledger, runtime = Ledger(Budget(9.0, 1e-5)), Runtime(run_dir=tmp_path)
-    begin(DPGMPlan(), config, Curator(ledger), runtime, **SHAPE)
+    begin(DPGMPlan(), config, Curator(ledger), runtime, training_data())
     release(declared=["another fit"]).save(tmp_path / "release")
-    begin(DPGMPlan(), config, Curator(ledger), runtime, **SHAPE)  # nothing was spent: a run that was refused binds nobody
+    begin(
+        DPGMPlan(), config, Curator(ledger), runtime, training_data()
+    )  # nothing was spent: a run that was refused binds nobody
     ledger.charge(gaussian_event(5.0), note="training steps")
     release().save(tmp_path / "release")
     with pytest.raises(ValueError, match="warm_start has changed: the run began from"):
-        begin(DPGMPlan(), config, Curator(ledger), runtime, **SHAPE)
+        begin(DPGMPlan(), config, Curator(ledger), runtime, training_data())
     assert len((tmp_path / FINGERPRINT).read_text().strip()) == 64
 
 
@@ -145,7 +150,7 @@ def test_a_start_of_another_unit_is_refused_before_it_is_paid(tmp_path: Path) ->
     config, plan = DPGMConfig(warm_start=tmp_path / "release"), DPGMPlan(epsilon=6.0, unit="who")
     ledger = plan.open_ledger()
     with pytest.raises(ValueError, match=r"unit is 'one record'; it must be 'one person \(who\) with at most 1 row'"):
-        begin(plan, config, Curator(ledger), Runtime(run_dir=tmp_path), **SHAPE)
+        begin(plan, config, Curator(ledger), Runtime(run_dir=tmp_path), training_data())
     assert not ledger.promised()
 
 
@@ -157,7 +162,7 @@ def test_a_budget_below_the_release_is_refused(tmp_path: Path) -> None:
 def test_options_that_do_nothing_are_refused_before_the_start_is_paid(tmp_path: Path) -> None:
     config, ledger = DPGMConfig(warm_start=tmp_path / "release"), Ledger(Budget(9.0, 1e-5))
     with pytest.raises(ValueError, match="public_n is 80, which only component 'gaussian' uses"):
-        begin(DPGMPlan(epsilon=9.0, public_n=80), config, Curator(ledger), Runtime(run_dir=tmp_path), **SHAPE)
+        begin(DPGMPlan(epsilon=9.0, public_n=80), config, Curator(ledger), Runtime(run_dir=tmp_path), training_data())
     assert not ledger.entries()
 
 
@@ -187,6 +192,6 @@ def test_a_start_that_does_not_fit_is_refused_before_it_is_charged(tmp_path: Pat
     ledger = Ledger(Budget(9.0, 1e-5))
     config = DPGMConfig(warm_start=tmp_path / "release")
     with pytest.raises(ValueError, match=match):
-        begin(DPGMPlan(epsilon=9.0), config, Curator(ledger), Runtime(run_dir=tmp_path / "run"), **shape)
+        begin(DPGMPlan(epsilon=9.0), config, Curator(ledger), Runtime(run_dir=tmp_path / "run"), training_data(**shape))
     assert ledger.entries() == []
     assert not (tmp_path / "run").exists()

@@ -122,5 +122,5 @@ def test_starts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"has records of {tiny.D} features, these have {tiny.D + 1}"):
         pretrain_gan(gan, release(), steps=1, generator=torch.Generator())
     plan, config, points = DPGANPlan(steps=3), DPGANConfig(warm_start=tmp_path), load_ring(n_points=60, n_test=40)
-    with pytest.raises(ValueError, match="only DPGAN on binary records has one"):
+    with pytest.raises(ValueError, match="only DPGAN on binary records and images has one"):
         fit(points, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=Runtime(run_dir=tmp_path))

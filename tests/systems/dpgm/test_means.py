@@ -102,6 +102,16 @@ def test_whatever_a_record_holds_it_adds_signs() -> None:
     assert sign_sums(x, torch.tensor([1]), 2).sensitivity == 2.0
 
 
+def test_pixels_are_added_up_around_their_middle() -> None:
+    """Black is -1 and white 1: an image moves the sums by no more than its bits would."""
+    x = torch.tensor([[0, 255, 51, 204]], dtype=torch.uint8)
+    sums = sign_sums(x, torch.tensor([1]), 2, white=255)
+    torch.testing.assert_close(sums.values * sums.step, torch.tensor([[0, 0, 0, 0], [-1, 1, -0.6, 0.6]]))
+    assert sums.sensitivity == 2.0
+    with pytest.raises(ValueError, match="white is 255; it must be 1 with labels among the columns or people"):
+        sign_sums(x, torch.tensor([0]), 1, share=torch.ones(1), white=255)
+
+
 def test_momentum_follows_gradients_in_units_of_the_clip_bound() -> None:
     """The rate of a bank is for gradients of norm at most 1, whatever bound they were clipped at; Adam has the bounds."""
     x, labels = tiny.records().x, tiny.records().labels
