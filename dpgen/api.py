@@ -18,7 +18,7 @@ from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import Job, keyword_job
 from dpgen.cli.options import choose, entries
 from dpgen.containers import InMemory, article, in_memory
-from dpgen.data import Columns, Images, Points, Records, Table, Users
+from dpgen.data import Columns, Images, MappedRecords, Points, Records, Table, Users
 from dpgen.data.image_files import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.records import PIXEL_THRESHOLD
@@ -33,6 +33,7 @@ from dpgen.systems.registry import System, systems
 KINDS: dict[type[Any], str] = {
     Records: "records",
     Images: "images",
+    MappedRecords: "mapped",
     Points: "points",
     Columns: "columns",
     Users: "users",

@@ -2,11 +2,12 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any, TextIO, TypeVar
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Sized)
 
 PHASES = {"read": 5, "fit": 60, "release": 2, "evaluate": 33}
 """Phases of a run in order, with the usual percent of its time."""
@@ -40,8 +41,11 @@ class Bar:
         self._share = float(PHASES[name])
         self.at(0.0, name)
 
-    def at(self, part: float, name: str = "") -> None:
-        """So much of the present phase is done, in [0, 1]; `name` says what comes now."""
+    def at(self, part: float, name: str = "", rate: float | None = None) -> None:
+        """So much of the present phase is done, in [0, 1]; `name` says what comes now, `rate` how many rows are read a second.
+
+        How many rows there are is private: a rate is shown on the terminal of whoever holds the data, and written nowhere.
+        """
         if self._bar.disable:
             return
         if name:
@@ -49,6 +53,8 @@ class Bar:
         now = time.monotonic()
         if name or now - self._looked > _EVERY:
             self._bar.postfix[0], self._looked = self._spent(), now
+            if rate is not None:
+                self._bar.postfix[0] += f" {rate:,.0f} rows/s"
         self._bar.n = round(self._start + self._share * min(max(part, 0.0), 1.0), 1)
         self._bar.refresh()
 
@@ -70,10 +76,23 @@ def showing(bar: Bar) -> Iterator[Bar]:
         _SHOWN.pop().close()
 
 
-def report(part: float, name: str = "") -> None:
+def report(part: float, name: str = "", rate: float | None = None) -> None:
     """Tell the bar of the run, if there is one, how much of the present phase is done; see `Bar.at`."""
     if _SHOWN:
-        _SHOWN[-1].at(part, name)
+        _SHOWN[-1].at(part, name, rate)
+
+
+def rows_read(parts: Iterable[P], total: int, name: str) -> Iterator[P]:
+    """Chunks of rows, reported as parts of the present phase, and how fast they come.
+
+    >>> list(rows_read(["ab", "c"], 3, "check"))
+    ['ab', 'c']
+    """
+    began, done = time.monotonic(), 0
+    for part in parts:
+        yield part
+        done += len(part)
+        report(done / max(total, 1), name, rate=done / max(time.monotonic() - began, 1e-3))
 
 
 def steps(items: Sequence[T], name: str) -> Iterator[T]:

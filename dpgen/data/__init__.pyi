@@ -14,7 +14,9 @@ from .images import load_digits as load_digits
 from .images import load_fashion_mnist as load_fashion_mnist
 from .images import load_mnist as load_mnist
 from .loaders import LOADERS as LOADERS
+from .mapped import MappedRecords as MappedRecords
 from .mapped import MappedRows as MappedRows
+from .mapped import load_mapped as load_mapped
 from .points import Points as Points
 from .points import PublicScaling as PublicScaling
 from .points import load_digits_pca as load_digits_pca
@@ -38,6 +40,7 @@ __all__ = [
     "LOADERS",
     "Columns",
     "Images",
+    "MappedRecords",
     "MappedRows",
     "Points",
     "PublicScaling",
@@ -56,6 +59,7 @@ __all__ = [
     "load_fashion_mnist",
     "load_higgs",
     "load_images",
+    "load_mapped",
     "load_mixture",
     "load_mixture_1d",
     "load_mnist",

@@ -87,6 +87,9 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "parquet": Loader("dpgen.data.records:load_records"),
         "npy": Loader("dpgen.data.records:load_records"),
     },
+    "mapped": {
+        "mapped": Loader("dpgen.data.mapped:load_mapped"),
+    },
     "table": {
         "table": Loader("dpgen.data.tables:load_table"),
         "sql": Loader("dpgen.data.sql_tables:load_sql_table"),
@@ -121,7 +124,7 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "npy": Loader("dpgen.data.points:load_points"),
     },
 }
-"""Loaders by kind of data and by the name that a command line accepts for ``--data``; the first needs no file."""
+"""Loaders by kind of data and by the name of `--data`; the first of a kind needs no file, but for `mapped`."""
 
 
 def loader_of(kinds: Sequence[str], name: str, given: Iterable[str] = ()) -> Loader:

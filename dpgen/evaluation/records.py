@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from dpgen.data import Records
+from dpgen.data import MappedRecords, Records
 from dpgen.evaluation.fidelity import Labelled, image_scores
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure, show_images
@@ -153,6 +153,10 @@ _FEWER = (
     "{drawn:,} synthetic records were drawn and scored, not {size:,}, for each takes {passes} passes through the model: "
     "--evaluation full, or dpgen sample, draws more"
 )
+LOOKED_AT = 60_000
+"""Records on disk, of each part, that an evaluation holds in memory."""
+
+_CHOSEN = "scores look at {:,} of the records on disk at most, a choice by public randomness"
 NOT_COVERED = (
     "reference values in metrics.json (a classifier, queries and marginals on private records) "
     "and real pictures in samples.png are not covered"
@@ -229,6 +233,14 @@ def evaluate(
         pictures={} if held.private else {"samples.png": picture},
         notes=() if drawn == size else (_FEWER.format(drawn=drawn, size=size, passes=release.passes),),
     )
+
+
+def evaluate_mapped(release: RecordModel, records: MappedRecords, *, seed: int, **options: Any) -> Evaluation:
+    """The same for records on disk, of which a public choice is looked at."""
+    evaluation = evaluate(release, records.some(LOOKED_AT), seed=seed, **options)
+    parts = [records.x] if records.test_x is None else [records.x, records.test_x]
+    chosen = (_CHOSEN.format(LOOKED_AT),) if max(map(len, parts)) > LOOKED_AT else ()
+    return replace(evaluation, notes=(*evaluation.notes, *chosen))
 
 
 def _some(x: Tensor, most: int, seed: int) -> Tensor:

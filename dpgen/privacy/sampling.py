@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -66,6 +66,7 @@ class OneClusterSchedule:
     rates: Sequence[float]
 
 
+@runtime_checkable
 class Rows(Protocol):
     """Records (n, d) that are no tensor, but give rows of one when asked for them: on disk, for example."""
 
@@ -79,6 +80,7 @@ class Rows(Protocol):
     def device(self) -> torch.device: ...
     def is_floating_point(self) -> bool: ...
     def __getitem__(self, rows: Tensor) -> Tensor: ...
+    def split(self, size: int) -> Iterator[Tensor]: ...
     def fingerprint(self) -> str: ...
 
 

@@ -70,7 +70,7 @@ _LOCAL = {
 
 SYSTEMS: dict[str, System] = {
     "dpgm": System(
-        kinds=("records", "images"),
+        kinds=("records", "images", "mapped"),
         plan_path="dpgen.systems.dpgm.plan:DPGMPlan",
         config_path="dpgen.systems.dpgm.plan:DPGMConfig",
         fit_path="dpgen.systems.dpgm.fit:fit",
@@ -78,7 +78,7 @@ SYSTEMS: dict[str, System] = {
         model_paths=("dpgen.systems.dpgm.model:MixtureModel", "dpgen.systems.dp_sgd.model:NetworkImages"),
     ),
     "dpgan": System(
-        kinds=("records", "points", "images"),
+        kinds=("records", "points", "images", "mapped"),
         plan_path="dpgen.systems.dpgan.plan:DPGANPlan",
         config_path="dpgen.systems.dpgan.plan:DPGANConfig",
         fit_path="dpgen.systems.dpgan.fit:fit",
@@ -86,7 +86,7 @@ SYSTEMS: dict[str, System] = {
         model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dpgan.model:PointGANModel"),
     ),
     "gaussian": System(
-        kinds=("records", "images"),
+        kinds=("records", "images", "mapped"),
         plan_path="dpgen.systems.gaussian.plan:GaussianPlan",
         config_path="dpgen.systems.gaussian.plan:GaussianConfig",
         fit_path="dpgen.systems.gaussian.fit:fit",

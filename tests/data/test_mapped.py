@@ -12,12 +12,17 @@ from fixed_source import FixedKeySource
 
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.cli.command import quiet_training
-from dpgen.data.mapped import MappedRows
+from dpgen.cli.jobs import keyword_job
+from dpgen.data.mapped import MappedRows, load_mapped
+from dpgen.data.records import Records
+from dpgen.evaluation import evaluate
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+from dpgen.systems.kmeans.fit import DPKMeans
+from dpgen.systems.kmeans.plan import KMeansPlan
 
 X = np.random.default_rng(0).integers(0, 2, (300, 7)).astype(np.uint8)
 
@@ -77,6 +82,85 @@ def test_a_training_has_the_bits_of_one_in_memory(shards: str) -> None:
             trainer.fit(module, PoissonLoader(x, sampling_rate=0.05, source=FixedKeySource(2)))
         found.append(module.bank.theta.detach().clone())
     assert torch.equal(*found)
+
+
+def fitted(model: str, data: Any, **options: Any) -> Any:
+    """The release of a fit under fixed noise."""
+    job = keyword_job(model, {"epsilon": 2.0, "progress_bar": False} | options, private=data)
+    curator = Curator(Ledger(job.plan.budget), source=FixedKeySource(1))
+    return job.fit(data, curator, job.runtime)
+
+
+@pytest.mark.parametrize("subclusters", [1, 2])
+def test_gaussians_have_the_bits_of_records_in_memory(shards: str, subclusters: int) -> None:
+    mapped, none = load_mapped(path=shards), torch.zeros(0, 7, dtype=torch.uint8)
+    options = {"clusters": "none"} if subclusters == 1 else {"clusters": "kmeans", "k": 2}
+    found = [fitted("gaussian", data, **options) for data in (mapped, Records("memory", torch.from_numpy(X), none))]
+    samples = [release.samples(50, random_state=0).x for release in found]
+    assert torch.equal(*samples)
+    assert mapped.notes[1] in found[0].statement.not_covered
+
+
+def test_private_k_means_has_the_bits_of_records_in_memory(shards: str) -> None:
+    found = []
+    for x in (MappedRows.open(shards), torch.from_numpy(X)):
+        kmeans = DPKMeans(2, KMeansPlan(noise_count=20.0, noise_sum=4.0, rounds=2), n_features=16)
+        kmeans.fit(x, curator=Curator(Ledger(Budget(4.0, 1e-5)), source=FixedKeySource(3)))
+        found.append((kmeans.centres_, kmeans.assign(x)))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
+def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "held.npy", X[:100])
+    data = load_mapped(path=shards, test_path=str(tmp_path / "held.npy"), image_shape=(1, 7))
+    part = data.some(50)
+    assert (part.n, len(part.test_x), part.image_shape) == (50, 50, (1, 7))
+    assert {tuple(row) for row in part.x.tolist()} <= {tuple(row) for row in X.tolist()}
+    monkeypatch.setattr("dpgen.evaluation.records.LOOKED_AT", 99)
+    found = evaluate(fitted("gaussian", data, clusters="none"), data, full=False)
+    assert [note for note in found.notes if note.startswith("scores look at 99 of the records on disk at most")]
+    assert not any("private" in score.name for score in found.scores)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"path": "bad.npy"}, r"bad.npy has 7 in row 24, column 3: only 0 and 1 are supported"),
+        ({"path": "nan.npy"}, r"nan.npy has nan in row 2, column 0: only 0 and 1 are supported"),
+        ({"test_path": "none.npy"}, r"test_path is '.*none.npy': there is no such file"),
+        ({"test_path": "nan.npy"}, r"test_path has records of 2 columns; they must have 7"),
+        ({"test_path": "bad.npy"}, r"bad.npy has 7 in row 24"),
+        ({"image_shape": (2, 3)}, r"image_shape 2 x 3 has 6 pixels, the records have 7"),
+        ({"column": "x"}, r"column is 'x': it must be left out for npy files"),
+        ({"path": "x.arrow"}, r"column is not given: .*x.arrow has the columns x, y"),
+        ({"path": "x.arrow", "column": "z"}, r"x.arrow has no column 'z'"),
+        ({"path": "x.arrow", "column": "y"}, r"column has type int64"),
+        ({"path": "wrong.arrow"}, r"wrong.arrow cannot be read as arrow"),
+    ],
+)
+def test_wrong_files_of_a_command_are_refused(shards: str, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    bad = X.copy()
+    bad[23, 3] = 7
+    np.save(tmp_path / "bad.npy", bad)
+    np.save(tmp_path / "nan.npy", np.array([[0.0, 1.0], [np.nan, 0.0]]))
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7), "y": np.arange(300)})
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    (tmp_path / "wrong.arrow").write_text("nothing")
+    places = {name: str(tmp_path / str(value)) for name, value in options.items() if name.endswith("path")}
+    with pytest.raises(ValueError, match=said):
+        load_mapped(**{"path": shards} | options | places)
+
+
+def test_both_forms_of_arrow_files_are_read(tmp_path: Path) -> None:
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7)})
+    for i, form in enumerate((pa.ipc.new_file, pa.ipc.new_stream)):
+        with pa.OSFile(str(tmp_path / f"{i}.arrow"), "wb") as sink, form(sink, table.schema) as writer:
+            writer.write_table(table)
+    rows = MappedRows.open(str(tmp_path / "*.arrow"))
+    assert torch.equal(rows[:300], rows[300:])
+    assert rows[:300].tolist() == X.tolist()
 
 
 @pytest.mark.parametrize(

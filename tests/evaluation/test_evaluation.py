@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpgen.data import LOADERS
@@ -21,9 +22,10 @@ def test_files_and_scores_are_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "metrics.json").read_text())[0]["value"] == 0.5
 
 
-def test_every_kind_of_data_has_an_evaluator() -> None:
+def test_every_kind_of_data_has_an_evaluator(tmp_path: Path) -> None:
+    np.save(tmp_path / "bits.npy", np.eye(4, dtype=np.uint8))
     for kind, loaders in LOADERS.items():
-        data = next(iter(loaders.values()))()
+        data = next(iter(loaders.values()))(**({"path": str(tmp_path / "bits.npy")} if kind == "mapped" else {}))
         assert type(data) in EVALUATORS, kind
         assert EVALUATORS[type(data)].not_covered
 

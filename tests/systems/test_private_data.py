@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpgen import data
@@ -10,6 +11,7 @@ from dpgen.systems.plan import PrivateColumns, PrivateImages, PrivatePoints, Pri
 KINDS: dict[str, tuple[Any, Any]] = {
     "records": (PrivateRecords, lambda: data.load_digits()),
     "images": (PrivateImages, lambda: data.load_images()),
+    "mapped": (PrivateRecords, lambda: data.MappedRecords("bits", data.MappedRows([np.eye(4, dtype=np.uint8)]))),
     "points": (PrivatePoints, lambda: data.LOADERS["points"]["ring"]()),
     "columns": (PrivateColumns, lambda: data.LOADERS["columns"]["mixture"]()),
     "table": (PrivateTable, lambda: data.load_table()),

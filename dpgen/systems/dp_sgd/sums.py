@@ -233,7 +233,8 @@ class _Trials:
         norms = gradient_norms(made)
         weights = torch.zeros_like(norms)
         for start, n in zip(made.bounds, made.present or ()):
-            weights[start : start + n] = 1.0 / norms[start : start + n]
+            own = norms[start : start + n]
+            weights[start : start + n] = torch.where(torch.isfinite(own) & (own > 0), 1.0 / own, 0.0)  # as in training
         return clipped_sums(made, weights, torch.empty_like(self.bank.theta))
 
 

@@ -96,7 +96,8 @@ class Inputs:
         labels = records.labels if clusters == "labels" else None
         if clusters == "labels" and labels is None:
             raise ValueError(f"clusters='labels' needs labels, and the records of n_classes={records.n_classes} have none")
-        for _ in checked([(records.x, labels)], records.x.shape[1], records.n_classes if labels is not None else 0):
+        slices = [(records.x, labels)] if isinstance(records.x, Tensor) else RecordStream(records.x, labels)
+        for _ in checked(slices, records.x.shape[1], records.n_classes if labels is not None else 0):
             pass
         grey = records.grey if options.grey else None
         bits = RecordStream(records.x, labels, device=device)
@@ -389,7 +390,7 @@ def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: S
 
     batches: Batches = inputs.codes
     coordinates: Encode = encode
-    if chosen.subclusters > 1 and isinstance(inputs.values, RecordStream):
+    if chosen.subclusters > 1 and isinstance(inputs.values, RecordStream) and isinstance(inputs.values.x, Tensor):
         batches, coordinates = _coordinates(batches, encode), _as_they_are
     components = release_components(
         batches,

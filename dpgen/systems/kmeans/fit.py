@@ -18,6 +18,7 @@ from dpgen.callbacks.clipping import DPNorm
 from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, row_squares, size_sums
 from dpgen.privacy.mechanisms import count_event, require_positive, require_whole
 from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.sampling import Rows
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.kmeans.plan import (
     COUNTS,
@@ -47,16 +48,17 @@ _DOT_BITS = 51  # products of rows and centres stay below 2^51, where float64 ho
 
 def require_records(name: str, x: Tensor, value_range: tuple[float, float] | None) -> Tensor:
     """Records (n, m) as a tensor; refuse other shapes, NaN, infinities and entries outside the public range."""
-    x = torch.as_tensor(x)
+    x = x if isinstance(x, Rows) else torch.as_tensor(x)
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (n, m) with m >= 1")
-    if not len(x):
-        return x
-    low, high = (float(v) for v in x.aminmax())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(f"{name} holds NaN or infinite entries; they must all be finite")
-    if value_range is not None and not value_range[0] <= low <= high <= value_range[1]:
-        raise ValueError(f"{name} has entries from {low:g} to {high:g}; value_range is {value_range}")
+    for part in slices(x) if isinstance(x, Rows) else (x,):
+        if not len(part):
+            continue
+        low, high = (float(v) for v in part.aminmax())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(f"{name} holds NaN or infinite entries; they must all be finite")
+        if value_range is not None and not value_range[0] <= low <= high <= value_range[1]:
+            raise ValueError(f"{name} has entries from {low:g} to {high:g}; value_range is {value_range}")
     return x
 
 
