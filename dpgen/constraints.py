@@ -107,7 +107,7 @@ def _certain(given: Field, condition: Any) -> Rows:
 
 
 @dataclass(frozen=True)
-class LessEqual(Constraint):
+class _LessEqual(Constraint):
     """Of two fields that are there, the first is at most the second: `{"less_equal": ["admitted", "discharged"]}`."""
 
     left: str
@@ -215,7 +215,7 @@ def constraint_of(descriptor: Any) -> Constraint:
     if form == "forbidden" and isinstance(value, Mapping) and value:
         return Forbidden(dict(value))
     if form == "less_equal" and isinstance(value, list) and len(value) == 2:
-        return LessEqual(str(value[0]), str(value[1]))
+        return _LessEqual(str(value[0]), str(value[1]))
     if form == "sum" and isinstance(value, list) and len(value) >= 1:
         return Total(tuple(map(str, value)), str(descriptor["total"]))
     if form == "depends" and isinstance(descriptor["table"], Mapping):

@@ -117,7 +117,7 @@ class DiscretizedColumn:
         try:
             if self.kind == "date" and name != "resolution":
                 return int(pd.Timestamp(text).tz_localize(None).as_unit("ns").value) * _NANOSECOND
-            return Fraction(plain_decimal(text))
+            return Fraction(_plain_decimal(text))
         except (ValueError, InvalidOperation, OverflowError, TypeError):
             wanted = "an ISO date" if self.kind == "date" and name != "resolution" else "a finite decimal number"
             raise ValueError(f"{name} is {text!r}; it must be {wanted}") from None
@@ -263,7 +263,7 @@ class DiscretizedColumn:
         exact = []
         for row, value in enumerate(values.tolist()):
             try:
-                exact.append(Fraction(value if isinstance(value, Decimal) else plain_decimal(str(value))))
+                exact.append(Fraction(value if isinstance(value, Decimal) else _plain_decimal(str(value))))
             except (InvalidOperation, ValueError, OverflowError):
                 raise ValueError(f"value {str(value)[:40]!r} in row {row + 1} is not a finite number") from None
         return self._indices(exact), np.array([not self._start <= x <= self._last for x in exact], bool)
@@ -348,13 +348,13 @@ class DiscretizedColumn:
         return cls(low="0", high=str(size - 1))
 
 
-def plain_decimal(text: str) -> Decimal:
+def _plain_decimal(text: str) -> Decimal:
     """A decimal number as files write it; Python alone would read the underscores and the digits of other scripts too.
 
     Raises:
         ValueError: anything else.
 
-    >>> plain_decimal(" -1.5e3")
+    >>> _plain_decimal(" -1.5e3")
     Decimal('-1.5E+3')
     """
     if not text.isascii() or "_" in text:

@@ -188,7 +188,7 @@ class PointSamples(Samples):
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSamples(Samples):
-    """Synthetic values of each column, in the user's units."""
+    """Synthetic values of each column, in the user's units; rows of a table, in the values of its schema."""
 
     values: pd.DataFrame
 
@@ -476,12 +476,14 @@ class _CountedModel(PublicModel):
     @property
     def size(self) -> int:
         """A released (noisy) estimate of how many records the model was trained on, at least 0."""
-        return noisy_size(self.counts)
+        return round(float(self.counts.clamp_min(0.0).sum()))
 
     @property
     def weights(self) -> Tensor:
-        """Shares (k,) of the components, summing to 1."""
-        return noisy_shares(self.counts)
+        """Shares (k,) of the components, summing to 1; equal ones where there are no records."""
+        positive = self.counts.clamp_min(0.0)
+        total = positive.sum()
+        return positive / total if total > 0 else torch.full_like(positive, 1.0 / len(positive))
 
 
 class RecordModel(_CountedModel):
@@ -510,18 +512,6 @@ class ImageModel(_CountedModel):
     @abstractmethod
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> ImageSamples:
         """n synthetic images, free of further privacy cost; `clusters`: of these classes only."""
-
-
-def noisy_size(counts: Tensor) -> int:
-    """Number of records of noisy numbers of records, at least 0."""
-    return round(float(counts.clamp_min(0.0).sum()))
-
-
-def noisy_shares(counts: Tensor) -> Tensor:
-    """Shares (k,) of noisy numbers of records, summing to 1; equal ones where there is nothing."""
-    positive = counts.clamp_min(0.0)
-    total = positive.sum()
-    return positive / total if total > 0 else torch.full_like(positive, 1.0 / len(positive))
 
 
 def read_model(directory: Path) -> PublicModel:

@@ -37,7 +37,7 @@ SELECTED = "selected"
 
 
 @dataclass(frozen=True)
-class SelectionJob(Job):
+class _SelectionJob(Job):
     """A job whose release is the best of a secret number of runs of its choices.
 
     Arguments:
@@ -49,7 +49,7 @@ class SelectionJob(Job):
     selection: Selection = field(default_factory=lambda: Selection("counts"))
 
     @classmethod
-    def of(cls, choices: Sequence[tuple[str, Job]], selection: Selection) -> SelectionJob:
+    def of(cls, choices: Sequence[tuple[str, Job]], selection: Selection) -> _SelectionJob:
         """From the jobs of a sweep.
 
         Raises:
@@ -193,11 +193,11 @@ def select(sweep: Sweep, parse: Callable[[list[str]], Job], *, dry: bool) -> End
             choices.append((name, parse([*moved, f"--run_dir={place}"])))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    job = SelectionJob.of(choices, sweep.selection)
+    job = _SelectionJob.of(choices, sweep.selection)
     return Ended(_price(job)) if dry else Ended.of(run(job))
 
 
-def _price(job: SelectionJob) -> str:
+def _price(job: _SelectionJob) -> str:
     """Price of a selection in words; its data are read, nothing is spent."""
     plan = job.plan
     with TemporaryDirectory(prefix="dpgen-") as scratch:

@@ -67,7 +67,7 @@ class EventColumns:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EventCounts:
+class _EventCounts:
     """Events of each user: counts (u, n) float64, names of users and categories, group of each user."""
 
     counts: npt.NDArray[np.float64]
@@ -138,7 +138,7 @@ def _names(values: pd.Series, meaning: str, source: str) -> pd.Series:
     return text
 
 
-def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> EventCounts:
+def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> _EventCounts:
     """Sums of weights (u, n) of each user and category; users in natural order, those without any weight left out.
 
     Raises:
@@ -160,7 +160,7 @@ def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str
         raise ValueError(f"{source} has weights that add up to infinity: their sum must be finite")
     groups = _group_of_each(events, source).reindex(names) if "group" in events else None
     kept = [row for row in sorted(range(len(names)), key=lambda row: natural_order(names[row])) if counts[row].max() > 0]
-    return EventCounts(
+    return _EventCounts(
         counts=counts[kept],
         users=tuple(names[row] for row in kept),
         categories=tuple(categories),

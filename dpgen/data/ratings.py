@@ -74,7 +74,7 @@ def load_avazu(
     known = Known(prior=kind, probabilities=probabilities, public=public, source=source, categories=sites)
     clicks = _with_value(read_clicks(path, attribute), attribute, value, path)
     name = "Avazu" if value is None else f"Avazu {attribute} = {value}"
-    return users_of_clicks(name, clicks, known, top_sites=top_sites, min_clicks=min_clicks)
+    return _users_of_clicks(name, clicks, known, top_sites=top_sites, min_clicks=min_clicks)
 
 
 def read_clicks(path: str, attribute: str) -> pd.DataFrame:
@@ -108,7 +108,7 @@ def frequent(clicks: pd.DataFrame, sites: Sequence[str], min_clicks: int) -> pd.
     return kept[kept.groupby("user")["weight"].transform("sum") >= min_clicks]
 
 
-def users_of_clicks(name: str, clicks: pd.DataFrame, known: Known, *, top_sites: int, min_clicks: int) -> Users:
+def _users_of_clicks(name: str, clicks: pd.DataFrame, known: Known, *, top_sites: int, min_clicks: int) -> Users:
     """The devices with enough clicks as `Users`; there may be none."""
     notes = []
     sites = tuple(known.probabilities or ()) or known.categories
@@ -191,7 +191,7 @@ def load_movielens(
         raise ValueError(f"age_group is {age_group!r}: it must be one of {', '.join(AGE_GROUPS)}")
     other: Version = "100k" if version == "1m" else "1m"
     known = _known(root, other, age_group=age_group, prior=prior, prior_path=prior_path)
-    events, members = read_movielens(root, version)
+    events, members = _read_movielens(root, version)
     users = users_from_events(
         f"MovieLens {version.upper()}",
         events,
@@ -202,7 +202,7 @@ def load_movielens(
     return users if age_group is None else users.of_group(age_group)
 
 
-def read_movielens(root: Path, version: Version) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _read_movielens(root: Path, version: Version) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Ratings as a table of events (user, category = primary genre, weight = rating, group = age), and all users.
 
     Raises:
@@ -242,7 +242,7 @@ def _known(root: Path, other: Version, *, age_group: str | None, prior: PriorNam
     if prior == "public":
         if prior_path is not None:
             raise ValueError(f"prior is 'public' but prior_path is {prior_path!r}: that is for prior=file")
-        public, _ = read_movielens(root, other)
+        public, _ = _read_movielens(root, other)
         public = public if age_group is None else public[public["group"] == age_group]
         if public.empty:
             raise ValueError(f"{root / _FOLDERS[other]} has no ratings in age_group {age_group!r}: there is no public prior")

@@ -31,7 +31,7 @@ _MOST_POINTS = 10**6
 _ENGINE_POINTS = 10**4  # cells of more records than n over so many are resolved
 
 
-def empirical_below(values: Values, positions: Integers) -> Reals:
+def _empirical_below(values: Values, positions: Integers) -> Reals:
     """Share of values (n,), sorted or ranked, below each position (m,)."""
     return below(values, positions) / len(values)
 
@@ -47,7 +47,7 @@ def kolmogorov_error(released: PiecewiseCDF, values: Values, truth: KnownDistrib
     0.4
     """
     positions = _positions(released, values)
-    target = empirical_below(values, positions) if truth is None else truth.below(positions, released.size)
+    target = _empirical_below(values, positions) if truth is None else truth.below(positions, released.size)
     return float(np.abs(released.below(positions) - target).max())
 
 
@@ -55,8 +55,8 @@ def empirical_error(values: Integers, truth: KnownDistribution, N: int) -> float
     """The same for the empirical CDF of sorted values against the truth: what no privacy costs."""
     ends = np.concatenate(
         [
-            truth.below(values, N) - empirical_below(values, values),
-            truth.below(values + 1, N) - empirical_below(values, values + 1),
+            truth.below(values, N) - _empirical_below(values, values),
+            truth.below(values + 1, N) - _empirical_below(values, values + 1),
         ]
     )
     return float(np.abs(ends).max())
@@ -149,7 +149,7 @@ def cdf_figure(release: OrderedDistribution, ordered: Mapping[str, Values], trut
         low, high = max(0, int(inner[0]) - margin), min(cdf.size, int(inner[1]) + margin)
         p = np.unique(np.array([low + (high - low) * i // 600 for i in range(601)], np.int64))
         x = _on_axis(domain, p)
-        lines = {"released": cdf.below(p), "empirical (not private)": empirical_below(values, p)}
+        lines = {"released": cdf.below(p), "empirical (not private)": _empirical_below(values, p)}
         known = (truth or {}).get(name)
         if known is not None:
             lines["truth"] = known.below(p, cdf.size)

@@ -59,7 +59,7 @@ def densities_figure(
         figure.suptitle(title, fontsize=8)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, (name, log_density) in zip(panels, densities.items()):
-        show_density(panel, log_density, rule)
+        _show_density(panel, log_density, rule)
         panel.set_title(name, fontsize=8)
         panel.set_xlabel("first coordinate", fontsize=7)
         panel.set_ylabel("second coordinate", fontsize=7)
@@ -71,7 +71,7 @@ def densities_figure(
     return save_figure(figure, path)
 
 
-def show_density(axes: "Axes", log_density: Tensor, rule: Quadrature) -> None:
+def _show_density(axes: "Axes", log_density: Tensor, rule: Quadrature) -> None:
     """A density on the plane, each panel with its own scale of shades."""
     across, up = (axis.numpy() for axis in rule.axes)
     shape = (rule.per_axis, rule.per_axis)

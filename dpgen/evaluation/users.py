@@ -62,15 +62,15 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
         raise ValueError(f"release is for {mechanism.n} categories, the users have {users.n}: they must agree")
     samplers = rivals(mechanism)
     distances = {name: distances_of(sampler, users) for name, sampler in samplers.items()}
-    table, groups = sampler_table(samplers, distances), group_table(distances, users)
+    table, groups = _sampler_table(samplers, distances), _group_table(distances, users)
     files: dict[str, Any] = {
         "samplers.csv": lambda path: write_atomically(path, table.to_csv(index=False)),
-        "samplers.png": lambda path: samplers_figure(distances, mechanism, path),
-        "USERS.md": lambda path: write_atomically(path, users_markdown(release, users, table, groups)),
+        "samplers.png": lambda path: _samplers_figure(distances, mechanism, path),
+        "USERS.md": lambda path: write_atomically(path, _users_markdown(release, users, table, groups)),
     }
     if groups is not None:
         files["groups.csv"] = lambda path: write_atomically(path, groups.to_csv(index=False))
-        files["groups.png"] = lambda path: groups_figure(groups, list(users.group_names), mechanism.epsilon, path)
+        files["groups.png"] = lambda path: _groups_figure(groups, list(users.group_names), mechanism.epsilon, path)
     scores = _scores(mechanism, distances, release, users, seed)
     return Evaluation(scores=scores, pictures=files, notes=_better(mechanism.kind, distances))
 
@@ -93,7 +93,7 @@ def _parts(users: Users) -> Iterator[Tensor]:
     return map(normalised, users.counts.split(max(1, MOST_CELLS // users.n)))
 
 
-def sampler_table(samplers: dict[str, FiniteSampler], distances: dict[str, Tensor]) -> pd.DataFrame:
+def _sampler_table(samplers: dict[str, FiniteSampler], distances: dict[str, Tensor]) -> pd.DataFrame:
     """One row a sampler: mean, median and worst user's total variation, and the worst that any user could have."""
     rows = [
         {
@@ -121,8 +121,8 @@ def _better(own: str, distances: dict[str, Tensor]) -> tuple[str, ...]:
     )
 
 
-def group_table(distances: dict[str, Tensor], users: Users) -> pd.DataFrame | None:
-    """One row for each group and sampler, as `sampler_table`; None without groups."""
+def _group_table(distances: dict[str, Tensor], users: Users) -> pd.DataFrame | None:
+    """One row for each group and sampler, as `_sampler_table`; None without groups."""
     if users.groups is None:
         return None
     long = pd.concat(
@@ -170,7 +170,7 @@ def _pooled(mechanism: FiniteSampler, release: Draws, users: Users, seed: int) -
     return Score(name, value, real=best, chance=chance, better="lower", baseline="prior alone")
 
 
-def users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: pd.DataFrame | None) -> str:
+def _users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: pd.DataFrame | None) -> str:
     """The report: samplers, groups, and what one user pays for one draw and for several."""
     lines = [
         "# How much of the users' distributions survives",
@@ -227,7 +227,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, path: Path) -> Path:
+def _samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, path: Path) -> Path:
     """Share of the users below each total variation, and the boxes of the same figures, a sampler each."""
     figure = new_figure(9.0, 3.6)
     curves, boxes = figure.subplots(1, 2)
@@ -247,7 +247,7 @@ def samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, path
     return save_figure(figure, path)
 
 
-def groups_figure(groups: pd.DataFrame, names: Sequence[str], epsilon: float, path: Path) -> Path:
+def _groups_figure(groups: pd.DataFrame, names: Sequence[str], epsilon: float, path: Path) -> Path:
     """Mean (bars) and worst user (dots) of each group, a sampler each."""
     shown, samplers = list(names)[:MOST_GROUPS], list(dict.fromkeys(groups["sampler"]))
     figure = new_figure(max(5.0, 0.9 * len(shown) + 2), 3.6)

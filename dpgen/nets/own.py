@@ -82,7 +82,7 @@ def imported(path: str, methods: Sequence[str] = ()) -> type[nn.Module]:
         raise ValueError(f"network is {path!r}; {module} cannot be imported ({_line(error)}): {remedy}") from error
     if found is None:
         raise ValueError(f"network is {path!r}; {module} has no {name}")
-    require_network(path, found, methods)
+    _require_network(path, found, methods)
     import_path(found)
     return found
 
@@ -98,7 +98,7 @@ def offered(networks: Sequence[type]) -> Iterator[None]:
         ValueError: one of them is no network.
     """
     for network in networks:
-        require_network(repr(network), network)
+        _require_network(repr(network), network)
     token = _OFFERED.set(tuple(networks))
     try:
         yield
@@ -120,7 +120,7 @@ def known(path: str, methods: Sequence[str] = NETWORK) -> type[nn.Module]:
     moved = [network for network in _OFFERED.get() if network.__name__ == name]
     found = next(iter([*own, *moved]), None) or _in_module(sys.modules.get(module), name)
     try:
-        require_network(path, found, methods)
+        _require_network(path, found, methods)
     except ValueError:
         raise ImportError(
             f"the model needs the network {path!r}, which has not been imported, and names in files are not: import its module "
@@ -135,7 +135,7 @@ def _in_module(module: ModuleType | None, name: str) -> Any:
     return vars(module).get(name) if isinstance(module, ModuleType) else None
 
 
-def require_network(path: str, found: Any, methods: Sequence[str] = ()) -> None:
+def _require_network(path: str, found: Any, methods: Sequence[str] = ()) -> None:
     """Refuse what is no class of `nn.Module` with these methods.
 
     Raises:
@@ -176,7 +176,7 @@ class OwnClass:
     ) -> None:
         self.path = network if isinstance(network, str) else import_path(network)
         self.kind = known(network, methods) if isinstance(network, str) else network
-        require_network(self.path, self.kind, methods)
+        _require_network(self.path, self.kind, methods)
         self.options, self.sizes = _as_json(options or {}), sizes
 
     def built(self, *, seed: int) -> nn.Module:

@@ -109,7 +109,7 @@ def _read(plan: list[Any]) -> Loads:
 
 
 @dataclass(frozen=True)
-class Terms:
+class _Terms:
     """What the header of a shared budget fixes: the total, the filter that enforces it, and what neighbours are."""
 
     budget: Budget
@@ -118,7 +118,7 @@ class Terms:
     unit: str
 
     @classmethod
-    def of(cls, header: dict[str, Any]) -> Terms:
+    def of(cls, header: dict[str, Any]) -> _Terms:
         budget = Budget(header["epsilon"], header["delta"])
         limits = Filter(budget.epsilon, budget.delta, **header["filter"])
         return cls(budget, limits, header["relation"], header["unit"])
@@ -171,7 +171,7 @@ class Spending:
         exhausted: whether a line was lost that may have paid for anything, so that all is booked.
     """
 
-    terms: Terms
+    terms: _Terms
     payments: tuple[Payment, ...] = ()
     standings: Mapping[str, Standing] = field(default_factory=dict)
     exhausted: bool = False
@@ -259,7 +259,7 @@ class SharedBudget:
         """
         if relation not in ("add_remove", "replace_one"):
             raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
-        terms = Terms(budget, Filter.best(budget.epsilon, budget.delta), relation, unit)
+        terms = _Terms(budget, Filter.best(budget.epsilon, budget.delta), relation, unit)
         file = LedgerFile(Path(path), wait=_PATIENCE)
         file.create()
         try:
@@ -380,7 +380,7 @@ def _spending(file: LedgerFile, *, cut: bool = False) -> Spending:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
     payments, standings, exhausted = [], {}, False
     try:
-        terms = Terms.of(header)
+        terms = _Terms.of(header)
         for line in lines:
             if "standing" in line:
                 standings[line["run"]] = Standing(**line["standing"])
@@ -407,7 +407,7 @@ def _torn(file: LedgerFile) -> str:
     )
 
 
-def _payment(line: dict[str, Any], terms: Terms) -> Payment:
+def _payment(line: dict[str, Any], terms: _Terms) -> Payment:
     loads = _read(line["plan"])
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
     who = (line["run"], line["model"], line["user"], line["directory"], line["time"])
@@ -443,7 +443,7 @@ class Payer:
         """What the header of the own ledger says of it."""
         return {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
 
-    def quote(self, loads: Loads, budget: Budget | None, terms: Terms) -> Payment:
+    def quote(self, loads: Loads, budget: Budget | None, terms: _Terms) -> Payment:
         """The payment for a plan, not made."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return Payment(self.run, self.model, self.user, self.directory, now, budget, loads, terms.cost(loads))

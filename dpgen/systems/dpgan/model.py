@@ -87,10 +87,6 @@ class GANModel(_GeneratorModel, NetworkModel, kind="gan"):
         shape = generator.image_shape
         self.image_shape = (shape[0], shape[1]) if shape is not None and len(shape) == 2 else None
 
-    @property
-    def size(self) -> int:
-        return round(float(self.counts.clamp_min(0.0).sum()))
-
     def means_of(self, n: int, clusters: Sequence[int] | None, generator: torch.Generator) -> Means:
         cluster = draw_components(self.counts.clamp_min(0.0), n, clusters, generator)
         labels = cluster.clone() if self.generator.categories else None

@@ -126,9 +126,9 @@ class FiniteSampler(ABC):
         drawn = draw_categorical(secrets, q if q.ndim == 2 else q[None], k=k)
         return (drawn if q.ndim == 2 else drawn[:, 0]).to(q.device)
 
-    def bind(self, p: Tensor, curator: Curator, *, note: str | None = None) -> BoundSampler:
+    def bind(self, p: Tensor, curator: Curator, *, note: str | None = None) -> _BoundSampler:
         """The private sampler of the users with distributions P (n,) or (u, n): the curator charges every draw."""
-        return BoundSampler(self, p, curator=curator, note=note or f"{self.kind} sampler, one draw")
+        return _BoundSampler(self, p, curator=curator, note=note or f"{self.kind} sampler, one draw")
 
     def save(self, directory: Path) -> None:
         """Write the mechanism, which is public; `mechanism.json` comes last and holds the checksum of all of it."""
@@ -141,7 +141,7 @@ class FiniteSampler(ABC):
         return f"{type(self).__name__}(epsilon={self.epsilon:g}, n={self.n})"
 
 
-class BoundSampler(PrivateSampler):
+class _BoundSampler(PrivateSampler):
     r"""Draws of a public mechanism for users with distributions P; k draws of each user cost k epsilon.
 
     The unit of the ledger must be one user's whole distribution, under replace_one: one user is one record of it, and users

@@ -109,7 +109,7 @@ def mollifier_ranges(epsilon: float) -> dict[str, tuple[float, float]]:
 
 
 @dataclass(frozen=True)
-class MollifiedDensity:
+class _MollifiedDensity:
     """1 + scale (f - 1): a bounded density on [0, 1] brought into the range $[e^{-eps/2}, e^{eps/2}]$."""
 
     density: Callable[[Tensor], Tensor]
@@ -122,7 +122,7 @@ class MollifiedDensity:
         return (1 + self.scale * (self.density(x) - 1)).clamp(low, high)
 
 
-def mollify_density(density: Callable[[Tensor], Tensor], epsilon: float, *, bounds: tuple[float, float]) -> MollifiedDensity:
+def mollify_density(density: Callable[[Tensor], Tensor], epsilon: float, *, bounds: tuple[float, float]) -> _MollifiedDensity:
     r"""Scale and shift a density f on [0, 1] with m <= f <= M as little as an epsilon-mollifier asks for.
 
     $$ g = 1 + s (f - 1), \qquad s = \min\left(1, \frac{1 - e^{-\epsilon/2}}{1 - m}, \frac{e^{\epsilon/2} - 1}{M - 1}\right) $$
@@ -141,4 +141,4 @@ def mollify_density(density: Callable[[Tensor], Tensor], epsilon: float, *, boun
     e = require_within("epsilon", epsilon, EPSILON, " nats")
     down = -math.expm1(-e / 2) / (1 - low) if low < 1 else 1.0
     up = math.expm1(e / 2) / (high - 1) if high > 1 else 1.0
-    return MollifiedDensity(density, min(1.0, down, up), e)
+    return _MollifiedDensity(density, min(1.0, down, up), e)

@@ -137,13 +137,13 @@ def _shares(released: Sequence[Measurement], column: int, n: float) -> Reals:
     for m in released:
         if column in m.marginal.columns:
             other = tuple(axis for axis, c in enumerate(m.marginal.columns) if c != column)
-            values, weight = m.values.sum(other), values_precision(m, other)
+            values, weight = m.values.sum(other), _values_precision(m, other)
             total, precision = total + weight * values, precision + weight
     smoothed = project_to_simplex(np.asarray(total) / precision / n) * n + _SMOOTHING
     return np.asarray(smoothed / smoothed.sum())
 
 
-def values_precision(measured: Measurement, axes: tuple[int, ...]) -> float:
+def _values_precision(measured: Measurement, axes: tuple[int, ...]) -> float:
     """1 / variance of sums over axes."""
     cells = int(np.prod([measured.values.shape[axis] for axis in axes]))
     return 1.0 / (float(measured.noise_std) ** 2 * cells)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -13,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.release import Arrays, PublicModel, RandomState, Samples, sampling_seed
+from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.tables.columns import Columns
@@ -28,20 +27,6 @@ _AT_ONCE = 4096
 _DRAWS = 2**16
 _TRIES = ((True, 1), (True, 10), (True, 100), (False, 1), (False, 10), (False, 100))
 """Draws of a row that is imputed, until one satisfies the constraints: whether without missing values, and how many."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableSamples(Samples):
-    """Synthetic rows of a table, in the values of its schema."""
-
-    values: pd.DataFrame
-
-    def to_pandas(self) -> pd.DataFrame:
-        return self.values
-
-    def arrays(self) -> Arrays:
-        columns = {str(name): column.to_numpy() for name, column in self.values.items()}
-        return {name: column.astype(str) if column.dtype == object else column for name, column in columns.items()}
 
 
 class TablesModel(PublicModel, kind="tables"):
@@ -138,7 +123,7 @@ class TablesModel(PublicModel, kind="tables"):
 
     def samples(
         self, n: int, *, random_state: RandomState = None, given: Given | None = None, rows: Rows = "iid"
-    ) -> TableSamples:
+    ) -> ColumnSamples:
         """n synthetic rows, free of further privacy cost.
 
         Arguments:
@@ -162,7 +147,7 @@ class TablesModel(PublicModel, kind="tables"):
         fixed = {name: value for name, value in (given or {}).items() if not isinstance(value, list)}
         for name, value in fixed.items():
             table[name] = pd.Series([value] * n, dtype=table[name].dtype) if not pd.isna(value) else table[name]
-        return TableSamples(values=table)
+        return ColumnSamples(values=table)
 
     def impute(self, table: pd.DataFrame, *, random_state: RandomState = None) -> pd.DataFrame:
         """The table with its nulls replaced by draws from the model given the rest of their row; it is not kept.
