@@ -12,6 +12,7 @@ arithmetic alone, which all engines do alike.
 """
 
 import glob
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -368,6 +369,15 @@ class _Cells:
     def __getitem__(self, rows: Any) -> "_Cells":
         return _Cells(self.shift, self.keys[rows], self.counts[rows], self.lows[rows], self.highs[rows])
 
+    def coarser(self, bits: int) -> "_Cells":
+        """Groups without so many more bits, of rows in the order of their keys."""
+        keys, first = np.unique(self.keys >> bits, return_index=True)
+        reduced = [
+            reduce.reduceat(column, first) if len(first) else column
+            for reduce, column in ((np.add, self.counts), (np.minimum, self.lows), (np.maximum, self.highs))
+        ]
+        return _Cells(self.shift + bits, keys, *reduced)
+
     def tells_of(self, others: "_Cells", keys: Integers) -> bool:
         """Whether these groups, found again under `keys`, are the others: as many records, between the same positions."""
         pairs = ((self.keys, keys), (self.counts, others.counts), (self.lows, others.lows), (self.highs, others.highs))
@@ -464,12 +474,7 @@ class EngineRanks:
         if len(chosen.keys) < len(level.keys) or len(self._levels) > 1:
             rows = rows.semi_join(self._table.memory(parent=chosen.keys), "parent")
         finer, _ = group_cells(self._table, rows, shift, f"counts of 2^{self._bits - shift} cells")
-        parents, first = np.unique(finer.keys >> (level.shift - shift), return_index=True)
-        reduced = [
-            reduce.reduceat(column, first) if len(first) else column
-            for reduce, column in ((np.add, finer.counts), (np.minimum, finer.lows), (np.maximum, finer.highs))
-        ]
-        self._require(_Cells(level.shift, parents, *reduced).tells_of(chosen, chosen.keys))
+        self._require(finer.coarser(level.shift - shift).tells_of(chosen, chosen.keys))
         self._levels[number] = level[~heavy]
         self._levels.append(finer)
 
@@ -482,19 +487,24 @@ def _shifted(position: Any, shift: int) -> Any:
     return position >> shift if shift else position
 
 
-def group_cells(
-    table: EngineTable, rows: "ir.Table", shift: int, stage: str, also: Sequence[str] = ()
-) -> tuple[_Cells, dict[str, int]]:
-    """Groups of the column `position` that agree in all but `shift` bits, and sums of other columns; null is no position."""
-    sums = {name: rows[name].sum() for name in also}
-    found = table.fetch(
-        rows.group_by(cell=_shifted(rows.position, shift)).aggregate(
-            count=rows.count(), low=rows.position.min(), high=rows.position.max(), **sums
-        ),
-        stage,
-    )
-    totals = {name: sum(found[name].to_pylist()) for name in also}
-    return _cells(found.filter(found["cell"].is_valid()), shift), totals
+def group_cells(table: EngineTable, rows: "ir.Table", shift: int, stage: str) -> tuple[_Cells, Counter[int]]:
+    """Groups of the column `position` that agree in all but `shift` bits, and how many rows have each `mark` above 0, if any.
+
+    Rows of a mark are a group of the scan, so marks cost no sums beside; where these have a position, it is one for all, and
+    they count in its cell.
+    """
+    cell = _shifted(rows.position, shift)
+    if "mark" in rows.columns:
+        cell = (rows.mark == 0).ifelse(cell, -rows.mark)
+    sums = rows.group_by(cell=cell).aggregate(count=rows.count(), low=rows.position.min(), high=rows.position.max())
+    found = table.fetch(sums, stage)
+    cells = found["cell"].to_numpy(zero_copy_only=False)
+    marks = Counter({int(-mark): count for mark, count in zip(cells[cells < 0], found["count"].to_numpy()[cells < 0].tolist())})
+    placed = _cells(found.filter(found["low"].is_valid()), shift)
+    if (placed.keys < 0).any():
+        keys = np.where(placed.keys < 0, placed.lows >> shift, placed.keys)
+        placed = _Cells(shift, keys, placed.counts, placed.lows, placed.highs)[np.argsort(keys, kind="stable")].coarser(0)
+    return placed, marks
 
 
 def _cells(found: "pyarrow.Table", shift: int) -> _Cells:

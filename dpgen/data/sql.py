@@ -1,5 +1,6 @@
 """Loaders of tables that stay in an engine: columns as ranks, events as counts of users, records as bytes on disk."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_CATEGORIES = 4096
 _MICROSECONDS = 10**6
+_ABSENT, _BROKEN, _BELOW, _ABOVE = 1, 2, 3, 4  # marks of values that are not on the grid; the bounds are, of the last two
 
 # -- columns -----------------------------------------------------------------------------------------------------------
 
@@ -91,7 +93,8 @@ def _absent(value: "ir.Column") -> Any:
 
 
 def _on_grids(table: EngineTable, readers: list[ColumnReader], missing: Missing, people: People | None) -> "ir.Table":
-    """The i-th column as `position i`, null where it has none, and why: 1 in `absent i`, `outside i` or `broken i`.
+    """The i-th column as `position i`, null where it has none, and 0 or what is wrong as `mark i`; outside of the bounds
+    positions are those of the bounds.
 
     With people, theirs is the column `person`.
 
@@ -117,14 +120,10 @@ def _on_grids(table: EngineTable, readers: list[ColumnReader], missing: Missing,
             value = value.cast("string").fill_null(MISSING_CATEGORY)
         kept = made.columns
         made = _placed(made.mutate(value=value, absent=_absent(value)), reader, table.backend.name)
-        made = made.mutate(usable=~(made.absent | made.broken))
-        found = {
-            f"position {i}": made.usable.ifelse(made.position, None).cast("int64"),
-            f"absent {i}": made.absent.ifelse(1, 0),
-            f"outside {i}": (made.usable & made.outside).ifelse(1, 0),
-            f"broken {i}": (~made.absent & made.broken).ifelse(1, 0),
-        }
-        made = made.select(*kept, **found)
+        outside = made.outside.ifelse((made.position > 0).ifelse(_ABOVE, _BELOW), 0)
+        mark = made.absent.ifelse(_ABSENT, made.broken.ifelse(_BROKEN, outside))
+        position = (made.absent | made.broken).ifelse(None, made.position)
+        made = made.select(*kept, **{f"position {i}": position.cast("int64"), f"mark {i}": mark.cast("int64")})
     return made
 
 
@@ -140,12 +139,12 @@ def _of_people(placed: "ir.Table", readers: list[ColumnReader], people: People) 
     people.require_kind(kind, names=kind.is_integer() or kind.is_string())
     text = placed.person.cast("string").replace("\\", "\\\\").replace(",", "\\,")
     for i, reader in enumerate(readers):
-        clamps = [f"outside {i}"] if reader.out_of_range == "clamp" else []
-        for name in (f"position {i}", *clamps):
-            text = text + "," + placed[name].cast("string")
+        outside = (placed[f"mark {i}"] >= _BELOW).ifelse(1, 0)
+        for part in (placed[f"position {i}"], *([outside] if reader.out_of_range == "clamp" else [])):
+            text = text + "," + part.cast("string")
     hashed = placed.mutate(rank=(ibis.literal(f"{people.salt},") + text).hexdigest("sha256"))
     ordered = hashed.mutate(place=ibis.row_number().over(group_by=hashed.person, order_by=hashed["rank"]))
-    names = [f"{what} {i}" for i in range(len(readers)) for what in ("position", "absent", "outside", "broken")]
+    names = [f"{what} {i}" for i in range(len(readers)) for what in ("position", "mark")]
     return ordered.filter(ordered.place < people.most).select(*names)
 
 
@@ -155,35 +154,35 @@ def _ranks(table: EngineTable, placed: "ir.Table", i: int, reader: ColumnReader,
     Raises:
         ValueError: a value is missing, not on the grid or outside the bounds.
     """
-    names = ("position", "absent", "outside", "broken")
-    rows = placed.select(**{name: placed[f"{name} {i}"] for name in names})
+    rows = placed.select(position=placed[f"position {i}"], mark=placed[f"mark {i}"])
     bits = (reader.domain.size - 1).bit_length()
-    cells, sums = group_cells(table, rows, max(bits - 20, 0), f"check of {reader.name}", also=names[1:])
-    _require_usable(table, reader, sums, missing)
-    reader.clamped = sums["outside"]
-    if not len(cells.keys) and not sums["absent"]:
+    cells, marks = group_cells(table, rows, max(bits - 20, 0), f"check of {reader.name}")
+    _require_usable(table, reader, marks, missing)
+    reader.clamped = marks[_BELOW] + marks[_ABOVE]
+    if not len(cells.keys) and not marks[_ABSENT]:
         raise ValueError(f"{table.name} is empty: it has no record")
     return EngineRanks(table, rows.filter(rows.position.notnull()).select("position"), reader.domain.size, cells)
 
 
-def _require_usable(table: EngineTable, reader: ColumnReader, sums: dict[str, int], missing: Missing) -> None:
+def _require_usable(table: EngineTable, reader: ColumnReader, marks: Counter[int], missing: Missing) -> None:
     where = f"{table.name} column {reader.name!r}"
-    if sums["absent"]:
+    absent, broken, outside = marks[_ABSENT], marks[_BROKEN], marks[_BELOW] + marks[_ABOVE]
+    if absent:
         if missing == "category":
-            raise ValueError(f"{where} has no value in {sums['absent']} rows and holds no categories: choose missing=drop")
+            raise ValueError(f"{where} has no value in {absent} rows and holds no categories: choose missing=drop")
         choices = "drop or category" if reader.domain.kind == "category" else "drop"
-        raise ValueError(f"{where} has no value in {sums['absent']} rows: fill them, or choose missing={choices}")
-    if sums["broken"]:
+        raise ValueError(f"{where} has no value in {absent} rows: fill them, or choose missing={choices}")
+    if broken:
         if reader.domain.kind == "category":
-            raise ValueError(f"{where} has {sums['broken']} values that are none of the {reader.domain.size} public categories")
+            raise ValueError(f"{where} has {broken} values that are none of the {reader.domain.size} public categories")
         wanted = (
             "no whole numbers: give the public resolution of the column" if reader.whole else "not finite: remove them first"
         )
-        raise ValueError(f"{where} has {sums['broken']} values that are {wanted}")
-    if sums["outside"] and reader.out_of_range == "refuse":
+        raise ValueError(f"{where} has {broken} values that are {wanted}")
+    if outside and reader.out_of_range == "refuse":
         bounds = f"[{reader.domain.low}, {reader.domain.high}]"
         raise ValueError(
-            f"{where} has {sums['outside']} values outside {bounds}: widen the public bounds, or choose out_of_range='clamp'"
+            f"{where} has {outside} values outside {bounds}: widen the public bounds, or choose out_of_range='clamp'"
         )
 
 
@@ -334,10 +333,13 @@ def _whole(rows: "ir.Table", domain: DiscretizedColumn, per: int) -> "ir.Table":
             f"the grid from {domain.low} to {domain.high} by {domain.resolution} does not fit 64 bits in units of 1/{per}"
         )
     rows = rows.mutate(below=rows.value < rule.first, above=rows.value > rule.last)
-    rows = rows.mutate(inside=(rows.below | rows.above).ifelse(rule.first, rows.value).cast("int64"))
-    rows = _nearest(rows.mutate(units=rows.inside * rule.times - rule.origin), rule.width, domain.size)
-    position = rows.below.ifelse(0, rows.above.ifelse(domain.size - 1, rows.position))
-    return rows.mutate(position=position, outside=rows.below | rows.above)
+    rows = rows.mutate(outside=rows.below | rows.above)
+    rows = rows.mutate(inside=rows.outside.ifelse(rule.first, rows.value).cast("int64"))
+    if rule.width == 1:  # every unit from the first to the last is a point of the grid
+        rows = rows.mutate(position=rows.inside * rule.times - rule.origin)
+    else:
+        rows = _nearest(rows.mutate(units=rows.inside * rule.times - rule.origin), rule.width, domain.size)
+    return rows.mutate(position=rows.outside.ifelse(rows.below.ifelse(0, domain.size - 1), rows.position))
 
 
 def _float(rows: "ir.Table", reader: ColumnReader) -> "ir.Table":
