@@ -30,6 +30,7 @@ from measuring import add_data_root, machine, store
 from scipy.stats import ks_2samp
 from torch import Tensor
 
+import dpgen
 from dpgen import Runtime
 from dpgen.metrics import table_distances, train_on_synthetic_auc
 from dpgen.privacy.curator import Curator
@@ -196,10 +197,60 @@ def _distance(values: np.ndarray, rules: dict[str, Any], law: str) -> float:
     return float(ks_2samp(values, drawn).statistic)
 
 
+VISITS = {
+    "fields": [
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 19, "required": True}},
+        {"name": "smoker", "type": "boolean", "constraints": {"required": True}},
+        {"name": "ward", "type": "string", "constraints": {"enum": ["a", "b", "c"], "required": True}},
+        {"name": "cost", "type": "integer", "constraints": {"minimum": 0, "maximum": 39, "required": True}},
+    ]
+}
+
+
+def visits(n: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Rows of a known law: the cost grows with age, by .6 for each step, and with smoking, by 4."""
+    age = rng.integers(0, 20, n)
+    smoker = rng.random(n) < np.where(age < 8, 0.2, 0.4)
+    ward = np.where(rng.random(n) < 0.2 + 0.03 * age, "a", np.where(rng.random(n) < 0.3, "c", "b"))
+    cost = np.clip(np.round(6 + 0.6 * age + 4 * smoker + rng.normal(0, 4, n)), 0, 39).astype(int)
+    return pd.DataFrame({"age": age, "smoker": smoker, "ward": ward, "cost": cost})
+
+
+def asked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means, shares and coefficients of least squares, with the standard errors that they would have of private rows."""
+    x = np.stack([np.ones(len(rows)), rows["age"], rows["smoker"]], axis=1).astype(float)
+    inverse = np.linalg.inv(x.T @ x)
+    beta = inverse @ x.T @ rows["cost"].to_numpy(float)
+    variance = ((rows["cost"] - x @ beta) ** 2).mean() * np.diag(inverse)
+    found = {f"coefficient of {name}": (beta[i], variance[i] ** 0.5) for i, name in enumerate(("age", "smoker"), 1)}
+    smokers = (rows["ward"] == "a")[rows["smoker"]]
+    for name, values in {"mean age": rows["age"], "smokers": rows["smoker"], "ward a of smokers": smokers}.items():
+        found[name] = (values.mean(), values.std() / len(values) ** 0.5)
+    return pd.DataFrame(found, index=["value", "error"]).T
+
+
+def coverage(tables: int, n: int, replicates: int) -> dict[str, dict[str, float]]:
+    """Shares of 95 % intervals that cover, of `intervals` and of one synthetic table taken for real, at epsilon 1."""
+    truth, found, start = asked(visits(2_000_000, np.random.default_rng(0)))["value"], list[pd.DataFrame](), time.process_time()
+    for i in range(tables):
+        frame = visits(n, np.random.default_rng(1000 + i))
+        release = dpgen.fit("tables", frame, epsilon=1.0, delta=1e-5, schema=VISITS, seed=i)
+        own = dpgen.intervals(release, lambda rows: asked(rows)["value"], replicates=replicates, random_state=i)
+        one = asked(release.sample(n, random_state=i))
+        covered = {"covered": own["lower"].le(truth) & own["upper"].ge(truth), "half width": (own["upper"] - own["lower"]) / 2}
+        half = 1.96 * one["error"]
+        taken = {"one table taken for real": (one["value"] - truth).abs() < half, "its half width": half}
+        found.append(pd.DataFrame(covered | taken).astype(float))
+    mean = sum(found[1:], found[0]) / tables
+    print(f"{tables} tables of {n} rows: {time.process_time() - start:.0f} CPU seconds")
+    return {str(name): {key: round(value, 3) for key, value in row.items()} for name, row in mean.iterrows()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_data_root(parser, "adult/ and higgs_11k/")
-    parser.add_argument("--only", nargs="+", choices=["adult", "higgs", "large", "laws"], default=["adult", "higgs"])
+    parts = ["adult", "higgs", "large", "laws", "coverage"]
+    parser.add_argument("--only", nargs="+", choices=parts, default=["adult", "higgs"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.1, 1.0, 3.0, 10.0])
     parser.add_argument("--seeds", nargs="+", type=int, default=[101, 102, 103])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "tables.json")
@@ -226,6 +277,9 @@ def main() -> None:
             continue
         if name == "laws":
             store(options.out, name, laws(options.data_root))
+            continue
+        if name == "coverage":
+            store(options.out, name, {f"{n} rows": coverage(30, n, 10) for n in (4_000, 20_000)})
             continue
         case = cases[name](options.data_root)
         again = case.codes[torch.randint(len(case.codes), (len(case.codes),), generator=torch.Generator().manual_seed(0))]

@@ -125,6 +125,7 @@ from .systems.ordered.plan import OrderedConfig as OrderedConfig
 from .systems.ordered.plan import OrderedPlan as OrderedPlan
 from .systems.registry import SYSTEMS as SYSTEMS
 from .systems.registry import load as load
+from .systems.tables.intervals import intervals as intervals
 
 __version__: str
 
@@ -240,6 +241,7 @@ __all__ = [
     "fit",
     "guarantee",
     "in_relative_mollifier",
+    "intervals",
     "is_mollifier",
     "load",
     "load_mechanism",

@@ -57,12 +57,12 @@ class TablesModel(PublicModel, kind="tables"):
     ) -> None:
         self.mixture, self.schema, self.statement = mixture, schema, statement
         self.measurements, self.levels, self.declared = list(measurements), list(levels), tuple(declared)
-        self._columns = columns
+        self.columns = columns
 
     @property
     def size(self) -> int:
         """A released (noisy) estimate of how many records the model was fitted to."""
-        return round(self._columns.n)
+        return round(self.columns.n)
 
     # -- density -------------------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class TablesModel(PublicModel, kind="tables"):
         """
         codes = self._codes(x)
         result = np.zeros(len(codes))
-        for c, (group, share) in enumerate(zip(self._columns.coarse.groups, self._columns.shares)):
+        for c, (group, share) in enumerate(zip(self.columns.coarse.groups, self.columns.shares)):
             result += np.log(share / np.bincount(group, share)[group])[codes[:, c]]
         groups = self._grouped(codes)
         for part in range(0, len(codes), _AT_ONCE):
@@ -87,7 +87,7 @@ class TablesModel(PublicModel, kind="tables"):
         if not self.schema.rejects:
             return 1.0
         generator = np.random.default_rng(0)
-        codes = self._refined(iid_rows(self.mixture, _DRAWS, generator), self._columns.shares, generator)
+        codes = self._refined(iid_rows(self.mixture, _DRAWS, generator), self.columns.shares, generator)
         return max(1, int(self.schema.admissible(torch.from_numpy(codes)).sum())) / _DRAWS
 
     def marginal(self, columns: Sequence[str]) -> Reals:
@@ -101,14 +101,14 @@ class TablesModel(PublicModel, kind="tables"):
         numbers = [self._column(name) for name in columns]
         found = self.mixture.marginal(numbers)
         for axis, c in enumerate(numbers):
-            group, share = self._columns.coarse.groups[c], self._columns.shares[c]
+            group, share = self.columns.coarse.groups[c], self.columns.shares[c]
             inside = share / np.bincount(group, share)[group]
             found = np.moveaxis(np.moveaxis(found, axis, -1)[..., group] * inside, -1, axis)
         return found
 
     def measured(self) -> list[dict[str, Any]]:
         """Released marginals: columns, the group (size,) of each code of them, noisy counts, and their noise std."""
-        names, coarse = self.schema.domain.names, self._columns.coarse
+        names, coarse = self.schema.domain.names, self.columns.coarse
         return [
             {
                 "columns": [names[c] for c in m.marginal.columns],
@@ -143,7 +143,7 @@ class TablesModel(PublicModel, kind="tables"):
             drawn = matched_rows(mixture, count, generator) if rows == "matched" else iid_rows(mixture, count, generator)
             return torch.from_numpy(self._refined(drawn, inside, generator))
 
-        table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed), self._columns.shares)
+        table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed), self.columns.shares)
         fixed = {name: value for name, value in (given or {}).items() if not isinstance(value, list)}
         for name, value in fixed.items():
             table[name] = pd.Series([value] * n, dtype=table[name].dtype) if not pd.isna(value) else table[name]
@@ -169,7 +169,7 @@ class TablesModel(PublicModel, kind="tables"):
             for rows in np.array_split(left, len(left) * copies // _DRAWS + 1):
                 rows = np.repeat(rows, copies)
                 filled = np.where(codes[rows] < 0, self._filled(groups[rows], generator, present=present), codes[rows])
-                values = self.schema.decode(torch.from_numpy(filled), inner, self._columns.shares)
+                values = self.schema.decode(torch.from_numpy(filled), inner, self.columns.shares)
                 values = self.schema.overlaid(values, known.iloc[rows].reset_index(drop=True))
                 holds = self.schema.admissible(torch.from_numpy(filled)).numpy() & self.schema.satisfied(values)
                 done, first = np.unique(rows[holds | whole[rows]], return_index=True)
@@ -219,12 +219,12 @@ class TablesModel(PublicModel, kind="tables"):
         return codes.numpy()
 
     def _grouped(self, codes: Integers) -> Integers:
-        return np.ascontiguousarray(self._columns.coarse.apply(codes).T)
+        return np.ascontiguousarray(self.columns.coarse.apply(codes).T)
 
     def _refined(self, groups: Integers, inside: Sequence[Reals], generator: np.random.Generator) -> Integers:
         """Codes (n, d) of groups (n, d), drawn by the weights (size,) of codes inside their group."""
         codes = groups.copy()
-        for c, (group, weight) in enumerate(zip(self._columns.coarse.groups, inside)):
+        for c, (group, weight) in enumerate(zip(self.columns.coarse.groups, inside)):
             if self.mixture.sizes[c] < len(group):
                 order = np.argsort(group, kind="stable")
                 edges = np.concatenate([[0.0], weight[order].cumsum()])
@@ -248,14 +248,14 @@ class TablesModel(PublicModel, kind="tables"):
     def _inside(self, *, present: bool = False) -> list[Reals]:
         """Weights of the codes of every column, without those of missing values if they are to be present."""
         missing = self.schema.domain.missing
-        kept = [np.arange(len(s)) != (m if present and m is not None else -1) for s, m in zip(self._columns.shares, missing)]
-        return [share * keep for share, keep in zip(self._columns.shares, kept)]
+        kept = [np.arange(len(s)) != (m if present and m is not None else -1) for s, m in zip(self.columns.shares, missing)]
+        return [share * keep for share, keep in zip(self.columns.shares, kept)]
 
     def _restricted(self, inside: Sequence[Reals]) -> tuple[Mixture, npt.NDArray[np.float64]]:
         """The mixture given that codes are among those of weight > 0, and the log probability (d, K) of that by component."""
         blocks, chance = [], np.zeros((len(self.mixture.sizes), len(self.mixture.weights)))
-        for c, (group, weight) in enumerate(zip(self._columns.coarse.groups, inside)):
-            kept = np.bincount(group, weight) / np.bincount(group, self._columns.shares[c])
+        for c, (group, weight) in enumerate(zip(self.columns.coarse.groups, inside)):
+            kept = np.bincount(group, weight) / np.bincount(group, self.columns.shares[c])
             block = self.mixture.block(c).astype(np.float64) * kept[:, None]
             total = block.sum(0)
             chance[c] = np.log(np.maximum(total, 1e-300))
@@ -297,8 +297,8 @@ class TablesModel(PublicModel, kind="tables"):
         arrays = {
             "probabilities": self.mixture.probabilities,
             "weights": self.mixture.weights,
-            "groups": np.concatenate(self._columns.coarse.groups),
-            "shares": np.concatenate(self._columns.shares),
+            "groups": np.concatenate(self.columns.coarse.groups),
+            "shares": np.concatenate(self.columns.shares),
             "levels": groups,
             "measured": values.astype(np.float64),
             "noise_std": stds.astype(np.float32),
@@ -308,7 +308,7 @@ class TablesModel(PublicModel, kind="tables"):
     def description(self) -> dict[str, Any]:
         return {
             "schema": self.schema.descriptor(),
-            "n": self._columns.n,
+            "n": self.columns.n,
             "sizes": self.mixture.sizes,
             "levels": [level.sizes for level in self.levels],
             "marginals": [[m.marginal.columns, m.marginal.level] for m in self.measurements],

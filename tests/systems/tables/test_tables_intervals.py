@@ -1,0 +1,98 @@
+"""Intervals of a release: sampling error and noise in them, and what they refuse."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from test_tables_fit import FIELDS, SMALL, people, released
+
+import dpgen
+from dpgen.release import read_model
+from dpgen.schema import Schema
+from dpgen.systems.tables import intervals as module
+from dpgen.systems.tables.intervals import intervals
+from dpgen.systems.tables.model import TablesModel
+
+ONE = Schema.from_descriptor({"fields": FIELDS[3:]})
+
+
+def share(rows: pd.DataFrame) -> float:
+    return float(rows["rich"].mean())
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(4000, 10.0), (150, 0.1)])
+def test_the_standard_error_is_that_of_sampling_and_noise(n: int, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STEPS", 300)
+    model = released(SimpleNamespace(codes=torch.arange(n)[:, None] % 2, schema=ONE), epsilon=epsilon)
+    found = intervals(model, share, replicates=60, random_state=0).iloc[0]
+    measured = [m for m in model.measured() if m["columns"] == ["rich"]]
+    noise = float(np.sum([m["noise_std"].flat[0] ** -2.0 for m in measured])) ** -0.5
+    expected = (0.25 / n + noise**2 / (2 * n**2)) ** 0.5
+    assert 0.6 * expected < found["std"] < 1.5 * expected  # 60 replicates: within 7 of its standard errors
+    assert found["lower"] < 0.5 < found["upper"]
+    assert found["upper"] - found["lower"] == pytest.approx(2 * 2.001 * found["std"] * (61 / 60) ** 0.5, rel=1e-3)
+
+
+def test_a_fit_that_is_held_back_is_corrected() -> None:
+    def tied(rows: pd.DataFrame) -> pd.Series:
+        return rows.groupby("home", observed=True)["rich"].mean()
+
+    data = people(1000)
+    model = released(data, epsilon=0.5)
+    found = intervals(model, tied, level=0.99, replicates=5, random_state=0)
+    rows = pd.DataFrame({"home": np.array(["flat", "house"])[data.codes[:, 2]], "rich": data.codes[:, 3].numpy()})
+    truth = tied(rows)
+    assert list(found.index) == ["flat", "house"]
+    assert ((found["lower"] < truth) & (truth < found["upper"])).all()
+    assert (
+        (found["estimate"] - truth).abs().max()
+        < 0.06
+        < (tied(model.samples(20_000, random_state=0).values) - truth).abs().max()
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> TablesModel:
+    return released(people(300), SMALL, epsilon=1.0)
+
+
+def test_a_saved_release_gives_the_same_intervals(model: TablesModel, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STEPS", 20)
+    model.save(tmp_path)
+    one, two = (
+        dpgen.intervals(m, lambda rows: {"rich": share(rows), "age": rows["age"].mean()}, replicates=2, random_state=3)
+        for m in (model, read_model(tmp_path))
+    )
+    pd.testing.assert_frame_equal(one, two)
+    assert list(one.columns) == ["estimate", "lower", "upper", "std"]
+    assert list(one.index) == ["rich", "age"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"level": 1.0}, r"level is 1.0; it must lie in \(0, 1\)"),
+        ({"replicates": 1}, "replicates is 1; it must be a whole number in"),
+        ({"statistic": lambda rows: {str(rows["age"].mean()): 1}}, "on some synthetic rows only; it must give the same names"),
+        ({"statistic": lambda rows: float("nan")}, "statistic is nan on synthetic rows; it must be finite"),
+    ],
+)
+def test_arguments_out_of_their_range_are_refused(model: TablesModel, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        intervals(model, **({"statistic": share, "replicates": 2} | given))
+
+
+def test_rows_of_one_person_are_not_independent(model: TablesModel) -> None:
+    people_of_five = released(people(300), SMALL, epsilon=1.0)
+    people_of_five.statement = replace(model.statement, unit="one person (id) with at most 5 rows")
+    with pytest.raises(ValueError, match=r"protects one person .* rows; intervals need rows that are independent"):
+        intervals(people_of_five, share)
+
+
+def test_another_release_has_none() -> None:
+    with pytest.raises(TypeError, match="release is a Draws; it must be one of --model tables"):
+        intervals(dpgen.Draws(pd.DataFrame(), statement=None), share)  # type: ignore[arg-type]
