@@ -1,9 +1,9 @@
-"""Engines: counts pushed down beside plain DuckDB, merr on files larger than memory, csv files, Spark beside DuckDB.
+"""Engines and records on disk: counts pushed down beside plain DuckDB, merr on files larger than memory, csv files, networks.
 
-    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts counts,merr,csv]
+    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts counts,merr,csv,mapped]
 
 Each part runs in a process of its own, so that its peak memory is its own. The files that it reads are made first, where they
-are not there yet: 2 GB for the 3 * 10^8 rows of `merr`, 7 GB for 10^9. Writes benchmarks/results/engines.json.
+are not there yet: 1.2 GB for the 3 * 10^8 rows of `merr`, 4 GB for 10^9. Writes benchmarks/results/engines.json.
 """
 
 import argparse
@@ -13,32 +13,42 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from unittest.mock import patch
 
 import duckdb
+import numpy as np
 from measuring import machine, store
 
+from dpgen.cli.command import quiet_training
+from dpgen.cli.jobs import keyword_job
 from dpgen.data.engines import MEMORY, open_table
+from dpgen.data.mapped import load_mapped
 from dpgen.data.records import load_records
 from dpgen.data.sql import load_sql_columns
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.noise import SecureSource
 from dpgen.runtime import Runtime
 from dpgen.systems.ordered.fit import fit
 from dpgen.systems.ordered.plan import OrderedConfig, OrderedPlan
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 SHARD = 10_000_000
-Part = Callable[[Path, int], None]
+Part = Callable[[Path, int], dict[str, float] | None]
 
 
 def column_files(directory: Path, rows: int) -> str:
-    """Parquet files of one skewed int64 column on about 10^12 values."""
+    """Parquet files of one skewed column of whole numbers below 2^31, 4 bytes each."""
     directory = directory / f"column_{rows}"
     directory.mkdir(exist_ok=True)
     for i in range(-(-rows // SHARD)):
         if not (path := directory / f"{i:03d}.parquet").exists():
-            value = f"(hash(range * 7919 + {i}) >> 44)::bigint * (hash(range + {i * SHARD}) % 1000003)::bigint"
-            _plain().execute(f"copy (select {value} as x from range({SHARD})) to '{path}'")
+            hashed = f"select hash(range + {i * SHARD}) as h from range({SHARD})"
+            value = "((h >> 44)::bigint * ((h >> 20) & 2047)::bigint)::integer"
+            _plain().execute(f"copy (select {value} as x from ({hashed})) to '{path}'")
     return str(directory / "*.parquet")
 
 
@@ -51,12 +61,12 @@ def _plain() -> duckdb.DuckDBPyConnection:
 def scan(directory: Path, rows: int) -> None:
     """The reference of `merr`: DuckDB counts the column in 2^20 cells, and does nothing else."""
     files = column_files(directory, rows)
-    _plain().execute(f"select x >> 20 as cell, count(*) from '{files}' group by cell").fetchall()
+    _plain().execute(f"select x >> 11 as cell, count(*) from '{files}' group by cell").fetchall()
 
 
 def merr(directory: Path, rows: int) -> None:
     """A release of the distribution of the column."""
-    data = load_sql_columns(source=column_files(directory, rows), columns="x", low=0, high=1.1e12)
+    data = load_sql_columns(source=column_files(directory, rows), columns="x", low=0, high=2**31 - 1)
     plan = OrderedPlan(epsilon=1.0, delta=1e-9)
     release = fit(data, plan=plan, config=OrderedConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime())
     print(f"{len(release.cdfs['x'].knots)} knots", file=sys.stderr)
@@ -95,12 +105,69 @@ def csv(directory: Path, rows: int) -> None:
     load_records(path=str(path), label_column="label")
 
 
+def bit_files(directory: Path, rows: int) -> str:
+    """Records of 100 bits in npy files, a byte for each bit."""
+    directory, rng = directory / f"bits_{rows}", np.random.default_rng(0)
+    directory.mkdir(exist_ok=True)
+    for start in range(0, rows, SHARD // 10):
+        if not (path := directory / f"{start:010d}.npy").exists():
+            np.save(path, rng.integers(0, 2, (min(rows - start, SHARD // 10), 100), np.uint8))
+    return str(directory / "*.npy")
+
+
+def mapped(directory: Path, rows: int) -> dict[str, float]:
+    """200 steps of 100 records on disk; the process's own memory, pages of files apart; draws by skips and by coins."""
+    data = load_mapped(path=bit_files(directory, rows))
+    rate, own, done = 100 / rows, [_own_memory()], Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            own.append(_own_memory())
+
+    thread = Thread(target=watch)
+    thread.start()
+    job = keyword_job("dpgm", {"clusters": "none", "sampling_rate": rate, "steps": 200, "progress_bar": False}, private=data)
+    before = time.process_time()
+    with TemporaryDirectory() as scratch, quiet_training():
+        job.fit(data, Curator(job.open_ledger()), replace(job.runtime, run_dir=Path(scratch)))
+    trained = time.process_time() - before
+    done.set()
+    thread.join()
+    skips = _draws(rows, rate)
+    with patch("dpgen.privacy.draws._RARE", 0.0):
+        coins = _draws(rows, rate)
+    return {
+        "training_cpu_seconds": round(trained, 2),
+        "own_mib": round((max(own) - own[0]) / 1024),
+        "draw_by_skips_ms": round(1e3 * skips, 3),
+        "draw_by_coins_ms": round(1e3 * coins, 3),
+    }
+
+
+def _own_memory() -> int:
+    """KiB of this process that are no pages of files."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
+    return int(line.split()[1])
+
+
+def _draws(n: int, rate: float, times: int = 20) -> float:
+    """CPU seconds of a Poisson draw."""
+    source = SecureSource()
+    source.bernoulli_indices(n, probability=rate)
+    before = time.process_time()
+    for _ in range(times):
+        source.bernoulli_indices(n, probability=rate)
+    return (time.process_time() - before) / times
+
+
 PARTS: dict[str, tuple[Part, int]] = {
     "scan": (scan, 3 * 10**8),
     "merr": (merr, 3 * 10**8),
     "plain_counts": (plain_counts, 5 * 10**7),
     "counts": (counts, 5 * 10**7),
     "csv": (csv, 5 * 10**6),
+    "mapped": (mapped, 10**7),
+    "mapped_few": (mapped, 10**5),
 }
 """Each part and its usual number of rows."""
 
@@ -110,7 +177,7 @@ def measure(name: str, directory: Path, rows: int) -> dict[str, float]:
     part, _ = PARTS[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     start, cpu = time.perf_counter(), time.process_time()
-    part(directory, rows)
+    more = part(directory, rows) or {}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "rows": rows,
@@ -118,6 +185,7 @@ def measure(name: str, directory: Path, rows: int) -> dict[str, float]:
         "cpu_seconds": round(time.process_time() - cpu, 2),
         "peak_mib": round(peak),
         "peak_beside_libraries_mib": round(peak - before),
+        **more,
     }
 
 

@@ -9,6 +9,9 @@ from typing import Any, TextIO, TypeVar
 T = TypeVar("T")
 P = TypeVar("P", bound=Sized)
 
+Report = Callable[..., None]
+"""Takes the part of a stage that is done, in [0, 1], and how many rows that was, if it is known."""
+
 PHASES = {"read": 5, "fit": 60, "release": 2, "evaluate": 33}
 """Phases of a run in order, with the usual percent of its time."""
 
@@ -29,7 +32,7 @@ class Bar:
         from tqdm import tqdm
 
         self._spent, self._looked = spent, 0.0
-        self._start, self._share = 0.0, 0.0
+        self._start, self._share, self._part = 0.0, 0.0, 0.0
         disable = None if shown else True
         options: dict[str, Any] = {"disable": disable, "leave": False, "bar_format": _FORMAT, "postfix": [""]}
         self._bar = tqdm(total=100, file=stream or sys.stderr, dynamic_ncols=True, **options)
@@ -42,7 +45,7 @@ class Bar:
         self.at(0.0, name)
 
     def at(self, part: float, name: str = "", rate: float | None = None) -> None:
-        """So much of the present phase is done, in [0, 1]; `name` says what comes now, `rate` how many rows are read a second.
+        """So much of the present phase is done, in [0, 1]; `name` says what comes now, `rate` the rows that are read a second.
 
         How many rows there are is private: a rate is shown on the terminal of whoever holds the data, and written nowhere.
         """
@@ -55,8 +58,27 @@ class Bar:
             self._bar.postfix[0], self._looked = self._spent(), now
             if rate is not None:
                 self._bar.postfix[0] += f" {rate:,.0f} rows/s"
-        self._bar.n = round(self._start + self._share * min(max(part, 0.0), 1.0), 1)
+        self._part = min(max(part, 0.0), 1.0)
+        self._bar.n = round(self._start + self._share * self._part, 1)
         self._bar.refresh()
+
+    @property
+    def shown(self) -> bool:
+        """Whether anybody sees it."""
+        return not self._bar.disable
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Report]:
+        """A part of the present phase whose share nobody knows, as the scans of an engine: half of what is left of it."""
+        began, start = time.monotonic(), self._part
+
+        def done(part: float, rows: float | None = None) -> None:
+            rate = None if rows is None else rows / max(time.monotonic() - began, 1e-3)
+            self.at(start + (1.0 - start) * min(max(part, 0.0), 1.0) / 2.0, name, rate)
+
+        done(0.0)
+        yield done
+        done(1.0)
 
     def close(self) -> None:
         """Take the bar away."""
@@ -76,23 +98,35 @@ def showing(bar: Bar) -> Iterator[Bar]:
         _SHOWN.pop().close()
 
 
-def report(part: float, name: str = "", rate: float | None = None) -> None:
+def report(part: float, name: str = "") -> None:
     """Tell the bar of the run, if there is one, how much of the present phase is done; see `Bar.at`."""
     if _SHOWN:
-        _SHOWN[-1].at(part, name, rate)
+        _SHOWN[-1].at(part, name)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[Report | None]:
+    """A stage of the bar of the run, see `Bar.stage`; None where nobody sees one."""
+    if not _SHOWN or not _SHOWN[-1].shown:
+        yield None
+        return
+    with _SHOWN[-1].stage(name) as reported:
+        yield reported
 
 
 def rows_read(parts: Iterable[P], total: int, name: str) -> Iterator[P]:
-    """Chunks of rows, reported as parts of the present phase, and how fast they come.
+    """Chunks of rows, reported as a stage of the present phase, and how fast they come; `total` of 0: nobody knows it.
 
     >>> list(rows_read(["ab", "c"], 3, "check"))
     ['ab', 'c']
     """
-    began, done = time.monotonic(), 0
-    for part in parts:
-        yield part
-        done += len(part)
-        report(done / max(total, 1), name, rate=done / max(time.monotonic() - began, 1e-3))
+    with stage(name) as reported:
+        read = 0
+        for part in parts:
+            yield part
+            read += len(part)
+            if reported is not None:
+                reported(read / total if total else 0.0, read)
 
 
 def steps(items: Sequence[T], name: str) -> Iterator[T]:

@@ -1,10 +1,11 @@
 """The progress bar of a run: one for all phases, on a terminal only, with what was spent beside it."""
 
 import io
+import re
 
 import pytest
 
-from dpgen.progress import PHASES, Bar, report, showing, steps
+from dpgen.progress import PHASES, Bar, report, rows_read, showing, stage, steps
 
 
 class Terminal(io.StringIO):
@@ -45,3 +46,21 @@ def test_outside_of_a_run_nothing_is_reported() -> None:
 
 def test_the_parts_add_up() -> None:
     assert sum(PHASES.values()) == 100
+
+
+def test_stages_of_unknown_length_fill_what_is_left_of_a_phase_and_say_how_fast_rows_come() -> None:
+    stream = Terminal()
+    with showing(Bar(shown=True, spent=lambda: "eps 1 of 3", stream=stream)) as bar:
+        bar.phase("fit")
+        for name in ("first", "second", "third"):
+            assert list(rows_read(["ab", "c"], 3, name)) == ["ab", "c"]
+        assert len(list(rows_read(["ab"], 0, "fourth"))) == 1
+    percents = [int(found) for found in re.findall(r"(\d+)%", stream.getvalue())]
+    assert percents == sorted(percents)
+    assert 5 < percents[-1] <= 65
+    assert re.search(r"second .*eps 1 of 3 [\d,]+ rows/s", stream.getvalue())
+
+
+def test_a_stage_that_nobody_sees_reports_nothing() -> None:
+    with showing(Bar(shown=True, spent=str, stream=io.StringIO())), stage("scan") as reported:
+        assert reported is None

@@ -3,6 +3,7 @@
 import dataclasses
 import statistics
 import time
+from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import torch
 
 from dpgen.callbacks import Clipping
 from dpgen.cli.jobs import Job
+from dpgen.data.table_files import column_names
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonMask
+from dpgen.schema import Schema
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dp_sgd.sums import PrivateSums
@@ -66,7 +69,7 @@ def dry_run(job: Job, shape: str = "") -> str:
     lines.append(
         f"runtime\n  {runtime.processes} process(es), accelerator {runtime.accelerator}, precision {runtime.precision}"
     )
-    lines += _scans(job.data_options)
+    lines += _scans(job.data_options, getattr(job.plan, "unit", None))
     if module is not None and size is not None:
         lines += _needs(module, size, job)
     elif size is None:
@@ -76,22 +79,50 @@ def dry_run(job: Job, shape: str = "") -> str:
     return "\n".join(lines)
 
 
-def _scans(options: dict[str, Any]) -> list[str]:
+def _scans(options: dict[str, Any], unit: str | None) -> list[str]:
     """Lines on the tables and files that an engine will read; none for data in memory."""
     if "source" not in options:
         return []
     source = str(options["source"])
-    sizes = [Path(file).stat().st_size for file in sorted(glob(source, recursive=True)) if Path(file).is_file()]
-    columns = options.get("columns") or [options[key] for key in ("user", "category", "weight", "group") if options.get(key)]
-    names = columns if isinstance(columns, str) else ", ".join(columns)
+    files = [file for file in sorted(glob(source, recursive=True)) if Path(file).is_file()]
+    size = sum(Path(file).stat().st_size for file in files)
+    names, scans = _scanned(options)
+    if unit is not None:
+        names, scans = [*names, unit], f"{scans}; one that looks for people, one that keeps the rows of theirs that are used"
+    read = _column_bytes(files, names)
     return [
         "engine",
-        f"  source           {source}: {len(sizes)} file(s), {sum(sizes) / 2**20:.0f} MiB",
-        f"  columns          {names}",
-        "  scans            one that checks and counts a column, one for each split of crowded cells, one at released ends"
-        if "columns" in options
-        else "  scans            one",
+        f"  source           {source}: {len(files)} file(s), {size / 2**20:.0f} MiB",
+        f"  columns          {', '.join(names)}{'' if read is None else f': {read / 2**20:.0f} MiB of it a scan'}",
+        f"  scans            {scans}",
     ]
+
+
+def _scanned(options: dict[str, Any]) -> tuple[list[str], str]:
+    """Columns that an engine reads, and how often."""
+    if "columns" in options:
+        split = "one that checks and counts a column, one for each split of crowded cells, one at released ends"
+        return column_names(options["columns"]), split
+    if options.get("schema") is not None:
+        names = [field.name for field in Schema.from_descriptor(options["schema"]).modelled]
+        return names, "one, which keeps the codes of all values, one or two bytes each"
+    return [options[key] for key in ("user", "category", "weight", "group") if options.get(key)], "one"
+
+
+def _column_bytes(files: Sequence[str], names: Sequence[str]) -> int | None:
+    """Bytes of some columns of parquet files, of which only the ends are read; None of others."""
+    from pyarrow import ArrowException, parquet
+
+    total = 0
+    try:
+        for file in files:
+            footer = parquet.read_metadata(file)
+            groups = (footer.row_group(i) for i in range(footer.num_row_groups))
+            columns = (group.column(i) for group in groups for i in range(footer.num_columns))
+            total += sum(c.total_compressed_size for c in columns if c.path_in_schema.partition(".")[0] in names)
+    except (OSError, ArrowException):
+        return None
+    return total if files else None
 
 
 def _block(title: str, values: Any) -> list[str]:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from dpgen.containers import InMemory
 from dpgen.data.table_files import MISSING, header, name_of, one_line, require_columns
-from dpgen.progress import report
+from dpgen.progress import rows_read, stage
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -67,6 +67,15 @@ class EngineTable:
         """The connection of Ibis."""
         [backend] = self.rows._find_backends()[0] or [None]
         return backend
+
+    @cached_property
+    def size(self) -> int | None:
+        """Rows, where files tell them without a scan; for the bar of the run alone."""
+        if not self.files or not all(file.lower().endswith(_PARQUET) for file in self.files):
+            return None
+        from pyarrow import parquet
+
+        return sum(parquet.read_metadata(file).num_rows for file in self.files)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -114,7 +123,8 @@ class EngineTable:
     def batches(self, query: "ir.Table", rows: int, stage: str) -> Iterator["pyarrow.RecordBatch"]:
         """The rows of a query of DuckDB, at most so many at a time; errors as in `fetch`."""
         with self._refusing():
-            yield from self._run(lambda: self.backend.to_pyarrow_batches(query, chunk_size=rows), stage)
+            found = self._run(lambda: self.backend.to_pyarrow_batches(query, chunk_size=rows), stage)
+            yield from rows_read(found, self.size or 0, stage)
         self.require_same()
 
     def memory(self, **columns: npt.NDArray[np.int64]) -> "ir.Table":
@@ -164,7 +174,7 @@ class EngineTable:
 
     def _run(self, read: Callable[[], Any], stage: str) -> Any:
         self.require_same()
-        with _watched(self.backend, stage), _unfused(), self._refusing():
+        with _watched(self, stage), _unfused(), self._refusing():
             found = read()
         self.require_same()
         return found
@@ -278,6 +288,7 @@ def _duckdb(path: str | None) -> Any:
 
     connection = ibis.duckdb.connect(path, read_only=True) if path else ibis.duckdb.connect()
     connection.raw_sql(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
+    connection.raw_sql("SET enable_progress_bar = true; SET enable_progress_bar_print = false")  # for `_watched`
     return connection
 
 
@@ -328,25 +339,28 @@ def _unfused() -> Iterator[None]:
         ibis.options.sql.fuse_selects = before
 
 
-class _watched:
-    """Reports how far a query of DuckDB is while it runs."""
+@contextmanager
+def _watched(table: EngineTable, name: str) -> Iterator[None]:
+    """Reports how far a query of DuckDB is while it runs, and how many rows it reads a second."""
+    with stage(name) as reported:
+        progress = getattr(getattr(table.backend, "con", None), "query_progress", None)
+        if reported is None or progress is None:
+            yield
+            return
+        rows, done = table.size, Event()
 
-    def __init__(self, backend: Any, stage: str) -> None:
-        self._raw, self._done = getattr(backend, "con", None), Event()
-        report(0.0, stage)
-        self._thread = Thread(target=self._watch, args=(stage,), daemon=True)
+        def watch() -> None:
+            while not done.wait(0.5):
+                part = max(progress(), 0.0) / 100
+                reported(part, None if rows is None else rows * part)
 
-    def _watch(self, stage: str) -> None:
-        progress = getattr(self._raw, "query_progress", None)
-        while progress is not None and not self._done.wait(0.5):
-            report(max(progress(), 0.0) / 100, stage)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
+        thread = Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
 
 # -- counts along a grid -----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dpgen.containers import Form
 from dpgen.data.columns import Bound, ColumnReader, Columns, OutOfRange, assembled_notes, column_readers
 from dpgen.data.engines import CHANGED, EngineRanks, EngineTable, group_cells, open_table
 from dpgen.data.events import EventColumns, Known, PriorName, named_events, users_from_events
+from dpgen.data.split import Split
 from dpgen.data.table_files import MISSING_CATEGORY, Missing, column_names
 from dpgen.data.units import People
 from dpgen.data.users import Users
@@ -79,7 +80,7 @@ def load_sql_columns(
         values=dict(zip(names, ranks)),
         domains={reader.name: reader.domain for reader in readers},
         clamped=clamped,
-        notes=(*assembled_notes(out_of_range == "clamp"), *opened.notes),
+        notes=(*assembled_notes(out_of_range == "clamp"), *opened.notes, Split(0.0).note("rows")),
         form=form.of_columns(names, categories=named),
     )
 

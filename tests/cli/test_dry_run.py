@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import tiny
 import torch
@@ -95,3 +97,17 @@ def test_what_an_engine_reads_is_said(tmp_path: Path) -> None:
     assert "columns          x, y" in said
     assert "there is no such file here" not in said
     assert "there is no such file here" in dry_run(parse_job([*options, f"--source={tmp_path}/none.duckdb"]))
+
+
+def test_how_much_of_its_files_an_engine_reads_is_said(tmp_path: Path) -> None:
+    table = pd.DataFrame(np.random.default_rng(0).integers(0, 2**60, (2**18, 2)), columns=["x", "who"]).assign(z=0)
+    table.to_parquet(tmp_path / "t.parquet", use_dictionary=False)
+    options = ["--data=sql", f"--source={tmp_path}/t.parquet", "--unit=who", "--rows_per_unit=2"]
+    said = dry_run(parse_job(["--model=merr", "--columns=x", "--low=0", "--high=9", *options]))
+    assert "columns          x, who: 4 MiB of it a scan" in said
+    assert "one that looks for people, one that keeps the rows of theirs that are used" in said
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"fields": [{"name": "z", "type": "boolean"}, {"name": "x", "type": "boolean"}]}')
+    said = dry_run(parse_job(["--model=tables", f"--schema={schema}", *options]))
+    assert "columns          z, x, who: 4 MiB of it a scan" in said
+    assert "scans            one, which keeps the codes of all values, one or two bytes each" in said

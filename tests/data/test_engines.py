@@ -1,7 +1,10 @@
 """Columns that an engine counts: the numbers, refusals and released bits of the same column in memory."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import duckdb
@@ -300,3 +303,30 @@ def test_bad_people_are_refused(tmp_path: Path) -> None:
     for column, message in (("who", "no value in 1 rows"), ("x", "none of the columns"), ("share", "whole numbers or text")):
         with pytest.raises(ValueError, match=f"unit .*{message}"):
             load_sql_columns(source=str(path), columns="x", low=0, high=9, people=People(column, 1))
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+def test_scans_of_an_engine_are_stages_of_the_bar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that waits until the bar has looked at it."""
+    seen: list[tuple[float, float | None]] = []
+    looked = Event()
+
+    @contextmanager
+    def watched(name: str) -> Iterator[Any]:
+        def report(part: float, rows: float | None = None) -> None:
+            seen.append((part, rows))
+            looked.set()
+
+        yield report
+
+    monkeypatch.setattr("dpgen.data.engines.stage", watched)
+    table = open_table(str(folder / "all.parquet"))
+    assert table.size == ROWS
+    settings = "SELECT name, value FROM duckdb_settings() WHERE name LIKE 'enable_progress_bar%'"
+    found = dict(table.backend.raw_sql(settings).fetchall())
+    assert found == {"enable_progress_bar": "true", "enable_progress_bar_print": "false"}
+    table._run(lambda: looked.wait(60), "scan")
+    assert seen[0] == (0.0, 0.0)
+    assert open_table(**sources(folder)["duckdb"]).size is None
