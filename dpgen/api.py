@@ -22,6 +22,7 @@ from dpgen.data import Columns, Images, MappedRecords, Points, Records, Table, U
 from dpgen.data.image_files import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.records import PIXEL_THRESHOLD
+from dpgen.data.sql_records import StreamedRecords
 from dpgen.data.table_files import form_of, is_source
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
@@ -38,6 +39,7 @@ KINDS: dict[type[Any], str] = {
     Columns: "columns",
     Users: "users",
     Table: "table",
+    StreamedRecords: "streams",
 }
 """Kind of data that is loaded already, as in `LOADERS`."""
 

@@ -8,7 +8,7 @@ once.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from tempfile import mkstemp
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import pyarrow
 import torch
 from torch import Tensor
 
-from dpgen.data.engines import EngineTable
+from dpgen.data.engines import CHANGED, EngineTable
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -42,24 +42,63 @@ class EngineBatches:
         rows: those that are read, an Ibis expression.
         read: batches of pyarrow to those of records, in any order; it runs wherever the rows are.
         by: rows with one value of this column come one after the other; None: in any order.
+        size: rows of a batch, at most.
+        count: of all rows; None: not known.
     """
 
     table: EngineTable
     rows: "ir.Table"
     read: Callable[[Iterable[pyarrow.RecordBatch]], Iterator[Any]]
     by: str | None = None
+    size: int = ROWS
+    count: int | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        rows = self.rows if self.by is None else self.rows.order_by(self.by)
-        return self.read(self.table.batches(rows, ROWS, "read"))
+        return self.read(self._all(self.table.batches(self._ordered(self.rows), self.size, "read")))
+
+    def _ordered(self, rows: "ir.Table") -> "ir.Table":
+        return rows if self.by is None else rows.order_by(self.by)
+
+    def _all(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        seen = 0
+        for batch in batches:
+            seen += len(batch)
+            yield batch
+        self._require(seen)
+
+    def _require(self, seen: int) -> None:
+        if self.count not in (None, seen):
+            raise ValueError(CHANGED.format(self.table.name))
+
+    def each(self, change: Callable[[Any], Any]) -> "EngineBatches":
+        """The same rows, each batch of records changed."""
+        read = self.read
+        return replace(self, read=lambda batches: map(change, read(batches)))
 
     def totals(self, part: Part) -> Tensor:
         """See `dpgen.privacy.exact_sums.totals`.
 
         Raises:
-            ValueError: what the engine or `read` refuses.
+            ValueError: what the engine or `read` refuses, or there are not `count` rows.
         """
-        return part(self) if self.table.spark is None else _added_up(self.table, self._frame, self.read, part)
+        if self.table.spark is None:
+            return part(self)
+        total, seen = _added_up(self.table, self._frame, self.read, part)
+        self._require(seen)
+        return total
+
+    def some(self, share: float, seed: int) -> list[Any]:
+        """Batches of a random choice of the rows; with `by`, of all rows of some values."""
+        import ibis
+
+        rows = self.rows
+        if share < 1.0 and self.by is None:
+            rows = rows.sample(share, seed=seed % 2**31)
+        elif share < 1.0:
+            rows = rows.filter(
+                ((rows[self.by].hash().cast("int64") % 2**20) + 2**20) % 2**20 < ibis.literal(int(share * 2**20))
+            )
+        return list(self.read(self.table.fetch(self._ordered(rows), "sample").to_batches(self.size)))
 
     def kept(self, width: int, codes: int) -> "KeptCodes | SparkCodes":
         """Codes (b, width) below `codes` that `read` makes, kept so that they are read and made once.
@@ -128,7 +167,7 @@ class SparkCodes:
 
     def __init__(self, table: EngineTable, frame: Any, read: Callable[..., Any], width: int, dtype: "np.dtype[Any]") -> None:
         def made(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-            return _rows_or_error((np.ascontiguousarray(codes, dtype).tobytes(), "") for codes in read(batches))
+            return _rows_or_error((np.ascontiguousarray(codes, dtype).tobytes(), len(codes)) for codes in read(batches))
 
         def again(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Codes]:
             for batch in batches:
@@ -145,7 +184,7 @@ class SparkCodes:
 
     def totals(self, part: Part) -> Tensor:
         """See `dpgen.privacy.exact_sums.totals`."""
-        return _added_up(self._table, self._frame, self._read, part)
+        return _added_up(self._table, self._frame, self._read, part)[0]
 
     def some(self, most: int, seed: int) -> Tensor:
         """At most so many of the codes, a random choice, int64 (m, width)."""
@@ -154,14 +193,14 @@ class SparkCodes:
         def chosen(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
             rng = np.random.default_rng([seed, _partition()])
             picked = (codes[rng.random(len(codes)) < share].astype(np.int64) for codes in read(batches))
-            return _rows_or_error((codes.tobytes(), "") for codes in picked)
+            return _rows_or_error((codes.tobytes(), len(codes)) for codes in picked)
 
         found = self._table.arrow(self._frame.mapInArrow(chosen, _RESULT), "sample")
         rows = [np.frombuffer(content.as_buffer(), np.int64) for content in found["content"]]
         return torch.from_numpy(np.concatenate([*rows, np.empty(0, np.int64)]).reshape(-1, self._width)[:most])
 
 
-_RESULT = "content binary, error string"
+_RESULT = "content binary, error string, rows long"
 
 
 def _partition() -> int:
@@ -171,26 +210,32 @@ def _partition() -> int:
     return 0 if context is None else int(context.partitionId())
 
 
-def _rows_or_error(rows: Iterable[tuple[bytes, str]]) -> Iterator[pyarrow.RecordBatch]:
+def _rows_or_error(rows: Iterable[tuple[bytes, int]]) -> Iterator[pyarrow.RecordBatch]:
     """Rows of the columns of `_RESULT`, and what was refused while they were made: an executor's error would be a page."""
     try:
-        for content, text in rows:
-            yield _result(content, text)
+        for content, count in rows:
+            yield _result(content, "", count)
     except ValueError as error:
-        yield _result(b"", str(error))
+        yield _result(b"", str(error), 0)
 
 
-def _result(content: bytes, text: str) -> pyarrow.RecordBatch:
-    return pyarrow.record_batch(
-        {"content": pyarrow.array([content], pyarrow.binary()), "error": pyarrow.array([text], pyarrow.string())}
-    )
+def _result(content: bytes, text: str, rows: int) -> pyarrow.RecordBatch:
+    columns = pyarrow.array([content], pyarrow.binary()), pyarrow.array([text], pyarrow.string()), pyarrow.array([rows])
+    return pyarrow.record_batch(dict(zip(("content", "error", "rows"), columns)))
 
 
-def _added_up(table: EngineTable, frame: Any, read: Callable[..., Iterable[Any]], part: Part) -> Tensor:
-    """The sum over partitions of what `part` makes of each."""
+def _added_up(table: EngineTable, frame: Any, read: Callable[..., Iterable[Any]], part: Part) -> tuple[Tensor, int]:
+    """The sum over partitions of what `part` makes of each, and how many rows they had."""
 
     def partial(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        return _rows_or_error((part(each).numpy().tobytes(), "") for each in (read(batches),))
+        seen = [0]
+
+        def counted() -> Iterator[pyarrow.RecordBatch]:
+            for batch in batches:
+                seen[0] += len(batch)
+                yield batch
+
+        return _rows_or_error((part(each).numpy().tobytes(), seen[0]) for each in (read(counted()),))
 
     total = part(())  # zeros of its shape
     found = table.arrow(frame.mapInArrow(partial, _RESULT), "sums of partitions")
@@ -198,7 +243,7 @@ def _added_up(table: EngineTable, frame: Any, read: Callable[..., Iterable[Any]]
         if error.as_py():
             raise ValueError(error.as_py())
         total = total + torch.from_numpy(np.frombuffer(content.as_buffer(), np.int64).copy()).reshape(total.shape)
-    return total
+    return total, sum(found["rows"].to_pylist())
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -90,6 +90,10 @@ LOADERS: dict[str, dict[str, Loader]] = {
     "mapped": {
         "mapped": Loader("dpgen.data.mapped:load_mapped"),
     },
+    "streams": {
+        "sql": Loader("dpgen.data.sql_records:load_sql_records"),
+        "sql_sets": Loader("dpgen.data.sql_records:load_sql_sets"),
+    },
     "table": {
         "table": Loader("dpgen.data.tables:load_table"),
         "sql": Loader("dpgen.data.sql_tables:load_sql_table"),

@@ -245,13 +245,17 @@ class MappedRecords:
             raise ValueError(f"image_shape {height} x {width} has {height * width} pixels, the records have {self.d}")
 
     def __repr__(self) -> str:
-        test = 0 if self.test_x is None else len(self.test_x)
-        return f"MappedRecords({self.name!r}: {self.n} private and {test} test records of {self.d} bits on disk)"
+        return f"MappedRecords({self.name!r}: {self.n} private and {self.n_test} test records of {self.d} bits on disk)"
 
     @property
     def n(self) -> int:
         """Number of private records."""
         return len(self.x)
+
+    @property
+    def n_test(self) -> int:
+        """Number of test records."""
+        return 0 if self.test_x is None else len(self.test_x)
 
     @property
     def d(self) -> int:

@@ -321,7 +321,7 @@ def load_records(
     if grey_threshold is None:
         x = binary_table(table[features], path)
     else:
-        form = replace(form, white=_white(form))
+        form = replace(form, white=white_of(form))
         x = _grey_table(table[features], path, white=form.white, threshold=grey_threshold)
     del table  # as large as x, which is copied next
     return split_records(
@@ -340,8 +340,11 @@ def load_records(
     )
 
 
-def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
+def binary_table(table: pd.DataFrame, name: str = "table", *, numbered: bool = True) -> Tensor:
     """Matrix (n, d) of uint8 of a table whose values all equal 0 or 1 (or False and True).
+
+    Arguments:
+        numbered: whether rows have numbers, which errors show.
 
     Raises:
         ValueError: naming the first column, row (counted from 1) and value that is neither.
@@ -352,19 +355,22 @@ def binary_table(table: pd.DataFrame, name: str = "table") -> Tensor:
     """
     if not table.shape[1]:
         raise ValueError(f"{name} has no 0/1 columns: at least one is needed")
+    if (table.dtypes == np.uint8).all() and int((whole := table.to_numpy()).max(initial=0)) <= 1:
+        return torch.from_numpy(np.require(whole, requirements=("C", "W")))
     bits = np.empty(table.shape, np.uint8)
     for i, (column, values) in enumerate(table.items()):
         right = (values.to_numpy() <= 1) if values.dtype == np.uint8 else values.isin([0, 1]).to_numpy()
         if not right.all():
             row = int((~right).argmax())
+            where = f"row {row + 1}" if numbered else "a row"
             raise ValueError(
-                f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in row {row + 1}: only 0 and 1 are supported"
+                f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in {where}: only 0 and 1 are supported"
             )
         bits[:, i] = values.to_numpy()
     return torch.from_numpy(bits)
 
 
-def _white(form: Form) -> int:
+def white_of(form: Form) -> int:
     """Grey value of a white pixel, by the type of the columns: a fact of their schema."""
     types = [dtype for name, dtype in zip(form.names, form.types) if name != form.label] or form.types
     return 1 if all(dtype.startswith(("float", "double", "halffloat")) for dtype in types) else WHITE
@@ -376,27 +382,58 @@ def _grey_table(table: pd.DataFrame, name: str, *, white: int | None, threshold:
     Raises:
         ValueError: naming the first column, row (counted from 1) and value that is none, or bits in place of grey values.
     """
+    require_threshold(threshold)
+    assert white is not None
+    grey = grey_values(table, name, white=white)
+    require_grey(name, bits=white == WHITE and int(grey.max() if grey.numel() else 0) <= 1)
+    return grey
+
+
+def require_threshold(threshold: int) -> None:
+    """Refuse a grey value that is not in [0, 254].
+
+    Raises:
+        ValueError: naming it.
+    """
     if not 0 <= threshold < WHITE:
         raise ValueError(f"grey_threshold is {threshold}: it must be in [0, {WHITE - 1}]")
-    assert white is not None
+
+
+def require_grey(name: str, *, bits: bool) -> None:
+    """Refuse bits in place of grey values.
+
+    Raises:
+        ValueError: the table holds bits.
+    """
+    if bits:
+        raise ValueError(
+            f"{name} has no value above 1, and grey values go from 0 to {WHITE}: for bits leave grey_threshold out (in memory: "
+            "give them as bool)"
+        )
+
+
+def grey_values(table: pd.DataFrame, name: str, *, white: int, numbered: bool = True) -> Tensor:
+    """Values (n, d) in [0, white] as uint8 in [0, 255].
+
+    Raises:
+        ValueError: naming the first column, row (counted from 1) and value that is none.
+    """
+    if not table.shape[1]:
+        raise ValueError(f"{name} has no grey columns: at least one is needed")
+    if white == WHITE and (table.dtypes == np.uint8).all():
+        return torch.from_numpy(np.require(table.to_numpy(), requirements=("C", "W")))
     grey = np.empty((len(table), table.shape[1]), dtype=np.uint8)
     for i, (column, values) in enumerate(table.items()):
         numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
         right = (numbers >= 0) & (numbers <= white) & ((white == 1) | (numbers == np.floor(numbers)))
         if not right.all():
             row = int((~right).argmax())
+            where = f"row {row + 1}" if numbered else "a row"
             raise ValueError(
-                f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in row {row + 1}: grey values are "
+                f"{name} column {column!r} has {str(values.iloc[row])[:40]!r} in {where}: grey values are "
                 f"{'numbers' if white == 1 else 'whole numbers'} from 0 to {white}"
             )
         grey[:, i] = np.rint(numbers * (WHITE / white))
-    if not table.shape[1]:
-        raise ValueError(f"{name} has no grey columns: at least one is needed")
-    if white == WHITE and int(grey.max(initial=0)) <= 1:
-        raise ValueError(
-            f"{name} has no value above 1, and grey values go from 0 to {WHITE}: for bits leave grey_threshold out (in memory: "
-            "give them as bool)"
-        )
     return torch.from_numpy(grey)
 
 

@@ -291,10 +291,8 @@ def _universe(
     if len(given) > 1:
         first, second = list(given.items())[:2]
         raise ValueError(f"{first[0]} is {first[1]!r} and {second[0]} is {second[1]!r}: give one of them")
-    if items is not None:
-        return _different(items, "items"), ()
-    if items_path is not None:
-        return _different([item for basket in read_baskets(items_path) for item in basket], items_path), ()
+    if items is not None or items_path is not None:
+        return public_items(items_path=items_path, items=items), ()
     if top_items is not None and top_items < 1:
         raise ValueError(f"top_items is {top_items}: it must be at least 1")
     counts = Counter(item for basket in baskets for item in set(basket))
@@ -305,6 +303,19 @@ def _universe(
     kept = sorted(counts, key=lambda item: (-counts[item], natural_order(item)))[:top_items]
     note = f"the {top_items} most frequent items were chosen on the records: epsilon does not cover this choice"
     return sorted(kept, key=natural_order), (note,)
+
+
+def public_items(*, items_path: str | None, items: list[str] | None) -> list[str]:
+    """Ids of public items, in their order, from a file or as they are given.
+
+    Raises:
+        ValueError: none or both are given, or an item is named twice.
+    """
+    if (items is None) == (items_path is None):
+        raise ValueError(f"items is {items} and items_path is {items_path!r}: one of them must name the public items")
+    if items is not None:
+        return _different(items, "items")
+    return _different([item for basket in read_baskets(str(items_path)) for item in basket], str(items_path))
 
 
 def _different(items: list[str], source: str) -> list[str]:

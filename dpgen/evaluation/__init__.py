@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpgen.data import Columns, Images, MappedRecords, Points, Records, Table, Users
+from dpgen.data.sql_records import StreamedRecords
 from dpgen.evaluation import columns, images, points, records, tables, users
 from dpgen.evaluation.scores import Evaluation as Evaluation
 
@@ -20,10 +21,11 @@ class Evaluator(NamedTuple):
 EVALUATORS: dict[type[Any], Evaluator] = {
     Columns: Evaluator(columns.evaluate, columns.NOT_COVERED),
     Images: Evaluator(images.evaluate, images.NOT_COVERED),
-    MappedRecords: Evaluator(records.evaluate_mapped, records.NOT_COVERED),
+    MappedRecords: Evaluator(records.evaluate_stored, records.NOT_COVERED),
     Points: Evaluator(points.evaluate, points.NOT_COVERED),
     Records: Evaluator(records.evaluate, records.NOT_COVERED),
     Table: Evaluator(tables.evaluate, tables.NOT_COVERED),
+    StreamedRecords: Evaluator(records.evaluate_stored, records.NOT_COVERED),
     Users: Evaluator(users.evaluate, users.NOT_COVERED),
 }
 
@@ -46,7 +48,7 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
         if not isinstance(data, Images) and getattr(data, "image_shape", None) is None:
             raise ValueError(f"fid_weights is {fid_weights}; it is for images, and these data are none")
         found = found._replace(evaluate=partial(found.evaluate, inception=inception_network(fid_weights)))
-    if full or not isinstance(data, Records | MappedRecords | Images | Table):
+    if full or not isinstance(data, Records | MappedRecords | StreamedRecords | Images | Table):
         return found
     quick = {"most": tables.QUICK} if isinstance(data, Table) else {"effort": records.QUICK}
     return found._replace(evaluate=partial(found.evaluate, **quick))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpgen.data import MappedRecords, Records
+from dpgen.data.sql_records import StreamedRecords
 from dpgen.evaluation.fidelity import Labelled, image_scores
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure, show_images
@@ -154,9 +155,9 @@ _FEWER = (
     "--evaluation full, or dpgen sample, draws more"
 )
 LOOKED_AT = 60_000
-"""Records on disk, of each part, that an evaluation holds in memory."""
+"""Records on disk or in an engine, of each part, that an evaluation holds in memory."""
 
-_CHOSEN = "scores look at {:,} of the records on disk at most, a choice by public randomness"
+_CHOSEN = "scores look at {:,} of the records at most, a choice by public randomness"
 NOT_COVERED = (
     "reference values in metrics.json (a classifier, queries and marginals on private records) "
     "and real pictures in samples.png are not covered"
@@ -186,7 +187,12 @@ class _Held:
 
 
 def evaluate(
-    release: RecordModel, records: Records, *, seed: int, effort: Effort = FULL, inception: nn.Module | None = None
+    release: RecordModel,
+    records: Records,
+    *,
+    seed: int,
+    effort: Effort = FULL,
+    inception: nn.Module | None = None,
 ) -> Evaluation:
     """Scores of a release against the test records, and the synthetic records that were scored.
 
@@ -235,11 +241,10 @@ def evaluate(
     )
 
 
-def evaluate_mapped(release: RecordModel, records: MappedRecords, *, seed: int, **options: Any) -> Evaluation:
-    """The same for records on disk, of which a public choice is looked at."""
+def evaluate_stored(release: RecordModel, records: MappedRecords | StreamedRecords, *, seed: int, **options: Any) -> Evaluation:
+    """The same for records on disk or in an engine, of which a public choice is looked at."""
     evaluation = evaluate(release, records.some(LOOKED_AT), seed=seed, **options)
-    parts = [records.x] if records.test_x is None else [records.x, records.test_x]
-    chosen = (_CHOSEN.format(LOOKED_AT),) if max(map(len, parts)) > LOOKED_AT else ()
+    chosen = (_CHOSEN.format(LOOKED_AT),) if max(records.n, records.n_test) > LOOKED_AT else ()
     return replace(evaluation, notes=(*evaluation.notes, *chosen))
 
 

@@ -32,8 +32,9 @@ al. 2022.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -122,6 +123,26 @@ def totals(records: Any, part: Callable[[Iterable[Any]], Tensor]) -> Tensor:
         found: Tensor = own(part)
         return found
     return part((records,) if isinstance(records, np.ndarray | Tensor) else records)
+
+
+@dataclass(frozen=True)
+class Each:
+    """A source of records for `totals` whose batches are changed one by one, record by record.
+
+    Arguments:
+        batches: a source.
+        change: of what a batch consists of; it runs where the records are.
+    """
+
+    batches: Any
+    change: Callable[..., Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        return starmap(self.change, self.batches)
+
+    def totals(self, part: Callable[[Iterable[Any]], Tensor]) -> Tensor:
+        """See the function of this name."""
+        return totals(self.batches, lambda batches: part(starmap(self.change, batches)))
 
 
 def row_squares(u: Tensor) -> Tensor:

@@ -190,6 +190,27 @@ class PrivateRecords(Protocol):
 
 
 @runtime_checkable
+class PrivateStream(Protocol):
+    """Binary records that are not in memory; all but n and what `stream` reads is public."""
+
+    @property
+    def n(self) -> int: ...
+    def stream(self, *, labelled: bool = False, grey: bool = False) -> Any: ...  # for `totals`: see below
+    @property
+    def d(self) -> int: ...
+    @property
+    def n_classes(self) -> int: ...  # 0 without labels
+    @property
+    def image_shape(self) -> tuple[int, int] | None: ...
+    @property
+    def columns(self) -> Sequence[str] | None: ...
+    @property
+    def grey_threshold(self) -> int | None: ...  # None: they are bits
+
+    # batches of x (b, d) float32, bits or grey values in [0, 1], and labels (b,) in [0, n_classes) or None
+
+
+@runtime_checkable
 class PrivateImages(Protocol):
     """Images of classes, grey or in colour; all but x and labels is public."""
 

@@ -86,7 +86,7 @@ SYSTEMS: dict[str, System] = {
         model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dpgan.model:PointGANModel"),
     ),
     "gaussian": System(
-        kinds=("records", "images", "mapped"),
+        kinds=("records", "images", "mapped", "streams"),
         plan_path="dpgen.systems.gaussian.plan:GaussianPlan",
         config_path="dpgen.systems.gaussian.plan:GaussianConfig",
         fit_path="dpgen.systems.gaussian.fit:fit",
@@ -97,14 +97,14 @@ SYSTEMS: dict[str, System] = {
         ),
     ),
     "marginals": System(
-        kinds=("records",),
+        kinds=("records", "streams"),
         plan_path="dpgen.systems.marginals.plan:MarginalsPlan",
         config_path="dpgen.systems.marginals.plan:MarginalsConfig",
         fit_path="dpgen.systems.marginals.fit:fit_marginals",
         model_paths=("dpgen.systems.marginals.model:ProductMixture",),
     ),
     "mwem": System(
-        kinds=("records",),
+        kinds=("records", "streams"),
         plan_path="dpgen.systems.marginals.plan:MWEMPlan",
         config_path="dpgen.systems.marginals.plan:MWEMConfig",
         fit_path="dpgen.systems.marginals.fit:fit_mwem",

@@ -21,6 +21,7 @@ from dpgen.systems.marginals.fit import (
     Layout,
     MWEMConfig,
     record_count,
+    records_of,
     truncated,
 )
 
@@ -81,7 +82,7 @@ def records(x: np.ndarray, d: int) -> Any:
 
 def answers(weights: Items | Cells, d: int, x: np.ndarray) -> Any:
     """What records answer."""
-    return weights.asked(weights.histogram(records(x, d)))
+    return weights.asked(weights.histogram(records_of(records(x, d))[0]))
 
 
 def selected(x: np.ndarray, relation: Relation) -> Law:
@@ -107,12 +108,12 @@ def measured(x: np.ndarray) -> BoundedSum:
 
 def mass(x: np.ndarray) -> BoundedSum:
     """The sum over all items."""
-    return ITEMS.mass(ITEMS.histogram(records(x, D)))
+    return ITEMS.mass(ITEMS.histogram(records_of(records(x, D))[0]))
 
 
 def count(x: np.ndarray) -> BoundedSum:
     """The number of records."""
-    return record_count(torch.from_numpy(x))
+    return record_count([(torch.from_numpy(x), None)])
 
 
 def measured_cell(x: np.ndarray) -> BoundedSum:

@@ -119,7 +119,7 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, mon
     assert {tuple(row) for row in part.x.tolist()} <= {tuple(row) for row in X.tolist()}
     monkeypatch.setattr("dpgen.evaluation.records.LOOKED_AT", 99)
     found = evaluate(fitted("gaussian", data, clusters="none"), data, full=False)
-    assert [note for note in found.notes if note.startswith("scores look at 99 of the records on disk at most")]
+    assert [note for note in found.notes if note.startswith("scores look at 99 of the records at most")]
     assert not any("private" in score.name for score in found.scores)
 
 

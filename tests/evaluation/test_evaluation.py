@@ -24,8 +24,10 @@ def test_files_and_scores_are_written(tmp_path: Path) -> None:
 
 def test_every_kind_of_data_has_an_evaluator(tmp_path: Path) -> None:
     np.save(tmp_path / "bits.npy", np.eye(4, dtype=np.uint8))
+    (tmp_path / "bits.csv").write_text("a,b\n0,1\n1,1\n")
+    files = {"mapped": {"path": str(tmp_path / "bits.npy")}, "streams": {"source": str(tmp_path / "bits.csv")}}
     for kind, loaders in LOADERS.items():
-        data = next(iter(loaders.values()))(**({"path": str(tmp_path / "bits.npy")} if kind == "mapped" else {}))
+        data = next(iter(loaders.values()))(**files.get(kind, {}))
         assert type(data) in EVALUATORS, kind
         assert EVALUATORS[type(data)].not_covered
 

@@ -2,11 +2,26 @@
 
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
 from dpgen import data
-from dpgen.systems.plan import PrivateColumns, PrivateImages, PrivatePoints, PrivateRecords, PrivateTable, PrivateUsers
+from dpgen.containers import in_memory
+from dpgen.systems.plan import (
+    PrivateColumns,
+    PrivateImages,
+    PrivatePoints,
+    PrivateRecords,
+    PrivateStream,
+    PrivateTable,
+    PrivateUsers,
+)
+
+
+def streamed() -> Any:
+    return data.LOADERS["streams"]["sql"](source=in_memory(duckdb.sql("select range as a, 1 as b from range(2)")))
+
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "records": (PrivateRecords, lambda: data.load_digits()),
@@ -14,6 +29,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "mapped": (PrivateRecords, lambda: data.MappedRecords("bits", data.MappedRows([np.eye(4, dtype=np.uint8)]))),
     "points": (PrivatePoints, lambda: data.LOADERS["points"]["ring"]()),
     "columns": (PrivateColumns, lambda: data.LOADERS["columns"]["mixture"]()),
+    "streams": (PrivateStream, streamed),
     "table": (PrivateTable, lambda: data.load_table()),
     "users": (PrivateUsers, lambda: data.LOADERS["users"]["synthetic_users"]()),
 }
@@ -33,6 +49,11 @@ def test_what_systems_read_is_there(kind: str) -> None:
     loaded = load()
     assert attributes(protocol)
     assert [name for name in attributes(protocol) if not hasattr(loaded, name)] == []
+
+
+def test_streams_are_told_from_records_in_memory() -> None:
+    assert isinstance(streamed(), PrivateStream)
+    assert not isinstance(KINDS["records"][1](), PrivateStream)
 
 
 def test_points_are_told_from_records() -> None:

@@ -7,7 +7,6 @@ exactly.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from dpgen.privacy.exact_sums import Each
 from dpgen.systems.gaussian.sums import Batches
 
 # -- warps -------------------------------------------------------------------------------------------------------------
@@ -197,13 +197,6 @@ CODECS: dict[str, type[Codec]] = {"shear": ShearCodec, "distance": DistanceCodec
 """Codecs by name."""
 
 
-@dataclass(frozen=True)
-class EncodedStream:
+def encoded(batches: Batches, codec: Codec) -> Batches:
     """A stream of records as codes."""
-
-    batches: Batches
-    codec: Codec
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        for x, labels in self.batches:
-            yield self.codec.encode(x), labels
+    return Each(batches, lambda x, labels: (codec.encode(x), labels))

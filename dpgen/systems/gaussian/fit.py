@@ -11,22 +11,30 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import clipped
+from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import ImageModel, RecordModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.calibration import fit_tilt, release_marginals, release_pairs
-from dpgen.systems.gaussian.codecs import CODECS, Codec, EncodedStream, Warp, calibrated_thresholds
+from dpgen.systems.gaussian.codecs import CODECS, Codec, Warp, calibrated_thresholds, encoded
 from dpgen.systems.gaussian.components import Components, release_components
 from dpgen.systems.gaussian.image_fit import fit_images
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan, Sizes, default_shares, sizes
 from dpgen.systems.gaussian.sets import SHARES, release_sets
 from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
-from dpgen.systems.gaussian.sums import Batches, CheckedStream, Encode, RecordStream, Spending, checked, require_shares
+from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, Spending, checked, require_shares
 from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateImages, PrivateRecords
+from dpgen.systems.plan import (
+    CHOSEN_BLIND,
+    EXACT_INTEGERS,
+    ONE_RECORD,
+    SECURE_NOISE,
+    PrivateImages,
+    PrivateRecords,
+    PrivateStream,
+)
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
@@ -73,7 +81,7 @@ class Inputs:
     @classmethod
     def of(
         cls,
-        records: PrivateRecords,
+        records: PrivateRecords | PrivateStream,
         options: GaussianOptions,
         *,
         clusters: str,
@@ -82,7 +90,7 @@ class Inputs:
         device: str = "cpu",
         public_n: int | None = None,
     ) -> Inputs:
-        """Those of records in memory.
+        """Those of records.
 
         Arguments:
             clusters: "labels", "kmeans" or "none".
@@ -93,26 +101,24 @@ class Inputs:
         Raises:
             ValueError: records out of range; they are checked here, before anything is declared or paid for.
         """
-        labels = records.labels if clusters == "labels" else None
-        if clusters == "labels" and labels is None:
+        source = records if isinstance(records, PrivateStream) else _InMemory(records, device)
+        labelled = clusters == "labels"
+        if labelled and not source.n_classes:
             raise ValueError(f"clusters='labels' needs labels, and the records of n_classes={records.n_classes} have none")
-        slices = [(records.x, labels)] if isinstance(records.x, Tensor) else RecordStream(records.x, labels)
-        for _ in checked(slices, records.x.shape[1], records.n_classes if labels is not None else 0):
-            pass
-        grey = records.grey if options.grey else None
-        bits = RecordStream(records.x, labels, device=device)
-        values = bits if grey is None else RecordStream(grey, labels, top=255.0, device=device)
+        if source.n > MOST_RECORDS:
+            raise ValueError(f"there are more than {MOST_RECORDS} records, whose sums would not fit int64")
+        bits, threshold = source.stream(labelled=labelled), source.grey_threshold if options.grey else None
         return cls(
-            values=values,
+            values=bits if threshold is None else source.stream(labelled=labelled, grey=True),
             bits=bits,
-            d=records.x.shape[1],
+            d=source.d,
             options=options,
-            n_classes=records.n_classes if labels is not None else 0,
+            n_classes=source.n_classes if labelled else 0,
             k=1 if clusters == "none" else k if clusters == "kmeans" else None,
-            grey=grey is not None,
-            threshold=0.5 if grey is None else (records.grey_threshold + 0.5) / 255.0,
-            image_shape=records.image_shape,
-            columns=records.columns,
+            grey=threshold is not None,
+            threshold=0.5 if threshold is None else (threshold + 0.5) / 255.0,
+            image_shape=source.image_shape,
+            columns=source.columns,
             seed=seed,
             public_n=public_n,
         )
@@ -167,13 +173,13 @@ class Inputs:
     @property
     def codes(self) -> Batches:
         """Records as the Gaussians model them: the values or their codes."""
-        return self.values if self.codec is None else EncodedStream(self.values, self.codec)
+        return self.values if self.codec is None else encoded(self.values, self.codec)
 
     @property
     def first_codes(self) -> Batches:
         """The same for the first pass, which also checks every record."""
-        stream = CheckedStream(self.values, self.d, self.n_classes)
-        return stream if self.codec is None else EncodedStream(stream, self.codec)
+        stream = checked(self.values, self.d, self.n_classes)
+        return stream if self.codec is None else encoded(stream, self.codec)
 
     @property
     def width(self) -> int:
@@ -225,6 +231,53 @@ class Inputs:
             raise ValueError(f"axes must be at most {self.width}, the features of a record, got {self.options.axes}")
 
 
+@dataclass(frozen=True)
+class _InMemory:
+    """Records in memory as a `PrivateStream`."""
+
+    records: PrivateRecords
+    device: str
+
+    @property
+    def n(self) -> int:
+        return len(self.records.x)
+
+    @property
+    def d(self) -> int:
+        return self.records.x.shape[1]
+
+    @property
+    def n_classes(self) -> int:
+        return 0 if self.records.labels is None else self.records.n_classes
+
+    @property
+    def image_shape(self) -> tuple[int, int] | None:
+        return self.records.image_shape
+
+    @property
+    def columns(self) -> Sequence[str] | None:
+        return self.records.columns
+
+    @property
+    def grey_threshold(self) -> int | None:
+        return None if self.records.grey is None else self.records.grey_threshold
+
+    def stream(self, *, labelled: bool = False, grey: bool = False) -> RecordStream:
+        """Bits, which are checked here, or grey values.
+
+        Raises:
+            ValueError: records out of range.
+        """
+        labels = self.records.labels if labelled else None
+        if grey and self.records.grey is not None:
+            return RecordStream(self.records.grey, labels, top=255.0, device=self.device)
+        whole = isinstance(self.records.x, Tensor)
+        slices = [(self.records.x, labels)] if whole else RecordStream(self.records.x, labels)
+        for _ in checked(slices, self.d, self.n_classes if labelled else 0):
+            pass
+        return RecordStream(self.records.x, labels, device=self.device)
+
+
 # -- fit ---------------------------------------------------------------------------------------------------------------
 
 ASSUMPTIONS = (
@@ -241,7 +294,12 @@ _QUANTILE = 0.8
 
 
 def fit(
-    data: PrivateRecords | PrivateImages, *, plan: GaussianPlan, config: GaussianConfig, curator: Curator, runtime: Runtime
+    data: PrivateRecords | PrivateStream | PrivateImages,
+    *,
+    plan: GaussianPlan,
+    config: GaussianConfig,
+    curator: Curator,
+    runtime: Runtime,
 ) -> RecordModel | ImageModel:
     """Fit Gaussians to records or images and release them; no training, one to eight passes over the data.
 
@@ -253,12 +311,12 @@ def fit(
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"
     if curator.relation != plan.relation:
         raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {curator.relation!r}")
-    if data.x.ndim == 4:
+    if not isinstance(data, PrivateStream) and data.x.ndim == 4:
         config.require_for("images")
         if plan.public_n is not None:
             raise ValueError(f"public_n is {plan.public_n}; it must be left out, for the data are images")
         return fit_images(cast(PrivateImages, data), config, budget=plan.budget, curator=curator, device=device)
-    data = cast(PrivateRecords, data)
+    data = cast(PrivateRecords | PrivateStream, data)
     config.require_for("records")
     resolved = config.resolved(n_classes=data.n_classes)
     inputs = Inputs.of(
@@ -309,7 +367,7 @@ class _Run:
 
 def _fit_sizes(run: _Run) -> RecordModel:
     inputs = run.inputs
-    bits = CheckedStream(inputs.bits, inputs.d, 0)
+    bits = checked(inputs.bits, inputs.d, 0)
     generator = PublicRandomness(inputs.seed).spawn("classes").generator
     mixture = release_sets(bits, inputs.d, spending=run.spending, generator=generator)
     return ProductMixture(
@@ -326,7 +384,7 @@ def _fit_sizes(run: _Run) -> RecordModel:
 
 def _fit_independent(run: _Run, declared: str = "independent marginals of every class") -> RecordModel:
     inputs = run.inputs
-    bits = CheckedStream(inputs.bits, inputs.d, inputs.n_classes)
+    bits = checked(inputs.bits, inputs.d, inputs.n_classes)
     counts, frequencies = release_marginals(bits, inputs.d, k=inputs.groups, spending=run.spending)
     return ProductMixture(
         frequencies,
@@ -460,7 +518,7 @@ def _model(run: _Run, subspace: Subspace, components: Components, residual: floa
 def _calibrated(run: _Run, model: GaussianMixtureModel, location: Location) -> GaussianMixtureModel:
     """The model with bits that follow released marginals; a pilot of its own samples serves, so only releases cost."""
     inputs, pairs = run.inputs, None
-    bits = CheckedStream(inputs.bits, inputs.d, inputs.n_classes)
+    bits = checked(inputs.bits, inputs.d, inputs.n_classes)
     if inputs.calibration == "none":
         return model
     if inputs.calibration == "pairs":

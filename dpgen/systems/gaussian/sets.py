@@ -29,7 +29,7 @@ from math import comb
 import torch
 from torch import Tensor
 
-from dpgen.privacy.exact_sums import CHUNK, BoundedSum
+from dpgen.privacy.exact_sums import CHUNK, BoundedSum, totals
 from dpgen.systems.gaussian.frequent_classes import Classes, Conjunctions, fit_classes
 from dpgen.systems.gaussian.sums import Batches, Spending
 from dpgen.systems.simplex_projection import project_to_simplex
@@ -68,10 +68,15 @@ def size_bins(d: int) -> Tensor:
 
 def size_histogram(batches: Batches, bins: Tensor) -> BoundedSum:
     """Records (bins,) by size: one record, one bin; a replaced one leaves another."""
-    histogram = torch.zeros(len(bins), dtype=torch.int64)
-    for x, _ in batches:
-        where = torch.bucketize((x > 0.5).sum(1).cpu(), bins, right=True) - 1
-        histogram += torch.bincount(where, minlength=len(bins))
+
+    def counted(batches: Batches) -> Tensor:
+        histogram = torch.zeros(len(bins), dtype=torch.int64)
+        for x, _ in batches:
+            where = torch.bucketize((x > 0.5).sum(1).cpu(), bins, right=True) - 1
+            histogram += torch.bincount(where, minlength=len(bins))
+        return histogram
+
+    histogram = totals(batches, counted)
     return BoundedSum(histogram, 1.0, "records by size", replaced=math.sqrt(2.0))
 
 
@@ -83,11 +88,16 @@ def item_sums(batches: Batches, d: int, clip: int) -> BoundedSum:
     """
     one = round(_GRID)
     weights = torch.tensor([math.isqrt(clip * one**2 // max(size, clip)) for size in range(d + 1)])
-    total = torch.zeros(d, dtype=torch.int64)
-    for x, _ in batches:
-        for items in (x > 0.5).split(CHUNK):  # products below 2^40, exact in float64
-            weight = weights.to(x.device)[items.sum(1)].double()
-            total += (weight @ items.double()).long().cpu()
+
+    def added(batches: Batches) -> Tensor:
+        total = torch.zeros(d, dtype=torch.int64)
+        for x, _ in batches:
+            for items in (x > 0.5).split(CHUNK):  # products below 2^40, exact in float64
+                weight = weights.to(x.device)[items.sum(1)].double()
+                total += (weight @ items.double()).long().cpu()
+        return total
+
+    total = totals(batches, added)
     return BoundedSum(total, math.sqrt(clip), "weighted items", replaced=math.sqrt(2.0 * clip), step=1.0 / _GRID)
 
 
@@ -164,11 +174,16 @@ class FrequentItems:
 
     def sums(self, batches: Batches) -> BoundedSum:
         """All blocks, one after the other."""
-        total = torch.zeros(sum(math.prod(shape) for shape in self.shapes), dtype=torch.int64)
         weights = self._weights(list(_SQUARES), _ORDERS)
-        for x, _ in batches:
-            for rows in (x > 0.5).split(_ROWS):
-                total += torch.cat([part.flatten() for part in self._added(rows, weights.to(rows.device))]).long().cpu()
+
+        def added(batches: Batches) -> Tensor:
+            total = torch.zeros(sum(math.prod(shape) for shape in self.shapes), dtype=torch.int64)
+            for x, _ in batches:
+                for rows in (x > 0.5).split(_ROWS):
+                    total += torch.cat([part.flatten() for part in self._added(rows, weights.to(rows.device))]).long().cpu()
+            return total
+
+        total = totals(batches, added)
         norm2 = self.norm_square
         return BoundedSum(
             total, math.sqrt(norm2), "conjunctions of frequent items", replaced=math.sqrt(2 * (norm2 - 1)), step=1.0 / _GRID

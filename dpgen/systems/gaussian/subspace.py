@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.systems.gaussian.sums import (
     MEAN_BORDER,
     MEAN_SQUARE,
@@ -169,11 +169,16 @@ def radius_histogram(batches: Batches, location: Location) -> BoundedSum:
     grid = 2.0 ** min(24, (62 - math.ceil(math.log2(d))) // 2)
     edges = torch.tensor([d * (i * round(grid) // _RADIUS_BINS) ** 2 for i in range(1, _RADIUS_BINS)])
     centre = (location.mean * grid).round().long()
-    histogram = torch.zeros(_RADIUS_BINS, dtype=torch.int64)
-    for x, _ in batches:
-        distance = (x.double() * grid).round_().long() - centre.to(x.device)
-        place = torch.bucketize(distance.square_().sum(1).cpu(), edges, right=True)
-        histogram += torch.bincount(place, minlength=_RADIUS_BINS)
+
+    def counted(batches: Batches) -> Tensor:
+        histogram = torch.zeros(_RADIUS_BINS, dtype=torch.int64)
+        for x, _ in batches:
+            distance = (x.double() * grid).round_().long() - centre.to(x.device)
+            place = torch.bucketize(distance.square_().sum(1).cpu(), edges, right=True)
+            histogram += torch.bincount(place, minlength=_RADIUS_BINS)
+        return histogram
+
+    histogram = totals(batches, counted)
     return BoundedSum(histogram, 1.0, "records by norm", replaced=math.sqrt(2.0))
 
 

@@ -28,6 +28,7 @@ sensitivity under add/remove, and twice that under replace-one (where the ledger
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -41,16 +42,19 @@ from dpgen.privacy.exact_sums import (
     MOST_RECORDS,
     SUM_GRID,
     BoundedSum,
+    Each,
     clipped,
     group_sums,
     row_squares,
+    totals,
     whole,
 )
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event
 
 Batches = Iterable[tuple[Tensor, Tensor | None]]
-"""Anything that yields (x (b, d) float32 in [0, 1], labels (b,) or None) each time it is read, on any device."""
+"""Anything that yields (x (b, d) float32 in [0, 1], labels (b,) or None) each time it is read, on any device; a source of
+`totals`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,24 +98,29 @@ class RecordStream:
             yield self.x[part].to(self.device).div(self.top).to(torch.float32), labels
 
 
-def checked(batches: Batches, d: int, n_classes: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+def checked(batches: Batches, d: int, n_classes: int) -> Batches:
     """The batches, each refused unless it is (b, d), finite, in [0, 1], with labels in [0, n_classes) if there are any.
+
+    They are checked each time they are read.
 
     Raises:
         ValueError: naming what is wrong.
     """
-    for x, labels in batches:
-        if x.ndim != 2 or x.shape[1] != d:
-            raise ValueError(f"x must have shape (b, {d}), got {tuple(x.shape)}")
-        if x.numel():
-            low, high = (float(end) for end in x.aminmax())  # NaN if any entry is
-            if not math.isfinite(low) or not math.isfinite(high):
-                raise ValueError("x must be finite, got NaN or infinite entries")
-            if not 0.0 <= low <= high <= 1.0:
-                raise ValueError(f"x must be in [0, 1], got [{low:g}, {high:g}]")
-        if n_classes:
-            _require_labels(labels, len(x), n_classes)
-        yield x, labels if n_classes else None
+    return Each(batches, partial(_checked, d=d, n_classes=n_classes))
+
+
+def _checked(x: Tensor, labels: Tensor | None, *, d: int, n_classes: int) -> tuple[Tensor, Tensor | None]:
+    if x.ndim != 2 or x.shape[1] != d:
+        raise ValueError(f"x must have shape (b, {d}), got {tuple(x.shape)}")
+    if x.numel():
+        low, high = (float(end) for end in x.aminmax())  # NaN if any entry is
+        if not math.isfinite(low) or not math.isfinite(high):
+            raise ValueError("x must be finite, got NaN or infinite entries")
+        if not 0.0 <= low <= high <= 1.0:
+            raise ValueError(f"x must be in [0, 1], got [{low:g}, {high:g}]")
+    if n_classes:
+        _require_labels(labels, len(x), n_classes)
+    return x, labels if n_classes else None
 
 
 def _require_labels(labels: Tensor | None, b: int, n_classes: int) -> None:
@@ -119,18 +128,6 @@ def _require_labels(labels: Tensor | None, b: int, n_classes: int) -> None:
         raise ValueError(f"labels must have shape ({b},), got {None if labels is None else tuple(labels.shape)}")
     if b and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
         raise ValueError(f"labels must be in [0, {n_classes}), got [{int(labels.min())}, {int(labels.max())}]")
-
-
-@dataclass(frozen=True)
-class CheckedStream:
-    """A stream whose batches are checked each time they are read."""
-
-    batches: Batches
-    d: int
-    n_classes: int
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        return checked(self.batches, self.d, self.n_classes)
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -177,12 +174,17 @@ def gram_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: float
     clusters.
     """
     a = round(border * GRAM_GRID)
-    total = torch.zeros(k, m + 1, m + 1, dtype=torch.int64)
-    for u, cluster in _clipped_rows(batches, encode, GRAM_GRID):
-        for c, part in members(u, cluster, k):
-            total[c, 1:, 1:] += whole(gram(part), GRAM_GRID**2)
-            total[c, 0, 1:] += a * whole(part.sum(0), GRAM_GRID)
-            total[c, 0, 0] += a * a * len(part)
+
+    def added(batches: Batches) -> Tensor:
+        total = torch.zeros(k, m + 1, m + 1, dtype=torch.int64)
+        for u, cluster in _clipped_rows(batches, encode, GRAM_GRID):
+            for c, part in members(u, cluster, k):
+                total[c, 1:, 1:] += whole(gram(part), GRAM_GRID**2)
+                total[c, 0, 1:] += a * whole(part.sum(0), GRAM_GRID)
+                total[c, 0, 0] += a * a * len(part)
+        return total
+
+    total = totals(batches, added)
     total[:, 1:, 0] = total[:, 0, 1:]
     sensitivity = 1.0 + (a / GRAM_GRID) ** 2
     return BoundedSum(
@@ -207,13 +209,18 @@ def vector_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: flo
     if not 0 <= square <= 1:
         raise ValueError(f"square is {square!r}; it must lie in [0, 1]")
     a = round(border * SUM_GRID)
-    total = torch.zeros(k, m + 2, dtype=torch.int64)
-    for u, cluster in _clipped_rows(batches, encode, SUM_GRID):
-        total[:, 0] += a * torch.bincount(cluster, minlength=k).cpu()
-        if square:
-            squares = (row_squares(u) * (square * SUM_GRID)).trunc_()
-            total[:, -1:] += group_sums(squares[:, None], cluster, k, most=SUM_GRID)
-        total[:, 1:-1] += group_sums(u.mul_(SUM_GRID), cluster, k, most=SUM_GRID)
+
+    def added(batches: Batches) -> Tensor:
+        total = torch.zeros(k, m + 2, dtype=torch.int64)
+        for u, cluster in _clipped_rows(batches, encode, SUM_GRID):
+            total[:, 0] += a * torch.bincount(cluster, minlength=k).cpu()
+            if square:
+                squares = (row_squares(u) * (square * SUM_GRID)).trunc_()
+                total[:, -1:] += group_sums(squares[:, None], cluster, k, most=SUM_GRID)
+            total[:, 1:-1] += group_sums(u.mul_(SUM_GRID), cluster, k, most=SUM_GRID)
+        return total
+
+    total = totals(batches, added)
     sensitivity = math.sqrt(1.0 + (a / SUM_GRID) ** 2 + square**2)
     return BoundedSum(
         total if square else total[:, :-1].contiguous(),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.events import for_rows, pure_event, row_epsilon
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.exact_sums import BoundedSum, Each, totals
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.selection import ExponentialMechanism
@@ -24,7 +25,7 @@ from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.marginals.model import JointModel, ProductMixture, binary_digits
 from dpgen.systems.marginals.plan import MarginalsConfig, MarginalsPlan, MWEMConfig, MWEMPlan
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateRecords
+from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateRecords, PrivateStream
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
@@ -90,11 +91,21 @@ class Layout:
 
     def sums(self, x: Tensor, row: Tensor) -> BoundedSum:
         """Sums (k, 1 + d) of records x (n, d) in {0, 1}, at most `max_items` ones each, by their row (n,) in [0, k)."""
-        counts = torch.bincount(row, minlength=self.k)
-        ones = torch.stack([x[row == c].sum(0, dtype=torch.int64) for c in range(self.k)])
-        values = 2 * ones - counts[:, None] if self.centred else ones
-        joined = torch.cat([self.weight * counts[:, None], values], 1)
-        return BoundedSum(joined, self.sensitivity, "ones", replaced=self.replaced)
+        return self.over([(x, row)])
+
+    def over(self, batches: Any) -> BoundedSum:
+        """The same of a source of batches (x, row), see `totals`."""
+
+        def added(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+            total = torch.zeros(self.k, 1 + self.d, dtype=torch.int64)
+            for x, row in parts:
+                counts = torch.bincount(row, minlength=self.k)
+                ones = torch.stack([x[row == c].sum(0, dtype=torch.int64) for c in range(self.k)])
+                values = 2 * ones - counts[:, None] if self.centred else ones
+                total += torch.cat([self.weight * counts[:, None], values], 1)
+            return total
+
+        return BoundedSum(totals(batches, added), self.sensitivity, "ones", replaced=self.replaced)
 
     def probabilities(self, noisy: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities (k, d) and record counts (k,) from noisy sums (k, 1 + d)."""
@@ -105,7 +116,7 @@ class Layout:
 
 
 def fit_marginals(
-    data: PrivateRecords, *, plan: MarginalsPlan, config: MarginalsConfig, curator: Curator, runtime: Runtime
+    data: PrivateRecords | PrivateStream, *, plan: MarginalsPlan, config: MarginalsConfig, curator: Curator, runtime: Runtime
 ) -> ProductMixture:
     """Release noisy marginals, one row per class if there are labels.
 
@@ -113,21 +124,37 @@ def fit_marginals(
         ValueError: values other than 0 and 1, labels out of range, or a budget too small for any noise.
         BudgetExceeded: the ledger allows less than the plan; nothing was released.
     """
-    require_records(data)
-    layout = Layout(data.x.shape[1], max(data.n_classes, 1), config.max_items)
-    nobody = layout.sums(data.x[:0], torch.zeros(0, dtype=torch.int64))  # how far a record could move the sums is public
+    batches, d = records_of(data)
+    layout = Layout(d, max(data.n_classes, 1), config.max_items)
+    nobody = layout.over([])  # how far a record could move the sums is public
     sigma = calibrate_noise(
         lambda multiplier: gaussian_price(nobody, multiplier, curator.relation),
         Budget(plan.epsilon, plan.delta),
         relation=curator.relation,
     )
     curator.declare(Planned(gaussian_price(nobody, sigma, curator.relation), NOTE))
-    x = data.x if config.max_items is None else truncated(data.x, config.max_items, PublicRandomness(runtime.seed))
-    row = torch.zeros(len(x), dtype=torch.int64) if data.labels is None or not data.n_classes else data.labels.long()
-    noisy = curator.gaussian(NOTE, layout.sums(x, row), sigma)
+    most, public = config.max_items, PublicRandomness(runtime.seed)
+
+    def kept(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        row = torch.zeros(len(x), dtype=torch.int64) if labels is None else labels.long()
+        return x if most is None else truncated(x, most, public), row
+
+    noisy = curator.gaussian(NOTE, layout.over(Each(batches, kept)), sigma)
     probabilities, counts = layout.probabilities(noisy)
     statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
     return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
+
+
+def records_of(records: PrivateRecords | PrivateStream) -> tuple[Any, int]:
+    """A source of batches of bits (b, d) and labels (b,) or None, for `totals`, and d; records in memory are checked here.
+
+    Raises:
+        ValueError: as `require_records`.
+    """
+    if isinstance(records, PrivateStream):
+        return records.stream(labelled=records.n_classes > 0), records.d
+    require_records(records)
+    return [(records.x, records.labels if records.n_classes else None)], records.x.shape[1]
 
 
 def require_records(records: PrivateRecords) -> None:
@@ -160,9 +187,10 @@ COUNT, TOTAL = "noisy number of records", "noisy total"
 SELECTION, MEASUREMENT = "selection of a query", "measurement of a query"
 
 
-def record_count(x: Tensor) -> BoundedSum:
-    """The number of records; it is never asked for where all neighbours have as many, for it is public there."""
-    return BoundedSum(torch.tensor([len(x)]), 1.0, norm="l1")
+def record_count(batches: Any) -> BoundedSum:
+    """The number of records of a source; it is never asked for where all neighbours have as many, for it is public there."""
+    count = totals(batches, lambda parts: torch.tensor([sum(len(x) for x, _ in parts)]))
+    return BoundedSum(count, 1.0, norm="l1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +247,7 @@ def multiplicative_weights(
 
 
 def fit_mwem(
-    data: PrivateRecords, *, plan: MWEMPlan, config: MWEMConfig, curator: Curator, runtime: Runtime
+    data: PrivateRecords | PrivateStream, *, plan: MWEMPlan, config: MWEMConfig, curator: Curator, runtime: Runtime
 ) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 
@@ -229,8 +257,8 @@ def fit_mwem(
         ValueError: bad records or labels, or too many columns for cells.
         BudgetExceeded: the ledger allows less than the plan; nothing was released.
     """
-    require_records(data)
-    d, k = data.x.shape[1], max(data.n_classes, 1)
+    batches, d = records_of(data)
+    k = max(data.n_classes, 1)
     on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12 and k * 2**d <= MOST_CELLS)
     if on_cells and k * 2**d > MOST_CELLS:
         raise ValueError(f"domain='cells' allows {MOST_CELLS} combinations, {d} columns have {k * 2**d}; use domain='items'")
@@ -242,8 +270,9 @@ def fit_mwem(
     totals = [Planned(pure_event(share), note) for note in notes]
     chosen = for_rows(pure_event(row_epsilon(step, curator.rows)), curator.rows)
     curator.declare(*totals, *(Planned(e, n, plan.rounds) for e, n in ((chosen, SELECTION), (pure_event(step), MEASUREMENT))))
-    size = max(1.0, float(curator.laplace(COUNT, record_count(data.x), share)) if counted else len(data.x))
-    histogram = weights.histogram(data)
+    count = record_count(batches)
+    size = max(1.0, float(curator.laplace(COUNT, count, share)) if counted else int(count.values))
+    histogram = weights.histogram(batches)
     total = size if on_cells else max(1.0, float(curator.laplace(TOTAL, weights.mass(histogram), share)))
     weights.start(total)
     answers = weights.asked(histogram)
@@ -278,8 +307,14 @@ class Weights(ABC):
     replays: int
 
     @abstractmethod
-    def histogram(self, records: PrivateRecords) -> np.ndarray:
-        """Sums (cells,), int64, of private records."""
+    def added(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        """Sums (cells,), int64, of records (b, d) and their labels."""
+
+    def histogram(self, batches: Any) -> np.ndarray:
+        """Sums (cells,), int64, of a source of private records."""
+        cells = self.queries.shape[1]
+        nobody = torch.zeros(cells, dtype=torch.int64)
+        return totals(batches, lambda parts: sum((self.added(*part) for part in parts), nobody)).numpy()
 
     def mass(self, histogram: np.ndarray) -> BoundedSum:
         """The sum over all cells: one more query, which one record moves by no more than the others."""
@@ -326,8 +361,8 @@ class Items(Weights):
             row[torch.randperm(d, generator=generator)[:length].numpy()] = True
         self.sensitivity, self.replays, self._public = min(config.max_items, d), config.replays, public
 
-    def histogram(self, records: PrivateRecords) -> np.ndarray:
-        return truncated(records.x, self.sensitivity, self._public).sum(0, dtype=torch.int64).numpy()
+    def added(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        return truncated(x, self.sensitivity, self._public).sum(0, dtype=torch.int64)
 
 
 class Cells(Weights):
@@ -345,7 +380,7 @@ class Cells(Weights):
         ]
         self.queries, self.sensitivity, self.replays = np.array(rows, np.float32), 1, config.replays
 
-    def histogram(self, records: PrivateRecords) -> np.ndarray:
-        number = (records.x.long() << torch.arange(self.d - 1, -1, -1)).sum(1) * self.k
-        cell = number + records.labels.long() if records.labels is not None and records.n_classes else number
-        return torch.bincount(cell, minlength=self.k * 2**self.d).numpy()
+    def added(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        number = (x.long() << torch.arange(self.d - 1, -1, -1)).sum(1) * self.k
+        cell = number if labels is None else number + labels.long()
+        return torch.bincount(cell, minlength=self.k * 2**self.d)

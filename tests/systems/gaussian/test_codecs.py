@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpgen.systems.gaussian.codecs import CODECS, DistanceCodec, EncodedStream, ShearCodec
+from dpgen.systems.gaussian.codecs import CODECS, DistanceCodec, ShearCodec, encoded
 from dpgen.systems.gaussian.sums import RecordStream
 
 
@@ -46,6 +46,6 @@ def test_any_real_code_has_an_image() -> None:
 
 
 def test_a_stream_of_codes_keeps_labels() -> None:
-    stream = EncodedStream(RecordStream(pictures(), torch.arange(43), batch_size=20), ShearCodec((8, 9)))
+    stream = encoded(RecordStream(pictures(), torch.arange(43), batch_size=20), ShearCodec((8, 9)))
     assert [code.shape[1] for code, _ in stream] == [73, 73, 73]
     assert torch.cat([labels for _, labels in stream if labels is not None]).tolist() == list(range(43))

@@ -13,7 +13,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum, clipped
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.gaussian.calibration import marginal_sums, pair_sums
-from dpgen.systems.gaussian.codecs import DistanceCodec, EncodedStream, ShearCodec
+from dpgen.systems.gaussian.codecs import DistanceCodec, ShearCodec, encoded
 from dpgen.systems.gaussian.components import Centres, centre_sums
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
 from dpgen.systems.gaussian.subspace import (
@@ -219,7 +219,7 @@ def every_sum(x: Tensor, labels: Tensor, batch_size: int) -> list[Tensor]:
     """The private sums of all releases, on grey images and their codes, and on bits."""
     grey = RecordStream(x, labels, top=255.0, batch_size=batch_size)
     on = RecordStream((x > 127).byte(), labels, batch_size=batch_size)
-    codes, distances = (EncodedStream(grey, codec(SHAPE)) for codec in (ShearCodec, DistanceCodec))
+    codes, distances = (encoded(grey, codec(SHAPE)) for codec in (ShearCodec, DistanceCodec))
     location = Location(1.0, FOUND.mean, 1.0)
     sums = [
         location_sums(codes, D + 1),

@@ -9,7 +9,7 @@ import torch
 from dpgen.systems.gaussian.codecs import Warp
 from dpgen.systems.gaussian.fit import Inputs
 from dpgen.systems.gaussian.plan import GaussianOptions
-from dpgen.systems.gaussian.sums import CheckedStream
+from dpgen.systems.gaussian.sums import checked
 
 
 def inputs(d: int = 16, *, n_classes: int = 2, shape: tuple[int, int] | None = None, **options: Any) -> Inputs:
@@ -51,7 +51,7 @@ def test_given_shares_fix_the_size() -> None:
 
 
 def test_streams_are_checked_each_time() -> None:
-    stream = CheckedStream([(torch.full((2, 3), 2.0), None)], 3, 0)
+    stream = checked([(torch.full((2, 3), 2.0), None)], 3, 0)
     for _ in range(2):
         with pytest.raises(ValueError, match=r"x must be in \[0, 1\]"):
             list(stream)

@@ -29,6 +29,7 @@ from dpgen.systems.marginals.fit import (
     MWEMPlan,
     fit_mwem,
     multiplicative_weights,
+    records_of,
 )
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import load
@@ -47,7 +48,7 @@ def asked(rows, *, cells, max_items=2):
         Cells(3, 1, MWEMConfig(ways=2)) if cells else Items(3, MWEMConfig(queries=8, max_items=max_items), PublicRandomness(0))
     )
     weights.start(5.0)
-    return weights.asked(weights.histogram(records(rows))), weights
+    return weights.asked(weights.histogram(records_of(records(rows))[0])), weights
 
 
 def neighbours(size):
