@@ -344,3 +344,12 @@ def test_whole_numbers_are_exact_beside_others() -> None:
     for wrong in ("0.5", "1e19", "1e400"):
         with pytest.raises(Violation, match="it holds"):
             field.parse(pd.Series([str(2**53 + 1), wrong]))
+
+
+def test_numbers_of_json_are_numbers(tmp_path: Path) -> None:
+    text = """{"fields": [{"name": "x", "type": "number", "dpgen:rounding": 1e-2, "constraints": {"minimum": 0, "maximum": 1e0}}]}"""
+    (tmp_path / "schema.json").write_text(text)
+    assert Schema.from_descriptor(tmp_path / "schema.json").encode(pd.DataFrame({"x": [0.01, None]})).shape == (2, 1)
+    (tmp_path / "schema.json").write_text(text.replace("1e0", "NaN"))
+    with pytest.raises(ValueError, match="are 0 and 'NaN'; they must be of type number"):
+        Schema.from_descriptor(tmp_path / "schema.json")

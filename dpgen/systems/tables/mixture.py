@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float32]
 Reals = npt.NDArray[np.float64]
 
 _MOMENTS = (0.9, 0.99)  # Adam's
+_CHUNK = 16  # triples that are computed together: what they need stays in the cache
 _SPARSE = 16  # cells of joint probabilities for each measured one, from which on the others are not computed
 _AVOIDED = 0.5  # of the loss, for every record that the model expects where constraints allow none
 _FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
@@ -263,15 +264,22 @@ class _Triples:
 
     def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
         coarse = np.concatenate([self._sums @ p, np.zeros((1, len(w)), np.float32)])
-        a, b, c = coarse[self._index]
+        slopes = np.empty((*self._index.shape, len(w)), np.float32)
+        for start in range(0, slopes.shape[1], _CHUNK):
+            part = slice(start, start + _CHUNK)
+            of_w += self._slopes(coarse[self._index[:, part]], w, part, slopes[:, part])
+        of_p += self._spread @ (self._gather @ slopes.reshape(-1, len(w)))[:-1]
+
+    def _slopes(self, coarse: Floats, w: Floats, part: slice, slopes: Floats) -> Floats:
+        """Gradients of some triples, in their three columns (3, t, m, K) and in w, which is returned."""
+        a, b, c = coarse
         t, m, k = a.shape
         first = ((a * w)[:, :, None] * b[:, None]).reshape(t, m * m, k)
         residual = np.matmul(first, c.transpose(0, 2, 1)).reshape(t, m, m, m)
-        residual = (self._precisions * (residual - self._values)).reshape(t, m * m, m)
+        residual = (self._precisions[part] * (residual - self._values[part])).reshape(t, m * m, m)
         of_first = np.matmul(residual, c).reshape(t, m, m, k)
-        of_c = np.matmul(residual.transpose(0, 2, 1), first)
         of_a = np.einsum("tabk,tbk->tak", of_first, b)
-        of_b = np.einsum("tabk,tak->tbk", of_first, a)
-        of_w += np.einsum("tak,tak->k", of_a, a)
-        slopes = np.concatenate([of_a * w, of_b * w, of_c]).reshape(-1, k)
-        of_p += self._spread @ (self._gather @ slopes)[:-1]
+        np.multiply(of_a, w, out=slopes[0])
+        np.multiply(np.einsum("tabk,tak->tbk", of_first, a), w, out=slopes[1])
+        np.matmul(residual.transpose(0, 2, 1), first, out=slopes[2])
+        return np.asarray(np.einsum("tak,tak->k", of_a, a))
