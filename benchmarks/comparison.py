@@ -75,18 +75,22 @@ def fitted(records: Any, name: str, dataset: str, epsilon: float, seed: int) -> 
             return job.system.fit(records, plan=job.plan, config=job.config, curator=curator, runtime=runtime)
 
 
-def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int) -> dict[str, float]:
+def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int, drawn: int) -> dict[str, float]:
     """Fit, sample, score."""
-    start = time.perf_counter()
+    start = time.process_time()
     model = fitted(records, name, dataset, epsilon, seed)
-    seconds = time.perf_counter() - start
-    samples = model.samples(60_000, random_state=seed)
+    seconds = time.process_time() - start
+    samples = model.samples(drawn, random_state=seed)
 
     def accuracy(x: Any, test_x: Any) -> float:
         shape = records.image_shape
         return metrics.train_on_synthetic_accuracy(x, samples.labels, test_x, records.test_labels, image_shape=shape, seed=seed)
 
-    result = {"epsilon": model.statement.epsilon, "fit seconds": seconds, "accuracy, bits": accuracy(samples.x, records.test_x)}
+    result = {
+        "epsilon": model.statement.epsilon,
+        "fit, CPU seconds": seconds,
+        "accuracy, bits": accuracy(samples.x, records.test_x),
+    }
     if hasattr(samples, "grey"):
         result["accuracy, grey"] = accuracy(samples.grey / 255, records.test_grey / 255)
     errors = metrics.query_errors(records.test_x, samples.x, seed=seed)
@@ -98,6 +102,7 @@ def main() -> int:
     add_data_root(parser, "mnist/ and fashion_mnist/")
     parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of runs, such as 'fashion' or 'DPGAN'")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--samples", type=int, default=60_000, help="synthetic images that the classifier learns from")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "comparison.json")
     options = parser.parse_args()
@@ -111,8 +116,8 @@ def main() -> int:
                 key = f"{dataset}, " + ("no noise" if epsilon == CEILING else f"eps {epsilon:g}") + f", {name}"
                 if not any(part in key for part in options.only):
                     continue
-                runs = [one_run(records, name, dataset, epsilon, seed) for seed in range(options.seeds)]
-                entry = {name: [run[name] for run in runs] for name in runs[0]} | {"threads": options.threads}
+                runs = [one_run(records, name, dataset, epsilon, seed, options.samples) for seed in range(options.seeds)]
+                entry = {name: [run[name] for run in runs] for name in runs[0]} | {"samples": options.samples}
                 store(options.out, "runs", {key: entry}, machine=machine("lightning", "opacus"), published=PUBLISHED)
                 print(key, {k: round(statistics.mean(run[k] for run in runs), 4) for k in runs[0]}, flush=True)
     return 0

@@ -1,7 +1,7 @@
 """Everything that needs a GPU, in ten minutes at most: `python benchmarks/gpu.py --data_root DIR [--out FILE]`.
 
 Tests with the marker `gpu`, a private step beside a plain one, two devices beside one where there are two, convolutional
-DPGAN and mixtures of VAEs, with and without convolutions, for a fixed number of steps. Each part is a command with a limit of
+DPGAN and VAEs on CIFAR-10 and mixtures of VAEs on MNIST for a fixed number of steps. Each part is a command with a limit of
 its own; what it said last, its seconds and its exit status go into benchmarks/results/gpu.json with the device and the
 versions. `--dry` runs the smallest things on the CPU instead, to see that the commands work.
 No figures of a GPU are in the repository yet.
@@ -40,26 +40,21 @@ def training(*options: str, run_dir: str) -> tuple[str, ...]:
 def parts(data_root: Path, scratch: str) -> dict[str, Part]:
     """What a GPU is asked, with limits that add up to ten minutes."""
     on_gpu = ("--data=mnist", f"--data_root={data_root}", "--accelerator=gpu")
-    gan = training("--config=dpgan_mnist_gpu", *on_gpu, "--steps=300", run_dir=f"{scratch}/gan")
-    vae = training("--model=dpgm", "--component=vae", "--epsilon=10", *on_gpu, "--steps=1000", run_dir=f"{scratch}/vae")
-    conv = training(
-        "--model=dpgm",
-        "--component=vae",
-        "--encoder=cnn",
-        "--latent=16",
-        "--epsilon=10",
-        *on_gpu,
-        "--steps=300",
-        run_dir=f"{scratch}/conv",
+    colour = ("--data=cifar10", f"--data_root={data_root}", "--accelerator=gpu", "--epsilon=10", "--steps=300")
+    small = ("--micro_batch=256", "--hidden=256", "--latent=64")
+    gan = training(
+        "--model=dpgan", "--network=cnn", "--critic_steps=10", "--lr=0.003", *colour, *small, run_dir=f"{scratch}/gan"
     )
+    vae = training("--model=dpgm", "--component=vae", "--epsilon=10", *on_gpu, "--steps=1000", run_dir=f"{scratch}/vae")
+    conv = training("--model=dpgm", "--component=vae", "--encoder=cnn", *colour, *small, run_dir=f"{scratch}/conv")
     half = training("--model=dpgm", "--epsilon=10", *on_gpu, "--steps=300", "--precision=bf16-mixed", run_dir=f"{scratch}/half")
     return {
-        "tests": Part(("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", str(HERE.parent / "tests")), 150),
+        "tests": Part(("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", str(HERE.parent / "tests")), 130),
         "step": Part((str(HERE / "step_time.py"), "--device=cuda", "--rounds=9", "--skip_memory"), 90),
         "ranks": Part((str(HERE / "scaling.py"), "--only=ranks", "--device=cuda", "--rounds=5"), 90, devices=2),
-        "DPGAN, convolutions, 300 steps": Part(gan, 120),
+        "DPGAN on CIFAR-10, convolutions, 300 steps": Part(gan, 120),
         "VAE per label, 1,000 steps": Part(vae, 50),
-        "VAE per label, convolutions, 300 steps": Part(conv, 60),
+        "VAE per label on CIFAR-10, convolutions, 300 steps": Part(conv, 80),
         "VAE per label, bfloat16, 300 steps": Part(half, 40),
     }
 
@@ -105,7 +100,7 @@ def run(part: Part) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    add_data_root(parser, "mnist/")
+    add_data_root(parser, "mnist/ and cifar10/")
     parser.add_argument("--dry", action="store_true", help="the smallest things on the CPU")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
     options = parser.parse_args(arguments)
