@@ -440,7 +440,7 @@ def read_descriptor(path: Path) -> Any:
         raise ValueError(f"schema is {str(path)!r}: there is no such file")
     try:
         text = path.read_bytes().decode()
-        with suppress(ValueError):  # JSON is read a hundred times as fast, and has numbers such as 1e5 that YAML takes for texts
+        with suppress(ValueError):  # a hundred times as fast, and 1e5 is a number there, for YAML a text
             return json.loads(text, parse_constant=str)
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

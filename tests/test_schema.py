@@ -347,7 +347,8 @@ def test_whole_numbers_are_exact_beside_others() -> None:
 
 
 def test_numbers_of_json_are_numbers(tmp_path: Path) -> None:
-    text = """{"fields": [{"name": "x", "type": "number", "dpgen:rounding": 1e-2, "constraints": {"minimum": 0, "maximum": 1e0}}]}"""
+    rules = """{"minimum": 0, "maximum": 1e0}"""
+    text = f"""{{"fields": [{{"name": "x", "type": "number", "dpgen:rounding": 1e-2, "constraints": {rules}}}]}}"""
     (tmp_path / "schema.json").write_text(text)
     assert Schema.from_descriptor(tmp_path / "schema.json").encode(pd.DataFrame({"x": [0.01, None]})).shape == (2, 1)
     (tmp_path / "schema.json").write_text(text.replace("1e0", "NaN"))
