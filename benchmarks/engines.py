@@ -26,7 +26,7 @@ from measuring import machine, store
 from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import keyword_job
 from dpgen.data.engines import MEMORY, open_table
-from dpgen.data.mapped import load_mapped
+from dpgen.data.mapped import MappedRecords, load_mapped
 from dpgen.data.records import load_records
 from dpgen.data.sql import load_sql_columns
 from dpgen.privacy.curator import Curator
@@ -118,7 +118,9 @@ def bit_files(directory: Path, rows: int) -> str:
 def mapped(directory: Path, rows: int) -> dict[str, float]:
     """200 steps of 100 records on disk; the process's own memory, pages of files apart; draws by skips and by coins."""
     data = load_mapped(path=bit_files(directory, rows))
-    rate, own, done = 100 / rows, [_own_memory()], Event()
+    rate = 100 / rows
+    _train(data, rate, steps=2)  # whatever is loaded on first use
+    own, done, before = [_own_memory()], Event(), time.process_time()
 
     def watch() -> None:
         while not done.wait(0.05):
@@ -126,10 +128,7 @@ def mapped(directory: Path, rows: int) -> dict[str, float]:
 
     thread = Thread(target=watch)
     thread.start()
-    job = keyword_job("dpgm", {"clusters": "none", "sampling_rate": rate, "steps": 200, "progress_bar": False}, private=data)
-    before = time.process_time()
-    with TemporaryDirectory() as scratch, quiet_training():
-        job.fit(data, Curator(job.open_ledger()), replace(job.runtime, run_dir=Path(scratch)))
+    _train(data, rate, steps=200)
     trained = time.process_time() - before
     done.set()
     thread.join()
@@ -142,6 +141,13 @@ def mapped(directory: Path, rows: int) -> dict[str, float]:
         "draw_by_skips_ms": round(1e3 * skips, 3),
         "draw_by_coins_ms": round(1e3 * coins, 3),
     }
+
+
+def _train(data: MappedRecords, rate: float, steps: int) -> None:
+    options = {"clusters": "none", "sampling_rate": rate, "steps": steps, "delta": 1e-9, "progress_bar": False}
+    job = keyword_job("dpgm", options, private=data)
+    with TemporaryDirectory() as scratch, quiet_training():
+        job.fit(data, Curator(job.open_ledger()), replace(job.runtime, run_dir=Path(scratch)))
 
 
 def _own_memory() -> int:

@@ -174,7 +174,7 @@ class EngineTable:
 
     def _run(self, read: Callable[[], Any], stage: str) -> Any:
         self.require_same()
-        with _watched(self, stage), _unfused(), self._refusing():
+        with _watched(self, stage), _unfused(), _uncopied(self.spark), self._refusing():
             found = read()
         self.require_same()
         return found
@@ -337,6 +337,21 @@ def _unfused() -> Iterator[None]:
         yield
     finally:
         ibis.options.sql.fuse_selects = before
+
+
+@contextmanager
+def _uncopied(spark: Any) -> Iterator[None]:
+    """Spark infers no filters: it would copy the expression of a column into each, and of those that this is made of."""
+    if spark is None:
+        yield
+        return
+    option = "spark.sql.constraintPropagation.enabled"
+    before = spark.conf.get(option)
+    spark.conf.set(option, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(option, before)
 
 
 @contextmanager

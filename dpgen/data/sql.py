@@ -162,7 +162,7 @@ def _ranks(table: EngineTable, placed: "ir.Table", i: int, reader: ColumnReader,
     reader.clamped = marks[_BELOW] + marks[_ABOVE]
     if not len(cells.keys) and not marks[_ABSENT]:
         raise ValueError(f"{table.name} is empty: it has no record")
-    return EngineRanks(table, rows.filter(rows.position.notnull()).select("position"), reader.domain.size, cells)
+    return EngineRanks(table, rows.select("position"), reader.domain.size, cells)
 
 
 def _require_usable(table: EngineTable, reader: ColumnReader, marks: Counter[int], missing: Missing) -> None:

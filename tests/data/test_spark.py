@@ -27,8 +27,8 @@ KINDS = ["whole numbers by seven", "floats by thirds", "float32", "clamped whole
 def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
-    session = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
+    options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g"}
+    session = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
     yield session
     session.stop()
 
