@@ -1,6 +1,7 @@
-"""Engines and records on disk: counts pushed down beside plain DuckDB, merr on files larger than memory, csv files, networks.
+"""Engines and records on disk: counts pushed down beside plain DuckDB, merr on files larger than memory, csv files,
+tables, moments, networks.
 
-    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts counts,merr,csv,mapped]
+    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts counts,merr,csv,tables,gaussian,mapped]
 
 Each part runs in a process of its own, so that its peak memory is its own. The files that it reads are made first, where they
 are not there yet: 1.2 GB for the 3 * 10^8 rows of `merr`, 4 GB for 10^9. Writes benchmarks/results/engines.json.
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
@@ -21,6 +23,8 @@ from unittest.mock import patch
 
 import duckdb
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 from measuring import machine, store
 
 from dpgen.cli.command import quiet_training
@@ -29,11 +33,19 @@ from dpgen.data.engines import MEMORY, open_table
 from dpgen.data.mapped import MappedRecords, load_mapped
 from dpgen.data.records import load_records
 from dpgen.data.sql import load_sql_columns
+from dpgen.data.sql_records import load_sql_records
+from dpgen.data.sql_tables import load_sql_table
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.runtime import Runtime
+from dpgen.systems.gaussian.fit import fit as fit_gaussian
+from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
 from dpgen.systems.ordered.fit import fit
 from dpgen.systems.ordered.plan import OrderedConfig, OrderedPlan
+from dpgen.systems.tables.fit import fit as fit_tables
+from dpgen.systems.tables.fit import record_count
+from dpgen.systems.tables.marginals import Coarsening, Counts, Marginal
+from dpgen.systems.tables.plan import TablesConfig, TablesPlan
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 SHARD = 10_000_000
@@ -150,6 +162,75 @@ def _train(data: MappedRecords, rate: float, steps: int) -> None:
         job.fit(data, Curator(job.open_ledger()), replace(job.runtime, run_dir=Path(scratch)))
 
 
+def _visit_file(directory: Path, rows: int) -> str:
+    path = directory / f"visits_{rows}.parquet"
+    if not path.exists():
+        value = "(hash(range * 31 + {}) >> 20)"
+        names = ", ".join(f"'c' || ({value.format(i)} % {3 + 4 * i}) as name{i}" for i in range(5))
+        numbers = ", ".join(f"({value.format(9 + i)} % {10 ** (i + 1)}) / {2 ** (i % 3)} as number{i}" for i in range(5))
+        _plain().execute(f"copy (select {names}, {numbers} from range({rows})) to '{path}'")
+    return str(path)
+
+
+def tables(directory: Path, rows: int) -> dict[str, float]:
+    """A release of a table of five columns of categories and five of numbers."""
+    rules = [{"required": True, "enum": [f"c{j}" for j in range(3 + 4 * i)]} for i in range(5)]
+    limits = [{"required": True, "minimum": 0, "maximum": 10 ** (i + 1) / 2 ** (i % 3)} for i in range(5)]
+    fields = [{"name": f"name{i}", "type": "string", "constraints": rule} for i, rule in enumerate(rules)]
+    fields += [{"name": f"number{i}", "type": "number", "constraints": rule} for i, rule in enumerate(limits)]
+    path, before = _visit_file(directory, rows), time.process_time()
+    data = load_sql_table(source=path, schema={"fields": fields})
+    read = time.process_time()
+    record_count(data.codes)
+    Counts.of(data.codes, [Marginal(way, 0) for way in combinations(range(10), 2)], [Coarsening.full(data.schema.domain.sizes)])
+    counted = time.process_time()
+    plan = TablesPlan(epsilon=1.0, delta=1e-9)
+    fit_tables(data, plan=plan, config=TablesConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime())
+    return {
+        "load_cpu_seconds": round(read - before, 2),
+        "pairs_cpu_seconds": round(counted - read, 2),
+        "fit_cpu_seconds": round(time.process_time() - counted, 2),
+    }
+
+
+_SIDE = 28
+
+
+def _scans(directory: Path, rows: int) -> str:
+    """Parquet files of grey images, 784 bytes each in one value, of a few directions and noise."""
+    directory, rng = directory / f"scans_{rows}", np.random.default_rng(0)
+    directory.mkdir(exist_ok=True)
+    axes = rng.normal(0, 40, (10, _SIDE**2)).astype(np.float32)
+    for start in range(0, rows, SHARD // 200):
+        if not (path := directory / f"{start:010d}.parquet").exists():
+            n = min(rows - start, SHARD // 200)
+            values = (rng.normal(0, 1, (n, 10)).astype(np.float32) @ axes + 128).clip(0, 255).astype(np.uint8)
+            offsets = pyarrow.py_buffer(np.arange(n + 1, dtype=np.int32) * _SIDE**2)
+            scan = pyarrow.Array.from_buffers(pyarrow.binary(), n, [None, offsets, pyarrow.py_buffer(values.tobytes())])
+            pyarrow.parquet.write_table(pyarrow.table({"scan": scan}), path, compression="none", use_dictionary=False)
+    return str(directory / "*.parquet")
+
+
+def gaussian(directory: Path, rows: int) -> dict[str, float]:
+    """A release of grey images, after one pass of float64 X.T @ X over the same batches, and a pass that only reads them."""
+    source, times = _scans(directory, rows), [time.process_time()]
+    data = load_sql_records(source=source, image_shape=(_SIDE, _SIDE), grey_threshold=127)
+    times.append(time.process_time())
+    total = np.zeros((_SIDE**2, _SIDE**2))
+    spent = 0.0
+    for x, _ in data.rows:
+        values, before = x.numpy().astype(np.float64), time.process_time()
+        total += values.T @ values
+        spent += time.process_time() - before
+    times.append(time.process_time())
+    plan = GaussianPlan(epsilon=1.0, delta=1e-9)
+    config = GaussianConfig(clusters="none", subclusters=1)
+    fit_gaussian(data, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=Runtime())
+    times.append(time.process_time())
+    names = ("load_cpu_seconds", "gram_and_read_cpu_seconds", "fit_cpu_seconds")
+    return {name: round(float(t), 2) for name, t in zip(names, np.diff(times))} | {"gram_cpu_seconds": round(spent, 2)}
+
+
 def _own_memory() -> int:
     """KiB of this process that are no pages of files."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
@@ -172,6 +253,8 @@ PARTS: dict[str, tuple[Part, int]] = {
     "plain_counts": (plain_counts, 5 * 10**7),
     "counts": (counts, 5 * 10**7),
     "csv": (csv, 5 * 10**6),
+    "tables": (tables, 5 * 10**6),
+    "gaussian": (gaussian, 10**6),
     "mapped": (mapped, 10**7),
     "mapped_few": (mapped, 10**5),
 }

@@ -32,6 +32,8 @@ Part = Callable[[Iterable[Any]], Tensor]
 ROWS = 2**16
 """Rows of a batch."""
 
+_HASHES = 2**20
+
 
 @dataclass(frozen=True, eq=False)
 class EngineBatches:
@@ -89,15 +91,14 @@ class EngineBatches:
 
     def some(self, share: float, seed: int) -> list[Any]:
         """Batches of a random choice of the rows; with `by`, of all rows of some values."""
-        import ibis
-
         rows = self.rows
-        if share < 1.0 and self.by is None:
-            rows = rows.sample(share, seed=seed % 2**31)
-        elif share < 1.0:
-            rows = rows.filter(
-                ((rows[self.by].hash().cast("int64") % 2**20) + 2**20) % 2**20 < ibis.literal(int(share * 2**20))
-            )
+        if share < 1.0 and self.by is not None:
+            place = ((rows[self.by].hash().cast("int64") % _HASHES) + _HASHES) % _HASHES
+            rows = rows.filter(place < int(share * _HASHES))
+        elif share < 1.0 and self.table.spark is None:
+            rows = rows.sample(share, seed=seed % _HASHES)
+        elif share < 1.0:  # of which Ibis knows no seeds
+            return list(self.read(self.table.arrow(self._frame.sample(share, seed), "sample").to_batches(self.size)))
         return list(self.read(self.table.fetch(self._ordered(rows), "sample").to_batches(self.size)))
 
     def kept(self, width: int, codes: int) -> "KeptCodes | SparkCodes":

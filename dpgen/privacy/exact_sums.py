@@ -142,7 +142,8 @@ class Each:
 
     def totals(self, part: Callable[[Iterable[Any]], Tensor]) -> Tensor:
         """See the function of this name."""
-        return totals(self.batches, lambda batches: part(starmap(self.change, batches)))
+        change = self.change  # alone: executors get what `part` holds, which must not be the source
+        return totals(self.batches, lambda batches: part(starmap(change, batches)))
 
 
 def row_squares(u: Tensor) -> Tensor:

@@ -187,6 +187,7 @@ def test_what_is_wrong_is_refused_in_one_line(tmp_path: Path, case: str) -> None
         ("bytes", {"grey_threshold": 9, "width": 19}, "column 'scan' has a list of another length than 19"),
         ("lists", {"grey_threshold": 9, "width": 9, "image_shape": (4, 5)}, "width is 9; .* it must be 20, the pixels"),
         ("lists", {"width": 20}, r"column 'scan\[.*\]' has '\d+' in a row: only 0 and 1"),
+        ("bytes", {"width": 20}, r"column 'scan\[.*\]' has '\d+' in a row: only 0 and 1"),
     ],
 )
 def test_lists_of_other_lengths_and_values_are_refused(folder: Path, table: str, options: dict[str, Any], message: str) -> None:
@@ -206,6 +207,23 @@ def test_rows_with_gaps_are_left_out_and_a_table_that_changes_is_refused(tmp_pat
         own.execute("create table t as select * from frame where x3 is not null")
         data = load_sql_records(source=in_memory(ibis.duckdb.from_connection(own).table("t")), label_column="kind")
         own.execute("delete from t where x0 = 1")
+        with pytest.raises(ValueError, match="has changed while it was read"):
+            released("marginals", data)
+
+
+def test_more_records_than_int64_holds_are_refused(folder: Path) -> None:
+    many = replace(stream(folder), n=2**27 + 1)
+    with pytest.raises(ValueError, match="there are more than 134217728 records, whose sums would not fit int64"):
+        released("gaussian", many)
+
+
+def test_a_class_that_comes_later_is_a_change() -> None:
+    with duckdb.connect() as own:
+        import ibis
+
+        own.execute("create table t as select range % 2 as x0, range % 3 as kind from range(30)")
+        data = load_sql_records(source=in_memory(ibis.duckdb.from_connection(own).table("t")), label_column="kind")
+        own.execute("update t set kind = 7 where kind = 1")
         with pytest.raises(ValueError, match="has changed while it was read"):
             released("marginals", data)
 

@@ -111,6 +111,13 @@ def test_codes_that_are_kept_come_back_in_order_and_by_choice() -> None:
     assert kept.some(1000, 4).tolist() != chosen
 
 
+def test_codes_that_are_kept_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    kept = KeptCodes([np.ones((5, 3), np.int64)], 3, np.min_scalar_type(2))
+    assert list(tmp_path.iterdir()) == []
+    assert [batch.tolist() for batch in kept] == [[[1] * 3] * 5]
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "below the minimum": ({"age": -1}, r"column 'age' breaks a rule of the schema: minimum is 0 and maximum is 99 \(which row"),
     "no category": ({"ward": "lab"}, r"column 'ward' breaks a rule of the schema: its values are the 5 of enum \(which row"),

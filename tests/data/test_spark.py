@@ -1,5 +1,6 @@
 """The same columns, users and released bits from Spark as from memory: `python -m pytest -m spark tests/data/test_spark.py`."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from test_engine_records import bits
+from test_engine_records import released as released_records
+from test_engine_tables import released as released_table
+from test_engine_tables import visits
 from test_engines import GRIDS, events, frame, released
 
 from dpgen.containers import in_memory
+from dpgen.data import load_records, load_table
 from dpgen.data.columns import load_columns
 from dpgen.data.events import load_events
 from dpgen.data.sql import load_sql_columns, load_sql_events
+from dpgen.data.sql_records import load_sql_records, load_sql_sets
+from dpgen.data.sql_tables import load_sql_table
+from dpgen.data.tables import VISITS
 from dpgen.data.units import People
+from dpgen.privacy.exact_sums import totals
 
 pytestmark = [
     pytest.mark.spark,
@@ -28,9 +39,11 @@ def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g"}
-    session = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYSPARK_PYTHON", sys.executable)  # executors need its packages
+        session = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +93,72 @@ def test_values_outside_are_refused(spark: Any, tmp_path: Path) -> None:
     pd.DataFrame({"x": [1, 20]}).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=r"Spark DataFrame column 'x' has 1 values outside \[0, 9\]"):
         load_sql_columns(source=in_memory(spark.read.parquet(str(tmp_path / "x.parquet"))), columns="x", low=0, high=9)
+
+
+# -- rows that executors read ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def visited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("visits")
+    frame = visits().drop(columns=["admitted", "discharged"])
+    for number, part in enumerate(np.array_split(np.arange(len(frame)), 3)):
+        frame.iloc[part].to_parquet(folder / f"{number}.parquet")
+    return folder
+
+
+FIELDS = [field for field in VISITS["fields"] if field["name"] not in ("admitted", "discharged")]
+RULES = [rule for rule in VISITS["dpgen:constraints"] if "less_equal" not in rule]
+SCHEMA = {**VISITS, "fields": FIELDS, "dpgen:constraints": RULES}
+
+
+@pytest.mark.parametrize("people", [None, People("hospital", 3, bytes(32))], ids=["rows", "people"])
+def test_tables_release_the_bits_of_memory(spark: Any, visited: Path, people: People | None) -> None:
+    frame = pd.concat([pd.read_parquet(visited / f"{i}.parquet") for i in range(3)])
+    memory = load_table(path=in_memory(frame), schema=SCHEMA, test_fraction=0.0, people=people)
+    engine = load_sql_table(source=in_memory(spark.read.parquet(str(visited))), schema=SCHEMA, people=people)
+    assert engine.n == memory.n
+    expected, found = released_table(memory).tensors(), released_table(engine).tensors()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    chosen = {tuple(row) for row in engine.some(50, torch.Generator().manual_seed(0)).tolist()}
+    assert chosen <= {tuple(row) for row in memory.codes.tolist()}
+
+
+def test_what_an_executor_refuses_is_one_line(spark: Any, tmp_path: Path) -> None:
+    visits().drop(columns=["admitted", "discharged"]).assign(age=123).to_parquet(tmp_path / "w.parquet")
+    data = in_memory(spark.read.parquet(str(tmp_path / "w.parquet")))
+    with pytest.raises(ValueError, match=r"^column 'age' breaks a rule of the schema: minimum is 0 .* \(which row and"):
+        load_sql_table(source=data, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("model", ["marginals", "mwem", "gaussian"])
+def test_records_release_the_bits_of_memory_and_duckdb(spark: Any, tmp_path: Path, model: str) -> None:
+    frame = bits().drop(columns="who")
+    frame.to_parquet(tmp_path / "b.parquet")
+    memory = load_records(path=str(tmp_path / "b.parquet"), label_column="kind", test_fraction=0.0)
+    duck = load_sql_records(source=str(tmp_path / "b.parquet"), label_column="kind")
+    rows = in_memory(spark.read.parquet(str(tmp_path / "b.parquet")).repartition(3))
+    engine = load_sql_records(source=rows, label_column="kind")
+    assert 30 < engine.some(100).n < 200
+    expected = released_records(model, memory)
+    for data in (duck, engine):
+        found = released_records(model, data)
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_grey_values_and_sets_are_those_of_duckdb(spark: Any, tmp_path: Path) -> None:
+    pd.DataFrame({"scan": [bytes([i, 2 * i]) for i in range(90)]}).to_parquet(tmp_path / "s.parquet")
+    pd.DataFrame({"user": [i // 3 for i in range(60)], "item": ["tea", "rum", None] * 20}).to_parquet(tmp_path / "i.parquet")
+
+    def added(batches: Any) -> torch.Tensor:
+        return sum(((x * 255).round().long().sum(0)[:2] for x, _ in batches), torch.zeros(2, dtype=torch.int64))
+
+    for name, load, options in (
+        ("s", load_sql_records, {"width": 2, "grey_threshold": 50}),
+        ("i", load_sql_sets, {"items": ["tea", "oat", "rum"]}),
+    ):
+        path = str(tmp_path / f"{name}.parquet")
+        both = [load(source=source, **options) for source in (path, in_memory(spark.read.parquet(path)))]
+        sums = [totals(data.stream(grey=name == "s"), added) for data in both]
+        assert torch.equal(*sums)
+        assert both[0].n == both[1].n
