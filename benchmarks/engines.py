@@ -110,11 +110,15 @@ def counts(directory: Path, rows: int) -> None:
 
 def csv(directory: Path, rows: int) -> None:
     """A csv file of 20 bits and a label."""
+    load_records(path=_csv_file(directory, rows), label_column="label")
+
+
+def _csv_file(directory: Path, rows: int) -> str:
     path = directory / "bits.csv"
     if not path.exists():
         bits = ", ".join(f"((hash(range * 31 + {i}) >> 20) % 3 = 0)::int as c{i}" for i in range(20))
         _plain().execute(f"copy (select {bits}, (hash(range + 7) % 5)::int as label from range({rows})) to '{path}' (header)")
-    load_records(path=str(path), label_column="label")
+    return str(path)
 
 
 def bit_files(directory: Path, rows: int) -> str:
@@ -247,23 +251,24 @@ def _draws(n: int, rate: float, times: int = 20) -> float:
     return (time.process_time() - before) / times
 
 
-PARTS: dict[str, tuple[Part, int]] = {
-    "scan": (scan, 3 * 10**8),
-    "merr": (merr, 3 * 10**8),
-    "plain_counts": (plain_counts, 5 * 10**7),
-    "counts": (counts, 5 * 10**7),
-    "csv": (csv, 5 * 10**6),
-    "tables": (tables, 5 * 10**6),
-    "gaussian": (gaussian, 10**6),
-    "mapped": (mapped, 10**7),
-    "mapped_few": (mapped, 10**5),
+PARTS: dict[str, tuple[Part, Callable[[Path, int], str], int]] = {
+    "scan": (scan, column_files, 3 * 10**8),
+    "merr": (merr, column_files, 3 * 10**8),
+    "plain_counts": (plain_counts, _narrow, 5 * 10**7),
+    "counts": (counts, _narrow, 5 * 10**7),
+    "csv": (csv, _csv_file, 5 * 10**6),
+    "tables": (tables, _visit_file, 5 * 10**6),
+    "gaussian": (gaussian, _scans, 10**6),
+    "mapped": (mapped, bit_files, 10**7),
+    "mapped_few": (mapped, bit_files, 10**5),
 }
-"""Each part and its usual number of rows."""
+"""Each part, the files that it reads, and its usual number of rows."""
 
 
 def measure(name: str, directory: Path, rows: int) -> dict[str, float]:
     """Seconds of one run of a part, and its peak memory: of the whole process, and beside the libraries."""
-    part, _ = PARTS[name]
+    part, files, _ = PARTS[name]
+    files(directory, rows)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     start, cpu = time.perf_counter(), time.process_time()
     more = part(directory, rows) or {}
@@ -290,7 +295,7 @@ def main() -> None:
         print(json.dumps(measure(options.one, options.directory, int(options.rows))))
         return
     for name in options.parts.split(","):
-        rows = int(options.rows or PARTS[name][1])
+        rows = int(options.rows or PARTS[name][2])
         command = [sys.executable, __file__, "--directory", str(options.directory), "--one", name, "--rows", str(rows)]
         found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
         print(name, found)

@@ -88,29 +88,34 @@ def _scans(options: dict[str, Any], unit: str | None) -> list[str]:
     size = sum(Path(file).stat().st_size for file in files)
     names, scans = _scanned(options)
     if unit is not None:
-        names, scans = [*names, unit], f"{scans}; one that looks for people, one that keeps the rows of theirs that are used"
+        names = names and [*names, unit]
+        scans += "; one that looks for people, one that keeps the rows of theirs that are used"
     read = _column_bytes(files, names)
     return [
         "engine",
         f"  source           {source}: {len(files)} file(s), {size / 2**20:.0f} MiB",
-        f"  columns          {', '.join(names)}{'' if read is None else f': {read / 2**20:.0f} MiB of it a scan'}",
+        f"  columns          {', '.join(names) or 'all'}{'' if read is None else f': {read / 2**20:.0f} MiB of it a scan'}",
         f"  scans            {scans}",
     ]
 
 
 def _scanned(options: dict[str, Any]) -> tuple[list[str], str]:
-    """Columns that an engine reads, and how often."""
+    """Columns that an engine reads, none for all, and how often."""
     if "columns" in options:
         split = "one that checks and counts a column, one for each split of crowded cells, one at released ends"
         return column_names(options["columns"]), split
     if options.get("schema") is not None:
         names = [field.name for field in Schema.from_descriptor(options["schema"]).modelled]
         return names, "one, which keeps the codes of all values, one or two bytes each"
-    return [options[key] for key in ("user", "category", "weight", "group") if options.get(key)], "one"
+    if "user" in options:
+        return [options[key] for key in ("user", "category", "weight", "group") if options.get(key)], "one"
+    if "set_column" in options:
+        return [options["set_column"], options["item_column"]], "one for each pass of the fit, sorted by set"
+    return [], "one for each pass of the fit, in batches"
 
 
 def _column_bytes(files: Sequence[str], names: Sequence[str]) -> int | None:
-    """Bytes of some columns of parquet files, of which only the ends are read; None of others."""
+    """Bytes of some columns, or all, of parquet files, of which only the ends are read; None of others."""
     from pyarrow import ArrowException, parquet
 
     total = 0
@@ -119,7 +124,7 @@ def _column_bytes(files: Sequence[str], names: Sequence[str]) -> int | None:
             footer = parquet.read_metadata(file)
             groups = (footer.row_group(i) for i in range(footer.num_row_groups))
             columns = (group.column(i) for group in groups for i in range(footer.num_columns))
-            total += sum(c.total_compressed_size for c in columns if c.path_in_schema.partition(".")[0] in names)
+            total += sum(c.total_compressed_size for c in columns if not names or c.path_in_schema.partition(".")[0] in names)
     except (OSError, ArrowException):
         return None
     return total if files else None

@@ -111,3 +111,8 @@ def test_how_much_of_its_files_an_engine_reads_is_said(tmp_path: Path) -> None:
     said = dry_run(parse_job(["--model=tables", f"--schema={schema}", *options]))
     assert "columns          z, x, who: 4 MiB of it a scan" in said
     assert "scans            one, which keeps the codes of all values, one or two bytes each" in said
+    said = dry_run(parse_job(["--model=gaussian", *options[:2]]))
+    assert "columns          all: 4 MiB of it a scan" in said
+    assert "scans            one for each pass of the fit, in batches" in said
+    said = dry_run(parse_job(["--model=mwem", "--data=sql_sets", "--set_column=who", "--item_column=z", options[1]]))
+    assert "columns          who, z: 2 MiB of it a scan" in said
