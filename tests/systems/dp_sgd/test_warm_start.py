@@ -12,6 +12,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.runtime import Runtime
+from dpgen.systems.dp_sgd.choice import CHOICE
 from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
 from dpgen.systems.dp_sgd.training import FINGERPRINT, NOTE, Prior, begin, released_start, with_prior
 from dpgen.systems.dpgm.fit import fit as fit_dpgm
@@ -73,6 +74,15 @@ def test_the_ledger_and_the_statement_show_both(tmp_path: Path) -> None:
     assert notes[0] in {m["note"] for m in model.statement.mechanisms}
     assert not any("public records" in text for text in model.statement.not_covered)
     assert 5.9 < ledger.epsilon() <= 6.0, "training takes what the release has left, all of it"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_first_of_several_processes_alone_asks_whether_training_helped(
+    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runtime, "first", first)
+    _, ledger = fit(tmp_path)
+    assert [entry.note for entry in ledger.entries()].count(CHOICE) == first
 
 
 @pytest.mark.filterwarnings("ignore:warm_start_origin")
