@@ -75,14 +75,19 @@ def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: 
     else:
         generator = np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
         mixture, measurements, levels = _Rounds.of(columns, data.schema, config, mu, generator).run(codes, budget)
+    declared = _declared(len(measurements) - len(columns.measurements), mu, size, d)
+    fell_back = alone and config.method == "auto" and d > 1
+    statement = PrivacyStatement.from_ledger(
+        curator.ledger, assumptions=ASSUMPTIONS, not_covered=(declared,) if fell_back else ()
+    )
     return TablesModel(
         mixture,
         columns,
         schema=data.schema,
         measurements=measurements,
         levels=levels,
-        statement=PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS),
-        declared=(_declared(len(measurements) - len(columns.measurements), mu, size, d),),
+        statement=statement,
+        declared=(declared,),
     )
 
 
