@@ -117,6 +117,8 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, mon
     part = data.some(50)
     assert (part.n, len(part.test_x), part.image_shape) == (50, 50, (1, 7))
     assert {tuple(row) for row in part.x.tolist()} <= {tuple(row) for row in X.tolist()}
+    np.save(tmp_path / "ones.npy", np.ones((9, 7), np.uint8))
+    assert load_mapped(path=shards, test_path=str(tmp_path / "ones.npy")).some(50).test_x.tolist() == [[1] * 7] * 9
     monkeypatch.setattr("dpgen.evaluation.records.LOOKED_AT", 99)
     found = evaluate(fitted("gaussian", data, clusters="none"), data, full=False)
     assert [note for note in found.notes if note.startswith("scores look at 99 of the records at most")]
