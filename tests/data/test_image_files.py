@@ -259,8 +259,8 @@ def test_arrays_in_colour_come_back_as_arrays() -> None:
         sample = dpgen.fit("gaussian", data, epsilon=1.0, delta=1e-3, frequencies=8).sample(3)
         assert type(sample) is type(data)
         assert tuple(sample.shape) == (3, 8, 8, 3)
-    with pytest.raises(TypeError, match="model 'dpgm' works on records, which it does not hold"):
-        dpgen.fit("dpgm", x, epsilon=1.0)
+    with pytest.raises(TypeError, match="model 'merr' works on columns, which it does not hold"):
+        dpgen.fit("merr", x, epsilon=1.0)
 
 
 @pytest.mark.parametrize("ending", ["", ".zip"])
@@ -270,7 +270,7 @@ def test_a_path_of_images_is_fitted(tmp_path: Path, ending: str) -> None:
     sample = dpgen.fit("gaussian", path, epsilon=1.0, delta=1e-3, frequencies=8).sample(4)
     assert (sample.x.shape, sample.x.dtype, sample.labels.shape) == ((4, 8, 8, 3), torch.uint8, (4,))
     assert sample.class_names == ("cat", "dog")
-    with pytest.raises(ValueError, match="images for gaussian; model 'merr' works on columns"):
+    with pytest.raises(ValueError, match="images for dpgm or dpgan or gaussian; model 'merr' works on columns"):
         dpgen.fit("merr", path, epsilon=1.0)
 
 

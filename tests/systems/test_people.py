@@ -85,7 +85,7 @@ def test_what_is_not_proved_is_refused_before_anything_is_spent(
     ("given", "said"),
     [
         (["--model", "gaussian", "--rows_per_unit", "3"], "it must be 1 without unit"),
-        (["--model", "gaussian", "--unit", "who"], "needs data with a column of people: csv, parquet, npy, not digits"),
+        (["--model", "gaussian", "--unit", "who"], "needs data with a column of people: csv, parquet, npy, sql, not digits"),
         (["--model", "minimax", "--unit", "who"], "unit is no option of --model minimax; it is one of --model dpgm"),
         (["--model", "bernstein", "--unit", "who", "--group_size", "2"], "group_size is 2; it must be 1 with unit 'who'"),
     ],
