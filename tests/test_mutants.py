@@ -1,24 +1,25 @@
 """The lists of planted faults: each fits the sources as they are, and none of them is empty."""
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 from mutants import ROOT, Fault, all_faults, read
 
-FAULTS = all_faults()
+FAULTS = cache(all_faults)  # read by the worker that asks, not by all that collect
 
 
 def test_there_are_faults_in_every_part_of_the_package_that_touches_private_data() -> None:
-    parts = Counter(fault.file.rpartition("/")[0] for fault in FAULTS if not fault.equivalent)
+    parts = Counter(fault.file.rpartition("/")[0] for fault in FAULTS() if not fault.equivalent)
     systems = ("dp_sgd", "dpgm", "gaussian", "kmeans", "local", "marginals", "mbde", "ordered")
     assert {"dpgen/privacy", "dpgen/callbacks", *(f"dpgen/systems/{system}" for system in systems)} <= set(parts)
     assert parts.total() >= 100
 
 
 def test_every_fault_says_why_it_is_one_and_is_there_once() -> None:
-    assert all(fault.why for fault in FAULTS)
-    once = Counter((fault.file, fault.after, *fault.old, ">", *fault.new) for fault in FAULTS)
+    assert all(fault.why for fault in FAULTS())
+    once = Counter((fault.file, fault.after, *fault.old, ">", *fault.new) for fault in FAULTS())
     assert [key for key, times in once.items() if times > 1] == []
 
 

@@ -203,13 +203,17 @@ def moments(kind: type[DPGM], ranks: Ranks, *, one_mask: bool = False) -> dict[s
 
 @check
 def updates(ranks: Ranks, scratch: Path) -> Any:
+    return {"honest": moments(DPGM, ranks), "degrees": STEPS * (bare(DPGM, Ranks()).bank.p - 1)}
+
+
+@check_of_two
+def other_updates(ranks: Ranks, scratch: Path) -> Any:
+    """Those of one process, and of twins that get it wrong."""
     return {
         "one process": moments(DPGM, Ranks()) if ranks.index == 0 else None,
-        "honest": moments(DPGM, ranks),
         "equal masks": moments(DPGM, ranks, one_mask=True),
         "noise on every rank": moments(NoiseEverywhere, ranks),
         "noise / W": moments(DividedNoise, ranks),
-        "degrees": STEPS * (bare(DPGM, Ranks()).bank.p - 1),
     }
 
 

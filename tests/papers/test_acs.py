@@ -13,6 +13,7 @@ from papers.acs2017 import EPOCHS, epoch_table, image_data, reproduce
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
+@pytest.mark.slow
 def test_the_smoke_version_writes_every_picture_and_table(tmp_path: Path) -> None:
     text = reproduce(tmp_path, quick=True)
     names = {path.name for path in tmp_path.iterdir()}

@@ -15,6 +15,7 @@ from papers.husain2018 import GANS, NOT_THE_SAME, PRIVACY, QUICK, SAMPLES, Probl
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
+@pytest.mark.slow
 def test_the_smoke_version_writes_every_picture_and_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
 

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(ROOT.glob("configs/*.yaml"))
 SCRIPTS = sorted(ROOT.glob("scripts/*.py"))
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+BRIEF = ("tour.ipynb", "local_users.ipynb")
+"""Notebooks that run with every change; the others run at night."""
 BENCHMARKS = sorted(path for path in ROOT.glob("benchmarks/*.py") if path.stem != "measuring")  # which others share
 
 
@@ -247,7 +249,9 @@ def kinds(cell: nbformat.NotebookNode) -> list[tuple[str, ...]]:
     return left
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=() if path.name in BRIEF else pytest.mark.slow) for path in NOTEBOOKS], ids=name
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_notebook_runs_and_leaves_what_it_was_committed_with(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -81,7 +81,7 @@ class HalfNoise(DPGAN):
 def test_a_step_passes_the_audit_that_half_the_noise_fails(made: type[DPGAN], passes: bool) -> None:
     gan = module(made, config={"clipping": "auto"})  # whose steps move by the whole sensitivity
     with torch.no_grad():
-        found = delta_lower_bound(released(gan, True, 4000), released(gan, False, 4000), 1.0)
+        found = delta_lower_bound(released(gan, True, 2000), released(gan, False, 2000), 1.0)
     assert (found <= delta(gaussian_event(1.0), 1.0)) is passes
 
 
