@@ -1,7 +1,7 @@
 """Engines and records on disk: counts pushed down beside plain DuckDB, merr on files larger than memory, csv files,
-tables, moments, networks.
+tables, moments, networks; counts of a column on a Spark cluster of one and of two executors.
 
-    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts counts,merr,csv,tables,gaussian,mapped]
+    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts counts,merr,csv,tables,gaussian,mapped,spark_1]
 
 Each part runs in a process of its own, so that its peak memory is its own. The files that it reads are made first, where they
 are not there yet: 1.2 GB for the 3 * 10^8 rows of `merr`, 4 GB for 10^9. Writes benchmarks/results/engines.json.
@@ -15,11 +15,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from unittest.mock import patch
+from urllib.request import urlopen
 
 import duckdb
 import numpy as np
@@ -235,6 +237,26 @@ def gaussian(directory: Path, rows: int) -> dict[str, float]:
     return {name: round(float(t), 2) for name, t in zip(names, np.diff(times))} | {"gram_cpu_seconds": round(spent, 2)}
 
 
+def spark(executors: int, directory: Path, rows: int) -> dict[str, float]:
+    """The column of `merr`, counted by executors of one core each: the seconds of their tasks, of the busiest and of all."""
+    from pyspark.sql import SparkSession
+
+    from dpgen.containers import in_memory
+
+    options = {"spark.executor.memory": "512m", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "8"}
+    builder = SparkSession.builder.master(f"local-cluster[{executors},1,1024]").config(map=options)
+    session = builder.getOrCreate()
+    try:
+        frame = session.read.parquet(str(Path(column_files(directory, rows)).parent))
+        load_sql_columns(source=in_memory(frame), columns="x", low=0, high=2**31 - 1)
+        context = session.sparkContext
+        with urlopen(f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/executors") as answer:
+            spent = [row["totalDuration"] / 1000 for row in json.load(answer) if row["id"] != "driver"]
+    finally:
+        session.stop()
+    return {"executors": len(spent), "busiest_task_seconds": round(max(spent), 2), "all_task_seconds": round(sum(spent), 2)}
+
+
 def _own_memory() -> int:
     """KiB of this process that are no pages of files."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
@@ -261,6 +283,8 @@ PARTS: dict[str, tuple[Part, Callable[[Path, int], str], int]] = {
     "gaussian": (gaussian, _scans, 10**6),
     "mapped": (mapped, bit_files, 10**7),
     "mapped_few": (mapped, bit_files, 10**5),
+    "spark_1": (partial(spark, 1), column_files, 10**7),
+    "spark_2": (partial(spark, 2), column_files, 10**7),
 }
 """Each part, the files that it reads, and its usual number of rows."""
 

@@ -133,7 +133,7 @@ class _Rounds:
         fitter = Fitter(
             shares,
             columns.n,
-            components=config.components,
+            components=config.components or rule.components,
             information=rule.information,
             zeros=zeros_of(schema, columns),
             generator=generator,

@@ -30,8 +30,9 @@ LEAST_SIGNAL = 20.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a fit: marginals that are chosen, groups of columns in them, and the strength of independence."""
+    """Sizes of a fit: products, marginals that are chosen, groups of columns in them, and the strength of independence."""
 
+    components: int
     picks: int
     pair_groups: tuple[int, ...]
     triple_groups: int
@@ -42,14 +43,16 @@ def sizes(mu: float, n: float) -> Sizes:
     """The public rule for a budget of Gaussian-DP parameter `mu` and n records.
 
     >>> sizes(0.268, 32_561)
-    Sizes(picks=100, pair_groups=(8, 16), triple_groups=6, information=1261.8...)
+    Sizes(components=256, picks=100, pair_groups=(8, 16), triple_groups=6, information=1261.8...)
     """
     signal = mu * max(n, 1.0)
+    generous = signal > 40_000 and mu > 1  # twice the time is for those who have spent much, not for those with many rows
     return Sizes(
+        components=512 if generous else 256,
         picks=round(min(200.0, max(20.0, 100.0 * (signal / 8_700.0) ** 0.5))),
         pair_groups=(4, 8, 16) if signal < 3_000 else (8, 16),
         triple_groups=4 if signal < 3_000 else 6 if signal < 25_000 else 8,
-        information=2.2 * signal**0.7,
+        information=(1.1 if generous else 2.2) * signal**0.7,
     )
 
 
@@ -76,7 +79,7 @@ class TablesConfig:
 
     Arguments:
         method: "mixture" of products, "independent" columns, or "auto": the mixture where the budget can see pairs.
-        components: K, products of the mixture.
+        components: K, products of the mixture; None: the public rule.
         rounds: how often the mixture is fitted before the next marginals are chosen.
         picks: marginals that are chosen in all rounds together; None: the public rule.
 
@@ -85,14 +88,15 @@ class TablesConfig:
     """
 
     method: Method = "auto"
-    components: int = 256
+    components: int | None = None
     rounds: int = 20
     picks: int | None = None
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
-        require_whole("components", self.components, 1, 4096)
+        if self.components is not None:
+            require_whole("components", self.components, 1, 4096)
         require_whole("rounds", self.rounds, 1, 1000)
         if self.picks is not None:
             require_whole("picks", self.picks, 1, 10_000)
