@@ -241,7 +241,7 @@ def _streamed(
 
 
 def _numbers(batches: Iterable[Values]) -> Tensor:
-    """How many records there are, and how many values above 1."""
+    """The number of records and that of values above 1, (2,) int64."""
     total = torch.zeros(2, dtype=torch.int64)
     for x, _ in batches:
         total += torch.tensor([len(x), int((x > 1).sum())])

@@ -27,7 +27,7 @@ import pandas as pd
 KEY_BYTES = 32
 
 Contents = Callable[[pd.DataFrame], pd.DataFrame]
-"""What rows count as."""
+"""Rows of a table to their values as a loader reads them, by which rows of a person are ranked."""
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 

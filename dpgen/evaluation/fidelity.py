@@ -1,4 +1,4 @@
-"""How synthetic images look: Fréchet distance, precision and recall of features, and whether they show their class."""
+"""Scores of synthetic images: Fréchet distance, precision and recall of features, and agreement with their class."""
 
 from typing import Any, NamedTuple
 

@@ -49,7 +49,7 @@ class Queries(NamedTuple):
     shares: Tensor
 
     def counts(self, values: Tensor) -> Tensor:
-        """How many of the records (n, d) satisfy each query, (m,) int64."""
+        """Numbers (m,) int64 of the records (n, d) that satisfy each query."""
         rows, found = values.T.contiguous(), []
         for (a, b), (s, t) in zip(self.columns.tolist(), self.low):
             found.append(int(((rows[a] >= s) & (rows[b] >= t)).sum()))
@@ -141,7 +141,7 @@ class PaidScore:
         self.noise, self.pure = require_positive("noise", noise), pure
 
     def price(self, relation: Relation) -> tuple[Planned, ...]:
-        """What one score costs; S moves by m and has noise of m times `noise`, whatever m."""
+        """The charge of one score; S moves by m and has noise of m times `noise`, whatever m."""
         any_sum = Queries(torch.zeros(1, 2).long(), torch.zeros(1, 2), torch.zeros(1)).errors(torch.zeros(0, 1))
         event = pure_event(1 / self.noise) if self.pure else gaussian_price(any_sum, self.noise, relation)
         return (Planned(event, NOTE),)

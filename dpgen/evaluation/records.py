@@ -256,7 +256,7 @@ def _some(x: Tensor, most: int, seed: int) -> Tensor:
 
 
 def _of(most: int, *samples: Tensor) -> str:
-    """What stands beside a score that has not looked at all records."""
+    """The note beside a score that has not looked at all records, "" for one that has."""
     return f"{most:,} records" if any(len(x) > most for x in samples) else ""
 
 

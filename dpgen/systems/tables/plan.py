@@ -44,6 +44,8 @@ def sizes(mu: float, n: float) -> Sizes:
 
     >>> sizes(0.268, 32_561)
     Sizes(components=256, picks=100, pair_groups=(8, 16), triple_groups=6, information=1261.8...)
+    >>> sizes(2.0, 32_561).components, sizes(0.268, 1_000_000).components
+    (512, 256)
     """
     signal = mu * max(n, 1.0)
     generous = signal > 40_000 and mu > 1  # twice the time is for those who have spent much, not for those with many rows
