@@ -73,12 +73,20 @@ class Form:
         """Samples, a table with columns of these names, as the data came; columns that are not modelled are left out.
 
         Categorical columns have the categories that the form names, else `levels`, else those that were drawn.
+
+        Raises:
+            ValueError: samples with none of the names.
         """
         table = table.rename(columns={other: name for name, other in self.renamed.items()})
         types = self.types * len(self.names) if len(self.types) == 1 else self.types
         kept = {name: dtype for name, dtype in zip(self.names, types) if str(name) in table}
         if self.container == "sets":
             return self._sets(table)
+        if self.names and not kept:
+            raise ValueError(
+                f"samples have the columns {', '.join(table.columns[:3])} ...; they must bear the names of the data's columns, "
+                f"{', '.join(map(str, self.names[:3]))} ..."
+            )
         if self.container in ("polars", "arrow"):
             return self._arrow(table, kept, levels)
         named = self.categories

@@ -27,9 +27,30 @@ class Clipping(Callback, ABC):
 
     `noise_multiplier` is None for policies that look at nothing private; otherwise the policy asks for one (k, w)
     histogram of norms per step, a `BoundedSum` that is released with that multiplier.
+
+    One of your own serves as one among the trainer's callbacks, or by `PrivateSums.clip_by`; the statement names it.
+
+    Example:
+        >>> class PerSample(Clipping):  # Xia et al. 2023: g / (|g| + r / (|g| + r))
+        ...     def coefficients(self, norms, cluster):
+        ...         return 1 / (norms + 0.1 / (norms + 0.1))
+        >>> PerSample().coefficients(torch.tensor([0.0, 0.4]), torch.tensor([0, 0]))
+        tensor([1.0000, 1.6667])
     """
 
     noise_multiplier: float | None = None
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences of a statement on the code of a policy that is not this package's."""
+        kind = type(self)
+        if kind.__module__ == __name__:
+            return ()
+        return (
+            f"the code of the clipping policy {kind.__module__}:{kind.__qualname__} weighs a record by its own norm and by "
+            "released values alone, adds no more to a histogram of norms than it says, and keeps and hands on no norm: its "
+            "weights were tried on random norms, which is no proof",
+        )
 
     def begin(self, k: int) -> None:
         """Called when training starts or resumes, with the number of clusters."""
@@ -43,7 +64,10 @@ class Clipping(Callback, ABC):
 
     @abstractmethod
     def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
-        """Weights (b,) with |weight * gradient| <= 1 for every record."""
+        """Weights (b,) with |weight * gradient| <= 1 for every record, each a function of this record's own norm alone.
+
+        What is learnt from other records of the draw, such as their mean norm, has not been paid for; see `histogram`.
+        """
 
     def scale(self) -> Tensor | None:
         """Clip bound (k,) of every cluster, a function of released values; None when sums are normalised to 1."""

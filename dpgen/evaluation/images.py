@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dpgen.data import Images
 from dpgen.evaluation.fidelity import Labelled, image_scores
 from dpgen.evaluation.records import FULL, Effort, samples_figure
-from dpgen.evaluation.scores import Evaluation, Score
+from dpgen.evaluation.scores import Evaluation, Score, require_size
 from dpgen.metrics import chance_level, train_on_synthetic_accuracy
 from dpgen.progress import report
 from dpgen.release import ImageModel, image_rows
@@ -36,6 +36,7 @@ def evaluate(
     them; without any image there are none. Pictures show test images only. In full, distances of features stand beside them
     (`image_scores`), by `inception` where it is given.
     """
+    require_size(release, "images", ImageModel)
     report(0.0, "sample")
     most = max(1, min(effort.trained, MOST_VALUES // math.prod(release.image_shape)))
     samples = release.samples(min(max(release.size, 1), most), random_state=seed)

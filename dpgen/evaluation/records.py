@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpgen.data import MappedRecords, Records
 from dpgen.data.sql_records import StreamedRecords
 from dpgen.evaluation.fidelity import Labelled, image_scores
-from dpgen.evaluation.scores import Evaluation, Score
+from dpgen.evaluation.scores import Evaluation, Score, require_size
 from dpgen.figures import new_figure, save_figure, show_images
 from dpgen.metrics import (
     chance_level,
@@ -208,6 +208,7 @@ def evaluate(
     Of more records than `effort` allows a random choice is looked at, whose size stands beside the score. In full, distances
     of features of images stand beside them (`image_scores`), by `inception` where it is given.
     """
+    require_size(release, "records", RecordModel)
     report(0.0, "sample")
     size = min(max(release.size, 1), MOST_SYNTHETIC)
     drawn = min(size, effort.slow) if release.passes > 1 else size

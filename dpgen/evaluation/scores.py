@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from dpgen.containers import article
 from dpgen.files import METRICS, write_atomically
 from dpgen.statement import UNPROTECTED
 
@@ -121,3 +122,14 @@ class Evaluation:
             writer(directory / name)
         write_atomically(directory / "METRICS.md", metrics_markdown(self.scores))
         write_atomically(directory / METRICS, metrics_json(self.scores))
+
+
+def require_size(release: object, data: str, family: type[Any]) -> None:
+    """Refuse a release that does not say how many synthetic records are to be compared.
+
+    Raises:
+        TypeError: naming the family of releases of these data, which do.
+    """
+    if getattr(release, "size", None) is None:
+        kind, needed = type(release).__name__, article(family.__name__)
+        raise TypeError(f"release is {article(kind)}, which has no size; for an evaluation on {data} it must be {needed}")

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import tiny
+import torch
 
+import dpgen
 from dpgen.auditing import audit, parse_audit
 from dpgen.cli.jobs import parse_job, usage
+from dpgen.evaluation import evaluate
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import PublicModel, Release
 from dpgen.run import run
@@ -67,6 +71,33 @@ def test_a_system_of_another_distribution_is_one_of_ours(tmp_path: Path, monkeyp
 
     monkeypatch.setattr("noisy_bits.fit.fit", leaking)
     assert audit(parse_audit(few)).method == "one replay"
+
+
+def test_it_fits_a_frame_and_gives_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution(tmp_path / "site", monkeypatch, "noisy_bits = noisy_bits:SYSTEM")
+    frame = pd.DataFrame({"tea": [True, False] * 20, "rum": [False] * 40})
+    release = dpgen.fit("noisy_bits", frame, epsilon=1.0)
+    release.save(tmp_path / "model")
+    for model in (release, dpgen.load(tmp_path / "model")):
+        rows = model.sample(5, random_state=0)
+        assert rows.dtypes.to_dict() == frame.dtypes.to_dict()
+    release.columns = None  # the twin whose samples bear no names
+    with pytest.raises(ValueError, match=r"samples have the columns x0, x1 ...; they must bear the names .*, tea, rum ..."):
+        release.sample(5)
+
+
+def test_a_release_of_no_family_is_not_evaluated() -> None:
+    class Other:
+        pass
+
+    with pytest.raises(
+        TypeError, match="release is an Other, which has no size; for an evaluation on records it must be a RecordModel"
+    ):
+        evaluate(Other(), dpgen.data.load_digits())
+    x, labels = torch.zeros(2, 8, 8, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
+    images = dpgen.data.Images("one", x, labels, x[:1], labels[:1])
+    with pytest.raises(TypeError, match="for an evaluation on images it must be an ImageModel"):
+        evaluate(Other(), images)
 
 
 def test_it_is_small() -> None:

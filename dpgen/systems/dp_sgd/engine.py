@@ -141,6 +141,8 @@ class DPSGD(PrivateSums):
                 f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
             )
         self._policy.begin(self.bank.k)
+        self.clip_by(self._policy)
+        self._assume(*self._policy.assumptions)
         self.serve(self._accountant.curator)
         self._require_equal_ranks(loader)
         loader.share(self._accountant.ranks)
@@ -200,11 +202,15 @@ class DPSGD(PrivateSums):
         """Shards are disjoint only if all ranks hold the same records in the same order."""
         ranks = self._accountant.ranks
         met = {SEVERAL_RANKS: ranks.count > 1, BFLOAT16: self.trainer.precision == "bf16-mixed"}
-        self._circumstances += [text for text, holds in met.items() if holds and text not in self._circumstances]
+        self._assume(*(text for text, holds in met.items() if holds))
         if ranks.count > 1:
             ranks.require_same("the records", loader.table.fingerprint())
             settings = sha256(repr((self.plan, self.config, self.global_step, self.partitioned)).encode()).hexdigest()
             ranks.require_same("the plan, the configuration and the checkpoint", settings)
+
+    def _assume(self, *sentences: str) -> None:
+        """Add to what the statement assumes, once each."""
+        self._circumstances += [text for text in sentences if text not in self._circumstances]
 
     def _require_ledger(self, ledger: Ledger) -> None:
         """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
@@ -218,7 +224,11 @@ class DPSGD(PrivateSums):
         self._ledger = ledger
 
     def _callback(self, kind: type[Any]) -> Any:
-        return next((c for c in self.trainer.callbacks if isinstance(c, kind)), None)  # type: ignore[attr-defined]
+        found = [c for c in self.trainer.callbacks if isinstance(c, kind)]  # type: ignore[attr-defined]
+        if len(found) > 1:
+            names = ", ".join(type(c).__name__ for c in found)
+            raise ValueError(f"callbacks hold {len(found)} of {kind.__name__} ({names}); they must hold one")
+        return found[0] if found else None
 
     def _loader(self) -> PoissonLoader:
         loader = self.trainer.train_dataloader

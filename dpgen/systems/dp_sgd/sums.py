@@ -46,6 +46,7 @@ from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan
 _UNIT = 16
 _MOST = 128
 _ENTRIES = 2**20  # of gradients that are multiplied out: more rows would make them no faster
+_NORMS = 64  # on which a policy of your own is tried
 _TRIALS = 16  # at least, and two of every shape: one with all rows present, one with some
 
 
@@ -251,8 +252,37 @@ def _require_length(what: str, values: Tensor, n: int, meaning: str) -> None:
     Raises:
         ValueError: naming the method and the shapes.
     """
+    if not isinstance(values, Tensor):
+        raise ValueError(f"{what}() is a {type(values).__name__}; it must be a tensor of shape ({n},), {meaning}")
     if values.shape != (n,):
         raise ValueError(f"{what}() has shape {tuple(values.shape)}; it must be ({n},), {meaning}")
+
+
+def _require_own_norms(policy: Clipping, k: int, device: torch.device) -> None:
+    """Try on random norms that a record of one of k clusters has the weight that it has alone.
+
+    Raises:
+        ValueError: it has another one, so what one record moves a sum by is more than its own term.
+    """
+    generator = torch.Generator().manual_seed(0)  # public
+    norms = (3.0 * torch.randn(_NORMS, generator=generator)).exp().to(device)
+    cluster = torch.randint(k, (_NORMS,), generator=generator).to(device)
+
+    def weights(rows: slice) -> Tensor:
+        return _weights_of(policy, norms[rows], cluster[rows])
+
+    alone = torch.cat([weights(slice(i, i + 1)) for i in range(_NORMS)])
+    if not torch.allclose(weights(slice(None)), alone, rtol=1e-4, atol=0.0, equal_nan=True):
+        raise ValueError(
+            f"{type(policy).__name__}.coefficients gives a record another weight beside other records; it must depend on the "
+            "record's own norm and on released values alone"
+        )
+
+
+def _weights_of(policy: Clipping, norms: Tensor, cluster: Tensor) -> Tensor:
+    given = policy.coefficients(norms, cluster)
+    _require_length(f"{type(policy).__name__}.coefficients", given, len(norms), "one weight for each record")
+    return given
 
 
 class _Part(NamedTuple):
@@ -275,27 +305,27 @@ class _Piece(NamedTuple):
 class PrivateSums(L.LightningModule):
     r"""Per-cluster sums of clipped gradients of a Poisson draw, with noise: one Gaussian mechanism.
 
-        Formal guarantees, whatever the bank and the clipping policy compute:
+    Formal guarantees, whatever the bank computes, and whatever weight a clipping policy gives a record by its own norm:
 
-        | case | what holds |
-        |---|---|
-        | any record | moves the sums by at most `SENSITIVITY`: 1 and what rounding adds; without a finite norm by nothing |
-        | a person with k records | weighs each of them 1/k: their terms have norm at most 1 together, in any clusters |
+    | case | what holds |
+    |---|---|
+    | any record | moves the sums by at most `SENSITIVITY`: 1 and what rounding adds; without a finite norm by nothing |
+    | a person with k records | weighs each of them 1/k: their terms have norm at most 1 together, in any clusters |
     | a record among others | its gradient, norm and clipped term have the bits that they have alone (see the module) |
-        | a cluster, a rank or everybody without records | releases noise like any other |
-        | micro-batches | the same sums; one draw is split, never several joined |
-        | several ranks | each adds its own draw's sums and histograms; the total gets its noise once |
-        | autocast | norms and sums are float32, computed from the same factors |
+    | a cluster, a rank or everybody without records | releases noise like any other |
+    | micro-batches | the same sums; one draw is split, never several joined |
+    | several ranks | each adds its own draw's sums and histograms; the total gets its noise once |
+    | autocast | norms and sums are float32, computed from the same factors |
 
-        A subclass sets the five attributes below, `clip_by` and `serve`, and hands every draw of its curator to `noisy_sums`.
+    A subclass sets the five attributes below, `clip_by` and `serve`, and hands every draw of its curator to `noisy_sums`.
 
-        Attributes:
-            bank: the models.
-            config: how gradients are clipped.
-            plan: what may be spent, calibrated.
-            partition: which of the models a record belongs to.
-            categories: labels that are columns of the models, 0 for none.
-            partitioned: whether the partition has been found, and its sizes are known.
+    Attributes:
+        bank: the models.
+        config: how gradients are clipped.
+        plan: what may be spent, calibrated.
+        partition: which of the models a record belongs to.
+        categories: labels that are columns of the models, 0 for none.
+        partitioned: whether the partition has been found, and its sizes are known.
     """
 
     exact_sums: ClassVar[bool] = True
@@ -316,7 +346,13 @@ class PrivateSums(L.LightningModule):
     _shapes: Shapes | None = None
 
     def clip_by(self, policy: Clipping) -> None:
-        """Let a policy that has begun decide how gradients are clipped."""
+        """Let a policy that has begun decide how gradients are clipped.
+
+        Raises:
+            ValueError: one of your own gives a record another weight beside other records.
+        """
+        if policy.assumptions:
+            _require_own_norms(policy, self.bank.k, self.bank.theta.device)
         self._policy = policy
 
     def released_values(self) -> dict[str, float]:
@@ -390,12 +426,11 @@ class PrivateSums(L.LightningModule):
     def _weights(self, piece: _Piece) -> Tensor:
         """Coefficients (b,): whatever a policy says, no record weighs more than 1, or than its share of a person.
 
-        One without a finite norm weighs nothing.
+        One without a finite norm, or whose weight is NaN, weighs nothing: refused, it would show that it is there.
         """
-        given = self._policy.coefficients(piece.norms, piece.cluster)
-        _require_length(f"{type(self._policy).__name__}.coefficients", given, len(piece.norms), "one weight for each record")
+        given = _weights_of(self._policy, piece.norms, piece.cluster)
         weights = given.clamp_min(0.0).minimum(1.0 / piece.norms)
-        finite = torch.where(torch.isfinite(piece.norms), weights, 0.0)
+        finite = torch.where(torch.isfinite(piece.norms) & ~weights.isnan(), weights, 0.0)
         return finite if piece.share is None else finite * piece.share
 
     def averaging(self) -> Tensor:

@@ -207,6 +207,51 @@ def test_what_a_policy_returns_in_another_shape_is_refused() -> None:
         module.averaging()
 
 
+def test_a_weight_that_is_no_number_weighs_nothing() -> None:
+    class Undefined(AutomaticClipping):
+        def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+            return torch.full_like(norms, torch.nan)
+
+    module = DPGM(d=D, plan=plan(sigma_sgd=1e-6), config=DPGMConfig(**TINY), n_classes=K)
+    module.clip_by(Undefined())
+    cluster = torch.tensor([1])
+    assert float(tiny.released(module, Batch(torch.ones(1, D), cluster, cluster)).norm()) < 0.001
+
+
+class Halved(AutomaticClipping):
+    """Of somebody else: each record by half of what it may weigh."""
+
+    def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+        return super().coefficients(norms, cluster) / 2
+
+
+class OfTheDraw(AutomaticClipping):
+    """A twin that weighs records by the median norm of all of them."""
+
+    def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+        return (norms.median() / norms).clamp_max(1.0) / norms
+
+
+def test_a_policy_of_ones_own_is_named_by_the_statement() -> None:
+    x, labels = records()
+    module, ledger = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K), Ledger(None, delta=1e-5)
+    trainer(PrivacyAccountant(Curator(ledger)), Halved()).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+    (named,) = [text for text in module.statement(ledger).assumptions if "clipping policy" in text]
+    assert f"{__name__}:Halved weighs a record by its own norm and by released values alone" in named
+    assert not AutomaticClipping().assumptions
+
+
+def test_a_policy_that_weighs_a_record_by_others_is_refused_before_anything_is_spent() -> None:
+    spent = Ledger(None, delta=1e-5)
+    refuse(
+        "OfTheDraw.coefficients gives a record another weight beside other records",
+        PrivacyAccountant(Curator(spent)),
+        OfTheDraw(),
+    )
+    assert not spent.entries()
+    refuse(r"callbacks hold 2 of Clipping \(Halved, AutomaticClipping\)", accountant(), Halved(), AutomaticClipping())
+
+
 def test_an_empty_draw_releases_noise_for_every_cluster() -> None:
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
     nobody = torch.zeros(0, dtype=torch.int64)

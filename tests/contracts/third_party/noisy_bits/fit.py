@@ -12,22 +12,22 @@ from dpgen.statement import PrivacyStatement
 class BitsModel(RecordModel, kind="noisy_bits"):
     """Independent bits of probabilities p (d,)."""
 
-    def __init__(self, p, counts, statement):
-        self.p, self.counts, self.statement = p, counts, statement
+    def __init__(self, p, counts, columns, statement):
+        self.p, self.counts, self.columns, self.statement = p, counts, columns, statement
 
     def samples(self, n, *, random_state=None, clusters=None):
         x = round_bits(self.p.float().expand(n, -1), "bernoulli", sampling_generator(n, random_state))
-        return RecordSamples(x=x, cluster=torch.zeros(n, dtype=torch.int64))
+        return RecordSamples(x=x, cluster=torch.zeros(n, dtype=torch.int64), columns=self.columns)
 
     def tensors(self):
         return {"p": self.p, "counts": self.counts}
 
     def description(self):
-        return {}
+        return {"columns": self.columns}
 
     @classmethod
     def rebuild(cls, description, tensors, statement):
-        return cls(tensors["p"], tensors["counts"], statement)
+        return cls(tensors["p"], tensors["counts"], description["columns"], statement)
 
 
 def fit(data, *, plan, config, curator, runtime):
@@ -37,4 +37,5 @@ def fit(data, *, plan, config, curator, runtime):
     curator.declare(Planned(pure_event(plan.epsilon), "counts of ones"))
     noisy = curator.laplace("counts of ones", BoundedSum(sums, d + 1.0, norm="l1"), plan.epsilon).double()
     p = (noisy[1:] / noisy[:1].clamp_min(1)).clamp(config.margin, 1 - config.margin)
-    return BitsModel(p, noisy[:1], PrivacyStatement.from_ledger(curator.ledger, assumptions=("one person is one record",)))
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=("one person is one record",))
+    return BitsModel(p, noisy[:1], data.columns, statement)
