@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Values = tuple[Tensor, Tensor | None]
 """uint8 (b, d) and labels (b,)."""
 
-_CELLS = 2**23
+_CELLS = 2**21
 """Values of a batch, at most."""
 
 
@@ -109,7 +109,7 @@ def _between(values: Values, *, labelled: bool, grey: bool, threshold: int | Non
     x, labels = values
     if threshold is not None and not grey:
         x = x > threshold
-    return x.div(WHITE if grey else 1.0).to(torch.float32), labels if labelled else None
+    return x.to(torch.float32) / (WHITE if grey else 1.0), labels if labelled else None
 
 
 def load_sql_records(

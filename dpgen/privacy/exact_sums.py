@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from dpgen.privacy.accountants import Relation
 
 GRAM_GRID = 2.0**18  # products are whole multiples of 2^-36: sums of 2^16 rows fit float64, of 2^27 rows int64
-SUM_GRID = 2.0**30
+SUM_GRID = 2.0**25
 CHUNK = 2**16
 """Rows of one product."""
 MOST_RECORDS = 2**27
 _IN_CACHE = 512  # rows: several times as fast as temporaries of megabytes
+_EXACT = 2.0**26.5  # norms of rows of whole numbers below it are roots of exact squares
 _ROUNDING = 1.0 - 1e-6  # its distance from 1 exceeds what the last rounding, of whole sums, moves: 2^27 records * 2^-52
 
 
@@ -158,21 +159,42 @@ def row_squares(u: Tensor) -> Tensor:
     return squares[:, 0]
 
 
-def clipped(u: Tensor, grid: float = GRAM_GRID, most: float = 1.0) -> Tensor:
-    """Rows (b, m) scaled down to norm at most `most` and cut towards zero to multiples of 1 / grid, float64.
+def whole_squares(rows: Tensor) -> Tensor:
+    """|t|^2 (b,) of rows (b, m) of whole numbers, float64: exact where it is below 2^53, at least 2^53 where it is not."""
+    if rows.device.type != "cpu":
+        return rows.square().sum(1)
+    values = rows.numpy()
+    return torch.from_numpy(np.einsum("ij,ij->i", values, values))
 
-    The norm is right to 2^-48 and cutting lowers it: it is at most `most` whatever m. Rows with a norm that is not finite
-    become 0.
+
+def clipped(u: Tensor, grid: float = GRAM_GRID, most: float = 1.0) -> Tensor:
+    """Rows (b, m) cut towards zero to multiples of 1 / grid and, where they are longer than `most`, scaled down; float64.
+
+    Norms of cut rows are exact up to 2^26.5 / grid and right to 2^-48 above, and cutting lowers them: they are at most `most`
+    whatever m. Rows with a norm that is not finite become 0.
     """
     result = torch.empty(u.shape, dtype=torch.float64, device=u.device)
-    reach = most * _ROUNDING
+    reach = most * _ROUNDING * grid
     for rows, part in zip(u.split(_IN_CACHE), result.split(_IN_CACHE)):
-        norms = row_squares(rows).sqrt_()[:, None]
-        torch.mul(rows, reach / norms.clamp_min(reach), out=part).mul_(grid).trunc_().div_(grid)
-        lost = ~torch.isfinite(norms)
-        if bool(lost.any()):  # NaN and infinite norms only: what is left of such rows would be NaN
-            part.masked_fill_(lost, 0.0)
+        norms = whole_squares(_cut(part.copy_(rows).mul_(grid))).sqrt_()
+        far = (~(norms < _EXACT)).nonzero()[:, 0]
+        if len(far):  # NaN and infinite norms, too
+            longer = rows[far].double().mul_(grid)
+            length = row_squares(longer).sqrt_()
+            lost = ~torch.isfinite(length)
+            part[far], norms[far] = longer.masked_fill_(lost[:, None], 0.0), length.masked_fill_(lost, 0.0)
+        if len(far) or bool((norms > reach).any()):  # others are divided by 1, exactly: reach / norms would be a reciprocal times reach
+            _cut(part.mul_(torch.full_like(norms, reach).div_(norms.clamp_min_(reach))[:, None]))
+        part.mul_(1.0 / grid)
     return result
+
+
+def _cut(values: Tensor) -> Tensor:
+    """The values, float64, cut towards zero in place; NumPy takes an eighth of the time of torch."""
+    if values.device.type != "cpu":
+        return values.trunc_()
+    np.trunc(values.numpy(), out=values.numpy())
+    return values
 
 
 def whole(values: Tensor, grid: float) -> Tensor:

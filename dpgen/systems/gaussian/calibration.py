@@ -25,7 +25,7 @@ def marginal_sums(batches: Batches, d: int, *, k: int) -> BoundedSum:
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         cluster = labels if k > 1 and labels is not None else torch.zeros(len(x), dtype=torch.int64, device=x.device)
-        return (x - 0.5) / radius, cluster
+        return (x - 0.5).div_(radius), cluster
 
     return vector_sums(batches, encode, k=k, m=d, border=BORDER)
 
@@ -43,7 +43,7 @@ def pair_sums(batches: Batches, d: int) -> BoundedSum:
     radius = math.sqrt(d) / 2.0
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (x - 0.5) / radius, torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        return (x - 0.5).div_(radius), torch.zeros(len(x), dtype=torch.int64, device=x.device)
 
     return gram_sums(batches, encode, k=1, m=d, border=BORDER)
 

@@ -97,7 +97,7 @@ def location_sums(batches: Batches, d: int) -> BoundedSum:
     radius = math.sqrt(d) / 2.0
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (x - 0.5) / radius, torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        return (x - 0.5).div_(radius), torch.zeros(len(x), dtype=torch.int64, device=x.device)
 
     return vector_sums(batches, encode, k=1, m=d, border=MEAN_BORDER, square=MEAN_SQUARE)
 
@@ -120,7 +120,7 @@ def centred_moments(batches: Batches, location: Location, clip: float) -> Bounde
     """Second moment (1, d, d) of clip(x - mean), in units of clip^2."""
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (x - location.mean.to(x)) / clip, torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        return (x - location.mean.to(x)).div_(clip), torch.zeros(len(x), dtype=torch.int64, device=x.device)
 
     return gram_sums(batches, encode, k=1, m=len(location.mean), border=0.0)
 

@@ -45,12 +45,15 @@ from dpgen.privacy.exact_sums import (
     Each,
     clipped,
     group_sums,
-    row_squares,
     totals,
     whole,
+    whole_squares,
 )
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event
+
+_CELLS = 2**21
+"""Values of a slice: its temporaries stay in memory that the process has."""
 
 Batches = Iterable[tuple[Tensor, Tensor | None]]
 """Anything that yields (x (b, d) float32 in [0, 1], labels (b,) or None) each time it is read, on any device; a source of
@@ -69,7 +72,7 @@ class RecordStream:
         x: records (n, d), uint8 or floating point in [0, top].
         labels: int64 (n,), or None.
         top: value that becomes 1: 1 for bits, 255 for grey values.
-        batch_size: records of a slice.
+        batch_size: records of a slice; None: as many as have 2^21 values.
         device: where a slice is sent.
 
     >>> stream = RecordStream(torch.tensor([[0, 255], [255, 0], [0, 0]]).byte(), None, top=255, batch_size=2)
@@ -80,7 +83,7 @@ class RecordStream:
     x: Tensor
     labels: Tensor | None
     top: float = 1.0
-    batch_size: int = 8192
+    batch_size: int | None = None
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -88,14 +91,15 @@ class RecordStream:
             raise ValueError(f"x must have shape (n, d), d at least 1, got {tuple(self.x.shape)}")
         if self.labels is not None and self.labels.shape != self.x.shape[:1]:
             raise ValueError(f"labels must have shape {tuple(self.x.shape[:1])}, got {tuple(self.labels.shape)}")
-        if self.batch_size < 1:
+        if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        for start in range(0, len(self.x), self.batch_size):
-            part = slice(start, start + self.batch_size)
+        size = self.batch_size or max(1, _CELLS // self.x.shape[1])
+        for start in range(0, len(self.x), size):
+            part = slice(start, start + size)
             labels = None if self.labels is None else self.labels[part].to(self.device)
-            yield self.x[part].to(self.device).div(self.top).to(torch.float32), labels
+            yield self.x[part].to(self.device, torch.float32) / self.top, labels
 
 
 def checked(batches: Batches, d: int, n_classes: int) -> Batches:
@@ -180,8 +184,9 @@ def gram_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: float
         for u, cluster in _clipped_rows(batches, encode, GRAM_GRID):
             for c, part in members(u, cluster, k):
                 total[c, 1:, 1:] += whole(gram(part), GRAM_GRID**2)
-                total[c, 0, 1:] += a * whole(part.sum(0), GRAM_GRID)
-                total[c, 0, 0] += a * a * len(part)
+                if a:
+                    total[c, 0, 1:] += a * whole(part.sum(0), GRAM_GRID)
+                    total[c, 0, 0] += a * a * len(part)
         return total
 
     total = totals(batches, added)
@@ -214,10 +219,11 @@ def vector_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: flo
         total = torch.zeros(k, m + 2, dtype=torch.int64)
         for u, cluster in _clipped_rows(batches, encode, SUM_GRID):
             total[:, 0] += a * torch.bincount(cluster, minlength=k).cpu()
+            u.mul_(SUM_GRID)
+            total[:, 1:-1] += group_sums(u, cluster, k, most=SUM_GRID)
             if square:
-                squares = (row_squares(u) * (square * SUM_GRID)).trunc_()
+                squares = (whole_squares(u) * (square / SUM_GRID)).trunc_()
                 total[:, -1:] += group_sums(squares[:, None], cluster, k, most=SUM_GRID)
-            total[:, 1:-1] += group_sums(u.mul_(SUM_GRID), cluster, k, most=SUM_GRID)
         return total
 
     total = totals(batches, added)
