@@ -183,7 +183,7 @@ def clipped(u: Tensor, grid: float = GRAM_GRID, most: float = 1.0) -> Tensor:
             length = row_squares(longer).sqrt_()
             lost = ~torch.isfinite(length)
             part[far], norms[far] = longer.masked_fill_(lost[:, None], 0.0), length.masked_fill_(lost, 0.0)
-        if len(far) or bool((norms > reach).any()):  # others are divided by 1, exactly: reach / norms would be a reciprocal times reach
+        if len(far) or bool((norms > reach).any()):  # the short ones are divided by themselves, and not by a rounded reciprocal
             _cut(part.mul_(torch.full_like(norms, reach).div_(norms.clamp_min_(reach))[:, None]))
         part.mul_(1.0 / grid)
     return result
