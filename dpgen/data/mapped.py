@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.records import PIXEL_THRESHOLD, Records
+from dpgen.data.records import PIXEL_THRESHOLD, Records, class_labels, require_labels
 from dpgen.data.split import Split
 from dpgen.data.table_files import require_columns, unreadable
 from dpgen.progress import rows_read
@@ -35,6 +36,7 @@ class MappedRows:
 
     Arguments:
         shards: arrays (n_i, d) of one dtype, bool, uint8 or floating point, which may be memory-mapped.
+        without: column that is left out, as one of labels; the shards then have d + 1.
 
     Raises:
         ValueError: no shards, or shards of different columns or types.
@@ -44,7 +46,7 @@ class MappedRows:
     ((5, 3), [[0, 1, 0], [1, 1, 1], [1, 0, 0]])
     """
 
-    def __init__(self, shards: Sequence[npt.NDArray[Any]]) -> None:
+    def __init__(self, shards: Sequence[npt.NDArray[Any]], *, without: int | None = None) -> None:
         if not shards:
             raise ValueError("shards is []; there must be at least one")
         for i, shard in enumerate(shards):
@@ -54,7 +56,9 @@ class MappedRows:
                 )
         if shards[0].dtype.kind not in "bf" and shards[0].dtype != np.uint8:
             raise ValueError(f"shards have dtype {shards[0].dtype}; it must be bool, uint8 or floating point")
-        self._shards, self._ends = list(shards), np.cumsum([len(shard) for shard in shards])
+        if without is not None and not 0 <= without < shards[0].shape[1] > 1:
+            raise ValueError(f"without is {without}; it must be one of at least 2 columns, and there are {shards[0].shape[1]}")
+        self._shards, self._ends, self._without = list(shards), np.cumsum([len(shard) for shard in shards]), without
 
     @classmethod
     def open(cls, path: str, *, column: str | None = None, option: str = "path") -> MappedRows:
@@ -103,7 +107,7 @@ class MappedRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self), int(self._shards[0].shape[1])
+        return len(self), int(self._shards[0].shape[1]) - (self._without is not None)
 
     @property
     def ndim(self) -> int:
@@ -123,24 +127,23 @@ class MappedRows:
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """Rows (b, d) by their numbers (b,), or from one to another."""
         numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else rows.numpy()
-        found = np.empty((len(numbers), self.shape[1]), self._shards[0].dtype)
+        found = np.empty((len(numbers), self._shards[0].shape[1]), self._shards[0].dtype)
         shard = np.searchsorted(self._ends, numbers, side="right")
         for i in np.unique(shard):
             own = shard == i
             found[own] = self._shards[i][numbers[own] - (self._ends[i] - len(self._shards[i]))]
-        return torch.from_numpy(found)
+        return torch.from_numpy(found if self._without is None else np.delete(found, self._without, 1))
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Chunks of at most `size` rows, in order."""
         for start in range(0, len(self), size):
             yield self[torch.arange(start, min(start + size, len(self)))]
 
-    def some(self, most: int) -> Tensor:
-        """At most so many rows: all of them, or a choice by public randomness."""
+    def choice(self, most: int) -> Tensor:
+        """Numbers of at most so many rows, in order: of all of them, or of a choice by public randomness."""
         if len(self) <= most:
-            return self[torch.arange(len(self))]
-        chosen = np.random.default_rng(0).choice(len(self), most, replace=False, shuffle=False)
-        return self[torch.from_numpy(np.sort(chosen))]
+            return torch.arange(len(self))
+        return torch.from_numpy(np.sort(np.random.default_rng(0).choice(len(self), most, replace=False, shuffle=False)))
 
     def require_bits(self, name: str) -> None:
         """One pass over all rows.
@@ -181,25 +184,54 @@ def _mapped(file: str) -> npt.NDArray[Any]:
     return array
 
 
-def _arrow_column(file: str, name: str | None) -> Any:
-    """A column of an Arrow file, in either of the two forms, mapped into memory."""
+def _arrow_table(file: str) -> Any:
+    """An Arrow file, in either of the two forms, mapped into memory."""
     import pyarrow
 
     try:
         mapped = pyarrow.memory_map(file)
         try:
-            table = pyarrow.ipc.open_file(mapped).read_all()
+            return pyarrow.ipc.open_file(mapped).read_all()
         except pyarrow.ArrowInvalid:
             mapped.seek(0)
-            table = pyarrow.ipc.open_stream(mapped).read_all()
+            return pyarrow.ipc.open_stream(mapped).read_all()
     except (OSError, pyarrow.ArrowException) as error:
         raise unreadable(file, "arrow", error) from error
+
+
+def _arrow_column(file: str, name: str | None) -> Any:
+    """A column of an Arrow file."""
+    table = _arrow_table(file)
     if name is None and len(table.column_names) == 1:
         [name] = table.column_names
     if name is None:
         raise ValueError(f"column is not given: {file} has the columns {', '.join(table.column_names)}")
     require_columns(file, [name], table.column_names)
     return table.column(name)
+
+
+def _other_column(file: str, label: str) -> str | None:
+    """The column beside that of labels, if there is only one."""
+    others = [name for name in _arrow_table(file).column_names if name != label]
+    return others[0] if len(others) == 1 else None
+
+
+def _opened(path: str, *, column: str | None, label: str | int | None, option: str) -> tuple[MappedRows, pd.Series[Any] | None]:
+    """Rows of files, and the values of their label column."""
+    if label is None or not glob(path, recursive=True):
+        return MappedRows.open(path, column=column, option=option), None
+    files = sorted(glob(path, recursive=True))
+    if Path(files[0]).suffix in _ARROW:
+        parts = [_arrow_column(file, str(label)).to_pandas() for file in files]
+        rows = MappedRows.open(path, column=column or _other_column(files[0], str(label)), option=option)
+        return rows, pd.concat(parts, ignore_index=True).rename(label)
+    shards = [_mapped(file) for file in files]
+    width = shards[0].shape[1] if shards[0].ndim == 2 else 0
+    if not str(label).lstrip("-").isdigit() or not -width <= int(label) < width:
+        raise ValueError(f"label_column is {label}: it must be in [0, {width - 1}]")
+    number = int(label) % width
+    rows = MappedRows(shards, without=number)
+    return rows, pd.Series(np.concatenate([shard[:, number] for shard in shards]), name=label)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -209,16 +241,18 @@ _UNCHANGED = "the files of the records stay as they are while a run reads them"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MappedRecords:
-    """Binary records without labels that stay on disk, all of them private, and test records likewise.
+    """Binary records that stay on disk, all of them private, and test records likewise; labels are in memory.
 
     Arguments:
         name: what the data are called in reports.
         x: private records (n, d).
         test_x: records for evaluation (m, d), if there are any.
         image_shape: (height, width) with height * width = d when the records are images.
+        labels: int64 (n,) in [0, number of class names), if there are any; and `test_labels` (m,) where there are test records.
+        class_names: of the labels.
 
     Raises:
-        ValueError: test records, or images, of another width.
+        ValueError: test records, images or labels of another length.
 
     >>> MappedRecords("tiny", MappedRows([np.eye(4, dtype=np.uint8)]), image_shape=(2, 2))
     MappedRecords('tiny': 4 private and 0 test records of 4 bits on disk)
@@ -228,10 +262,12 @@ class MappedRecords:
     x: MappedRows
     test_x: MappedRows | None = None
     image_shape: tuple[int, int] | None = None
+    labels: Tensor | None = None
+    test_labels: Tensor | None = None
+    class_names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
-    labels = test_labels = public_x = columns = grey = people = None
-    n_classes = 0
+    public_x = columns = grey = people = None
     grey_threshold = PIXEL_THRESHOLD
     form = Form(container="numpy", types=("uint8",))
 
@@ -243,6 +279,12 @@ class MappedRecords:
         if self.image_shape is not None and self.image_shape[0] * self.image_shape[1] != self.d:
             height, width = self.image_shape
             raise ValueError(f"image_shape {height} x {width} has {height * width} pixels, the records have {self.d}")
+        test = 0 if self.labels is None else self.n_test
+        for name, labels, n in (("labels", self.labels, self.n), ("test_labels", self.test_labels, test)):
+            if labels is not None:
+                require_labels(labels, n=n, n_classes=self.n_classes, name=name)
+        if self.labels is not None and self.test_x is not None and self.test_labels is None:
+            raise ValueError("test_labels is None; test records need labels, as the others have some")
 
     def __repr__(self) -> str:
         return f"MappedRecords({self.name!r}: {self.n} private and {self.n_test} test records of {self.d} bits on disk)"
@@ -262,38 +304,80 @@ class MappedRecords:
         """Number of bits of a record."""
         return self.x.shape[1]
 
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, 0 without labels."""
+        return 0 if self.class_names is None else len(self.class_names)
+
     def some(self, most: int) -> Records:
         """At most so many private and test records in memory, by a public choice."""
-        none = torch.zeros(0, self.d, dtype=torch.uint8)
-        test = none if self.test_x is None else self.test_x.some(most).to(torch.uint8)
-        return Records(self.name, self.x.some(most).to(torch.uint8), test, image_shape=self.image_shape, form=self.form)
+        none, chosen = torch.zeros(0, self.d, dtype=torch.uint8), self.x.choice(most)
+        tested = None if self.test_x is None else self.test_x.choice(most)
+        own = None if self.labels is None else torch.zeros(0, dtype=torch.int64)
+        return Records(
+            self.name,
+            self.x[chosen].to(torch.uint8),
+            none if self.test_x is None or tested is None else self.test_x[tested].to(torch.uint8),
+            labels=None if self.labels is None else self.labels[chosen],
+            test_labels=own if self.test_labels is None or tested is None else self.test_labels[tested],
+            n_classes=self.n_classes,
+            class_names=self.class_names,
+            image_shape=self.image_shape,
+            form=self.form,
+        )
 
 
 def load_mapped(
     *,
     path: str,
     column: str | None = None,
+    label_column: str | int | None = None,
     test_path: str | None = None,
     image_shape: tuple[int, int] | None = None,
 ) -> MappedRecords:
-    """Shards of NumPy or Arrow whose values are all 0/1, which stay on disk; labels are not among them.
+    """Shards of NumPy or Arrow whose values are all 0/1, which stay on disk; their labels, 8 bytes each, are read.
 
     Arguments:
         path: npy files, each an array (n, d) of bool, uint8 or floats, or Arrow files, as in "shards/*.npy".
-        column: of Arrow files, whose rows are lists of one length; it may be left out where there is one.
+        column: of Arrow files, whose rows are lists of one length; it may be left out where there is no other.
+        label_column: column with the class of each record, of npy files by its number from 0; the classes are sorted.
         test_path: files of the test records, of the same form; without them there are none, and all of `path` is private.
         image_shape: (height, width) when the columns are the pixels of an image, row by row.
 
     Raises:
-        ValueError: no such files, shards of different widths or types, or a value that is neither 0 nor 1.
+        ValueError: no such files or column, shards of different widths or types, a value that is neither 0 nor 1, a label
+            that is missing, or one of test records that the others do not have.
     """
-    x = MappedRows.open(path, column=column)
-    test = None if test_path is None else MappedRows.open(test_path, column=column, option="test_path")
+    x, values = _opened(path, column=column, label=label_column, option="path")
+    test = test_values = None
+    if test_path is not None:
+        test, test_values = _opened(test_path, column=column, label=label_column, option="test_path")
     files = sorted(glob(path, recursive=True))
     name = Path(files[0]).stem if len(files) == 1 else Path(files[0]).resolve().parent.name
-    split = Split(0.0, held_out=None if test is None else len(test))
-    records = MappedRecords(name, x, test, image_shape, (split.note(), _UNCHANGED))
+    notes: tuple[str, ...] = (Split(0.0, held_out=None if test is None else len(test)).note(), _UNCHANGED)
+    labels = test_labels = class_names = None
+    if values is not None:
+        labels, class_names = class_labels(_present(values, path))
+        notes = (f"the {len(class_names)} classes were read from the records: epsilon does not cover it", *notes)
+    if class_names is not None and test_values is not None and test_path is not None:
+        test_labels = _test_labels(class_names, _present(test_values, test_path), test_path)
+    records = MappedRecords(name, x, test, image_shape, labels, test_labels, class_names, notes)
     x.require_bits(path)
     if test is not None:
         test.require_bits(str(test_path))
     return records
+
+
+def _present(values: pd.Series[Any], path: str) -> pd.Series[Any]:
+    if values.isna().any():
+        raise ValueError(
+            f"{path} column {values.name!r} has no value in row {int(values.isna().argmax()) + 1}: labels need one"
+        )
+    return values
+
+
+def _test_labels(class_names: Sequence[str], test: pd.Series[Any], path: str) -> Tensor:
+    codes = pd.Index(class_names, dtype=object).get_indexer(pd.Index(test.map(str), dtype=object))
+    if (codes < 0).any():
+        raise ValueError(f"{path} has the label {str(test.iloc[int((codes < 0).argmax())])[:40]!r}: no other record has it")
+    return torch.from_numpy(codes.astype(np.int64))

@@ -86,7 +86,7 @@ class Records:
             if (labels is None) != (self.labels is None):
                 raise ValueError(f"{labels_name} is {_presence(labels)} but labels is {_presence(self.labels)}")
             if labels is not None:
-                _require_labels(labels, n=len(x), n_classes=self.n_classes, name=labels_name)
+                require_labels(labels, n=len(x), n_classes=self.n_classes, name=labels_name)
         self._require_grey()
         self._require_names()
 
@@ -232,7 +232,12 @@ def split_records(
     return records.set_aside(public_records, split)
 
 
-def _require_labels(labels: Tensor, *, n: int, n_classes: int, name: str) -> None:
+def require_labels(labels: Tensor, *, n: int, n_classes: int, name: str) -> None:
+    """Refuse labels that are not int64 (n,) in [0, n_classes).
+
+    Raises:
+        ValueError: naming what is wrong.
+    """
     if n_classes < 1:
         raise ValueError(f"n_classes is {n_classes} with labels: it must be at least 1")
     if labels.shape != (n,):

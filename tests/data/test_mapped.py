@@ -1,5 +1,6 @@
 """Records on disk: rows, draws and a training are those of the same records in memory, and a draw reads its own rows only."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,55 @@ def test_gaussians_have_the_bits_of_records_in_memory(shards: str, subclusters: 
     assert mapped.notes[1] in found[0].statement.not_covered
 
 
+LABELS = np.arange(300) % 3
+
+
+def test_labels_are_a_column_of_the_files(shards: str, tmp_path: Path) -> None:
+    for name, rows in (("left", slice(0, 200)), ("right", slice(200, 300))):
+        np.save(tmp_path / f"{name}.npy", np.insert(X[rows], 2, LABELS[rows], axis=1))
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7)
+    table = pa.table({"x": lists, "class": [f"c{label}" for label in LABELS]})
+    with pa.OSFile(str(tmp_path / "both.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=70)
+    memory = Records(
+        "memory",
+        torch.from_numpy(X),
+        torch.zeros(0, 7, dtype=torch.uint8),
+        labels=torch.from_numpy(LABELS),
+        test_labels=torch.zeros(0, dtype=torch.int64),
+        n_classes=3,
+    )
+    expected = fitted("gaussian", memory, clusters="labels").samples(40, random_state=0)
+    for options, names in (
+        ({"path": "[lr]*t.npy", "label_column": 2}, ("0", "1", "2")),
+        ({"path": "both.arrow", "label_column": "class"}, ("c0", "c1", "c2")),
+    ):
+        path = str(tmp_path / str(options["path"]))
+        data = load_mapped(path=path, test_path=path, label_column=options["label_column"])
+        assert (data.n_classes, data.class_names, data.d, data.n_test) == (3, names, 7, 300)
+        assert data.labels is not None
+        assert data.test_labels is not None
+        assert data.labels.tolist() == data.test_labels.tolist() == LABELS.tolist()
+        assert data.x[:300].tolist() == X.tolist()
+        assert "the 3 classes were read from the records: epsilon does not cover it" in data.notes
+        part = data.some(100)
+        assert part.labels is not None
+        rows = {(*row, label) for row, label in zip(map(tuple, X.tolist()), LABELS.tolist())}
+        assert {(*row, label) for row, label in zip(map(tuple, part.x.tolist()), part.labels.tolist())} <= rows
+        found = fitted("gaussian", data, clusters="labels").samples(40, random_state=0)
+        assert torch.equal(found.x, expected.x)
+        assert torch.equal(found.labels, expected.labels)
+
+
+def test_networks_learn_from_labels_on_disk(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.column_stack([X, LABELS.astype(np.uint8)]))
+    data = load_mapped(path=str(tmp_path / "x.npy"), label_column=-1)
+    job = keyword_job("dpgm", {"hidden": 3, "latent": 1, "steps": 2, "sampling_rate": 0.2, "epsilon": 5.0}, private=data)
+    with quiet_training():
+        release = job.fit(data, Curator(job.open_ledger()), replace(job.runtime, run_dir=tmp_path / "run"))
+    assert set(release.samples(60, random_state=0).labels.tolist()) <= {0, 1, 2}
+
+
 def test_private_k_means_has_the_bits_of_records_in_memory(shards: str) -> None:
     found = []
     for x in (MappedRows.open(shards), torch.from_numpy(X)):
@@ -138,6 +188,11 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, mon
         ({"path": "x.arrow"}, r"column is not given: .*x.arrow has the columns x, y"),
         ({"path": "x.arrow", "column": "z"}, r"x.arrow has no column 'z'"),
         ({"path": "x.arrow", "column": "y"}, r"column has type int64"),
+        ({"path": "x.arrow", "label_column": "z"}, r"x.arrow has no column 'z'"),
+        ({"path": "gaps.arrow", "label_column": "y"}, r"gaps.arrow column 'y' has no value in row 3: labels need one"),
+        ({"label_column": 7}, r"label_column is 7: it must be in \[0, 6\]"),
+        ({"label_column": "class"}, r"label_column is class: it must be in \[0, 6\]"),
+        ({"path": "x.arrow", "label_column": "y", "test_path": "other.arrow"}, r"other.arrow has the label '301': no other"),
         ({"path": "wrong.arrow"}, r"wrong.arrow cannot be read as arrow"),
     ],
 )
@@ -146,9 +201,12 @@ def test_wrong_files_of_a_command_are_refused(shards: str, tmp_path: Path, optio
     bad[23, 3] = 7
     np.save(tmp_path / "bad.npy", bad)
     np.save(tmp_path / "nan.npy", np.array([[0.0, 1.0], [np.nan, 0.0]]))
-    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7), "y": np.arange(300)})
-    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+    lists, numbers = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7), list(range(300))
+    gaps = [number if number != 2 else None for number in numbers]
+    for name, labels in (("x", numbers), ("other", [*numbers[1:], 301]), ("gaps", gaps)):
+        table = pa.table({"x": lists, "y": labels})
+        with pa.OSFile(str(tmp_path / f"{name}.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
     (tmp_path / "wrong.arrow").write_text("nothing")
     places = {name: str(tmp_path / str(value)) for name, value in options.items() if name.endswith("path")}
     with pytest.raises(ValueError, match=said):
