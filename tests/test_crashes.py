@@ -45,7 +45,7 @@ class Killed:
         self.runs = [path for path in directory.iterdir() if path.name.startswith("run") and path != self.whole]
 
 
-@pytest.fixture(scope="module", params=[5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[3, pytest.param(50, marks=pytest.mark.slow)])
 def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Killed:
     return Killed(tmp_path_factory.mktemp("killed"), request.param)
 

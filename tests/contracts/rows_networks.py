@@ -1,5 +1,6 @@
 """DP-SGD: clipped sums of the gradients of a draw, histograms of their norms, and the price of a draw that shares them."""
 
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,8 +107,12 @@ def votes(labelled: bool) -> Any:
     """What chooses between a trained model and its start; labels are the last bits."""
     n_classes = 2 if labelled else 0
     trained, start = mostly(0.99, 0.01), mostly(0.01, 0.99) if labelled else mostly(0.5, 0.5)
-    vote = vote_of(trained, start, n_classes=n_classes, generator=torch.Generator().manual_seed(0))
-    return lambda rows: vote_sums(rows[:, :D], rows[:, D] if labelled else None, vote)
+
+    @cache  # judges learn when they are asked for, and not when tests are collected
+    def vote() -> Any:
+        return vote_of(trained, start, n_classes=n_classes, generator=torch.Generator().manual_seed(0))
+
+    return lambda rows: vote_sums(rows[:, :D], rows[:, D] if labelled else None, vote())
 
 
 def of_people(made: Any) -> Any:

@@ -201,7 +201,7 @@ def moments(kind: type[DPGM], ranks: Ranks, *, one_mask: bool = False) -> dict[s
     return {"mean": float(along.mean()), "variance": float(along.var()), "noise": float(across.square().sum() / degrees)}
 
 
-@check
+@check_of_two
 def updates(ranks: Ranks, scratch: Path) -> Any:
     return {"honest": moments(DPGM, ranks), "degrees": STEPS * (bare(DPGM, Ranks()).bank.p - 1)}
 
@@ -226,20 +226,20 @@ def table(n: int = N, k: int = 3) -> tuple[Tensor, Tensor]:
 def exact_sums(ranks: Ranks, scratch: Path) -> Any:
     """All records, hardly any noise: sums, histograms and bounds are those of one process."""
     result: dict[str, Any] = {}
-    for n in (1, 2, N):
+    norms: dict[str, Any] = {"clipping": "dpnorm"}
+    for n, clipping in ((1, norms), (2, {}), (N, norms), (N, norms | {"micro_batch": 4})):
         x, labels = table(n)
-        for clipping in ({}, {"clipping": "dpnorm"}, {"clipping": "dpnorm", "micro_batch": 4}):
-            outcomes = []
-            for group in (Ranks(), ranks):
-                module = bare(DPGM, group, k=3, **clipping)
-                module.plan = plan(sigma_sgd=1e-6, sigma_norm=1e-3)
-                loader = PoissonLoader(x, labels, sampling_rate=1.0)
-                loader.share(group)
-                loader.assign(labels, 3)
-                outcomes.append((released(module, next(iter(loader))), getattr(module._policy, "_released", [torch.zeros(1)])))
-            (sums, seen), (shared, shared_seen) = outcomes
-            name = f"{n} {clipping}"
-            result[name] = [float((sums - shared).abs().max()), bool(torch.allclose(seen[0], shared_seen[0], atol=0.02))]
+        outcomes = []
+        for group in (Ranks(), ranks):
+            module = bare(DPGM, group, k=3, **clipping)
+            module.plan = plan(sigma_sgd=1e-6, sigma_norm=1e-3)
+            loader = PoissonLoader(x, labels, sampling_rate=1.0)
+            loader.share(group)
+            loader.assign(labels, 3)
+            outcomes.append((released(module, next(iter(loader))), getattr(module._policy, "_released", [torch.zeros(1)])))
+        (sums, seen), (shared, shared_seen) = outcomes
+        name = f"{n} {clipping}"
+        result[name] = [float((sums - shared).abs().max()), bool(torch.allclose(seen[0], shared_seen[0], atol=0.02))]
     return result
 
 

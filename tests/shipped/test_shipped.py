@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(ROOT.glob("configs/*.yaml"))
 SCRIPTS = sorted(ROOT.glob("scripts/*.py"))
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
-BRIEF = ("tour.ipynb", "local_users.ipynb")
+BRIEF = ("tour.ipynb",)
 """Notebooks that run with every change; the others run at night."""
 BENCHMARKS = sorted(path for path in ROOT.glob("benchmarks/*.py") if path.stem != "measuring")  # which others share
 
