@@ -62,7 +62,7 @@ def fit(
 ) -> Release:
     """A private release of the data, with a statement of what it cost.
 
-    All records are private: no part of data in memory or in a file is put aside for evaluation, unless `test_fraction`,
+    All records are private: no part of data in memory or in a file is held out for evaluation, unless `test_fraction`,
     `test_path` or `split_column` ask for it. Columns, types and values are checked before anything is spent.
 
     Arguments:

@@ -250,6 +250,6 @@ class PrivacyStatement:
             "",
             f"When this was written, {shared_in_words(self.shared)}, as if all of it had been fixed in advance. The guarantee "
             "of all runs that ever pay from it, each chosen in the light of the others, is "
-            f"**(epsilon = {total}, delta = {delta})** for the same unit, of records that none of them has put aside for "
+            f"**(epsilon = {total}, delta = {delta})** for the same unit, of records that none of them has held out for "
             "evaluation.",
         ]

@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "what a training would spend, the noise that a budget asks for, or one budget for many runs",
     ),
     "verify": ("dpgen.cli.verify", "whether statement, ledger, model and shared budget of a run say the same"),
-    "audit": ("dpgen.cli.audit", "look for a leak of a system"),
+    "audit": ("dpgen.cli.audit", "attack a system: a lower bound on its epsilon, or a leak"),
     "completion": ("dpgen.cli.completion", "completion of commands and options for bash, zsh or fish"),
 }
 """Module of every command, whose `main` takes the arguments and returns a text, an exit code or an `Ended`; its meaning."""

@@ -21,6 +21,9 @@ Sources = Mapping[str, Callable[..., Any]]
 """The owner of each block of options: a class or a function, whose arguments are the options."""
 
 
+FIRST = ("epsilon", "delta", "relation")
+"""Options that a table begins with, in whichever class they stand."""
+
 HIDDEN = ("loggers",)
 """Options for Python alone: no command line can write their values."""
 
@@ -70,10 +73,10 @@ def first_sentence(text: str) -> str:
 
 
 def _parameters(source: Callable[..., Any]) -> Iterator[inspect.Parameter]:
-    """Arguments that a command line shows, a class's own before those of its bases."""
+    """Arguments that a command line shows: those of `FIRST`, then a class's own before those of its bases."""
     signature = inspect.signature(source).parameters
-    own = [name for name in vars(source).get("__annotations__", {}) if name in signature] if inspect.isclass(source) else []
-    names = dict.fromkeys([*own, *signature])
+    own = vars(source).get("__annotations__", {}) if inspect.isclass(source) else {}
+    names = dict.fromkeys(name for name in (*FIRST, *own, *signature) if name in signature)
     return (signature[name] for name in names if name not in HIDDEN)
 
 

@@ -166,7 +166,7 @@ class SplitOptions:
         if self.people is not None and self.split_column is not None:
             raise ValueError(
                 f"split_column is {self.split_column!r} and unit is {self.people.column!r}: leave split_column out, people are "
-                "put aside with all of their rows, each by a secret coin"
+                "held out with all of their rows, each by a secret coin"
             )
         if not 0 <= self.test_fraction < 1:
             raise ValueError(f"test_fraction is {self.test_fraction}: it must be in [0, 1)")

@@ -30,7 +30,7 @@ def load_sql_table(
     """A table in DuckDB, of parquet or csv files larger than memory, or in Spark, whose values satisfy a public schema.
 
     It is read once. What is kept are codes, one or two bytes a value: of DuckDB in a temporary file, of Spark on its
-    executors. No rows are put aside for evaluation.
+    executors. No rows are held out for evaluation.
 
     Arguments:
         source: a DuckDB file, or parquet or csv files, as in "visits/*.parquet".

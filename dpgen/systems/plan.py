@@ -153,8 +153,8 @@ class RowPlan(Plan):
             f"one person is one value of the column {self.unit}, which is no data; of a person with more than {most} those "
             "with the smallest keyed hashes of their contents are used, a choice that depends on this person's rows alone; all "
             "counts are of rows",
-            "neighbouring data sets differ in one person, with all rows, who is not put aside for evaluation: those who are "
-            "put aside are not protected",
+            "neighbouring data sets differ in one person, with all rows, who is not held out for evaluation: those who are "
+            "held out are not protected",
         )
 
     @property

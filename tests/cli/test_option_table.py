@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from dpgen.auditing import AuditOptions
-from dpgen.cli.options import HIDDEN, entries, first_sentence, keys, option_table
+from dpgen.cli.options import FIRST, HIDDEN, entries, first_sentence, keys, option_table
 from dpgen.data import LOADERS
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import SYSTEMS
@@ -63,6 +63,15 @@ def load(*, part: float = 0.1, path: str = "x") -> None:
     Arguments:
         path: to read.
     """
+
+
+@pytest.mark.parametrize("name", list(SYSTEMS))
+def test_a_plan_begins_with_its_budget(name: str) -> None:
+    lines = option_table({"plan": "privacy"}, {"plan": SYSTEMS[name].plan})
+    known = [line.split()[0].removeprefix("--") for line in lines[2:]]
+    first = [key for key in FIRST if key in known]
+    assert known[: len(first)] == first
+    assert first[0] == "epsilon"
 
 
 def test_the_table() -> None:
