@@ -195,7 +195,10 @@ def _of_images(private: InMemory, shape: tuple[int, ...]) -> Options:
     sides = [side for side in shape if side != 1] if len(shape) > 2 else list(shape)
     grey = private.form.types[0] == "uint8" or private.form.types[0].startswith("float")
     if grey and len(sides) > 2:
-        raise ValueError(f"{private} holds images of shape {shape}; grey ones must have the shape (height, width)")
+        raise ValueError(
+            f"{private} holds images of shape {shape}; grey ones must have the shape (height, width), and those in colour "
+            "(height, width, 3) of uint8"
+        )
     height = int(np.prod(sides[:-1]))
     return {"image_shape": [height, int(np.prod(shape)) // height]} | ({"grey_threshold": PIXEL_THRESHOLD} if grey else {})
 

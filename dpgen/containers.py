@@ -227,8 +227,11 @@ def in_memory(data: Any) -> InMemory:
 
     Raises:
         TypeError: another container, or values that no table of typed columns holds.
-        ValueError: two columns of one name, names that are neither text nor whole numbers, or a shape that is no table.
+        ValueError: two columns of one name, names that are neither text nor whole numbers, a shape that is no table, or a
+            masked array.
     """
+    if isinstance(data, np.ma.MaskedArray):  # NumPy would show what lies under the mask
+        raise ValueError("array is masked; fill it (data.filled(...)), or give a DataFrame, in which values may be missing")
     for fits, convert in _CONVERTERS:
         if fits(data):
             return convert(data)

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from dpgen.cli.options import Sources, choose, full_names, keys, option_table, plain, read_yaml, split_options, typed
+from dpgen.cli.options import (
+    Sources,
+    as_argument,
+    choose,
+    full_names,
+    keys,
+    option_table,
+    plain,
+    read_yaml,
+    require_value,
+    split_options,
+    typed,
+)
 from dpgen.cli.sweep import Sweep, parse_sweep
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.privacy.ledger import Budget, Ledger
@@ -346,6 +358,7 @@ def _no_options() -> None:
 
 
 def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | None = None) -> _Request:
+    require_value("config", given.get("config"))
     base = _config_file(str(given.pop("config"))) if "config" in given else None
     blocks = read_blocks(base) if base is not None else {}
     model = _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL)
@@ -473,7 +486,7 @@ def parse_command(arguments: Sequence[str]) -> Command:
     """
     given = split_options([argument for argument in arguments if argument != "-h"])
     own = {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}
-    rest = tuple(f"--{key}={value}" for key, value in given.items())
+    rest = tuple(as_argument(key, value) for key, value in given.items())
     if "help" in own or "-h" in arguments:
         return Command(rest, help=True)
     instead = [name for name in ("dry_run", "print_config") if name in own]

@@ -110,6 +110,10 @@ _KINDS = {
 }
 
 
+class Flag(str):
+    """ "true", of an option that was written without a value."""
+
+
 def split_options(arguments: Sequence[str]) -> dict[str, str]:
     """`--key value`, `--key=value` and `--flag` as a dictionary.
 
@@ -127,12 +131,27 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"unexpected argument {token!r}: options are written --key value")
         key, equals, value = token[2:].partition("=")
         if not equals:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else Flag("true")
         key = key.replace("-", "_")
         if key in given:
             raise ValueError(f"{key} is given twice")
         given[key] = value
     return given
+
+
+def as_argument(key: str, value: str) -> str:
+    """An option as one argument, without a value where it had none."""
+    return f"--{key}" if isinstance(value, Flag) else f"--{key}={value}"
+
+
+def require_value(key: str, value: Any) -> None:
+    """Refuse an option that was written without its value.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if isinstance(value, Flag):
+        raise ValueError(f"{key} has no value; write --{key} VALUE")
 
 
 def list_items(text: str) -> list[str]:
@@ -200,6 +219,7 @@ def require_writable(path: Path, name: str, *, directory: bool = False) -> None:
 
 def choose(what: str, name: str, choices: Sequence[str]) -> str:
     """`name`, if it is one of `choices`; else a ValueError that guesses what was meant, and lists them where they are few."""
+    require_value(what, name)
     if name in choices:
         return name
     close = get_close_matches(str(name), choices, n=1)
@@ -315,9 +335,13 @@ def typed(sources: Sources, given: Mapping[str, str], stored: Mapping[str, Mappi
                 raise ValueError(f"{block}.{key} is null; it needs a value")
             _require_json(f"{block}.{key}", value)
         kept[block] = {key: value for key, value in inside.items() if f"{block}.{key}" not in given}
-    spelt = {
-        name: _listed(text, hints(sources[name.partition(".")[0]])[name.partition(".")[2]]) for name, text in given.items()
-    }
+    spelt = {}
+    for name, text in given.items():
+        block, _, key = name.partition(".")
+        hint = hints(sources[block])[key]
+        if bool not in (hint, *get_args(hint)):
+            require_value(key, text)
+        spelt[name] = _listed(text, hint)
     texts = [json.dumps({block: inside for block, inside in kept.items() if inside}), *(f"--{k}={v}" for k, v in spelt.items())]
     try:
         parsed = parser.parse_args(["--config", *texts])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dpgen.cli.command import NETWORK, OneLineParser
+from dpgen.cli.options import require_writable
 
 
 def main(arguments: list[str]) -> str:
@@ -17,5 +18,7 @@ def main(arguments: list[str]) -> str:
     from dpgen.report import report
     from dpgen.statement import UNPROTECTED
 
+    if options.out is not None:
+        require_writable(options.out, "out")
     path = report(options.run, options.out, public=options.public)
     return f"{path}: for publication" if options.public else f"{path}: what is red on it was {UNPROTECTED}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import NETWORK, OneLineParser, whole_numbers
+from dpgen.cli.options import require_writable
 
 
 def main(arguments: list[str]) -> str:
@@ -25,6 +26,7 @@ def main(arguments: list[str]) -> str:
     from dpgen.files import DRAWS
     from dpgen.systems.registry import load
 
+    require_writable(options.out, "out")
     if (options.model / DRAWS).is_file():
         raise ValueError(f"{options.model} holds private draws: all that were paid for are in {options.model / DRAWS}")
     model = load(options.model)

@@ -98,6 +98,8 @@ def one_line(error: BaseException) -> str:
 
 def unreadable(path: str | Path, form: str, error: BaseException) -> ValueError:
     """The error of a file that is not of its form."""
+    if isinstance(error, UnicodeDecodeError):
+        return ValueError(f"{path} cannot be read as {form}: it is not UTF-8; save it in that encoding")
     return ValueError(f"{path} cannot be read as {form}: {one_line(error)}")
 
 

@@ -121,7 +121,12 @@ WRONG = [
     ("--epsilon=-Infinity", "epsilon is -Infinity; it must be finite"),
     ("--epsilon=.inf", "epsilon is inf; it must be a finite number > 0"),
     ("--epsilon=1e300", r"epsilon is 1e\+300; it must be at most 1e\+06"),
-    ("--epsilon", "epsilon must be a number or null, got 'true'"),
+    ("--steps=1000000000000000000000", r"steps must be at most 1e\+12, got 1000000000000000000000"),
+    ("--epsilon", "epsilon has no value; write --epsilon VALUE"),
+    ("--run_dir", "run_dir has no value; write --run_dir VALUE"),
+    ("--model", "model has no value; write --model VALUE"),
+    ("--data", "data has no value; write --data VALUE"),
+    ("--config", "config has no value; write --config VALUE"),
     ("--epsilon=abc", "epsilon must be a number or null, got 'abc'"),
     ("--loggers=x", "loggers must be Lightning loggers, got 'x'"),
     ("--delta=1", r"delta is 1\.0; it must lie in \[0, 1\)"),
@@ -147,6 +152,14 @@ def test_wrong_options_are_refused_in_one_line(argument: str, match: str) -> Non
     with pytest.raises(ValueError, match=match) as raised:
         parse_job([argument])
     assert "\n" not in str(raised.value)
+
+
+def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
+    rest = parse_command(["--progress_bar", "--epsilon", "--private_logs=false"]).job_arguments
+    assert rest == ("--progress_bar", "--epsilon", "--private_logs=false")
+    with pytest.raises(ValueError, match="epsilon has no value"):
+        parse_job(rest)
+    assert parse_job(rest[:1]).runtime.progress_bar is True
 
 
 @pytest.mark.parametrize(

@@ -98,3 +98,11 @@ def test_other_shells_get_the_same_names(shell: str, capsys: pytest.CaptureFixtu
     assert main(["completion", shell]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in (*COMMANDS, "sampling_rate", "gaussian"))
+
+
+@pytest.mark.parametrize("command", ["sample", "report"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(tmp_path / "absent"), "--out", str(tmp_path)]) == 2
+    assert f"out '{tmp_path}' cannot be written: it is a directory" in capsys.readouterr().err

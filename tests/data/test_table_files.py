@@ -231,6 +231,8 @@ def test_files_and_what_they_are_called(tmp_path: Path) -> None:
     assert name_of(tmp_path / "a.b.csv.gz") == "a"
     with pytest.raises(ValueError, match=r"^prior_path is 'absent': there is no such file$"):
         existing_file("absent", option="prior_path")
+    latin = UnicodeDecodeError("utf-8", b"\xe9", 0, 1, "invalid continuation byte")
+    assert str(unreadable("t", "csv", latin)) == "t cannot be read as csv: it is not UTF-8; save it in that encoding"
     assert str(unreadable("t", "csv", OSError("a\n  b" + 300 * "c"))) == "t cannot be read as csv: a b" + 197 * "c"
     assert set(table_files.UNREADABLE) >= {ValueError, OSError, EOFError}
 
