@@ -65,12 +65,14 @@ def paired(labels: Tensor | None) -> Tensor | None:
 
 
 class CriticBank(ModelBank):
-    r"""One critic :math:`D(x, y) = v_y \cdot \phi(x) + b_y` with `depth` hidden layers, gradients per record in factored form.
+    r"""Critics :math:`D(x, y) = v_y \cdot \phi(x) + b_y` with `depth` hidden layers, gradients per record in factored form.
 
-    The label selects one of the last layer's outputs: as 10 of 794 inputs it would hardly be seen.
+    The label selects one of the last layer's outputs: as 10 of 794 inputs it would hardly be seen. Several critics have their
+    own records each, such as those of a class, and share nothing.
 
     Arguments:
         d: columns of a record, label not counted.
+        k: critics.
         categories: number of labels, 0 without; a record's one-hot label follows its columns.
         hidden: units per hidden layer.
         depth: hidden layers.
@@ -85,6 +87,7 @@ class CriticBank(ModelBank):
         self,
         d: int,
         *,
+        k: int = 1,
         categories: int = 0,
         hidden: int = 256,
         depth: int = 2,
@@ -98,7 +101,7 @@ class CriticBank(ModelBank):
             _require_blocks(image_shape, d, pool, name="pool")
         self.d, self.categories, self.hidden, self.depth, self.loss = d, categories, hidden, depth, loss
         self.image_shape, self.pool = image_shape, pool
-        super().__init__(1, self._shapes())
+        super().__init__(k, self._shapes())
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -108,24 +111,24 @@ class CriticBank(ModelBank):
         return shapes
 
     def architecture(self) -> dict[str, Any]:
-        names = ("d", "categories", "hidden", "depth", "loss", "image_shape", "pool")
+        names = ("k", "d", "categories", "hidden", "depth", "loss", "image_shape", "pool")
         return {name: getattr(self, name) for name in names}
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         return self._gradients(x, bounds, real=True)
 
-    def fake_gradients(self, x: Tensor) -> RecordGradients:
+    def fake_gradients(self, x: Tensor, bounds: Sequence[int]) -> RecordGradients:
         """Per-record gradients of generated records (m, d): public, for they read released parameters only."""
-        return self._gradients(x, [0, len(x)], real=False)
+        return self._gradients(x, bounds, real=False)
 
     def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
         tape = Tape(self, bounds)
         scores = self._scores(x, tape)
         return tape.gradients(None, (scores, _critic_slope(scores.detach(), real=real, loss=self.loss)))
 
-    def score(self, x: Tensor) -> Tensor:
-        """D(x), (m,), differentiable by x (m, d + categories)."""
-        return self._scores(x, OneModel(self))
+    def score(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
+        """D(x), (m,), differentiable by x (m, d + categories), rows sorted by critic."""
+        return self._scores(x, OneModel(self) if self.k == 1 else Tape(self, bounds))
 
     def _scores(self, x: Tensor, layers: Layers) -> Tensor:
         x, code = x[:, : self.d], x[:, self.d :]

@@ -1,7 +1,7 @@
 """Generators and critics of your own: the critic is trained on private records, the generator is what is released."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -221,11 +221,11 @@ class OwnCriticBank(GenericBank):
         self.template.module.load_state_dict(self._own.drawn(generator).state_dict())
         super().initialize(generator)
 
-    def fake_gradients(self, x: Tensor) -> RecordGradients:
+    def fake_gradients(self, x: Tensor, bounds: Sequence[int]) -> RecordGradients:
         """See `dpgen.nets.gan.CriticBank.fake_gradients`."""
-        return self.record_gradients("fake_loss", x, [0, len(x)], x.new_zeros(len(x), 1))
+        return self.record_gradients("fake_loss", x, bounds, x.new_zeros(len(x), 1))
 
-    def score(self, x: Tensor) -> Tensor:
+    def score(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
         """See `dpgen.nets.gan.CriticBank.score`."""
         return self._call("score")(self.theta[0].detach(), x)
 

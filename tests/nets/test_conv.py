@@ -124,13 +124,13 @@ def test_critics_have_the_gradients_of_each_record(shape: tuple[int, ...], categ
         bank.theta.add_(0.05 * torch.randn(bank.theta.shape, generator=torch.Generator().manual_seed(2)))
     x = torch.rand(4, d, generator=torch.Generator().manual_seed(1))
     x = torch.cat([x, torch.eye(categories)[torch.arange(4) % categories]], 1) if categories else x
-    made = bank.gradients(x, [0, 4], torch.randn) if real else bank.fake_gradients(x)
+    made = bank.gradients(x, [0, 4], torch.randn) if real else bank.fake_gradients(x, [0, 4])
 
     def loss(layers: Any, row: Tensor, r: int) -> Tensor:
         return critic_loss(bank._scores(row, layers), real=real, loss="nonsaturating")
 
     require_equal(made, by_autograd(bank, x, [0, 4], loss), bank.theta)
-    assert bank.score(x).shape == (4,)
+    assert bank.score(x, [0, 4]).shape == (4,)
     again = ConvCriticBank(**bank.architecture())
     assert again.shapes == bank.shapes
 

@@ -41,11 +41,31 @@ def test_factored_gradients_are_those_of_each_record(loss, real, options):
     if bank.categories:
         x = torch.cat([x, torch.eye(3)[[0, 1, 2, 0, 1, 2, 0]]], 1)
     with torch.enable_grad():
-        made = bank.gradients(x, [0, 7], torch.randn) if real else bank.fake_gradients(x)
+        made = bank.gradients(x, [0, 7], torch.randn) if real else bank.fake_gradients(x, [0, 7])
     slow = dense(bank, x, real=real)
     torch.testing.assert_close(gradient_norms(made), slow.norm(dim=1), rtol=1e-4, atol=1e-6)
     weights = torch.linspace(0.1, 1.0, 7)
     torch.testing.assert_close(clipped_sums(made, weights, torch.empty(1, bank.p))[0], weights @ slow, rtol=1e-4, atol=1e-6)
+
+
+def test_several_critics_share_nothing():
+    """Rows of a critic have the scores and gradients that they have with that critic alone."""
+    bank, x = critic(k=2), torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    alone = [critic(), critic()]
+    for own, theta in zip(alone, bank.theta.detach()):
+        own.theta.data.copy_(theta)
+    rows = (x[:2], x[2:])
+    torch.testing.assert_close(bank.score(x, [0, 2, 5]), torch.cat([c.score(r, [0, len(r)]) for c, r in zip(alone, rows)]))
+    x.requires_grad_()
+    (slope,) = torch.autograd.grad(bank.score(x, [0, 2, 5]).sum(), x)
+    second = rows[1].detach().requires_grad_()
+    (of_second,) = torch.autograd.grad(alone[1].score(second, [0, 3]).sum(), second)
+    torch.testing.assert_close(slope[2:], of_second)
+    with torch.enable_grad():
+        made = bank.fake_gradients(x.detach(), [0, 2, 5])
+    sums = clipped_sums(made, torch.ones(5), torch.empty(2, bank.p))
+    slow = [dense(c, r.detach(), real=False).sum(0) for c, r in zip(alone, rows)]
+    torch.testing.assert_close(sums, torch.stack(slow), rtol=1e-4, atol=1e-6)
 
 
 def test_the_label_selects_the_output_and_nothing_else_of_the_last_layer():
@@ -72,7 +92,7 @@ def test_labels_are_paired_by_halves():
 def test_scores_are_differentiable_by_the_record():
     bank = critic()
     x = torch.randn(3, 6, requires_grad=True)
-    (slope,) = torch.autograd.grad(bank.score(x).sum(), x)
+    (slope,) = torch.autograd.grad(bank.score(x, [0, 3]).sum(), x)
     assert slope.shape == x.shape
     assert bool((slope != 0).any())
 

@@ -142,7 +142,7 @@ def test_a_critic_states_the_gradient_of_its_score_record_by_record() -> None:
     with torch.no_grad():
         bank.initialize(torch.Generator().manual_seed(0))
     x = torch.rand(3, D)
-    made = [g.factors[0].outputs for g in (bank.gradients(x, [0, 3], torch.randn), bank.fake_gradients(x))]
+    made = [g.factors[0].outputs for g in (bank.gradients(x, [0, 3], torch.randn), bank.fake_gradients(x, [0, 3]))]
     for i, (gradients, sign) in enumerate(zip(made, (-1.0, 1.0))):
         theta = bank.theta[0].detach().requires_grad_()
         losses = torch.nn.functional.softplus(sign * bank._call("score")(theta, x))

@@ -56,7 +56,7 @@ def pretrain_gan(module: DPGAN, start: Start, *, steps: int, generator: torch.Ge
         labels = torch.multinomial(frequencies, _BATCH, replacement=True, generator=generator).to(critic.device)
         made: Tensor = module.generator(z, paired(labels) if module.n_classes else None)
         x, _ = labelled_batch(samples, _BATCH, categories=module.n_classes, generator=generator)
-        critic.grad = _critic_gradient(module, x.to(made), made.detach())
+        critic.grad = module.mean_gradient(x.to(made), real=True) + module.mean_gradient(made.detach(), real=False)
         critic_adam.step()
         if module.gan.weight_bound is not None:
             critic.data.clamp_(-module.gan.weight_bound, module.gan.weight_bound)
@@ -66,23 +66,19 @@ def pretrain_gan(module: DPGAN, start: Start, *, steps: int, generator: torch.Ge
     module.adopt_generator()
 
 
-def _critic_gradient(module: DPGAN, x: Tensor, made: Tensor) -> Tensor:
-    """Gradient (1, p) of the critic's mean loss on samples and on generated records."""
-    real = module.bank.gradients(x, [0, len(x)], lambda *shape, **_: x.new_zeros(shape)).full()
-    fake = module.bank.fake_gradients(made).full()
-    weights = torch.full((_BATCH,), 1.0 / _BATCH, device=x.device)
-    with torch.no_grad():
-        sums = [clipped_sums(part, weights, torch.empty_like(module.bank.theta)) for part in (real, fake)]
-    return sums[0] + sums[1]
-
-
 class _ClassPartition:
-    """Every record belongs to the one critic; the noisy sizes of the classes are released, for the generator's labels."""
+    """Records belong to the one critic, or to that of their label; the noisy sizes of the classes are released in any case.
 
-    k = 1
+    Arguments:
+        n_classes: labels, 0 without.
+        k: critics, 1 or one for each label.
+        noise_count: of the sizes.
+    """
+
     of_people = True
 
-    def __init__(self, n_classes: int, *, noise_count: float) -> None:
+    def __init__(self, n_classes: int, *, k: int, noise_count: float) -> None:
+        self.k = k
         self._classes = LabelPartition(max(n_classes, 1), noise_count=noise_count, labelled=n_classes > 1)
 
     @property
@@ -92,8 +88,8 @@ class _ClassPartition:
 
     @property
     def counts(self) -> Tensor:
-        """Noisy number of records, (1,)."""
-        return self.class_counts.clamp_min(0.0).sum()[None]
+        """Noisy number of records of each critic, (k,)."""
+        return self.class_counts.clamp_min(0.0).sum()[None] if self.k == 1 else self.class_counts
 
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """The sizes."""
@@ -104,8 +100,8 @@ class _ClassPartition:
         self._classes.fit(x, labels, curator=curator, share=share)
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
-        """The one critic, for every record (n,)."""
-        return one_group(len(x))
+        """The critic of every record (n,)."""
+        return one_group(len(x)) if self.k == 1 else self._classes.assign(x, labels)
 
     def state_dict(self) -> dict[str, Any]:
         """Released sizes."""
@@ -159,13 +155,14 @@ class DPGAN(DPSGD):
         training = gan.critic_training
         plan = plan.calibrated(training)
         assert plan.sigma_count is not None
+        bank = gan.critic_bank(d, n_classes, image_shape)
         super().__init__(
-            gan.critic_bank(d, n_classes, image_shape),
-            _ClassPartition(n_classes, noise_count=plan.sigma_count),
+            bank,
+            _ClassPartition(n_classes, k=bank.k, noise_count=plan.sigma_count),
             plan=plan,
             config=training,
             n_classes=n_classes,
-            categories=n_classes,
+            categories=n_classes if bank.k == 1 else 0,
             public=PublicRandomness(seed),
             private_logs=private_logs,
         )
@@ -206,6 +203,8 @@ class DPGAN(DPSGD):
         z = torch.randn(n, self.generator.latent, generator=generator).to(self.device)
         if not self.n_classes:
             return z, None
+        if self.bank.k > 1:  # each learns from as many
+            return z, torch.arange(n, device=self.device) % self.bank.k
         weights = self.partition.class_counts.clamp_min(0.0) + 1e-6
         return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
 
@@ -214,9 +213,38 @@ class DPGAN(DPSGD):
         assert self._start is not None
         return self._start[1].values(chosen).to(self.device)
 
+    def _by_critic(self, x: Tensor) -> tuple[Tensor, list[int]]:
+        """Records (n, d + n_classes) sorted by their critics, and the first row of each of them, (k + 1,)."""
+        if self.bank.k == 1:
+            return x, [0, len(x)]
+        critic, order = x[:, -self.bank.k :].argmax(1).sort(stable=True)
+        sizes = torch.bincount(critic, minlength=self.bank.k)
+        return x[order, : -self.bank.k], [0, *sizes.cumsum(0).tolist()]
+
+    def mean_gradient(self, x: Tensor, *, real: bool, clipped: bool = False) -> Tensor:
+        """Mean gradients (k, p) of the critics' losses of public records x (n, d + n_classes).
+
+        Arguments:
+            real: whether they count as real, as samples of a release do, or as generated.
+            clipped: like those of private records, in units of the clip bound.
+        """
+        rows, bounds = self._by_critic(x)
+        sizes = torch.tensor(bounds, device=x.device).diff()
+        critic = torch.arange(self.bank.k, device=x.device).repeat_interleave(sizes)
+        with torch.enable_grad():
+            made = self.bank.gradients(rows, bounds, x.new_zeros) if real else self.bank.fake_gradients(rows, bounds)
+        made = made.full()
+        with torch.no_grad():
+            weights = self._policy.coefficients(gradient_norms(made), critic) if clipped else torch.ones_like(rows[:, 0])
+            return clipped_sums(made, weights, torch.empty_like(self.bank.theta)) / sizes.clamp_min(1)[:, None]
+
+    def _fake_gradient(self) -> Tensor:
+        """Mean clipped gradients (k, p) of generated records, in units of the clip bound like those of real ones."""
+        return self.mean_gradient(self.generator(*self.fakes(self.gan.fakes, "critic")).detach(), real=False, clipped=True)
+
     def _descend(self, gradients: Tensor, group: int) -> None:
         bounds = self._policy.scale()
-        mean = self._fake_sums() * (1.0 if bounds is None else bounds.to(gradients)) / self.gan.fakes
+        mean = self._fake_gradient() * (1.0 if bounds is None else bounds.to(gradients)[:, None])
         super()._descend(gradients.add_(mean), group)
         bound = self.gan.weight_bound
         if bound is not None:
@@ -224,15 +252,6 @@ class DPGAN(DPSGD):
         if self.global_step % self.gan.critic_steps == 0:
             for turn in range(self.gan.generator_steps):
                 self._teach_generator(turn)
-
-    def _fake_sums(self) -> Tensor:
-        """Clipped sums (1, p) of generated records, in units of the clip bound like those of real ones."""
-        x = self.generator(*self.fakes(self.gan.fakes, "critic"))
-        with torch.enable_grad():
-            gradients = self.bank.fake_gradients(x.detach()).full()
-        norms = gradient_norms(gradients)
-        coefficients = self._policy.coefficients(norms, torch.zeros(len(x), dtype=torch.int64, device=x.device))
-        return clipped_sums(gradients, coefficients, torch.empty_like(self.bank.theta))
 
     @torch.enable_grad()
     def _teach_generator(self, turn: int) -> None:
@@ -250,7 +269,7 @@ class DPGAN(DPSGD):
 
     def generator_loss(self, x: Tensor, z: Tensor) -> Tensor:
         """Loss of the generator on its records x (m, d + categories), of `paired` labels, made of z (m, latent)."""
-        score = self.bank.score(x)
+        score = self.bank.score(*self._by_critic(x))
         loss = critic_loss(score, real=True, loss=self.gan.loss).mean()
         weight = self.gan.diversity
         return loss + weight * sameness(x[:, : self.generator.d], z) if weight else loss

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _OF_GENERATOR = ("hidden", "depth", "latent", "coarse")
 """Options that a generator of your own replaces."""
-_OF_CRITIC = ("critic", "critic_hidden", "critic_depth")
+_OF_CRITIC = ("critic", "critics", "critic_hidden", "critic_depth")
 """Options that a critic of your own replaces."""
 
 
@@ -33,6 +33,8 @@ class DPGANConfig:
         network: "mlp" or "cnn" (images with sides divisible by 4); or the import path `package.module:Class` of a generator
             of your own, see `dpgen.GeneratorNetwork`, or of a generator and a critic, see `dpgen.CriticNetwork`.
         critic: of the critic, in place of `network`: "cnn" is `depth` convolutions with GroupNorm (sides divisible by 2^depth).
+        critics: "one" for all records, from which a label selects an output; or "labels": one for each class, with its own
+            records. They are smaller, and a record still moves only one of them.
         generator_options: what the class of the generator is built with, beside d and the number of labels.
         critic_options: what the class of the critic is built with.
         coarse: with "mlp" on images, above 1: the generator's images are interpolated from sides this much shorter, and the
@@ -70,6 +72,7 @@ class DPGANConfig:
 
     network: tuple[str, str] | str = "mlp"
     critic: Literal["mlp", "cnn"] | None = None
+    critics: Literal["one", "labels"] = "one"
     generator_options: Mapping[str, Any] | None = None
     critic_options: Mapping[str, Any] | None = None
     coarse: int = 1
@@ -126,6 +129,8 @@ class DPGANConfig:
         for name in ("average", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if self.critics not in ("one", "labels"):
+            raise ValueError(f"critics is {self.critics!r}; it must be one or labels")
         if self.coarse > 1 and self.network != "mlp":
             raise ValueError(f"coarse must be 1 with network={self.network!r}, got {self.coarse}")
 
@@ -210,8 +215,23 @@ class DPGANConfig:
             coarse=self.coarse,
         )
 
+    def count_of_critics(self, n_classes: int) -> int:
+        """How many critics there are.
+
+        Raises:
+            ValueError: too few generated records for all of them, or no labels.
+        """
+        if self.critics == "one":
+            return 1
+        if n_classes < 1:
+            raise ValueError("critics is 'labels'; it must be 'one' where records have no labels")
+        least = 2 * n_classes
+        if self.fakes < least:
+            raise ValueError(f"fakes is {self.fakes}; it must be at least {least}, two for each of {n_classes} critics")
+        return n_classes
+
     def critic_bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None) -> "CriticBank | OwnCriticBank":
-        """An untrained critic of d columns and a one-hot label.
+        """Untrained critics of d columns: one that has a one-hot label beside them, or one for each label.
 
         Raises:
             ValueError: convolutions without images, or of images whose sides they cannot halve.
@@ -227,9 +247,11 @@ class DPGANConfig:
         convolutional = (self.critic or self.network) == "cnn"
         if convolutional and image_shape is None:
             raise ValueError("critic='cnn' needs images: records of this data have no image_shape; use 'mlp'")
+        k = self.count_of_critics(categories)
         return (ConvCriticBank if convolutional else CriticBank)(
             d,
-            categories=categories,
+            k=k,
+            categories=categories if k == 1 else 0,
             hidden=self.critic_hidden or self.hidden,
             depth=self.critic_depth or self.depth,
             loss=self.loss,

@@ -92,11 +92,34 @@ def test_every_step_is_charged_once() -> None:
     assert gan.global_step == 6
 
 
+def test_a_record_moves_the_critic_of_its_label_alone() -> None:
+    gan = module(n_classes=2, config={"critics": "labels", "clipping": "auto"}, sigma_sgd=1e-6)
+    assert (gan.bank.k, gan.categories) == (2, 0)
+    assert gan.partition.assign(torch.zeros(2, tiny.D), torch.tensor([1, 0])).tolist() == [1, 0]
+    gan._policy.begin(2)
+    batch = Batch(torch.ones(1, tiny.D), torch.tensor([1]), torch.tensor([1]), -1, (0, 1))
+    sums = tiny.released(gan, batch)
+    assert float(sums[0].norm()) < 1e-4
+    assert float(sums[1].norm()) == pytest.approx(1.0, abs=1e-2)
+
+
+def test_every_critic_has_as_many_generated_records_of_its_own_label() -> None:
+    gan = module(n_classes=2, config={"critics": "labels"})
+    trained(gan)
+    assert gan._fake_gradient().shape == gan.bank.theta.shape == (2, gan.bank.p)
+    x = torch.arange(4 * tiny.D).view(4, -1).float()
+    code = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    rows, bounds = gan._by_critic(torch.cat([x, code], 1))
+    assert bounds == [0, 3, 4]
+    assert torch.equal(rows, x[[0, 2, 3, 1]])
+    assert gan.fakes(8, "critic")[1].bincount().tolist() == [4, 4]  # type: ignore[union-attr]
+
+
 def test_generated_records_are_public_and_cost_nothing() -> None:
     """The fake sums are the same whatever the draw held: a function of released values."""
     gan = module()
     trained(gan)
-    first, second = gan._fake_sums(), gan._fake_sums()
+    first, second = gan._fake_gradient(), gan._fake_gradient()
     assert torch.equal(first, second)
     assert float(first.norm()) > 0
 

@@ -39,6 +39,17 @@ def test_the_critic_may_be_smaller_than_the_generator():
         config.critic_bank(16, 2, None)
 
 
+def test_there_is_a_critic_for_every_record_or_for_every_label():
+    one, several = (DPGANConfig(critics=critics, fakes=8).critic_bank(16, 4, None) for critics in ("one", "labels"))
+    assert (one.k, one.categories, several.k, several.categories) == (1, 4, 4, 0)
+    for n_classes, match in (
+        (0, "critics is 'labels'; it must be 'one'"),
+        (5, "fakes is 8; it must be at least 10, two for each"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            DPGANConfig(critics="labels", fakes=8).critic_bank(16, n_classes, None)
+
+
 def test_weights_are_clipped_as_published_only_where_asked():
     assert DPGANConfig().weight_bound is None
     assert DPGANConfig(loss="wgan").weight_bound == 1.0
@@ -59,6 +70,7 @@ def test_weights_are_clipped_as_published_only_where_asked():
         ({"critic_hidden": 0}, "critic_hidden is 0; it must be a whole number >= 1"),
         ({"diversity": -1.0}, "diversity must be at least 0"),
         ({"diversity": 1.0, "fakes": 1}, "fakes must be at least 2 with diversity 1"),
+        ({"critics": "classes"}, "critics is 'classes'; it must be one or labels"),
         ({"coarse": 2, "network": "cnn"}, "coarse must be 1 with network='cnn'"),
     ],
 )

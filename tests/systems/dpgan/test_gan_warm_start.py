@@ -66,14 +66,28 @@ def test_before_the_first_step_the_records_are_those_of_the_release(network: Any
     assert float(means[0]) > 0.7 > 0.3 > float(means[1])
 
 
-def test_a_step_of_a_correction_changes_records_towards_what_the_critic_takes_for_real(tmp_path: Path) -> None:
-    gan = untrained(tmp_path, generator_lr=0.05)
+@pytest.mark.parametrize("critics", ["one", "labels"])
+def test_a_step_of_a_correction_changes_records_towards_what_the_critic_takes_for_real(tmp_path: Path, critics: str) -> None:
+    gan = untrained(tmp_path, generator_lr=0.05, critics=critics)
     gan.configure_optimizers()
-    before = float(gan.bank.score(gan.generator(*gan.fakes(256, "x"))).mean().detach())
+
+    def score() -> float:
+        return float(gan.bank.score(*gan._by_critic(gan.generator(*gan.fakes(256, "x")))).mean().detach())
+
+    before = score()
     for turn in range(5):
         gan._teach_generator(turn)
-    after = float(gan.bank.score(gan.generator(*gan.fakes(256, "x"))).mean().detach())
-    assert after > before
+    assert score() > before
+
+
+def test_critics_of_labels_learn_from_samples_of_a_release_each_of_its_own(tmp_path: Path) -> None:
+    """Class 0 of the start is mostly ones and class 1 mostly zeros: what is like the class scores higher."""
+    config = DPGANConfig(hidden=3, latent=2, critics="labels", warm_start=tmp_path)
+    gan = DPGAN(d=tiny.D, plan=DPGANPlan(steps=3), config=config, n_classes=2)
+    pretrain_gan(gan, release(), steps=40, generator=torch.Generator().manual_seed(0))
+    ones, zeros = torch.ones(2, tiny.D), torch.zeros(2, tiny.D)
+    likes = (gan.bank.score(ones, [0, 1, 2]) - gan.bank.score(zeros, [0, 1, 2])).detach()
+    assert float(likes[0]) > 0 > float(likes[1])
 
 
 def test_a_corrected_model_is_its_files(tmp_path: Path) -> None:
