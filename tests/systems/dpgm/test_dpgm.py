@@ -3,6 +3,7 @@
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
@@ -22,7 +23,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.systems.dp_sgd import sums as private_sums
-from dpgen.systems.dpgm.fit import DPGM
+from dpgen.systems.dpgm.fit import DPGM, RATES_FOLLOW_SIZES, KMeansPartition
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -403,6 +404,23 @@ def test_an_untrained_module_has_nothing_to_release() -> None:
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
     with pytest.raises(ValueError, match="nothing to release"):
         module.release(Ledger(None, delta=1e-5))
+
+
+def test_rates_that_follow_sizes_are_said_where_no_filter_watches_them() -> None:
+    said = {}
+    for schedule in ("published", "joint"):
+        module, ledger = fitted(config=DPGMConfig(schedule=schedule, **TINY))
+        said[schedule] = RATES_FOLLOW_SIZES in module.release(ledger).statement.not_covered
+    assert said == {"published": True, "joint": False}
+
+
+def test_kmeans_begins_at_public_records_alone() -> None:
+    seeds: list[Tensor | None] = []
+    kmeans: Any = SimpleNamespace(k=K, counts_=torch.ones(K), fit=lambda x, **options: seeds.append(options["public_x"]))
+    curator, public = Curator(Ledger(None, delta=1e-5)), torch.ones(4, D)
+    for given in (public, None):
+        KMeansPartition(kmeans, public_x=given).fit(records()[0], None, curator=curator)
+    assert seeds == [public, None]
 
 
 def test_a_second_partition_under_one_ledger_is_refused_with_the_published_schedule() -> None:

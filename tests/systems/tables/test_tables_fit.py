@@ -10,8 +10,10 @@ import torch
 from fixed_source import FixedKeySource
 
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.runtime import Runtime
 from dpgen.schema import Schema
+from dpgen.systems.tables import fit as tables_fit
 from dpgen.systems.tables.columns import first_marginals, release_columns
 from dpgen.systems.tables.fit import MEASUREMENT, _Rounds, fit
 from dpgen.systems.tables.model import TablesModel
@@ -196,3 +198,30 @@ def test_records_reach_choices_only_through_scores_of_stated_sensitivity() -> No
                 assert change <= 1.0
             assert all((a - b).double().norm() <= factor**0.5 for a, b in zip(base.measured, other.measured))
     assert most == 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 4.0])
+def test_how_many_records_there_are_is_what_was_released(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every public rule sees a count whose noise a test has chosen, and none the true one."""
+    told: list[Any] = []
+    given, make = GaussianBudget.sums, tables_fit.sizes
+
+    def sums(budget: GaussianBudget, note: str, *args: Any) -> Any:
+        return (torch.tensor([31_000.0]), 1e-3) if note == tables_fit.COUNT else given(budget, note, *args)
+
+    def columns(*args: Any, **options: Any) -> Any:
+        told.append(args[4])
+        return release_columns(*args, **options)
+
+    def ruled(mu: float, n: float, *args: Any, **options: Any) -> Any:
+        told.append(n)
+        return make(mu, n, *args, **options)
+
+    monkeypatch.setattr(GaussianBudget, "sums", sums)
+    monkeypatch.setattr(tables_fit, "release_columns", columns)
+    monkeypatch.setattr(tables_fit, "sizes", ruled)
+    model = released(people(500), epsilon=epsilon)
+    assert told[0] == (31_000.0, 1e-3)
+    assert told[1:] == pytest.approx([31_000.0] * len(told[1:]), abs=1.0)
+    assert len(told) > 1 or "for 31000 records" in model.statement.not_covered[0]
+    assert model.size == 31_000
