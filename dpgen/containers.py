@@ -319,7 +319,7 @@ def _from_dataset(data: Any) -> InMemory:
     pairs = isinstance(items[0], tuple | list)
     try:
         x = np.stack([np.asarray(item[0] if pairs else item) for item in items])
-        y = np.array([int(item[1]) for item in items]) if pairs and len(items[0]) > 1 else None
+        y = np.array([_whole(item[1]) for item in items]) if pairs and len(items[0]) > 1 else None
     except (TypeError, ValueError, IndexError) as error:
         said = " ".join(str(error).split())[:120]
         raise TypeError(f"data set has no records of one shape with whole labels: {said}") from None
@@ -354,6 +354,13 @@ def _is_engine(data: Any) -> bool:
 def _from_engine(data: Any) -> InMemory:
     what = _ENGINES[type(data).__module__.partition(".")[0]]
     return InMemory(what, data, Form(container="pandas", names=_checked_names(what, data.columns)), engine=True)
+
+
+def _whole(label: Any) -> int:
+    """A label as a whole number, which a number with a fraction is not."""
+    if (found := int(label)) != label:
+        raise ValueError(f"{label!r} is a label")
+    return found
 
 
 _COLOURS = 3

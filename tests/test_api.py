@@ -93,6 +93,12 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("gaussian", np.eye(4, dtype="uint8").reshape(4, 2, 2), {}, "array has no value above 1, and grey values go from 0 to 255"),
     ("gaussian", np.full((4, 2, 2), 1.5), {}, r"array column '0' has '1\.5' in row 1: grey values are numbers from 0 to 1"),
     ("gaussian", np.ones((4, 3, 2, 2)), {}, r"array holds images of shape \(3, 2, 2\); grey ones must have the shape"),
+    (
+        "gaussian",
+        TensorDataset(torch.ones(3, 2), torch.tensor([0.0, 1.5, 1.0])),
+        {},
+        r"data set has no records of one shape with whole labels: tensor\(1\.5000\) is a label",
+    ),
     ("gaussian", np.ma.array(np.eye(4), mask=np.eye(4)), {}, "array is masked; fill it"),
     ("gaussian", TABLE[:0], {}, "DataFrame is empty: it has 3 columns and no record"),
     ("gaussian", TABLE[[]], {}, "DataFrame has no 0/1 columns: at least one is needed"),

@@ -1,6 +1,7 @@
 """Shared by the commands: quiet libraries, a parser, and exit codes with one line that says what is wrong."""
 
 import argparse
+import errno
 import logging
 import sys
 import warnings
@@ -104,6 +105,9 @@ NETWORK: dict[str, Any] = {
 """The option `--network` of commands that read models."""
 
 
+_FULL = "; free some and give the same command again: a run goes on in the same --run_dir"
+
+
 class Ended(NamedTuple):
     """End of a command: a text for stdout, its exit code, and one line for stderr where something is wrong."""
 
@@ -135,7 +139,8 @@ def exit_code(work: Callable[[], str | int | Ended]) -> int:
         with quiet_training(), _warnings_in_one_line():
             ended = work()
     except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
-        return _say(f"error: {error}", REFUSED)
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return _say(f"error: {error}{_FULL if full else ''}", REFUSED)
     except KeyboardInterrupt as error:
         return _say(str(error) or "interrupted", INTERRUPTED)
     except SystemExit as end:

@@ -1,6 +1,7 @@
 """Scripts end with one line and an exit code that says how."""
 
 import argparse
+import errno
 import logging
 import subprocess
 import sys
@@ -26,6 +27,12 @@ def test_a_text_is_printed_and_a_number_is_the_code(capsys: pytest.CaptureFixtur
     [
         (ValueError("k is 0;\n  it must be 1"), 2, "error: k is 0; it must be 1\n"),
         (FileNotFoundError("no such file"), 2, "error: no such file\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            2,
+            "error: [Errno 28] No space left on device; free some and give the same command again: a run goes on in the same "
+            "--run_dir\n",
+        ),
         (LedgerError("damaged"), 2, "error: damaged\n"),
         (BudgetExceeded("spent"), 2, "error: spent\n"),
         (Preempted("stopped"), 75, "stopped\n"),
