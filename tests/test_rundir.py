@@ -61,6 +61,13 @@ def test_other_settings_are_refused(tmp_path: Path, change: str) -> None:
         pass
 
 
+def test_a_run_of_another_model_is_called_so(tmp_path: Path) -> None:
+    begin(tmp_path)
+    other = parse_job(["--model=marginals", "--data=npy", "--path=x.npy", f"--run_dir={tiny.job(tmp_path).runtime.directory}"])
+    with pytest.raises(ValueError, match=r"unfinished run with model\.name='dpgm', now 'marginals': "), open_run(other):
+        pass
+
+
 def test_a_refused_run_takes_its_folders_away_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     for place, left in (("new/deep", "new"), ("old/deep", "old/deep")):

@@ -152,11 +152,14 @@ class Job:
         return not self.resumable
 
     def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
-        """The first setting of the job that is another one in stored settings, in words; empty where there is none."""
-        for block, options in self.settings.items():
-            for key, value in options.items():
-                if (before := stored[block].get(key)) != value and key not in FREE_TO_CHANGE:
-                    return f"{block}.{key}={before!r}, now {value!r}"
+        """The first setting of the job that is another one in stored settings, in words; empty where there is none.
+
+        Names of models and data come first: others have other settings.
+        """
+        all_of_them = [(block, key, value) for block, options in self.settings.items() for key, value in options.items()]
+        for block, key, value in sorted(all_of_them, key=lambda setting: setting[1] != "name"):
+            if (before := stored[block].get(key)) != value and key not in FREE_TO_CHANGE:
+                return f"{block}.{key}={before!r}, now {value!r}"
         return ""
 
     def prepare(self) -> None:
