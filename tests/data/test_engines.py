@@ -240,8 +240,10 @@ def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
     assert dpgen.fit("merr", str(folder / "w.duckdb"), table="visits", **options).epsilon <= 1
     with pytest.raises(ValueError, match="DuckDB relation is of another connection"):
         dpgen.fit("merr", connection.table("visits"), **options)
+    other = ibis.sqlite.connect()
     with pytest.raises(ValueError, match="engine of the table is sqlite; it must be one of duckdb, pyspark"):
-        dpgen.fit("merr", ibis.sqlite.connect().create_table("t", schema=ibis.schema({"whole": "int64"})), **options)
+        dpgen.fit("merr", other.create_table("t", schema=ibis.schema({"whole": "int64"})), **options)
+    other.disconnect()
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
