@@ -64,7 +64,7 @@ class Bar:
 
     @property
     def shown(self) -> bool:
-        """Whether anybody sees it."""
+        """Whether the bar is drawn: on a terminal, and where it was asked for."""
         return not self._bar.disable
 
     @contextmanager

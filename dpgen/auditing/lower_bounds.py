@@ -282,10 +282,10 @@ class Finding:
         ]
 
     def to_text(self) -> str:
-        """For a terminal."""
+        """The finding as aligned lines for a terminal."""
         return "\n".join(f"{name:<12} {value}" for name, value in self.rows())
 
     def to_json(self) -> str:
-        """For programs."""
+        """The finding as a JSON object."""
         record: dict[str, Any] = {**asdict(self), "verdict": self.verdict}
         return json.dumps(record, indent=2, allow_nan=False) + "\n"

@@ -80,7 +80,7 @@ class Comparison:
         ]
 
     def to_text(self) -> str:
-        """For a terminal."""
+        """The comparison as an aligned table for a terminal."""
         rows = self.rows()
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
@@ -99,7 +99,7 @@ class Comparison:
         return f"not a ranking, the guarantees differ in {'; '.join(self.differences)}"
 
     def to_csv(self) -> str:
-        """For programs."""
+        """The same rows as csv, then the verdict and the marks."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*self.rows(), [self.verdict], *([mark] for mark in self.marks)])
         return text.getvalue()
@@ -138,7 +138,7 @@ class Comparison:
         return save_figure(made, path)
 
     def write(self, directory: Path) -> None:
-        """comparison.csv, comparison.tex and comparison.png."""
+        """Write comparison.csv, comparison.tex and comparison.png into a directory."""
         directory.mkdir(parents=True, exist_ok=True)
         write_atomically(directory / "comparison.csv", self.to_csv())
         write_atomically(directory / "comparison.tex", self.to_latex())

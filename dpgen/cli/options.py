@@ -110,8 +110,8 @@ _KINDS = {
 }
 
 
-class Flag(str):
-    """ "true", of an option that was written without a value."""
+class _Flag(str):
+    """The text "true" of an option that was written without a value."""
 
 
 def split_options(arguments: Sequence[str]) -> dict[str, str]:
@@ -131,7 +131,7 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"unexpected argument {token!r}: options are written --key value")
         key, equals, value = token[2:].partition("=")
         if not equals:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else Flag("true")
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else _Flag("true")
         key = key.replace("-", "_")
         if key in given:
             raise ValueError(f"{key} is given twice")
@@ -141,7 +141,7 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
 
 def as_argument(key: str, value: str) -> str:
     """An option as one argument, without a value where it had none."""
-    return f"--{key}" if isinstance(value, Flag) else f"--{key}={value}"
+    return f"--{key}" if isinstance(value, _Flag) else f"--{key}={value}"
 
 
 def require_value(key: str, value: Any) -> None:
@@ -150,7 +150,7 @@ def require_value(key: str, value: Any) -> None:
     Raises:
         ValueError: naming it.
     """
-    if isinstance(value, Flag):
+    if isinstance(value, _Flag):
         raise ValueError(f"{key} has no value; write --{key} VALUE")
 
 

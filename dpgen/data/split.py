@@ -298,5 +298,5 @@ def await_key(path: Path, *, seconds: float = _WAIT) -> None:
 
 
 def rows_of(values: Tensor | None, rows: Tensor) -> Tensor | None:
-    """Rows of optional values."""
+    """The chosen rows of values that may not be there; None where they are not."""
     return None if values is None else values[rows]

@@ -68,7 +68,7 @@ class Layout:
 
     @property
     def weight(self) -> int:
-        """w."""
+        """Weight w of the count column, beside the sums of bits."""
         return max(1, round(math.sqrt(0.1 * self._norm2)))
 
     @property

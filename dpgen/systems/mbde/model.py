@@ -399,7 +399,7 @@ class RoundCertificate:
         return published_drop(self.theta, self.gamma_p, self.gamma_q)
 
     def row(self) -> dict[str, Any]:
-        """For a table."""
+        """The certificate of the round as a row of a table."""
         own = {name: getattr(self, name) for name in ("round", "theta", "gamma_p", "gamma_q", "regime", "drop")}
         own |= {"chord_bound": self.chord_bound, "published_drop": self.published_drop}
         return own | {"log_normaliser": self.log_normaliser, "note": NOTE}

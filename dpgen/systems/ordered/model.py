@@ -93,7 +93,7 @@ class PiecewiseCDF:
 
     @property
     def size(self) -> int:
-        """N."""
+        """Number of values N of the domain."""
         return int(self.knots[-1])
 
     @property
