@@ -1,6 +1,7 @@
 """Dry run: steps, privacy cost, memory and time of a run, before any data is touched."""
 
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from dpgen.systems.dp_sgd.training import released_start, with_prior
 from dpgen.systems.plan import Plan
 
 SHAPES = {"digits": (1445, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist": (60_000, 784, 10)}
-"""Public (records, columns, labels) of data sets that everybody knows."""
+"""Public (records, columns, labels) of data sets that everybody knows, all of them square images."""
 
 _STEPS, _WARM_UP = 7, 2
 
@@ -150,7 +151,8 @@ def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
         return None
     plan = _with_start(job)
     assert isinstance(plan, DPSGDPlan)
-    return module(d=d, plan=plan, config=job.config, n_classes=labels, seed=job.runtime.seed)
+    shape = (math.isqrt(d),) * 2 if job.data in SHAPES else job.data_options.get("image_shape")
+    return module(d=d, plan=plan, config=job.config, n_classes=labels, image_shape=shape, seed=job.runtime.seed)
 
 
 def _with_start(job: Job) -> Plan:

@@ -64,6 +64,15 @@ def test_other_systems_tell_their_plan(model: str) -> None:
     assert "trains no network by steps" in text
 
 
+@pytest.mark.parametrize("options", [["--model=dpgan", "--coarse=2"], ["--model=dpgan", "--critic=cnn"], ["--encoder=cnn"]])
+def test_networks_that_need_images_are_foreseen(options: list[str]) -> None:
+    assert "ms a step" in dry_run(parse_job(["--data=digits", "--hidden=8", *options]))
+    absent = ["--data=npy", "--path=absent.npy", "--hidden=8", *options]
+    assert "ms a step" in dry_run(parse_job([*absent, "--image_shape=4,4"]), "100x16x2")
+    with pytest.raises(ValueError, match="image"):
+        dry_run(parse_job(absent), "100x16x2")
+
+
 def test_dpgan_is_foreseen_too() -> None:
     assert "ms a step" in dry_run(parse_job(["--model=dpgan", "--data=npy", "--path=absent.npy", "--hidden=4"]), "50x6")
 
