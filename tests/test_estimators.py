@@ -47,7 +47,8 @@ EXPECTED: list[tuple[Any, dict[str, str]]] = [
 def test_the_checks_of_scikit_learn(made: Any, expected: dict[str, str]) -> None:
     results = check_estimator(made, on_fail=None, on_skip=None)
     failed = {result["check_name"] for result in results if result["status"] == "failed"}
-    assert failed == set(expected), "neither more nor fewer"
+    known = {result["check_name"] for result in results}  # of this version
+    assert failed == set(expected) & known, "neither more nor fewer"
     assert sum(result["status"] == "passed" for result in results) >= 12
 
 

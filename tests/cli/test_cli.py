@@ -121,7 +121,7 @@ WRONG = [
     ("--epsilon=-Infinity", "epsilon is -Infinity; it must be finite"),
     ("--epsilon=.inf", "epsilon is inf; it must be a finite number > 0"),
     ("--epsilon=1e300", r"epsilon is 1e\+300; it must be at most 1e\+06"),
-    ("--steps=1000000000000000000000", r"steps must be at most 1e\+12, got 1000000000000000000000"),
+    ("--steps=1000000000000000000000", "steps is 1000000000000000000000; it must be at most 1,000,000,000"),
     ("--epsilon", "epsilon has no value; write --epsilon VALUE"),
     ("--run_dir", "run_dir has no value; write --run_dir VALUE"),
     ("--model", "model has no value; write --model VALUE"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_EPSILON = 3.0
 _CHOICE_SHARE = 0.02  # of mu^2: on MNIST at epsilon 1, noise of 26 votes among 60,000
-_MOST_STEPS = 10**12
+MOST_STEPS = 10**9
 NOT_CALIBRATED = "the plan's noise is not set: call calibrated() first"
 
 
@@ -121,8 +121,8 @@ class DPSGDPlan(RowPlan, Generic[C]):
             raise ValueError(f"sampling_rate must be in (0, 1], got {self.sampling_rate}")
         if self.steps < 1:
             raise ValueError(f"steps must be at least 1, got {self.steps}")
-        if self.steps > _MOST_STEPS:
-            raise ValueError(f"steps must be at most {_MOST_STEPS:.0e}, got {self.steps}")
+        if self.steps > MOST_STEPS:
+            raise ValueError(f"steps is {self.steps}; it must be at most {MOST_STEPS:,}")
         if not 0 < self.partition_share < 1:
             raise ValueError(f"partition_share must be in (0, 1), got {self.partition_share}")
 
