@@ -68,7 +68,7 @@ PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
 def fitted(records: Any, name: str, dataset: str, epsilon: float, seed: int) -> Any:
     """The released model of a name."""
     budget = min(epsilon, max(MODELS[name]))
-    arguments = MODELS[name][budget] + TUNED.get((name, dataset, epsilon), "")
+    arguments = MODELS[name][budget] + TUNED.get((name, dataset, budget), "")
     job = parse_job([*arguments.split(), f"--epsilon={budget}", f"--data={dataset}", "--progress_bar=false"])
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(run_dir=Path(directory), seed=seed, progress_bar=False, checkpoint_every=10**6, accelerator="cpu")
