@@ -126,7 +126,7 @@ def load_sql_records(
     """0/1 columns, or grey values, of a table in DuckDB, in parquet or csv files larger than memory, or in Spark.
 
     All columns but `label_column` are features, or a single one that holds a list or bytes for each record. They are read
-    several times, in batches. No records are put aside for evaluation.
+    several times, in batches. No records are held out for evaluation.
 
     Arguments:
         source: a DuckDB file, or parquet or csv files, as in "scans/*.parquet".

@@ -104,7 +104,7 @@ class ModelBank(nn.Module, ABC):
     """Plain gradient descent, where it trains this bank better under noise than Adam does."""
 
     assumptions: tuple[str, ...] = ()
-    """What a statement rests on because of this bank."""
+    """Sentences that the statement of a release of this bank assumes."""
 
     def __init__(self, k: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class ModelBank(nn.Module, ABC):
         """Mean values (n, d) in [0, 1] of n new records of one model; free, for it reads released parameters only."""
 
     def released(self) -> "ModelBank":
-        """What a release holds of this bank."""
+        """The bank that a release holds: this one, or the part of it that is public."""
         return self
 
     def fuse(self) -> None:

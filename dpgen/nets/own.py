@@ -18,7 +18,7 @@ from dpgen.nets.generic import GenericBank
 
 
 class Network(Protocol):
-    """What a network of your own is: a class of `nn.Module` that others can import, built as `cls(d=d, **network_options)`.
+    """A network of your own: a class of `nn.Module` that others can import, built as `cls(d=d, **network_options)`.
 
     An encoder with a decoder, for example: `loss` uses both, `sample` the decoder alone. d counts the columns of a record;
     where labels are columns, their one-hot code comes last.
@@ -131,7 +131,7 @@ def known(path: str, methods: Sequence[str] = NETWORK) -> type[nn.Module]:
 
 
 def _in_module(module: ModuleType | None, name: str) -> Any:
-    """What a module holds by this name now, without asking it: some import more when they are asked."""
+    """The attribute of a module that is loaded already; None without it. Modules that import on access are not asked."""
     return vars(module).get(name) if isinstance(module, ModuleType) else None
 
 
@@ -212,7 +212,7 @@ class OwnClass:
         return latent
 
     def called(self, module: nn.Module, method: str, arguments: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
-        """What a method returns: finite numbers of this shape."""
+        """The values that a method returns, refused unless they are finite numbers of this shape."""
         given = " and ".join(f"{name} {tuple(value.shape)}" for name, value in zip(_TAKEN[method], arguments))
         try:
             made = getattr(module, method)(*arguments)
@@ -226,7 +226,7 @@ class OwnClass:
         return made
 
     def per_record(self, module: nn.Module, method: str, arguments: tuple[Tensor, ...]) -> Tensor:
-        """What a method of records returns, (b,): of each from that record alone.
+        """Values (b,) that a method returns for b records, each from its record alone.
 
         Raises:
             ValueError: a record has another value beside other records, or values are kept.

@@ -52,7 +52,7 @@ CHUNK = 2**16
 """Rows of one product."""
 MOST_RECORDS = 2**27
 _IN_CACHE = 512  # rows: several times as fast as temporaries of megabytes
-_EXACT = 2.0**26.5  # norms of rows of whole numbers below it are roots of exact squares
+_EXACT = 2.0**26  # norms of rows of whole numbers below it are roots of exact squares, below 2^52
 _ROUNDING = 1.0 - 1e-6  # its distance from 1 exceeds what the last rounding, of whole sums, moves: 2^27 records * 2^-52
 
 
@@ -170,7 +170,7 @@ def whole_squares(rows: Tensor) -> Tensor:
 def clipped(u: Tensor, grid: float = GRAM_GRID, most: float = 1.0) -> Tensor:
     """Rows (b, m) cut towards zero to multiples of 1 / grid and, where they are longer than `most`, scaled down; float64.
 
-    Norms of cut rows are exact up to 2^26.5 / grid and right to 2^-48 above, and cutting lowers them: they are at most `most`
+    Norms of cut rows are exact up to 2^26 / grid and right to 2^-48 above, and cutting lowers them: they are at most `most`
     whatever m. Rows with a norm that is not finite become 0.
     """
     result = torch.empty(u.shape, dtype=torch.float64, device=u.device)

@@ -31,7 +31,8 @@ class System:
         config_path: of the frozen dataclass of public choices, in such a module.
         fit_path: of `fit(data, *, plan, config, curator, runtime)`, which returns what the curator has released.
         module_path: of a function of the configuration that returns what DP-SGD trains with it, or None: sums over records,
-            which several processes can share. Empty: there is nothing to train so.
+            which several processes can share, built from d, plan, config, n_classes, image_shape and seed. Empty: there is
+            nothing to train so.
         model_paths: of the classes of its public models, which `load` can read.
     """
 

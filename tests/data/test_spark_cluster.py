@@ -79,7 +79,9 @@ def squared() -> np.ndarray:
 
 def test_a_lost_executor_doubles_no_totals(cluster: Any) -> None:
     """One of two executors is killed when it has done some of the tasks of the first scan: Spark repeats those."""
-    first, found = executors(cluster), []
+    end, found = time.monotonic() + 120, []
+    while len(first := executors(cluster)) < 2 and time.monotonic() < end:  # the second starts while the first is at work
+        time.sleep(0.1)
     assert len(first) == 2
     tracker, rows = cluster.sparkContext.statusTracker(), in_memory(slow_rows(cluster))
 
