@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from dpgen.nets.conv import ConvCriticBank, channels_of
-from dpgen.nets.gan import planes
+from dpgen.nets.cosines import planes
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 
 NETWORKS: dict[str, dict[str, Any]] = {

@@ -11,22 +11,13 @@ from torch.func import functional_call
 from torch.nn.functional import avg_pool2d, interpolate, leaky_relu, softplus
 
 from dpgen.nets.bank import ModelBank, Noise, RecordGradients, logistic
+from dpgen.nets.cosines import planes
 from dpgen.nets.tape import Layers, OneModel, Tape
 
 Loss = Literal["nonsaturating", "wgan"]
 SLOPE = 0.2
 GAIN = 2.0**0.5
 _SHARPNESS = 2.0
-
-
-def planes(image_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Channels, height and width of images (height, width) or (channels, height, width).
-
-    >>> planes((28, 28))
-    (1, 28, 28)
-    """
-    channels, height, width = image_shape if len(image_shape) == 3 else (1, *image_shape)
-    return channels, height, width
 
 
 def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
@@ -77,7 +68,7 @@ class CriticBank(ModelBank):
         hidden: units per hidden layer.
         depth: hidden layers.
         loss: "nonsaturating" or "wgan".
-        image_shape: of images, see `planes`; needed with `pool`.
+        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `pool`.
         pool: the critic sees the means of pool x pool pixels, and has as many fewer parameters that noise is added to.
 
     Source: Miyato and Koyama 2018 (labels by projection).
@@ -163,7 +154,7 @@ class Generator(nn.Module):
         categories: number of labels, 0 without.
         hidden: units per hidden layer (mlp), or channels times 8 (cnn).
         depth: hidden layers (mlp).
-        image_shape: of images, see `planes`: with `coarse` 1, sides divisible by 4, two transposed convolutions in place of
+        image_shape: of images, see `dpgen.nets.cosines.planes`: with `coarse` 1, sides divisible by 4, two transposed convolutions in place of
             the hidden layers.
         output: "sigmoid" or "identity".
         coarse: above 1, the hidden layers make an image (mlp) whose sides are this much shorter, which is interpolated:

@@ -128,7 +128,7 @@ class DPGAN(DPSGD):
         plan: what may be spent.
         config: the networks.
         n_classes: number of labels, 0 without; the generator draws labels in proportion to their noisy counts.
-        image_shape: of images, see `dpgen.nets.gan.planes`.
+        image_shape: of images, see `dpgen.nets.cosines.planes`.
         bounded: whether records lie in [0, 1] (the generator ends in a sigmoid).
         seed: of public randomness.
         private_logs: see `DPGM`.

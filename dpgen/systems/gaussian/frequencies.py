@@ -26,6 +26,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from dpgen.nets.cosines import cosines, frequencies
 from dpgen.privacy.exact_sums import row_squares
 
 CHROMA_SHARE = 0.4
@@ -60,10 +61,7 @@ class Frequencies:
     @cached_property
     def _grid(self) -> Tensor:
         """f of all frequencies (h * w,)."""
-        height, width, _ = self.shape
-        side = math.sqrt(height * width)
-        i, j = torch.arange(height).double() * side / height, torch.arange(width).double() * side / width
-        return (i[:, None].square() + j.square()).sqrt().flatten()
+        return frequencies(*self.shape[:2])
 
     @cached_property
     def kept(self) -> tuple[Tensor, ...]:
@@ -196,18 +194,6 @@ class Frequencies:
             planes = torch.einsum("bkhw,kc->bchw", planes, torch.nn.functional.normalize(_OPPONENT).float())
         pixels = (planes + 0.5).mul_(255.0).round_().clamp_(0.0, 255.0).to(torch.uint8)
         return pixels.permute(0, 2, 3, 1).contiguous()
-
-
-def cosines(n: int) -> Tensor:
-    """The orthonormal cosine transform (n, n), frequencies in rows (DCT-II).
-
-    >>> bool(torch.allclose(cosines(5) @ cosines(5).T, torch.eye(5).double()))
-    True
-    """
-    i, x = torch.arange(n).double()[:, None], torch.arange(n).double()
-    basis = torch.cos(math.pi * i * (2.0 * x + 1.0) / (2.0 * n)) * math.sqrt(2.0 / n)
-    basis[0] /= math.sqrt(2.0)
-    return basis
 
 
 _EDGES = torch.exp((torch.arange(-_LEVELS, _LEVELS).double() + 0.5) * (10.0 * _MOST_LOG_RADIUS / _LEVELS))

@@ -10,10 +10,11 @@ from torch import Tensor
 
 import dpgen
 from dpgen.data import Images
+from dpgen.nets.cosines import cosines
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import GRAM_GRID
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.systems.gaussian.frequencies import Frequencies, cosines
+from dpgen.systems.gaussian.frequencies import Frequencies
 from dpgen.systems.gaussian.image_fit import BORDER, EVEN, ODD, Moments, cleaned, fit_images, image_sums
 from dpgen.systems.gaussian.image_model import GaussianImages
 from dpgen.systems.gaussian.plan import GaussianConfig
