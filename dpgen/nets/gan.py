@@ -154,8 +154,8 @@ class Generator(nn.Module):
         categories: number of labels, 0 without.
         hidden: units per hidden layer (mlp), or channels times 8 (cnn).
         depth: hidden layers (mlp).
-        image_shape: of images, see `dpgen.nets.cosines.planes`: with `coarse` 1, sides divisible by 4, two transposed convolutions in place of
-            the hidden layers.
+        image_shape: of images, see `dpgen.nets.cosines.planes`: with `coarse` 1, sides divisible by 4, two transposed
+            convolutions in place of the hidden layers.
         output: "sigmoid" or "identity".
         coarse: above 1, the hidden layers make an image (mlp) whose sides are this much shorter, which is interpolated:
             smooth strokes need not be learned.
