@@ -57,3 +57,21 @@ def lowest_frequencies(image_shape: tuple[int, ...], count: int) -> Tensor:
     kept = frequencies(height, width).sort(stable=True).indices[:count]
     rows = cosines(height)[kept // width][:, :, None] * cosines(width)[kept % width][:, None, :]
     return torch.block_diag(*[rows.flatten(1)] * channels).float()
+
+
+def coordinates(d: int, image_shape: tuple[int, ...] | None, count: int | None, *, categories: int) -> Tensor | None:
+    """Orthonormal rows (r, d) that a network of images sees and writes: the lowest frequencies, and label columns as they are.
+
+    Arguments:
+        d: columns of a record, the last `categories` of them a one-hot label.
+        image_shape: of the other columns, see `planes`.
+        count: frequencies of each channel; None: there are no rows, and the network is of pixels.
+
+    Raises:
+        ValueError: frequencies of what is no image.
+    """
+    if count is None:
+        return None
+    if image_shape is None or math.prod(image_shape) != d - categories:
+        raise ValueError(f"frequencies is {count}: it needs images of {d - categories} pixels, got image_shape {image_shape}")
+    return torch.block_diag(lowest_frequencies(image_shape, count), torch.eye(categories))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, logistic
+from dpgen.nets.cosines import coordinates
 from dpgen.nets.tape import in_ambient_precision
 
 
@@ -33,6 +34,9 @@ class RBMBank(ModelBank):
         gibbs_steps: Gibbs sweeps per training step (PCD-k).
         categories: trailing one-hot columns.
         centred: at the means that `begin_at` is given, 1/2 without.
+        frequencies: of images, needs `centred`: :math:`W = U B` with B the lowest frequencies of each channel, and U, of fewer
+            parameters to disturb, is learned.
+        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `frequencies`.
 
     Source: Acs et al. 2017, section II-A; weights N(0, .01^2), zero biases as in "Experimental settings"; centred: Montavon
     and Mueller 2012.
@@ -51,6 +55,8 @@ class RBMBank(ModelBank):
         gibbs_steps: int = 1,
         categories: int = 0,
         centred: bool = False,
+        frequencies: int | None = None,
+        image_shape: Sequence[int] | None = None,
     ) -> None:
         if min(d, hidden, chains, gibbs_steps) < 1 or not 0 <= categories < d:
             raise ValueError(
@@ -58,9 +64,16 @@ class RBMBank(ModelBank):
                 f"hidden={hidden}, chains={chains}, gibbs_steps={gibbs_steps}, categories={categories}"
             )
         self.d, self.hidden, self.chains, self.gibbs_steps, self.categories = d, hidden, chains, gibbs_steps, categories
-        self.centred = centred
+        if frequencies is not None and not centred:
+            raise ValueError(f"frequencies is {frequencies}; it needs centred=True")
+        self.centred, self.frequencies = centred, frequencies
+        self.image_shape = None if image_shape is None else tuple(image_shape)
+        basis = coordinates(d, self.image_shape, frequencies, categories=categories)
         self.descent = Descent(momentum=0.5, rate=1.5 * d**0.5) if centred else None
-        super().__init__(k, {"weight": (hidden, d), "visible_bias": (d,), "hidden_bias": (hidden,)})
+        width = d if basis is None else len(basis)
+        super().__init__(k, {"weight": (hidden, width), "visible_bias": (d,), "hidden_bias": (hidden,)})
+        self._basis: Tensor | None
+        self.register_buffer("_basis", basis, persistent=False)
         self.visible: Tensor
         self.generator_state: Tensor
         self.centre: Tensor | None
@@ -91,11 +104,12 @@ class RBMBank(ModelBank):
         self._generator = None
 
     def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "hidden", "chains", "gibbs_steps", "categories", "centred")
+        names = ("k", "d", "hidden", "chains", "gibbs_steps", "categories", "centred", "frequencies", "image_shape")
         return {name: getattr(self, name) for name in names}
 
     def initialize(self, generator: torch.Generator) -> None:
-        self.part("weight").copy_(0.01 / self._scale * torch.randn(self.k, self.hidden, self.d, generator=generator))
+        weight = self.part("weight")
+        weight.copy_(0.01 / self._scale * torch.randn(weight.shape, generator=generator))
         self.visible.copy_((torch.rand(self.visible.shape, generator=generator) < 0.5).float())
         self.generator_state.copy_(generator.get_state())
 
@@ -114,7 +128,8 @@ class RBMBank(ModelBank):
 
     def weights(self, models: slice = slice(None)) -> Tensor:
         """W (k', hidden, d) of some of the machines."""
-        return self.part("weight")[models] * self._scale
+        weight = self.part("weight")[models] * self._scale
+        return weight if self._basis is None else weight @ self._basis
 
     def _biases(self, models: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Of visible (k', d) and hidden (k', hidden) units in the energy without offsets: b - W^T / 2 and c - W mu."""
@@ -147,25 +162,37 @@ class RBMBank(ModelBank):
         offset = torch.empty_like(self.theta)
         if self.centre is not None:
             v, h = v - self.centre[:, None], h - 0.5
-        self.part("weight", offset).copy_((h * self._scale).mT @ v)
         self.part("visible_bias", offset).copy_(v.sum(1))
+        self.part("weight", offset).copy_((h * self._scale).mT @ (v if self._basis is None else v @ self._basis.T))
         self.part("hidden_bias", offset).copy_(h.sum(1))
         self._offset = offset.div_(-self.chains)
 
+    def _seen(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
+        """Rows (b, d) as the weights multiply them: scaled pixels, or frequencies, by products of the shapes of all others."""
+        if self._basis is None:
+            return x * self._scale
+        seen = x.new_empty(len(x), len(self._basis))
+        for _, a, b in self.segments(bounds):
+            torch.mm(x[a:b], self._basis.T, out=seen[a:b])
+        return seen
+
     @torch.no_grad()
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
-        weight, c, v = in_ambient_precision(self.weights(), self._biases()[1], x)
-        h = v.new_empty(x.shape[0], self.hidden)
-        for i, a, b in self.segments(bounds):
-            torch.addmm(c[i], v[a:b], weight[i].T, out=h[a:b])
-        h = logistic(h.to(x.dtype)).neg_()
         if self.centre is not None:
-            h, x = h.add_(0.5), x.clone()
+            x = x.clone()
             for i, a, b in self.segments(bounds):
                 x[a:b] -= self.centre[i]
+        seen = self._seen(x, bounds)
+        weight, c, rows = in_ambient_precision(self.part("weight"), self.part("hidden_bias"), seen)
+        h = rows.new_empty(len(rows), self.hidden)
+        for i, a, b in self.segments(bounds):
+            torch.addmm(c[i], rows[a:b], weight[i].T, out=h[a:b])
+        h = logistic(h.to(x.dtype)).neg_()
+        if self.centre is not None:
+            h = h.add_(0.5)
         columns = self.columns
         factors = [
-            Factor(h, x * self._scale, columns["weight"], None),
+            Factor(h, seen, columns["weight"], None),
             Factor(h, None, None, columns["hidden_bias"]),
             Factor(-x, None, None, columns["visible_bias"]),
         ]

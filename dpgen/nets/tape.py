@@ -98,6 +98,9 @@ class Layers(Protocol):
     def affine(self, name: str, x: Tensor) -> Tensor:
         """Rows (b, in) times the weights (out, in), plus the bias."""
 
+    def fixed(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Rows (b, in) times public numbers (out, in) that are no parameters."""
+
     def convolution(self, name: str, x: Tensor, geometry: Geometry) -> Tensor:
         """Convolved images (b, channels, height, width); weights are as in `torch.nn.Conv2d` or `ConvTranspose2d`."""
 
@@ -120,6 +123,10 @@ class OneModel:
     def affine(self, name: str, x: Tensor) -> Tensor:
         """See `Layers`."""
         return linear(x, *self._of(name))
+
+    def fixed(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See `Layers`."""
+        return linear(x, weight)
 
     def convolution(self, name: str, x: Tensor, geometry: Geometry) -> Tensor:
         """See `Layers`."""
@@ -216,6 +223,13 @@ class Tape:
         weight, bias, columns = self._parameters(name)
         inputs, y = x.detach(), _SegmentAffine.apply(x, weight, bias, self._segments, self.bank.transposed)
         return self._kept(name, y, lambda slopes: iter([Factor(slopes, inputs, *columns)]))
+
+    def fixed(self, x: Tensor, weight: Tensor) -> Tensor:
+        """See `Layers`; in the shapes of the other products, so that a row has the same bits beside any others."""
+        k, out = self.bank.k, len(weight)
+        weights, biases = weight.expand(k, *weight.shape), weight.new_zeros(1, out).expand(k, out)
+        made: Tensor = _SegmentAffine.apply(x, weights, biases, self._segments, self.bank.transposed)
+        return made
 
     def convolution(self, name: str, x: Tensor, geometry: Geometry) -> Tensor:
         """See `Layers`; each may be used once per record."""

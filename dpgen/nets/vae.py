@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from dpgen.nets.bank import Descent, ModelBank, Noise, RecordGradients, logistic
+from dpgen.nets.cosines import coordinates
 from dpgen.nets.tape import Layers, OneModel, Tape
 
 _RATE = 10.0
@@ -32,6 +33,9 @@ class VAEBank(ModelBank):
         label_weight: how often the log-likelihood of the categorical value counts, > 0; among hundreds of pixels a label
             that counts once is hardly learned.
         centred: the encoder sees records minus the means that `begin_at` is given, 1/2 without.
+        frequencies: of images, needs `centred`: the encoder sees the lowest frequencies of each channel in place of pixels, and
+            the decoder writes them, on top of the log-odds of the means; there are fewer parameters to disturb.
+        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `frequencies`.
 
     Source: Acs et al. 2017, section II-B and "Experimental settings" (784-200-2, ReLU).
     """
@@ -47,6 +51,8 @@ class VAEBank(ModelBank):
         categories: int = 0,
         label_weight: float = 1.0,
         centred: bool = False,
+        frequencies: int | None = None,
+        image_shape: Sequence[int] | None = None,
     ) -> None:
         if min(d, hidden, latent, depth) < 1 or not 0 <= categories < d:
             raise ValueError(
@@ -56,16 +62,23 @@ class VAEBank(ModelBank):
         if not 0 < label_weight < float("inf"):
             raise ValueError(f"label_weight must be positive and finite, got {label_weight}")
         self.d, self.hidden, self.latent, self.depth, self.categories = d, hidden, latent, depth, categories
-        self.label_weight, self.centred = label_weight, centred
+        self.label_weight, self.centred, self.frequencies = label_weight, centred, frequencies
+        self.image_shape = None if image_shape is None else tuple(image_shape)
+        if frequencies is not None and not centred:
+            raise ValueError(f"frequencies is {frequencies}; it needs centred=True")
+        basis = coordinates(d, self.image_shape, frequencies, categories=categories)
+        self._width = d if basis is None else len(basis)
         super().__init__(k, self._shapes())
+        self._basis: Tensor | None
+        self.register_buffer("_basis", None if basis is None else basis * (d / len(basis)) ** 0.5, persistent=False)
         self.descent = Descent(momentum=0.9, rate=_RATE) if centred else None
         self.centre: Tensor | None
         self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         widths = {
-            "encoder": [self.d, *[self.hidden] * self.depth, 2 * self.latent],
-            "decoder": [self.latent, *[self.hidden] * self.depth, self.d],
+            "encoder": [self._width, *[self.hidden] * self.depth, 2 * self.latent],
+            "decoder": [self.latent, *[self.hidden] * self.depth, self._width],
         }
         shapes: dict[str, tuple[int, ...]] = {}
         for side, sizes in widths.items():
@@ -78,7 +91,8 @@ class VAEBank(ModelBank):
             self.centre.copy_(means)
         last = f"decoder.{self.depth}"
         self.part(f"{last}.weight").mul_(SHRINK)
-        self.part(f"{last}.bias").copy_(self._log_odds(means))
+        if self._basis is None:
+            self.part(f"{last}.bias").copy_(self._log_odds(means))
 
     def _log_odds(self, means: Tensor) -> Tensor:
         """Logits (k, d) of means of bits, and of label columns."""
@@ -86,16 +100,20 @@ class VAEBank(ModelBank):
         return torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1)
 
     def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "hidden", "latent", "depth", "categories", "label_weight", "centred")
+        names = ("k", "d", "hidden", "latent", "depth", "categories", "label_weight", "centred", "frequencies", "image_shape")
         return {name: getattr(self, name) for name in names}
 
     def _encoded(self, layers: Layers, x: Tensor) -> Tensor:
         """Means and log-variances (b, 2 latent) of the codes of centred records x (b, d)."""
-        return self._mlp(layers, "encoder", x)
+        return self._mlp(layers, "encoder", x if self._basis is None else layers.fixed(x, self._basis))
 
     def _decoded(self, layers: Layers, z: Tensor) -> Tensor:
         """Logits (b, d) of the records of codes z (b, latent)."""
-        return self._mlp(layers, "decoder", z)
+        written = self._mlp(layers, "decoder", z)
+        if self._basis is None:
+            return written
+        assert self.centre is not None
+        return layers.fixed(written, self._basis.T) + layers.own(self._log_odds(self.centre))
 
     def _mlp(self, layers: Layers, side: str, x: Tensor) -> Tensor:
         for i in range(self.depth):

@@ -10,6 +10,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from dpgen.nets import GenericBank, ModelBank, RBMBank, RecordGradients, VAEBank
 from dpgen.nets.bank import Factor
+from dpgen.nets.cosines import lowest_frequencies
 from dpgen.privacy.clipping import (
     ROUNDED,
     SENSITIVITY,
@@ -21,6 +22,7 @@ from dpgen.privacy.clipping import (
 )
 
 D, K = 12, 4
+IMAGES: dict[str, Any] = {"centred": True, "frequencies": 5, "image_shape": (3, 4)}
 SIZES = (3, 0, 5, 1)  # an empty cluster among them
 BOUNDS = [0, 3, 3, 8, 9]
 CLUSTER = torch.repeat_interleave(torch.arange(K), torch.tensor(SIZES))
@@ -44,22 +46,31 @@ def records(dtype: torch.dtype, categories: int = 0) -> Tensor:
     return x
 
 
-def vae_reference(bank: VAEBank, theta: Tensor, x: Tensor, z: Tensor) -> Tensor:
+def vae_reference(bank: VAEBank, theta: Tensor, x: Tensor, z: Tensor, cluster: int) -> Tensor:
     """Loss of one record under one model, written without any of the bank's code."""
     parts = {name: theta[columns].view(bank.shapes[name]) for name, columns in bank.columns.items()}
 
     def affine(name: str, h: Tensor) -> Tensor:
         return parts[f"{name}.weight"] @ h / h.numel() ** 0.5 + parts[f"{name}.bias"]
 
-    h = x
+    def active(h: Tensor) -> Tensor:
+        return h.tanh() if bank.centred else h.clamp_min(0)
+
+    h = x if bank.centre is None else x - bank.centre[cluster]
+    if bank.frequencies:
+        rows = (lowest_frequencies((3, 4), bank.frequencies) * (bank.d / bank.frequencies) ** 0.5).to(x)
+        h = rows @ h
     for i in range(bank.depth):
-        h = affine(f"encoder.{i}", h).clamp_min(0)
+        h = active(affine(f"encoder.{i}", h))
     code = affine(f"encoder.{bank.depth}", h)
     mean, log_var = code[: bank.latent], code[bank.latent :]
     h = mean + (log_var / 2).exp() * z
     for i in range(bank.depth):
-        h = affine(f"decoder.{i}", h).clamp_min(0)
+        h = active(affine(f"decoder.{i}", h))
     logits = affine(f"decoder.{bank.depth}", h)
+    if bank.frequencies:
+        assert bank.centre is not None
+        logits = logits @ rows + bank.centre[cluster].logit()
     bits = bank.d - bank.categories
     loss = binary_cross_entropy_with_logits(logits[:bits], x[:bits], reduction="sum")
     if bank.categories:
@@ -74,6 +85,8 @@ def rbm_reference(bank: RBMBank, theta: Tensor, x: Tensor, cluster: int) -> Tens
         bank.visible[cluster],
     )
     w, b, c = parts["weight"], parts["visible_bias"], parts["hidden_bias"]
+    if bank.frequencies:
+        w = w @ lowest_frequencies((3, 4), bank.frequencies).to(w)
     if bank.centre is None:
         w = w / bank.d**0.5
     else:  # the energy of (v - mu, h - 1/2), written as one of v and h
@@ -97,7 +110,8 @@ def case(name: str, dtype: torch.dtype) -> tuple[RecordGradients, Tensor]:
     generator = torch.Generator().manual_seed(3)
     kind, _, option = name.partition("-")
     if kind == "rbm":
-        rbm = RBMBank(K, D, hidden=5, chains=6, gibbs_steps=2, centred=option == "centred").to(dtype)
+        options = IMAGES if option == "frequencies" else {"centred": option == "centred"}
+        rbm = RBMBank(K, D, hidden=5, chains=6, gibbs_steps=2, **options).to(dtype)
         with torch.no_grad():
             rbm.initialize(generator)
             rbm.begin_at(torch.rand(K, D, generator=generator, dtype=dtype) * 0.8 + 0.1, generator)
@@ -107,11 +121,13 @@ def case(name: str, dtype: torch.dtype) -> tuple[RecordGradients, Tensor]:
         reference = per_record(rbm, lambda theta, r: rbm_reference(rbm, theta, x[r], int(CLUSTER[r])), x)
         return rbm.gradients(x, BOUNDS, FixedNoise(1, dtype)), reference
     depth, categories = (int(option), 0) if kind == "vae" else (1, int(option))
-    vae = VAEBank(K, D, hidden=6, latent=2, depth=depth, categories=categories, label_weight=2.5).to(dtype)
+    options = IMAGES if depth == 0 else {"depth": depth}
+    vae = VAEBank(K, D, hidden=6, latent=2, categories=categories, label_weight=2.5, **options).to(dtype)
     with torch.no_grad():
         vae.initialize(generator)
+        vae.begin_at(torch.rand(K, D, generator=generator, dtype=dtype) * 0.8 + 0.1, generator)
     x, noise = records(dtype, categories), FixedNoise(2, dtype)
-    reference = per_record(vae, lambda theta, r: vae_reference(vae, theta, x[r], noise.z[r]), x)
+    reference = per_record(vae, lambda theta, r: vae_reference(vae, theta, x[r], noise.z[r], int(CLUSTER[r])), x)
     return vae.gradients(x, BOUNDS, noise), reference
 
 
@@ -127,7 +143,7 @@ def clipped_sums_one_by_one(gradients: RecordGradients, p: int) -> Tensor:
     return torch.stack([clipped_sums(double, row, torch.zeros(K, p).double()).sum(0) for row in torch.eye(B).double()])
 
 
-CASES = ["vae-1", "vae-2", "vae-3", "labelled-3", "rbm-", "rbm-centred"]
+CASES = ["vae-0", "vae-1", "vae-2", "vae-3", "labelled-3", "rbm-", "rbm-centred", "rbm-frequencies"]  # 0: frequencies
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 

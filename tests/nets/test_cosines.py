@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from dpgen.nets import ModelBank, RBMBank, VAEBank
 from dpgen.nets.cosines import frequencies, lowest_frequencies, planes
 
 
@@ -35,3 +36,42 @@ def test_the_lowest_come_first_whatever_the_sides() -> None:
 def test_other_numbers_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=rf"frequencies is {count}; it must lie in \[1, 24\] for images of 4 x 6 pixels"):
         lowest_frequencies((4, 6), count)
+
+
+@pytest.mark.parametrize("kind", [RBMBank, VAEBank])
+def test_networks_of_frequencies_begin_at_means_and_are_rebuilt(kind: type[ModelBank]) -> None:
+    options = {"hidden": 4, "categories": 2, "centred": True, "frequencies": 6, "image_shape": (4, 5)}
+    banks = [kind(2, 22, **options), None]
+    banks[1] = kind(**banks[0].architecture())
+    means = torch.rand(2, 22, generator=torch.Generator().manual_seed(0)) * 0.8 + 0.1
+    means[:, 20:] = torch.tensor([[0.9, 0.1], [0.3, 0.7]])
+    with torch.no_grad():
+        banks[0].initialize(torch.Generator().manual_seed(1))
+        banks[0].begin_at(means, torch.Generator().manual_seed(2))
+    banks[1].load_state_dict(banks[0].state_dict())
+    drawn = [torch.stack([bank.sample(c, 4000, torch.Generator().manual_seed(3)) for c in range(2)]) for bank in banks]
+    assert torch.equal(*drawn)
+    assert float((drawn[0].mean(1) - means).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize("kind", [RBMBank, VAEBank])
+def test_what_networks_of_frequencies_write_is_smooth(kind: type[ModelBank]) -> None:
+    """Whatever the parameters are, log-odds differ from those of the means by the lowest frequencies alone."""
+    bank = kind(1, 64, hidden=4, centred=True, frequencies=6, image_shape=(8, 8))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        bank.initialize(generator)
+        bank.begin_at(torch.full((1, 64), 0.5), generator)
+        bank.theta.add_(torch.randn(bank.theta.shape, generator=generator))
+        if isinstance(bank, RBMBank):
+            bank.part("visible_bias").zero_()
+    logits = bank.sample(0, 50, generator).double().clamp(1e-6, 1 - 1e-6).logit()
+    rows = lowest_frequencies((8, 8), 6).double()
+    above = logits - logits @ rows.T @ rows
+    assert float(above.norm() / logits.norm()) < 1e-3
+
+
+def test_frequencies_need_means() -> None:
+    for kind in (RBMBank, VAEBank):
+        with pytest.raises(ValueError, match="frequencies is 6; it needs centred=True"):
+            kind(1, 64, frequencies=6, image_shape=(8, 8))

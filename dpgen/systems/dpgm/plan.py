@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, replace
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dpgen.nets import ModelBank
     from dpgen.privacy.composition import Filter
 
+_FREQUENCIES, _LARGE = 100, 400  # of a channel, and pixels of an image from which on networks are of frequencies
 GENERAL_MOMENTS = "general moments (as published, not a guarantee)"
 
 # -- configuration -----------------------------------------------------------------------------------------------------
@@ -37,6 +38,9 @@ class NetworkOptions(DPSGDConfig):
         label_weight: how often the log-likelihood of a label column counts (vae).
         centred: records are centred at released means of their clusters, and outputs begin at the log-odds of these (vae, rbm);
             `means_share` of the budget pays for them, or a warm start has them. False: as published.
+        frequencies: of images and with `centred`: networks see and write so many of the lowest frequencies of each channel in
+            place of pixels, and have as many fewer parameters that noise is added to. None: 100 for images of at least 400
+            pixels; 0: pixels.
         chains: persistent chains per model (rbm).
         gibbs_steps: sweeps per step (rbm).
         schedule: "joint" (every model moves in every step) or "published" (one cluster per step, at its true cost).
@@ -58,6 +62,7 @@ class NetworkOptions(DPSGDConfig):
     encoder: Literal["mlp", "cnn"] = "mlp"
     label_weight: float = 10.0
     centred: bool = True
+    frequencies: int | None = None
     chains: int = 64
     gibbs_steps: int = 1
     schedule: Literal["joint", "published"] = "joint"
@@ -72,7 +77,7 @@ class NetworkOptions(DPSGDConfig):
 
 OF_COMPONENT = {"vae": ("latent", "depth", "encoder", "label_weight"), "rbm": ("chains", "gibbs_steps")}
 """Network options that one component alone uses."""
-_OWN_OPTIONS = ("component", "hidden", "centred", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
+_OWN_OPTIONS = ("component", "hidden", "centred", "frequencies", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
 """What a network of your own replaces."""
 
 
@@ -105,8 +110,17 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
             raise ValueError(f"encoder is {self.encoder!r}; it must be mlp or cnn")
         if self.encoder == "cnn" and self.depth != 1:
             raise ValueError(f"depth is {self.depth}; it must be 1 with encoder='cnn', which has two convolutions each way")
+        self._require_frequencies()
         NetworkOptions.__post_init__(self)
         GaussianOptions.__post_init__(self)
+
+    def _require_frequencies(self) -> None:
+        """Refuse frequencies that are none, or of networks that see pixels."""
+        if self.frequencies is not None and self.frequencies < 0:
+            raise ValueError(f"frequencies is {self.frequencies}; it must be at least 1, or 0 for pixels")
+        if self.frequencies and not (self.centred and self.encoder == "mlp"):
+            pixels = "encoder='cnn'" if self.centred else "centred=False"
+            raise ValueError(f"frequencies is {self.frequencies}; it must be 0 with {pixels}, whose networks see pixels")
 
     def prepare(self) -> None:
         """Import the network of your own, if there is one.
@@ -183,7 +197,14 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
                 raise ValueError("encoder='cnn' needs images: records of this data have no image_shape; use 'mlp'")
             return ConvVAEBank(self.k, d, image_shape=image_shape, **options)
         make: Callable[..., ModelBank] = BANKS[self.component]
-        return make(self.k, d, **options)
+        return make(self.k, d, frequencies=self._frequencies(image_shape), image_shape=image_shape, **options)
+
+    def _frequencies(self, image_shape: tuple[int, ...] | None) -> int | None:
+        """Of each channel, for networks of pixels none."""
+        if self.frequencies is not None:
+            return self.frequencies or None
+        large = image_shape is not None and prod(image_shape[-2:]) >= _LARGE
+        return _FREQUENCIES if large and self.centred else None
 
 
 def _require_defaults(options: object, ignored: Iterable[Field[Any]], component: str, user: str = "") -> None:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import fields, replace
 from inspect import signature
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -249,8 +250,30 @@ def test_the_options_reach_the_banks() -> None:
     assert isinstance(vae, VAEBank)
     assert isinstance(rbm, RBMBank)
     sizes = {"k": 3, "d": 8, "hidden": 5, "latent": 4, "depth": 2, "categories": 2}
-    assert vae.architecture() == sizes | {"label_weight": 10.0, "centred": True}
+    assert vae.architecture() == sizes | {"label_weight": 10.0, "centred": True, "frequencies": None, "image_shape": None}
     assert rbm.architecture().items() >= {"k": 3, "d": 8, "hidden": 5, "chains": 6, "gibbs_steps": 2}.items()
+
+
+@pytest.mark.parametrize("component", ["vae", "rbm"])
+def test_networks_of_large_images_are_of_frequencies(component: Any) -> None:
+    """None is the rule; 0 are pixels, and of what is no image there is nothing else."""
+
+    def made(shape: tuple[int, ...] | None, **options: Any) -> Any:
+        d = 400 if shape is None else prod(shape)
+        return DPGMConfig(component=component, k=2, hidden=3, **options).bank(d + 2, 2, shape).architecture()["frequencies"]
+
+    assert [made(shape) for shape in ((20, 20), (3, 20, 20), (19, 20), None)] == [100, 100, None, None]
+    assert made((20, 20), frequencies=0) is None
+    assert made((20, 20), centred=False) is None
+    assert made((4, 5), frequencies=20) == 20
+    with pytest.raises(ValueError, match=r"frequencies is 21; it must lie in \[1, 20\] for images of 4 x 5 pixels"):
+        made((4, 5), frequencies=21)
+    with pytest.raises(ValueError, match="frequencies is 9: it needs images of 400 pixels, got image_shape None"):
+        made(None, frequencies=9)
+    with pytest.raises(ValueError, match="frequencies is -1; it must be at least 1, or 0 for pixels"):
+        made((20, 20), frequencies=-1)
+    with pytest.raises(ValueError, match="frequencies is 9; it must be 0 with centred=False, whose networks see pixels"):
+        made((20, 20), frequencies=9, centred=False)
 
 
 def test_convolutions_are_for_images() -> None:
@@ -261,6 +284,8 @@ def test_convolutions_are_for_images() -> None:
         config.bank(66, 2)
     with pytest.raises(ValueError, match="depth is 2; it must be 1 with encoder='cnn'"):
         DPGMConfig(encoder="cnn", depth=2)
+    with pytest.raises(ValueError, match="frequencies is 9; it must be 0 with encoder='cnn'"):
+        DPGMConfig(encoder="cnn", frequencies=9)
     with pytest.raises(ValueError, match="encoder is 'conv'; it must be mlp or cnn"):
         DPGMConfig(encoder="conv")  # type: ignore[arg-type]
 
