@@ -51,8 +51,8 @@ class ConvCriticBank(CriticBank):
     """
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        if self.pool > 1:
-            raise ValueError(f"pool is {self.pool}; a convolutional critic has none")
+        if self.frequencies is not None:
+            raise ValueError(f"frequencies is {self.frequencies}; a convolutional critic sees pixels")
         shape = _require_sides(self.image_shape, self.d, 2**self.depth, "a convolutional critic")
         channels, height, width = planes(shape)
         widths = [channels, *(channels_of(self.hidden) * 2**i for i in range(self.depth))]

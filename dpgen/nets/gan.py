@@ -8,16 +8,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import avg_pool2d, interpolate, leaky_relu, softplus
+from torch.nn.functional import leaky_relu, softplus
 
 from dpgen.nets.bank import ModelBank, Noise, RecordGradients, logistic
-from dpgen.nets.cosines import planes
+from dpgen.nets.cosines import coordinates, planes
 from dpgen.nets.tape import Layers, OneModel, Tape
 
 Loss = Literal["nonsaturating", "wgan"]
 SLOPE = 0.2
 GAIN = 2.0**0.5
 _SHARPNESS = 2.0
+"""Pixels of a generator that writes frequencies, in units of what it writes."""
 
 
 def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
@@ -68,8 +69,9 @@ class CriticBank(ModelBank):
         hidden: units per hidden layer.
         depth: hidden layers.
         loss: "nonsaturating" or "wgan".
-        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `pool`.
-        pool: the critic sees the means of pool x pool pixels, and has as many fewer parameters that noise is added to.
+        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `frequencies`.
+        frequencies: the critic sees so many of the lowest frequencies of each channel in place of pixels, and has as many
+            fewer parameters that noise is added to.
 
     Source: Miyato and Koyama 2018 (labels by projection).
     """
@@ -84,25 +86,27 @@ class CriticBank(ModelBank):
         depth: int = 2,
         loss: Loss = "nonsaturating",
         image_shape: tuple[int, ...] | None = None,
-        pool: int = 1,
+        frequencies: int | None = None,
     ) -> None:
-        if min(d, hidden, depth, pool) < 1:
-            raise ValueError(f"d, hidden, depth and pool must be at least 1, got {d}, {hidden}, {depth} and {pool}")
-        if pool > 1:
-            _require_blocks(image_shape, d, pool, name="pool")
+        if min(d, hidden, depth) < 1:
+            raise ValueError(f"d, hidden and depth must be at least 1, got {d}, {hidden} and {depth}")
         self.d, self.categories, self.hidden, self.depth, self.loss = d, categories, hidden, depth, loss
-        self.image_shape, self.pool = image_shape, pool
+        self.image_shape, self.frequencies = image_shape, frequencies
+        basis = coordinates(d, image_shape, frequencies, categories=0)
+        self._width = d if basis is None else len(basis)
         super().__init__(k, self._shapes())
+        self._basis: Tensor | None
+        self.register_buffer("_basis", basis, persistent=False)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
-        widths = [self.d // self.pool**2, *[self.hidden] * self.depth, max(self.categories, 1)]
+        widths = [self._width, *[self.hidden] * self.depth, max(self.categories, 1)]
         for i, (a, b) in enumerate(pairwise(widths)):
             shapes |= {f"{i}.weight": (b, a), f"{i}.bias": (b,)}
         return shapes
 
     def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "categories", "hidden", "depth", "loss", "image_shape", "pool")
+        names = ("k", "d", "categories", "hidden", "depth", "loss", "image_shape", "frequencies")
         return {name: getattr(self, name) for name in names}
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
@@ -123,9 +127,8 @@ class CriticBank(ModelBank):
 
     def _scores(self, x: Tensor, layers: Layers) -> Tensor:
         x, code = x[:, : self.d], x[:, self.d :]
-        if self.pool > 1:
-            assert self.image_shape is not None
-            x = avg_pool2d(x.unflatten(1, planes(self.image_shape)), self.pool).flatten(1) * self.pool**0.5
+        if self._basis is not None:
+            x = layers.fixed(x, self._basis)
         for i in range(self.depth + 1):
             x = GAIN * leaky_relu(x, SLOPE) if i else x
             x = layers.affine(str(i), x * x.shape[1] ** -0.5)
@@ -140,11 +143,6 @@ def of_label(outputs: Tensor, code: Tensor) -> Tensor:
     return (outputs * code).sum(1) if code.shape[1] else outputs[:, 0]
 
 
-def _require_blocks(image_shape: tuple[int, ...] | None, d: int, side: int, *, name: str) -> None:
-    if image_shape is None or prod(image_shape) != d or any(length % side for length in image_shape[-2:]):
-        raise ValueError(f"{name} is {side}: it needs images of {d} pixels with sides divisible by it, got {image_shape}")
-
-
 class Generator(nn.Module):
     """Latent noise and a one-hot label to a record; output in [0, 1] ("sigmoid") or unbounded ("identity").
 
@@ -154,11 +152,11 @@ class Generator(nn.Module):
         categories: number of labels, 0 without.
         hidden: units per hidden layer (mlp), or channels times 8 (cnn).
         depth: hidden layers (mlp).
-        image_shape: of images, see `dpgen.nets.cosines.planes`: with `coarse` 1, sides divisible by 4, two transposed
+        image_shape: of images, see `dpgen.nets.cosines.planes`: without `frequencies`, sides divisible by 4, two transposed
             convolutions in place of the hidden layers.
         output: "sigmoid" or "identity".
-        coarse: above 1, the hidden layers make an image (mlp) whose sides are this much shorter, which is interpolated:
-            smooth strokes need not be learned.
+        frequencies: the last layer (mlp) writes so many of the lowest frequencies of each channel of an image in place of its
+            pixels: smooth strokes need not be learned.
     """
 
     assumptions: tuple[str, ...] = ()
@@ -173,24 +171,28 @@ class Generator(nn.Module):
         depth: int = 2,
         image_shape: tuple[int, ...] | None = None,
         output: Literal["sigmoid", "identity"] = "sigmoid",
-        coarse: int = 1,
+        frequencies: int | None = None,
     ) -> None:
         super().__init__()
-        if min(d, latent, hidden, depth, coarse) < 1 or categories < 0:
-            sizes = f"{d}, {latent}, {hidden}, {depth} and {coarse}"
-            raise ValueError(f"d, latent, hidden, depth and coarse must be at least 1, got {sizes}")
-        if coarse > 1:
-            _require_blocks(image_shape, d, coarse, name="coarse")
+        if min(d, latent, hidden, depth) < 1 or categories < 0:
+            raise ValueError(f"d, latent, hidden and depth must be at least 1, got {d}, {latent}, {hidden} and {depth}")
         self.d, self.latent, self.categories, self.hidden, self.depth = d, latent, categories, hidden, depth
-        self.image_shape, self.output, self.coarse = image_shape, output, coarse
-        self.layers = self._mlp() if image_shape is None or coarse > 1 else self._convolutions(image_shape)
+        self.image_shape, self.output, self.frequencies = image_shape, output, frequencies
+        basis = coordinates(d, image_shape, frequencies, categories=0)
+        written = None if basis is None else basis * (_SHARPNESS * (d / len(basis)) ** 0.5)
+        self._basis: Tensor | None
+        self.register_buffer("_basis", written, persistent=False)
+        if image_shape is None or basis is not None:
+            self.layers = self._mlp(d if basis is None else len(basis))
+        else:
+            self.layers = self._convolutions(image_shape)
 
-    def _mlp(self) -> nn.Sequential:
+    def _mlp(self, outputs: int) -> nn.Sequential:
         widths = [self.latent + self.categories, *[self.hidden] * self.depth]
         layers: list[nn.Module] = []
         for a, b in pairwise(widths):
             layers += [nn.Linear(a, b), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(widths[-1], self.d // self.coarse**2))
+        return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
     def _convolutions(self, image_shape: tuple[int, ...]) -> nn.Sequential:
         if prod(image_shape) != self.d or any(side % 4 for side in image_shape[-2:]):
@@ -209,7 +211,7 @@ class Generator(nn.Module):
 
     def architecture(self) -> dict[str, Any]:
         """Keyword arguments that rebuild this generator."""
-        names = ("d", "latent", "categories", "hidden", "depth", "image_shape", "output", "coarse")
+        names = ("d", "latent", "categories", "hidden", "depth", "image_shape", "output", "frequencies")
         return {name: getattr(self, name) for name in names}
 
     def released(self, values: Mapping[str, Tensor]) -> "Generator":
@@ -243,12 +245,8 @@ class Generator(nn.Module):
 
     def _record(self, z: Tensor) -> Tensor:
         x: Tensor = self.layers(z)
-        if self.coarse > 1:
-            assert self.image_shape is not None
-            channels, height, width = planes(self.image_shape)
-            x = x.view(-1, channels, height // self.coarse, width // self.coarse)
-            fine = interpolate(x, size=(height, width), mode="bilinear")
-            x = _SHARPNESS * fine.flatten(1)
+        if self._basis is not None:
+            x = x @ self._basis
         return x.sigmoid() if self.output == "sigmoid" else x
 
 

@@ -64,7 +64,9 @@ def test_other_systems_tell_their_plan(model: str) -> None:
     assert "trains no network by steps" in text
 
 
-@pytest.mark.parametrize("options", [["--model=dpgan", "--coarse=2"], ["--model=dpgan", "--critic=cnn"], ["--encoder=cnn"]])
+@pytest.mark.parametrize(
+    "options", [["--model=dpgan", "--frequencies=5"], ["--model=dpgan", "--critic=cnn"], ["--encoder=cnn"]]
+)
 def test_networks_that_need_images_are_foreseen(options: list[str]) -> None:
     assert "ms a step" in dry_run(parse_job(["--data=digits", "--hidden=8", *options]))
     absent = ["--data=npy", "--path=absent.npy", "--hidden=8", *options]

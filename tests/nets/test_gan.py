@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dpgen.nets.cosines import lowest_frequencies
 from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 
@@ -21,9 +22,8 @@ def dense(bank, x, *, real):
     for record in x:
         theta = bank.theta.detach().clone().requires_grad_()
         h, code = record[None, : bank.d], record[bank.d :]
-        if bank.pool == 2:
-            a, b = (side // 2 for side in bank.image_shape)
-            h = h.reshape(a, 2, b, 2).mean((1, 3)).reshape(1, -1) * 2**0.5
+        if bank.frequencies:
+            h = h @ lowest_frequencies(bank.image_shape, bank.frequencies).T
         for i in range(bank.depth + 1):
             h = 2**0.5 * torch.nn.functional.leaky_relu(h, 0.2) if i else h
             h = (h * h.shape[1] ** -0.5) @ bank.part(f"{i}.weight", theta)[0].T + bank.part(f"{i}.bias", theta)[0]
@@ -34,7 +34,9 @@ def dense(bank, x, *, real):
 
 @pytest.mark.parametrize("loss", ["nonsaturating", "wgan"])
 @pytest.mark.parametrize("real", [True, False])
-@pytest.mark.parametrize("options", [{}, {"categories": 3}, {"d": 24, "categories": 3, "image_shape": (4, 6), "pool": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"categories": 3}, {"d": 24, "categories": 3, "image_shape": (4, 6), "frequencies": 5}]
+)
 def test_factored_gradients_are_those_of_each_record(loss, real, options):
     bank = critic(loss, **options)
     x = torch.randn(7, bank.d, generator=torch.Generator().manual_seed(1))
@@ -103,7 +105,7 @@ def test_scores_are_differentiable_by_the_record():
         {"d": 5},
         {"d": 5, "categories": 3, "output": "identity"},
         {"d": 32, "image_shape": (4, 8), "categories": 2, "hidden": 16},
-        {"d": 24, "image_shape": (4, 6), "categories": 2, "hidden": 16, "coarse": 2},
+        {"d": 24, "image_shape": (4, 6), "categories": 2, "hidden": 16, "frequencies": 5},
     ],
 )
 def test_generators_append_their_label_and_rebuild(options):
@@ -123,14 +125,24 @@ def test_generators_append_their_label_and_rebuild(options):
         assert 0 <= float(x.min()) <= float(x.max()) <= 1
 
 
+def test_what_a_generator_of_frequencies_writes_is_smooth():
+    made = Generator(64, latent=4, image_shape=(8, 8), frequencies=6, output="identity")
+    with torch.no_grad():
+        made.initialize(torch.Generator().manual_seed(0))
+        x = made(torch.randn(50, 4, generator=torch.Generator().manual_seed(1)))
+    rows = lowest_frequencies((8, 8), 6)
+    torch.testing.assert_close(x @ rows.T @ rows, x)
+    assert float(x.std(0).min()) > 0.1
+
+
 @pytest.mark.parametrize(
     ("make", "match"),
     [
         (lambda: CriticBank(0), "must be at least 1"),
         (lambda: Generator(5, latent=0), "must be at least 1"),
         (lambda: Generator(6, image_shape=(2, 3)), "sides divisible by 4"),
-        (lambda: CriticBank(6, pool=2), "pool is 2: it needs images of 6 pixels"),
-        (lambda: Generator(6, image_shape=(2, 3), coarse=2), "coarse is 2: it needs images of 6 pixels with sides divisible"),
+        (lambda: CriticBank(6, frequencies=2), "frequencies is 2: it needs images of 6 pixels"),
+        (lambda: Generator(6, image_shape=(2, 3), frequencies=7), r"frequencies is 7; it must lie in \[1, 6\]"),
         (lambda: critic().sample(0, 1, torch.Generator()), "makes no samples"),
     ],
 )

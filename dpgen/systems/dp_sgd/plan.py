@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from math import ceil
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from dpgen.privacy.ledger import Budget
@@ -18,7 +18,25 @@ if TYPE_CHECKING:
 DEFAULT_EPSILON = 3.0
 _CHOICE_SHARE = 0.02  # of mu^2: on MNIST at epsilon 1, noise of 26 votes among 60,000
 MOST_STEPS = 10**9
+_FREQUENCIES, _LARGE = 100, 400  # of a channel, and pixels of an image from which on networks are of frequencies
 NOT_CALIBRATED = "the plan's noise is not set: call calibrated() first"
+
+
+def require_frequencies(asked: int | None) -> None:
+    """Refuse a number of frequencies that is none."""
+    if asked is not None and asked < 0:
+        raise ValueError(f"frequencies is {asked}; it must be at least 1, or 0 for pixels")
+
+
+def chosen_frequencies(asked: int | None, image_shape: tuple[int, ...] | None) -> int | None:
+    """Lowest frequencies of each channel that networks see in place of pixels; None: pixels, which is what 0 asks for.
+
+    >>> chosen_frequencies(None, (28, 28)), chosen_frequencies(None, (8, 8)), chosen_frequencies(0, (28, 28))
+    (100, None, None)
+    """
+    if asked is not None:
+        return asked or None
+    return _FREQUENCIES if image_shape is not None and prod(image_shape[-2:]) >= _LARGE else None
 
 
 @dataclass(frozen=True, kw_only=True)

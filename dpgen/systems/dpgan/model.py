@@ -46,6 +46,8 @@ class _GeneratorModel(PublicModel):
         """The generator of a file."""
         options = dict(description["generator"])
         shape = options.pop("image_shape")
+        if (coarse := options.pop("coarse", 1)) > 1:
+            raise ValueError(f"coarse is {coarse}: earlier versions of dpgen draw samples of a generator that interpolates")
         kind: type[Generator | OwnGenerator] = OwnGenerator if "network" in options else usual
         generator = kind(**options, image_shape=tuple(shape) if shape else None)
         parts = {name.removeprefix("generator."): value for name, value in tensors.items() if name.startswith("generator.")}

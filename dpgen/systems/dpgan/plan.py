@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpgen.privacy.mechanisms import require_whole
-from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
+from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
 
 if TYPE_CHECKING:
     from dpgen.nets.gan import CriticBank, Generator
     from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
 
-_OF_GENERATOR = ("hidden", "depth", "latent", "coarse")
+_OF_GENERATOR = ("hidden", "depth", "latent", "frequencies")
 """Options that a generator of your own replaces."""
 _OF_CRITIC = ("critic", "critics", "critic_hidden", "critic_depth")
 """Options that a critic of your own replaces."""
@@ -37,8 +37,9 @@ class DPGANConfig:
             records. They are smaller, and a record still moves only one of them.
         generator_options: what the class of the generator is built with, beside d and the number of labels.
         critic_options: what the class of the critic is built with.
-        coarse: with "mlp" on images, above 1: the generator's images are interpolated from sides this much shorter, and the
-            critic sees means over blocks of that side, so that noise is added to fewer parameters.
+        frequencies: with "mlp" on images: the generator writes so many of the lowest frequencies of each channel in place of
+            pixels, and the critic (mlp) sees them, so that noise is added to fewer parameters. None: 100 for images of at
+            least 400 pixels; 0: pixels.
         hidden: units per hidden layer, of both networks.
         depth: hidden layers, of both networks (mlp).
         critic_hidden: of the critic, whose parameters get noise, in place of `hidden`.
@@ -75,7 +76,7 @@ class DPGANConfig:
     critics: Literal["one", "labels"] = "one"
     generator_options: Mapping[str, Any] | None = None
     critic_options: Mapping[str, Any] | None = None
-    coarse: int = 1
+    frequencies: int | None = None
     hidden: int = 128
     depth: int = 2
     critic_hidden: int | None = None
@@ -104,7 +105,6 @@ class DPGANConfig:
     def __post_init__(self) -> None:
         self._require_networks()
         for name in (
-            "coarse",
             "hidden",
             "depth",
             "critic_hidden",
@@ -131,8 +131,11 @@ class DPGANConfig:
                 raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         if self.critics not in ("one", "labels"):
             raise ValueError(f"critics is {self.critics!r}; it must be one or labels")
-        if self.coarse > 1 and self.network != "mlp":
-            raise ValueError(f"coarse must be 1 with network={self.network!r}, got {self.coarse}")
+        require_frequencies(self.frequencies)
+        if self.frequencies and self.network != "mlp":
+            raise ValueError(
+                f"frequencies is {self.frequencies}; it must be 0 with network={self.network!r}, which makes pixels"
+            )
 
     def _require_networks(self) -> None:
         """Refuse names of networks that are none, and options that those of your own replace."""
@@ -176,6 +179,10 @@ class DPGANConfig:
         """Whether the generator changes samples of the release that it begins from, rather than noise."""
         return self.warm_start is not None and not self.own_networks
 
+    def _frequencies(self, image_shape: tuple[int, ...] | None) -> int | None:
+        """Of each channel that the networks write and see; None: pixels."""
+        return chosen_frequencies(self.frequencies, image_shape) if self.network == "mlp" else None
+
     @property
     def weight_bound(self) -> float | None:
         """The weight bound that applies."""
@@ -204,15 +211,16 @@ class DPGANConfig:
                 image_shape=image_shape,
                 output=output,
             )
+        frequencies = self._frequencies(image_shape)
         return (Correction if self.corrects else Generator)(
             d,
             latent=self.latent,
             categories=categories,
             hidden=self.hidden,
             depth=self.depth,
-            image_shape=image_shape if self.network == "cnn" or self.coarse > 1 else None,
+            image_shape=image_shape if self.network == "cnn" or frequencies else None,
             output=output,
-            coarse=self.coarse,
+            frequencies=frequencies,
         )
 
     def count_of_critics(self, n_classes: int) -> int:
@@ -256,5 +264,5 @@ class DPGANConfig:
             depth=self.critic_depth or self.depth,
             loss=self.loss,
             image_shape=image_shape,
-            pool=1 if convolutional else self.coarse,
+            frequencies=None if convolutional else self._frequencies(image_shape),
         )

@@ -2,12 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, replace
-from math import ceil, prod
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dpgen.privacy.mechanisms import Relation, gaussian_event
-from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, WarmStartedPlan
+from dpgen.systems.dp_sgd.plan import (
+    NOT_CALIBRATED,
+    DPSGDConfig,
+    DPSGDPlan,
+    WarmStartedPlan,
+    chosen_frequencies,
+    require_frequencies,
+)
 from dpgen.systems.gaussian.plan import ClusterOptions, GaussianConfig, GaussianOptions, GaussianPlan
 from dpgen.systems.kmeans.plan import KMeansPlan
 
@@ -17,7 +24,6 @@ if TYPE_CHECKING:
     from dpgen.nets import ModelBank
     from dpgen.privacy.composition import Filter
 
-_FREQUENCIES, _LARGE = 100, 400  # of a channel, and pixels of an image from which on networks are of frequencies
 GENERAL_MOMENTS = "general moments (as published, not a guarantee)"
 
 # -- configuration -----------------------------------------------------------------------------------------------------
@@ -116,8 +122,7 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
 
     def _require_frequencies(self) -> None:
         """Refuse frequencies that are none, or of networks that see pixels."""
-        if self.frequencies is not None and self.frequencies < 0:
-            raise ValueError(f"frequencies is {self.frequencies}; it must be at least 1, or 0 for pixels")
+        require_frequencies(self.frequencies)
         if self.frequencies and not (self.centred and self.encoder == "mlp"):
             pixels = "encoder='cnn'" if self.centred else "centred=False"
             raise ValueError(f"frequencies is {self.frequencies}; it must be 0 with {pixels}, whose networks see pixels")
@@ -197,14 +202,8 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
                 raise ValueError("encoder='cnn' needs images: records of this data have no image_shape; use 'mlp'")
             return ConvVAEBank(self.k, d, image_shape=image_shape, **options)
         make: Callable[..., ModelBank] = BANKS[self.component]
-        return make(self.k, d, frequencies=self._frequencies(image_shape), image_shape=image_shape, **options)
-
-    def _frequencies(self, image_shape: tuple[int, ...] | None) -> int | None:
-        """Of each channel, for networks of pixels none."""
-        if self.frequencies is not None:
-            return self.frequencies or None
-        large = image_shape is not None and prod(image_shape[-2:]) >= _LARGE
-        return _FREQUENCIES if large and self.centred else None
+        frequencies = chosen_frequencies(self.frequencies, image_shape if self.centred else None)
+        return make(self.k, d, frequencies=frequencies, image_shape=image_shape, **options)
 
 
 def _require_defaults(options: object, ignored: Iterable[Field[Any]], component: str, user: str = "") -> None:

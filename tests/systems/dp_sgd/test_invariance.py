@@ -20,7 +20,7 @@ from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 D, HIDDEN, MOST = 784, 200, 40
-IMAGES: dict[str, Any] = {"centred": True, "frequencies": 20, "image_shape": (8, 8)}
+IMAGES: dict[str, Any] = {"frequencies": 20, "image_shape": (8, 8)}
 
 
 class Rectified(nn.Module):
@@ -201,9 +201,10 @@ def banks() -> dict[str, tuple[ModelBank, int, int]]:
     return {
         "vae": (VAEBank(3, 20, hidden=9, latent=3, depth=2, categories=4), 20, 4),
         "rbm": (RBMBank(3, 20, hidden=9, chains=4), 20, 0),
-        "vae of frequencies": (VAEBank(3, 66, hidden=9, latent=3, categories=2, **IMAGES), 66, 2),
-        "rbm of frequencies": (RBMBank(3, 64, hidden=9, chains=4, **IMAGES), 64, 0),
-        "critic": (CriticBank(16, categories=3, hidden=9, image_shape=(4, 4), pool=2), 19, 3),
+        "vae of frequencies": (VAEBank(3, 66, hidden=9, latent=3, categories=2, centred=True, **IMAGES), 66, 2),
+        "rbm of frequencies": (RBMBank(3, 64, hidden=9, chains=4, centred=True, **IMAGES), 64, 0),
+        "critic": (CriticBank(16, categories=3, hidden=9, image_shape=(4, 4)), 19, 3),
+        "critic of frequencies": (CriticBank(64, categories=3, hidden=9, **IMAGES), 67, 3),
         "wgan critic": (CriticBank(16, hidden=9, loss="wgan"), 16, 0),
         "convolutional critic": (ConvCriticBank(64, categories=2, hidden=8, depth=3, image_shape=(8, 8)), 66, 2),
         "convolutional vae": (ConvVAEBank(3, 66, categories=2, hidden=8, latent=3, image_shape=(8, 8)), 66, 2),

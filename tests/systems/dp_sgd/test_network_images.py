@@ -56,7 +56,7 @@ NETWORKS: list[tuple[str, dict[str, Any]]] = [
     ("dpgm", {"encoder": "cnn"}),
     ("dpgan", {"fakes": 8}),
     ("dpgan", {"fakes": 8, "network": "cnn", "critic_depth": 2}),
-    ("dpgan", {"fakes": 8, "coarse": 2}),
+    ("dpgan", {"fakes": 8, "frequencies": 10}),
 ]
 
 

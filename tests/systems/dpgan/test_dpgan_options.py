@@ -18,7 +18,7 @@ def test_the_critic_is_one_model_for_all_records():
     [
         ({}, CriticBank),
         ({"network": "cnn"}, ConvCriticBank),
-        ({"critic": "cnn", "coarse": 2}, ConvCriticBank),
+        ({"critic": "cnn", "frequencies": 5}, ConvCriticBank),
         ({"network": "cnn", "critic": "mlp"}, CriticBank),
     ],
 )
@@ -32,11 +32,28 @@ def test_convolutions_need_images():
 
 
 def test_the_critic_may_be_smaller_than_the_generator():
-    config = DPGANConfig(hidden=8, depth=2, critic_hidden=3, critic_depth=1, coarse=2)
+    config = DPGANConfig(hidden=8, depth=2, critic_hidden=3, critic_depth=1, frequencies=5)
     critic = config.critic_bank(16, 2, (4, 4))
-    assert critic.shapes == {"0.weight": (3, 4), "0.bias": (3,), "1.weight": (2, 3), "1.bias": (2,)}
-    with pytest.raises(ValueError, match="pool is 2: it needs images"):
+    assert critic.shapes == {"0.weight": (3, 5), "0.bias": (3,), "1.weight": (2, 3), "1.bias": (2,)}
+    with pytest.raises(ValueError, match="frequencies is 5: it needs images"):
         config.critic_bank(16, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "critics", "generators"),
+    [
+        ({}, (20, 20), 100, 100),
+        ({}, (19, 20), None, None),
+        ({"frequencies": 0}, (20, 20), None, None),
+        ({"frequencies": 7}, (3, 5), 7, 7),
+        ({"critic": "cnn"}, (20, 20), None, 100),
+        ({"network": "cnn", "critic": "mlp"}, (20, 20), None, None),
+    ],
+)
+def test_networks_of_large_images_are_of_frequencies(options, shape, critics, generators):
+    config, d = DPGANConfig(**options), shape[0] * shape[1]
+    assert config.critic_bank(d, 2, shape).frequencies == critics
+    assert config.generator(d, 2, shape).frequencies == generators
 
 
 def test_there_is_a_critic_for_every_record_or_for_every_label():
@@ -71,7 +88,8 @@ def test_weights_are_clipped_as_published_only_where_asked():
         ({"diversity": -1.0}, "diversity must be at least 0"),
         ({"diversity": 1.0, "fakes": 1}, "fakes must be at least 2 with diversity 1"),
         ({"critics": "classes"}, "critics is 'classes'; it must be one or labels"),
-        ({"coarse": 2, "network": "cnn"}, "coarse must be 1 with network='cnn'"),
+        ({"frequencies": 5, "network": "cnn"}, "frequencies is 5; it must be 0 with network='cnn', which makes pixels"),
+        ({"frequencies": -1}, "frequencies is -1; it must be at least 1, or 0 for pixels"),
     ],
 )
 def test_bad_options_are_refused(options, match):

@@ -29,6 +29,16 @@ def test_records_round_trip(tmp_path):
     assert model.samples(0).x.shape == (0, 5)
 
 
+def test_generators_of_earlier_versions_are_read_where_they_make_pixels():
+    made = generator()
+    tensors = {f"generator.{name}": value for name, value in made.state_dict().items()}
+    earlier = {name: value for name, value in made.architecture().items() if name != "frequencies"}
+    z = torch.randn(2, 3)
+    assert torch.equal(GANModel.rebuilt({"generator": earlier | {"coarse": 1}}, tensors)(z), made(z))
+    with pytest.raises(ValueError, match="coarse is 2: earlier versions of dpgen draw"):
+        GANModel.rebuilt({"generator": earlier | {"coarse": 2}}, tensors)
+
+
 def test_without_classes_there_are_no_labels():
     model = GANModel(generator(), torch.tensor([-3.0]), statement=tiny.statement())
     assert model.samples(4).labels is None
