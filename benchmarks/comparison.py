@@ -39,7 +39,7 @@ MODELS: dict[str, dict[float, str]] = {
         1.0: f"{GAN} --diversity=0.03 --steps=300 --average=0.998",
         10.0: f"{GAN} --diversity=0.1 --steps=600 --average=0.99",
     },
-    "DPGM, RBM": {1.0: f"{RBM} --hidden=100 --steps=300", 10.0: f"{RBM} --steps=600"},
+    "DPGM, RBM": {1.0: f"{RBM} --hidden=60 --steps=300", 10.0: f"{RBM} --frequencies=200 --steps=600"},
     "DPGM, VAE": {1.0: f"{VAE} --steps=300", 10.0: f"{VAE} --centred=false --steps=1200"},
     "DPGM, Gaussian": dict.fromkeys((1.0, 10.0), "--model=dpgm --component=gaussian"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, runtime_checkable
 
@@ -160,6 +161,20 @@ class RowPlan(Plan):
     @property
     def rows(self) -> int:
         return self.rows_per_unit
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+_LARGE = 400
+
+
+def large(image_shape: tuple[int, ...] | None) -> bool:
+    """Whether records are images of at least 20 x 20 pixels, which models know by their lowest frequencies.
+
+    >>> large((28, 28)), large((3, 32, 32)), large((8, 8)), large(None)
+    (True, True, False, False)
+    """
+    return image_shape is not None and prod(image_shape[-2:]) >= _LARGE
 
 
 # -- private data ------------------------------------------------------------------------------------------------------

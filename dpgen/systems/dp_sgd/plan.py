@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from math import ceil, prod
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import Relation, count_event, effective_multiplier, gaussian_event, subsampled_gaussian_event
-from dpgen.systems.plan import RowPlan
+from dpgen.systems.plan import RowPlan, large
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_EPSILON = 3.0
 _CHOICE_SHARE = 0.02  # of mu^2: on MNIST at epsilon 1, noise of 26 votes among 60,000
 MOST_STEPS = 10**9
-_FREQUENCIES, _LARGE = 100, 400  # of a channel, and pixels of an image from which on networks are of frequencies
+_FREQUENCIES = 100  # of a channel of large images
 NOT_CALIBRATED = "the plan's noise is not set: call calibrated() first"
 
 
@@ -36,7 +36,7 @@ def chosen_frequencies(asked: int | None, image_shape: tuple[int, ...] | None) -
     """
     if asked is not None:
         return asked or None
-    return _FREQUENCIES if image_shape is not None and prod(image_shape[-2:]) >= _LARGE else None
+    return _FREQUENCIES if large(image_shape) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from dpgen.nets.cosines import lowest_frequencies
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
 from dpgen.privacy.ledger import Budget
@@ -34,6 +35,7 @@ from dpgen.systems.plan import (
     PrivateImages,
     PrivateRecords,
     PrivateStream,
+    large,
 )
 
 if TYPE_CHECKING:
@@ -169,6 +171,12 @@ class Inputs:
         if self.image_shape is None:
             raise ValueError(f"codec={self.options.codec!r} needs images, and image_shape is None")
         return CODECS[self.options.codec](self.image_shape)
+
+    def frequencies(self, axes: int) -> Tensor | None:
+        """Rows (r, d) that principal axes of large images are found in: twice as many of the lowest frequencies."""
+        if self.image_shape is None or not large(self.image_shape) or self.options.codec != "none":
+            return None
+        return lowest_frequencies(self.image_shape, min(2 * axes, self.d)).double()
 
     @property
     def codes(self) -> Batches:
@@ -437,6 +445,7 @@ def _subspace(run: _Run, location: Location, chosen: Sizes) -> Subspace:
         radius=inputs.options.radius,
         clip=clip,
         spending=run.spending,
+        within=inputs.frequencies(chosen.axes),
     )
 
 

@@ -134,8 +134,12 @@ def release_subspace(
     radius: float,
     clip: float,
     spending: Spending,
+    within: Tensor | None = None,
 ) -> Subspace:
-    """Eigenvectors of the noisy second moment of clip(x - mean) (DP-PCA by the Gaussian mechanism).
+    r"""Eigenvectors of the noisy second moment of clip(x - mean) (DP-PCA by the Gaussian mechanism).
+
+    With `within`, orthonormal rows B, they are those of :math:`B M B^\top`, whose noise is that of a matrix of r rows: its
+    largest eigenvalue falls with the root of r / d, and only what B leaves out of the signal is lost.
 
     Arguments:
         batches: private records.
@@ -145,14 +149,20 @@ def release_subspace(
         radius: r of the projected records' clip radius.
         clip: clip norm of x - mean, public or released, above 0.
         spending: pays for the release "subspace".
+        within: public rows (r, d) that axes are combinations of, r >= m; None: any axes.
 
     Source: Dwork, Talwar, Thakurta, Zhang 2014 ("Analyze Gauss"), Algorithm 1.
     """
     noisy, noise_std = spending.release("subspace", centred_moments(batches, location, clip))
     unit = clip**2 / location.count
-    values, vectors = torch.linalg.eigh(symmetric(noisy)[0] * unit)
-    edge = spectral_noise(len(location.mean), noise_std=noise_std * unit)
+    moments = symmetric(noisy)[0] * unit
+    if within is not None:
+        moments = within @ moments @ within.T
+    values, vectors = torch.linalg.eigh(moments)
+    edge = spectral_noise(len(moments), noise_std=noise_std * unit)
     values, vectors = values.flip(0)[:axes], vectors.flip(1)[:, :axes]
+    if within is not None:
+        vectors = within.T @ vectors
     safe = values.clamp_min(_LEAST_EIGENVALUE * edge)
     # A spike s shows up at s + (edge / 2)^2 / s (Benaych-Georges, Nadakuditi 2011); its size without noise sets the radius.
     spikes = (safe + (safe.square() - edge**2).clamp_min(0.0).sqrt()) / 2.0

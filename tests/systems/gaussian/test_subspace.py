@@ -104,3 +104,22 @@ def test_records_on_the_edges_of_bins_are_counted_exactly() -> None:
         edges = (torch.arange(64) / 64.0)[:, None].expand(64, d)
         sums = radius_histogram(RecordStream(edges, None), Location(64.0, torch.zeros(d).double(), 1.0))
         assert sums.values.tolist() == [1] * 64
+
+
+def test_axes_within_public_rows_hold_less_noise_and_the_signal_that_is_there() -> None:
+    """The edge falls with the root of the rows; an axis in their span is found where among all directions it is lost."""
+    generator = torch.Generator().manual_seed(0)
+    d, r = 400, 40
+    within = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0][:r]
+    axis = within[:5].sum(0) / 5**0.5
+    x = 0.5 + 0.2 * torch.randn(3000, 1, generator=generator) * axis.float() + 0.01 * torch.randn(3000, d, generator=generator)
+    location = Location(3000.0, x.double().mean(0), 1.0)
+    found = [
+        release_subspace(RecordStream(x, None), location, axes=3, power=0.5, radius=1.0, clip=1.0, within=rows, **how(5.0))
+        for rows in (None, within)
+    ]
+    assert found[1].edge == pytest.approx(found[0].edge * (r / d) ** 0.5)
+    seen = [abs(float(subspace.axes[:, 0] @ axis)) for subspace in found]
+    assert seen[1] > 0.85 > 0.75 > seen[0]
+    assert torch.allclose(found[1].axes.T @ found[1].axes, torch.eye(3).double(), atol=1e-9)
+    assert torch.allclose(within.T @ within @ found[1].axes, found[1].axes, atol=1e-9)
