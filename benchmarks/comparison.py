@@ -30,14 +30,15 @@ RBM = "--model=dpgm --component=rbm --clusters=labels --lr=0.1 --sampling_rate=0
 CEILING = float("inf")
 """Epsilon of the same settings as at the largest one, without any noise: what the model costs, beside what the noise costs."""
 GAN = (
-    "--model=dpgan --critics=labels --sampling_rate=0.05 --hidden=256 --critic_hidden=128 --critic_depth=1 "
-    "--critic_steps=1 --generator_steps=4 --fakes=512 --lr=0.03 --generator_lr=0.004 --clip_bound=0.6 --micro_batch=4096"
+    "--model=dpgan --critics=labels --centred=true --sampling_rate=0.05 --hidden=256 --critic_hidden=128 "
+    "--critic_depth=1 --critic_steps=1 --generator_steps=4 --fakes=512 --lr=0.03 --generator_lr=0.004 --clip_bound=0.6 "
+    "--micro_batch=4096"
 )
 MODELS: dict[str, dict[float, str]] = {
     "marginals": dict.fromkeys((1.0, 10.0), "--model=marginals"),
     "DPGAN": {
-        1.0: f"{GAN} --diversity=0.03 --steps=300 --average=0.998",
-        10.0: f"{GAN} --diversity=0.1 --steps=600 --average=0.99",
+        1.0: f"{GAN} --frequencies=60 --diversity=0.03 --steps=300 --average=0.998",
+        10.0: f"{GAN} --diversity=0.1 --steps=1000 --average=0.99",
     },
     "DPGM, RBM": {1.0: f"{RBM} --hidden=60 --steps=300", 10.0: f"{RBM} --frequencies=200 --steps=600"},
     "DPGM, VAE": {1.0: f"{VAE} --steps=300", 10.0: f"{VAE} --centred=false --steps=1200"},

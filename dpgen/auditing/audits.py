@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from multiprocessing import get_context
 from typing import Any
 
@@ -21,7 +21,7 @@ from dpgen.auditing.options import AuditJob
 from dpgen.auditing.releases import CERTAIN
 from dpgen.files import write_atomically
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.dp_sgd.plan import DPSGDPlan
+from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
@@ -53,7 +53,9 @@ def _audit_engine(job: AuditJob) -> Finding:
     plan, config = job.plan, job.config
     if isinstance(config, DPGANConfig):  # one critic for all records
         plan = DPGMPlan(**{field.name: getattr(plan, field.name) for field in fields(DPSGDPlan)})
-        config = DPGMConfig(clusters="none", **asdict(config.critic_training))
+        config = DPGMConfig(
+            clusters="none", **{field.name: getattr(config.critic_training, field.name) for field in fields(DPSGDConfig)}
+        )
     engine = EngineAudit(
         plan=plan,
         config=config,

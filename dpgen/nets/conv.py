@@ -51,8 +51,9 @@ class ConvCriticBank(CriticBank):
     """
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        if self.frequencies is not None:
-            raise ValueError(f"frequencies is {self.frequencies}; a convolutional critic sees pixels")
+        if self.frequencies is not None or self.centred:
+            what = f"frequencies is {self.frequencies} and centred {self.centred}"
+            raise ValueError(f"{what}; a convolutional critic sees pixels as they are")
         shape = _require_sides(self.image_shape, self.d, 2**self.depth, "a convolutional critic")
         channels, height, width = planes(shape)
         widths = [channels, *(channels_of(self.hidden) * 2**i for i in range(self.depth))]

@@ -17,8 +17,6 @@ from dpgen.nets.tape import Layers, OneModel, Tape
 Loss = Literal["nonsaturating", "wgan"]
 SLOPE = 0.2
 GAIN = 2.0**0.5
-_SHARPNESS = 2.0
-"""Pixels of a generator that writes frequencies, in units of what it writes."""
 
 
 def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
@@ -72,6 +70,7 @@ class CriticBank(ModelBank):
         image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `frequencies`.
         frequencies: the critic sees so many of the lowest frequencies of each channel in place of pixels, and has as many
             fewer parameters that noise is added to.
+        centred: records are seen minus the means that `begin_at` is given, 1/2 without.
 
     Source: Miyato and Koyama 2018 (labels by projection).
     """
@@ -87,16 +86,23 @@ class CriticBank(ModelBank):
         loss: Loss = "nonsaturating",
         image_shape: tuple[int, ...] | None = None,
         frequencies: int | None = None,
+        centred: bool = False,
     ) -> None:
         if min(d, hidden, depth) < 1:
             raise ValueError(f"d, hidden and depth must be at least 1, got {d}, {hidden} and {depth}")
         self.d, self.categories, self.hidden, self.depth, self.loss = d, categories, hidden, depth, loss
-        self.image_shape, self.frequencies = image_shape, frequencies
+        self.image_shape, self.frequencies, self.centred = image_shape, frequencies, centred
         basis = coordinates(d, image_shape, frequencies, categories=0)
         self._width = d if basis is None else len(basis)
         super().__init__(k, self._shapes())
         self._basis: Tensor | None
         self.register_buffer("_basis", basis, persistent=False)
+        self.centre: Tensor | None
+        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
+
+    def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
+        if self.centre is not None:
+            self.centre.copy_(means)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -106,7 +112,7 @@ class CriticBank(ModelBank):
         return shapes
 
     def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "categories", "hidden", "depth", "loss", "image_shape", "frequencies")
+        names = ("k", "d", "categories", "hidden", "depth", "loss", "image_shape", "frequencies", "centred")
         return {name: getattr(self, name) for name in names}
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
@@ -127,6 +133,8 @@ class CriticBank(ModelBank):
 
     def _scores(self, x: Tensor, layers: Layers) -> Tensor:
         x, code = x[:, : self.d], x[:, self.d :]
+        if self.centre is not None:
+            x = x - layers.own(self.centre)
         if self._basis is not None:
             x = layers.fixed(x, self._basis)
         for i in range(self.depth + 1):
@@ -157,6 +165,7 @@ class Generator(nn.Module):
         output: "sigmoid" or "identity".
         frequencies: the last layer (mlp) writes so many of the lowest frequencies of each channel of an image in place of its
             pixels: smooth strokes need not be learned.
+        centred: records begin at the log-odds of the means of their label that `begin_at` is given.
     """
 
     assumptions: tuple[str, ...] = ()
@@ -172,16 +181,19 @@ class Generator(nn.Module):
         image_shape: tuple[int, ...] | None = None,
         output: Literal["sigmoid", "identity"] = "sigmoid",
         frequencies: int | None = None,
+        centred: bool = False,
     ) -> None:
         super().__init__()
         if min(d, latent, hidden, depth) < 1 or categories < 0:
             raise ValueError(f"d, latent, hidden and depth must be at least 1, got {d}, {latent}, {hidden} and {depth}")
         self.d, self.latent, self.categories, self.hidden, self.depth = d, latent, categories, hidden, depth
-        self.image_shape, self.output, self.frequencies = image_shape, output, frequencies
+        self.image_shape, self.output, self.frequencies, self.centred = image_shape, output, frequencies, centred
         basis = coordinates(d, image_shape, frequencies, categories=0)
-        written = None if basis is None else basis * (_SHARPNESS * (d / len(basis)) ** 0.5)
+        written = None if basis is None else basis * (d / len(basis)) ** 0.5
         self._basis: Tensor | None
         self.register_buffer("_basis", written, persistent=False)
+        self.base: Tensor | None
+        self.register_buffer("base", torch.zeros(max(categories, 1), d) if centred else None)
         if image_shape is None or basis is not None:
             self.layers = self._mlp(d if basis is None else len(basis))
         else:
@@ -211,7 +223,7 @@ class Generator(nn.Module):
 
     def architecture(self) -> dict[str, Any]:
         """Keyword arguments that rebuild this generator."""
-        names = ("d", "latent", "categories", "hidden", "depth", "image_shape", "output", "frequencies")
+        names = ("d", "latent", "categories", "hidden", "depth", "image_shape", "output", "frequencies", "centred")
         return {name: getattr(self, name) for name in names}
 
     def released(self, values: Mapping[str, Tensor]) -> "Generator":
@@ -235,6 +247,11 @@ class Generator(nn.Module):
         first = next(layer for layer in self.layers if isinstance(layer, nn.Linear))
         first.weight[:, self.latent :] *= self.latent**0.5
 
+    def begin_at(self, means: Tensor) -> None:
+        """Begin at released means in (0, 1) of the records of each label (max(categories, 1), d), where `centred`."""
+        if self.base is not None:
+            self.base.copy_(means.logit())
+
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """Records (m, d), followed by the one-hot labels (m, categories) if there are any."""
         if not self.categories:
@@ -247,6 +264,8 @@ class Generator(nn.Module):
         x: Tensor = self.layers(z)
         if self._basis is not None:
             x = x @ self._basis
+        if self.base is not None:
+            x = x + (z[:, self.latent :] @ self.base if self.categories else self.base)
         return x.sigmoid() if self.output == "sigmoid" else x
 
 

@@ -27,8 +27,8 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.systems.dp_sgd.choice import CHOICE, vote_of, vote_sums
 from dpgen.systems.dp_sgd.engine import STEPS
+from dpgen.systems.dp_sgd.means import MEANS, sign_sums
 from dpgen.systems.dp_sgd.partition import SIZES
-from dpgen.systems.dpgm.means import MEANS, sign_sums
 from dpgen.systems.marginals.model import ProductMixture
 
 D, BOUND = 5, 0.7

@@ -264,7 +264,10 @@ def test_many_positions_are_multiplied_out() -> None:
     [
         (lambda: ConvCriticBank(16), r"image_shape is None; a convolutional critic needs \(height, width\)"),
         (lambda: ConvCriticBank(36, image_shape=(6, 6)), "of 36 values, with sides divisible by 4"),
-        (lambda: ConvCriticBank(16, image_shape=(4, 4), frequencies=3), "frequencies is 3; a convolutional critic sees pixels"),
+        (
+            lambda: ConvCriticBank(16, image_shape=(4, 4), frequencies=3),
+            "frequencies is 3 and centred False; a convolutional critic sees",
+        ),
         (lambda: ConvVAEBank(2, 30, image_shape=(4, 8)), "of 30 values, with sides divisible by 4"),
     ],
 )

@@ -22,6 +22,8 @@ def dense(bank, x, *, real):
     for record in x:
         theta = bank.theta.detach().clone().requires_grad_()
         h, code = record[None, : bank.d], record[bank.d :]
+        if bank.centred:
+            h = h - bank.centre[0]
         if bank.frequencies:
             h = h @ lowest_frequencies(bank.image_shape, bank.frequencies).T
         for i in range(bank.depth + 1):
@@ -35,7 +37,7 @@ def dense(bank, x, *, real):
 @pytest.mark.parametrize("loss", ["nonsaturating", "wgan"])
 @pytest.mark.parametrize("real", [True, False])
 @pytest.mark.parametrize(
-    "options", [{}, {"categories": 3}, {"d": 24, "categories": 3, "image_shape": (4, 6), "frequencies": 5}]
+    "options", [{}, {"categories": 3}, {"d": 24, "categories": 3, "image_shape": (4, 6), "frequencies": 5}, {"centred": True}]
 )
 def test_factored_gradients_are_those_of_each_record(loss, real, options):
     bank = critic(loss, **options)
@@ -105,7 +107,7 @@ def test_scores_are_differentiable_by_the_record():
         {"d": 5},
         {"d": 5, "categories": 3, "output": "identity"},
         {"d": 32, "image_shape": (4, 8), "categories": 2, "hidden": 16},
-        {"d": 24, "image_shape": (4, 6), "categories": 2, "hidden": 16, "frequencies": 5},
+        {"d": 24, "image_shape": (4, 6), "categories": 2, "hidden": 16, "frequencies": 5, "centred": True},
     ],
 )
 def test_generators_append_their_label_and_rebuild(options):

@@ -69,6 +69,11 @@ class DPSGDConfig:
             raise ValueError(f"lr must be positive and finite, got {self.lr}")
 
     @property
+    def releases_means(self) -> bool:
+        """Whether the means of the clusters are released before training, see `MeansPlan`."""
+        return False
+
+    @property
     def adaptive(self) -> bool:
         """Whether steps release a norm histogram."""
         return self.clipping not in ("auto", "fixed")
@@ -297,6 +302,55 @@ class DPSGDPlan(RowPlan, Generic[C]):
         except ValueError as error:
             name = f"partition_share {self.partition_share:g} of epsilon {target:g}"
             raise ValueError(f"{name} cannot be met: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeansPlan(DPSGDPlan[C]):
+    """A plan of networks that may begin at released means of their clusters, see `dpgen.systems.dp_sgd.means`.
+
+    Arguments:
+        means_share: share of mu^2 that the released means of the clusters take, in (0, 1), with mu the parameter of the one
+            Gaussian that all of epsilon would pay for.
+        sigma_means: noise on these means; None: from `means_share`.
+    """
+
+    means_share: float = 0.1
+    sigma_means: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_positive("sigma_means")
+        if not 0 < self.means_share < 1:
+            raise ValueError(f"means_share is {self.means_share}; it must be in (0, 1)")
+
+    def _require_means(self) -> None:
+        """Refuse numbers of means where none are released."""
+        for name in ("means_share", "sigma_means"):
+            if (value := getattr(self, name)) != getattr(MeansPlan, name):
+                raise ValueError(f"{name} is {value}; this run releases no means: it needs centred, and no warm_start")
+
+    def partition_event(self, config: C) -> "DpEvent":
+        """The release of the clusters, and of their means where networks begin there."""
+        from dp_accounting import ComposedDpEvent
+
+        clusters = self._clusters_event(config)
+        if not config.releases_means:
+            return clusters
+        if self.sigma_means is None:
+            raise ValueError(NOT_CALIBRATED)
+        return ComposedDpEvent([clusters, gaussian_event(self.sigma_means)])
+
+    def _clusters_event(self, config: C) -> "DpEvent":
+        return super().partition_event(config)
+
+    def _with_partition_noise(self, config: C) -> Self:
+        plan = self._with_cluster_noise(config)
+        if not config.releases_means or plan.sigma_means is not None:
+            return plan
+        return replace(plan, sigma_means=plan.noise_of_share(plan.means_share))
+
+    def _with_cluster_noise(self, config: C) -> Self:
+        return super()._with_partition_noise(config)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,10 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import one_group
 from dpgen.systems.dp_sgd.engine import DPSGD, Start
 from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
+from dpgen.systems.dp_sgd.means import MeansPartition
 from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
 from dpgen.systems.dp_sgd.partition import LabelPartition
-from dpgen.systems.dp_sgd.plan import DPSGDPlan
+from dpgen.systems.dp_sgd.plan import DPSGDPlan, MeansPlan
 from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
 from dpgen.systems.dpgan.model import CorrectedModel, GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
@@ -130,6 +131,7 @@ class DPGAN(DPSGD):
         n_classes: number of labels, 0 without; the generator draws labels in proportion to their noisy counts.
         image_shape: of images, see `dpgen.nets.cosines.planes`.
         bounded: whether records lie in [0, 1] (the generator ends in a sigmoid).
+        white: value of records that counts as 1, 255 of images; that of the loader.
         seed: of public randomness.
         private_logs: see `DPGM`.
 
@@ -137,7 +139,6 @@ class DPGAN(DPSGD):
     """
 
     bank: CriticBank | OwnCriticBank
-    partition: _ClassPartition
 
     def __init__(
         self,
@@ -148,17 +149,21 @@ class DPGAN(DPSGD):
         n_classes: int = 0,
         image_shape: tuple[int, ...] | None = None,
         bounded: bool = True,
+        white: int = 1,
         seed: int = 0,
         private_logs: bool = False,
     ) -> None:
         self.gan = gan = config or DPGANConfig()
         training = gan.critic_training
         plan = plan.calibrated(training)
-        assert plan.sigma_count is not None
         bank = gan.critic_bank(d, n_classes, image_shape)
+        if gan.centred and not (bounded and bank.k == max(n_classes, 1)):
+            raise ValueError("centred is True; it must be false for points, and with critics='one' where records have labels")
+        assert plan.sigma_count is not None
+        classes = _ClassPartition(n_classes, k=bank.k, noise_count=plan.sigma_count)
         super().__init__(
             bank,
-            _ClassPartition(n_classes, k=bank.k, noise_count=plan.sigma_count),
+            self._centred(classes, plan, white) if gan.centred else classes,
             plan=plan,
             config=training,
             n_classes=n_classes,
@@ -166,6 +171,7 @@ class DPGAN(DPSGD):
             public=PublicRandomness(seed),
             private_logs=private_logs,
         )
+        self._classes = classes
         self.generator = gan.generator(d, n_classes, image_shape, bounded=bounded)
         with torch.no_grad():
             self.generator.initialize(self._public.spawn("generator").generator)
@@ -173,6 +179,21 @@ class DPGAN(DPSGD):
         self.adopt_generator()
         self._restored: dict[str, Any] | None = None
         self._start: tuple[Start, Inputs] | None = None
+
+    @staticmethod
+    def _centred(classes: _ClassPartition, plan: DPSGDPlan[Any], white: int) -> MeansPartition:
+        assert isinstance(plan, MeansPlan)
+        assert plan.sigma_means is not None
+        return MeansPartition(classes, noise_multiplier=plan.sigma_means, categories=0, white=white)
+
+    @torch.no_grad()
+    def partition_found(self) -> None:
+        """Begin at the means that were released."""
+        if isinstance(self.partition, MeansPartition):
+            means = self.partition.means.to(self.bank.theta)
+            self.bank.begin_at(means, self._public.spawn("means").generator)
+            assert isinstance(self.generator, Generator)
+            self.generator.begin_at(means)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
@@ -205,7 +226,7 @@ class DPGAN(DPSGD):
             return z, None
         if self.bank.k > 1:  # each learns from as many
             return z, torch.arange(n, device=self.device) % self.bank.k
-        weights = self.partition.class_counts.clamp_min(0.0) + 1e-6
+        weights = self._classes.class_counts.clamp_min(0.0) + 1e-6
         return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
 
     def _latents(self, chosen: Tensor) -> Tensor:
@@ -341,7 +362,7 @@ class DPGAN(DPSGD):
         statement = self.statement(ledger)
         if self._start is not None:
             return CorrectedModel(self._start[0], self.released_generator(), statement=statement, columns=columns)
-        return GANModel(self.released_generator(), self.partition.class_counts, statement=statement, columns=columns)
+        return GANModel(self.released_generator(), self._classes.class_counts, statement=statement, columns=columns)
 
     def release_points(
         self, ledger: Ledger, *, location: Tensor, scale: Tensor, bounds: Tensor | None, columns: Sequence[str]
@@ -390,6 +411,7 @@ def fit(
             n_classes=own.n_classes,
             image_shape=own.image_shape,
             bounded=points is None,
+            white=own.inputs.white,
             seed=runtime.seed,
             private_logs=runtime.private_logs,
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpgen.privacy.mechanisms import require_whole
-from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
+from dpgen.systems.dp_sgd.plan import DPSGDConfig, MeansPlan, chosen_frequencies, require_frequencies
 
 if TYPE_CHECKING:
     from dpgen.nets.gan import CriticBank, Generator
@@ -19,10 +19,30 @@ _OF_CRITIC = ("critic", "critics", "critic_hidden", "critic_depth")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGANPlan(DPSGDPlan[DPSGDConfig]):
-    """The plan of one critic with a fixed way of clipping: no norm histograms are paid for."""
+class CriticTraining(DPSGDConfig):
+    """Optimizer and clipping of the critics.
 
-    sigma_norm: float = field(default=DPSGDPlan.sigma_norm, init=False)
+    Arguments:
+        centred: see `DPGANConfig`.
+    """
+
+    centred: bool = False
+
+    @property
+    def releases_means(self) -> bool:
+        return self.centred
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPGANPlan(MeansPlan[DPSGDConfig]):
+    """The plan of critics with a fixed way of clipping: no norm histograms are paid for."""
+
+    sigma_norm: float = field(default=MeansPlan.sigma_norm, init=False)
+
+    def require_use(self, config: object) -> None:
+        """Refuse numbers of means where none are released."""
+        if isinstance(config, DPGANConfig | CriticTraining) and not config.centred:
+            self._require_means()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +60,8 @@ class DPGANConfig:
         frequencies: with "mlp" on images: the generator writes so many of the lowest frequencies of each channel in place of
             pixels, and the critic (mlp) sees them, so that noise is added to fewer parameters. None: 100 for images of at
             least 400 pixels; 0: pixels.
+        centred: with "mlp" and a critic for each class (or no labels): critics see records minus released means of their class,
+            and the generator begins at the log-odds of these; `means_share` of the budget pays for them.
         hidden: units per hidden layer, of both networks.
         depth: hidden layers, of both networks (mlp).
         critic_hidden: of the critic, whose parameters get noise, in place of `hidden`.
@@ -77,6 +99,7 @@ class DPGANConfig:
     generator_options: Mapping[str, Any] | None = None
     critic_options: Mapping[str, Any] | None = None
     frequencies: int | None = None
+    centred: bool = False
     hidden: int = 128
     depth: int = 2
     critic_hidden: int | None = None
@@ -136,6 +159,14 @@ class DPGANConfig:
             raise ValueError(
                 f"frequencies is {self.frequencies}; it must be 0 with network={self.network!r}, which makes pixels"
             )
+        self._require_centred()
+
+    def _require_centred(self) -> None:
+        """Refuse means that nothing would begin at."""
+        if self.centred and (self.network != "mlp" or self.critic == "cnn"):
+            raise ValueError(f"centred is True; it must be false with network={self.network!r} and critic={self.critic!r}")
+        if self.centred and self.warm_start is not None:
+            raise ValueError(f"centred is True; it must be false with warm_start {str(self.warm_start)!r}, which has means")
 
     def _require_networks(self) -> None:
         """Refuse names of networks that are none, and options that those of your own replace."""
@@ -189,9 +220,10 @@ class DPGANConfig:
         return 1.0 if self.weight_clip is None and self.loss == "wgan" else self.weight_clip
 
     @property
-    def critic_training(self) -> DPSGDConfig:
+    def critic_training(self) -> CriticTraining:
         """Optimizer and clipping of the critic."""
-        return DPSGDConfig(clipping=self.clipping, clip_bound=self.clip_bound, micro_batch=self.micro_batch, lr=self.lr)
+        names = ("clipping", "clip_bound", "micro_batch", "lr", "centred")
+        return CriticTraining(**{name: getattr(self, name) for name in names})
 
     def generator(
         self, d: int, categories: int, image_shape: tuple[int, ...] | None, *, bounded: bool = True
@@ -221,6 +253,7 @@ class DPGANConfig:
             image_shape=image_shape if self.network == "cnn" or frequencies else None,
             output=output,
             frequencies=frequencies,
+            centred=self.centred,
         )
 
     def count_of_critics(self, n_classes: int) -> int:
@@ -265,4 +298,5 @@ class DPGANConfig:
             loss=self.loss,
             image_shape=image_shape,
             frequencies=None if convolutional else self._frequencies(image_shape),
+            centred=self.centred,
         )

@@ -17,10 +17,10 @@ from dpgen.privacy.sampling import OneClusterSchedule
 from dpgen.release import ImageModel, RecordModel
 from dpgen.systems.dp_sgd.engine import DPSGD, Start
 from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
+from dpgen.systems.dp_sgd.means import MeansPartition
 from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
-from dpgen.systems.dpgm.means import MeansPartition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans

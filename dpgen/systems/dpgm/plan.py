@@ -10,7 +10,7 @@ from dpgen.privacy.mechanisms import Relation, gaussian_event
 from dpgen.systems.dp_sgd.plan import (
     NOT_CALIBRATED,
     DPSGDConfig,
-    DPSGDPlan,
+    MeansPlan,
     WarmStartedPlan,
     chosen_frequencies,
     require_frequencies,
@@ -219,7 +219,7 @@ def _require_defaults(options: object, ignored: Iterable[Field[Any]], component:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGMPlan(DPSGDPlan[DPGMConfig]):
+class DPGMPlan(MeansPlan[DPGMConfig]):
     """Public, data-independent numbers of a run; noise multipliers are std / add-remove sensitivity.
 
     A k-means round releases (counts, sums) of the clusters.
@@ -228,9 +228,6 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         kmeans_rounds: rounds T_K of k-means.
         sigma_sum: noise on sums of unit-norm features; None: from `partition_share`.
         public_n: number of records, if it is declared public; used by component="gaussian" only, and None: a noisy number.
-        means_share: share of mu^2 that the released means of the clusters take, in (0, 1), with mu the parameter of the one
-            Gaussian that all of epsilon would pay for.
-        sigma_means: noise on these means; None: from `means_share`.
 
     Source: Acs et al. 2017, Algorithm 1, with the corrected joint schedule.
     """
@@ -238,14 +235,10 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
     kmeans_rounds: int = 5
     sigma_sum: float | None = None
     public_n: int | None = None
-    means_share: float = 0.1
-    sigma_means: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_positive("sigma_sum", "sigma_means")
-        if not 0 < self.means_share < 1:
-            raise ValueError(f"means_share is {self.means_share}; it must be in (0, 1)")
+        self._require_positive("sigma_sum")
         for name in ("kmeans_rounds", "public_n"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -264,10 +257,7 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             raise ValueError(f"rows_per_unit is {self.rows}; it must be 1 with schedule 'published', which draws records")
         used = {field.name for field in fields(GaussianPlan)}
         if not closed and not config.releases_means:
-            unused = next((n for n in ("means_share", "sigma_means") if getattr(self, n) != getattr(DPGMPlan, n)), None)
-            if unused:
-                value = getattr(self, unused)
-                raise ValueError(f"{unused} is {value}; this run releases no means: it needs centred, and no warm_start")
+            self._require_means()
         ignored = [f for f in fields(DPGMPlan) if (f.name not in used if closed else f.name == "public_n")]
         _require_defaults(self, ignored, config.component)
 
@@ -285,16 +275,9 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             raise ValueError(NOT_CALIBRATED)
         return KMeansPlan(noise_count=self.sigma_count, noise_sum=self.sigma_sum, rounds=self.kmeans_rounds)
 
-    def partition_event(self, config: DPGMConfig) -> "DpEvent":
-        """The release of the clusters: noisy sizes, with k-means its rounds, and their means where networks begin there."""
-        from dp_accounting import ComposedDpEvent
-
-        clusters = self.kmeans_plan().event(self.relation) if config.kmeans else super().partition_event(config)
-        if not config.releases_means:
-            return clusters
-        if self.sigma_means is None:
-            raise ValueError(NOT_CALIBRATED)
-        return ComposedDpEvent([clusters, gaussian_event(self.sigma_means)])
+    def _clusters_event(self, config: DPGMConfig) -> "DpEvent":
+        """Noisy sizes, with k-means its rounds."""
+        return self.kmeans_plan().event(self.relation) if config.kmeans else super()._clusters_event(config)
 
     def event(self, config: DPGMConfig) -> "DpEvent":
         """The whole run; with the published schedule over k equal clusters, as a record of one of them sees it.
@@ -317,15 +300,9 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             return None
         return Filter.best(self.budget.epsilon, self.budget.delta)
 
-    def _with_partition_noise(self, config: DPGMConfig) -> Self:
-        plan = self._with_cluster_noise(config)
-        if not config.releases_means or plan.sigma_means is not None:
-            return plan
-        return replace(plan, sigma_means=plan.noise_of_share(plan.means_share))
-
     def _with_cluster_noise(self, config: DPGMConfig) -> Self:
         if not config.kmeans:
-            return super()._with_partition_noise(config)
+            return super()._with_cluster_noise(config)
         if None not in (self.sigma_count, self.sigma_sum):
             return self
         split = KMeansPlan.from_multiplier(

@@ -57,6 +57,7 @@ NETWORKS: list[tuple[str, dict[str, Any]]] = [
     ("dpgan", {"fakes": 8}),
     ("dpgan", {"fakes": 8, "network": "cnn", "critic_depth": 2}),
     ("dpgan", {"fakes": 8, "frequencies": 10}),
+    ("dpgan", {"fakes": 8, "critics": "labels", "centred": True}),
 ]
 
 

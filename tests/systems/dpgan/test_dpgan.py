@@ -13,12 +13,14 @@ from torch import Tensor
 from dpgen.auditing.lower_bounds import delta_lower_bound
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint
-from dpgen.privacy.accountants import delta
+from dpgen.nets.gan import Generator
+from dpgen.privacy.accountants import delta, epsilon
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
 from dpgen.runtime import Runtime
+from dpgen.systems.dp_sgd.means import MEANS
 from dpgen.systems.dpgan.fit import DPGAN, fit
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
@@ -210,6 +212,48 @@ def test_a_resumed_run_has_its_generator_its_average_and_its_optimizer(tmp_path:
     assert torch.equal(again.partition.class_counts, first.partition.class_counts)  # type: ignore[attr-defined]
     states = [m._generator_optimizer.state_dict()["state"] for m in (first, again)]
     assert all(torch.equal(states[0][i]["exp_avg"], states[1][i]["exp_avg"]) for i in states[0])
+
+
+def test_centred_networks_begin_at_released_means(tmp_path: Path) -> None:
+    """One Gaussian of the declared plan more; critics and generator have the means, also when resumed and out of a file."""
+    config = {"critics": "labels", "centred": True}
+    made = [module(n_classes=2, config=config, epsilon=4.0, sigma_sgd=None, sigma_count=None) for _ in range(2)]
+    ledger = Ledger(made[0].plan.budget, path=tmp_path / "ledger.jsonl")
+    trained(made[0], ledger, Checkpoint(tmp_path / "last.ckpt", every=2), stop=4)
+    assert [(entry.note, entry.event) for entry in ledger.entries()][1] == (
+        MEANS,
+        gaussian_event(made[0].plan.sigma_means or 0),
+    )
+    assert ledger.epsilon() == pytest.approx(epsilon(made[0].plan.event(made[0].config), 1e-5), rel=1e-3)
+    means = made[0].partition.means
+    assert float(means[0].mean()) > 0.5 > float(means[1].mean())  # class 0 is mostly ones
+    trained(made[1], ledger, ckpt=tmp_path / "last.ckpt", stop=5)
+    for gan in made:
+        assert torch.equal(gan.bank.centre, means)
+        assert torch.equal(gan.generator.base, means.logit())
+    model = made[1].release(ledger)
+    model.save(tmp_path / "model")
+    drawn = [released.samples(200, random_state=0) for released in (model, load(tmp_path / "model"))]
+    assert torch.equal(drawn[0].x, drawn[1].x)
+    ones = drawn[0].x.float().mean(1)
+    assert float(ones[drawn[0].labels == 0].mean()) > float(ones[drawn[0].labels == 1].mean())
+
+
+def test_an_untrained_generator_draws_the_means_that_it_begins_at() -> None:
+    made = Generator(3, latent=2, categories=2, hidden=4, centred=True)
+    means = torch.tensor([[0.1, 0.5, 0.9], [0.7, 0.2, 0.4]])
+    with torch.no_grad():
+        made.begin_at(means)
+        for value in made.parameters():
+            value.zero_()
+        torch.testing.assert_close(made(torch.randn(2, 2), torch.tensor([1, 0]))[:, :3], means.flip(0))
+
+
+@pytest.mark.parametrize(("config", "n_classes", "bounded"), [({}, 2, True), ({}, 0, False), ({"critics": "labels"}, 2, False)])
+def test_means_that_networks_cannot_begin_at_are_refused(config: dict[str, Any], n_classes: int, bounded: bool) -> None:
+    options = DPGANConfig(**SMALL | config, centred=True)
+    with pytest.raises(ValueError, match="centred is True; it must be false for points, and with critics='one' where"):
+        DPGAN(d=tiny.D, plan=plan(), config=options, n_classes=n_classes, bounded=bounded)
 
 
 def test_records_and_points_release_their_models(tmp_path: Path) -> None:

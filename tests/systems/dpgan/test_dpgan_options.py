@@ -1,10 +1,12 @@
 """Options of DPGAN: what is refused, and what the critic gets."""
 
+from pathlib import Path
+
 import pytest
 
 from dpgen.nets.conv import ConvCriticBank
 from dpgen.nets.gan import CriticBank
-from dpgen.systems.dpgan.plan import DPGANConfig
+from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 
 
 def test_the_critic_is_one_model_for_all_records():
@@ -67,6 +69,13 @@ def test_there_is_a_critic_for_every_record_or_for_every_label():
             DPGANConfig(critics="labels", fakes=8).critic_bank(16, n_classes, None)
 
 
+def test_means_of_a_run_that_releases_none_are_refused():
+    for config in (DPGANConfig(), DPGANConfig().critic_training):
+        with pytest.raises(ValueError, match=r"means_share is 0\.2; this run releases no means"):
+            DPGANPlan(means_share=0.2).require_use(config)
+    DPGANPlan(means_share=0.2).require_use(DPGANConfig(centred=True))
+
+
 def test_weights_are_clipped_as_published_only_where_asked():
     assert DPGANConfig().weight_bound is None
     assert DPGANConfig(loss="wgan").weight_bound == 1.0
@@ -89,6 +98,9 @@ def test_weights_are_clipped_as_published_only_where_asked():
         ({"diversity": 1.0, "fakes": 1}, "fakes must be at least 2 with diversity 1"),
         ({"critics": "classes"}, "critics is 'classes'; it must be one or labels"),
         ({"frequencies": 5, "network": "cnn"}, "frequencies is 5; it must be 0 with network='cnn', which makes pixels"),
+        ({"centred": True, "network": "cnn"}, "centred is True; it must be false with network='cnn' and critic=None"),
+        ({"centred": True, "critic": "cnn"}, "centred is True; it must be false with network='mlp' and critic='cnn'"),
+        ({"centred": True, "warm_start": Path("m")}, "centred is True; it must be false with warm_start 'm', which has means"),
         ({"frequencies": -1}, "frequencies is -1; it must be at least 1, or 0 for pixels"),
     ],
 )

@@ -116,9 +116,7 @@ def test_a_start_is_paid_from_the_budget_and_no_option() -> None:
 
 def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
     options = set(signature(DPGANPlan).parameters)
-    assert set(signature(DPGMPlan).parameters) - options == {
-        "sigma_norm", "kmeans_rounds", "sigma_sum", "public_n", "means_share", "sigma_means"
-    }  # fmt: skip
+    assert set(signature(DPGMPlan).parameters) - options == {"sigma_norm", "kmeans_rounds", "sigma_sum", "public_n"}
     plan, usual = DPGANPlan(epsilon=2.0, steps=50), DPGMPlan(epsilon=2.0, steps=50)
     assert plan.calibrated(DPSGDConfig()).sigma_sgd == usual.calibrated(ONE).sigma_sgd
     warm, usual_warm = plan.warm_started(4.0).calibrated(DPSGDConfig()), usual.warm_started(4.0).calibrated(ONE)

@@ -17,9 +17,9 @@ from dpgen.privacy.exact_sums import shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.sampling import PoissonLoader
+from dpgen.systems.dp_sgd.means import MEANS, MeansPartition, estimated_means, sign_sums
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dpgm.fit import DPGM, fit
-from dpgen.systems.dpgm.means import MEANS, MeansPartition, estimated_means, sign_sums
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 pytestmark = pytest.mark.usefixtures("quiet")
