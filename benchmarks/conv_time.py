@@ -26,8 +26,8 @@ from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientCli
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from dpgen.cosines import planes
 from dpgen.nets.conv import ConvCriticBank, channels_of
-from dpgen.nets.cosines import planes
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 
 NETWORKS: dict[str, dict[str, Any]] = {

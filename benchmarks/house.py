@@ -248,7 +248,7 @@ def cpu_seconds(arguments: list[str], repeats: int) -> float:
 GROUPS = {"run": "run", "api": "run", "__main__": "cli", "release": "release", "statement": "release", "pictures": "report"}
 GROUPS |= {"fields": "schema", "constraints": "schema"}
 GROUPS |= dict.fromkeys(  # used everywhere, not drawn
-    ("files", "figures", "divergences", "discretized", "containers", "progress"), "dpgen"
+    ("files", "figures", "divergences", "discretized", "containers", "cosines", "progress"), "dpgen"
 )
 
 

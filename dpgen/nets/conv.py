@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from dpgen.nets.cosines import planes
+from dpgen.cosines import planes
 from dpgen.nets.gan import GAIN, SLOPE, CriticBank, of_label
 from dpgen.nets.tape import Geometry, Layers
 from dpgen.nets.vae import SHRINK, VAEBank

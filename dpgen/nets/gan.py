@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import leaky_relu, softplus
 
+from dpgen.cosines import coordinates, planes
 from dpgen.nets.bank import ModelBank, Noise, RecordGradients, logistic
-from dpgen.nets.cosines import coordinates, planes
 from dpgen.nets.tape import Layers, OneModel, Tape
 
 Loss = Literal["nonsaturating", "wgan"]
@@ -67,7 +67,7 @@ class CriticBank(ModelBank):
         hidden: units per hidden layer.
         depth: hidden layers.
         loss: "nonsaturating" or "wgan".
-        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `frequencies`.
+        image_shape: of images, see `dpgen.cosines.planes`; needed with `frequencies`.
         frequencies: the critic sees so many of the lowest frequencies of each channel in place of pixels, and has as many
             fewer parameters that noise is added to.
         centred: records are seen minus the means that `begin_at` is given, 1/2 without.
@@ -160,7 +160,7 @@ class Generator(nn.Module):
         categories: number of labels, 0 without.
         hidden: units per hidden layer (mlp), or channels times 8 (cnn).
         depth: hidden layers (mlp).
-        image_shape: of images, see `dpgen.nets.cosines.planes`: without `frequencies`, sides divisible by 4, two transposed
+        image_shape: of images, see `dpgen.cosines.planes`: without `frequencies`, sides divisible by 4, two transposed
             convolutions in place of the hidden layers.
         output: "sigmoid" or "identity".
         frequencies: the last layer (mlp) writes so many of the lowest frequencies of each channel of an image in place of its

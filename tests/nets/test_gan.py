@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dpgen.nets.cosines import lowest_frequencies
+from dpgen.cosines import lowest_frequencies
 from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 

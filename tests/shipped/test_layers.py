@@ -14,6 +14,7 @@ MOST_LINES = 600
 
 MAY_IMPORT: dict[str, set[str]] = {
     "containers": set(),
+    "cosines": set(),
     "discretized": set(),
     "fields": {"discretized"},
     "constraints": {"fields"},
@@ -23,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "figures": {"files"},
     "progress": set(),
     "data": {"containers", "discretized", "fields", "files", "progress", "schema"},
-    "nets": set(),
+    "nets": {"cosines"},
     "metrics": {"divergences"},
     "privacy": set(),
     "statement": {"privacy"},
@@ -31,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "callbacks": {"privacy", "files", "progress"},
     "runtime": {"privacy", "files", "callbacks"},
     "systems": {
+        "cosines",
         "discretized",
         "schema",
         "divergences",

@@ -129,7 +129,7 @@ class DPGAN(DPSGD):
         plan: what may be spent.
         config: the networks.
         n_classes: number of labels, 0 without; the generator draws labels in proportion to their noisy counts.
-        image_shape: of images, see `dpgen.nets.cosines.planes`.
+        image_shape: of images, see `dpgen.cosines.planes`.
         bounded: whether records lie in [0, 1] (the generator ends in a sigmoid).
         white: value of records that counts as 1, 255 of images; that of the loader.
         seed: of public randomness.

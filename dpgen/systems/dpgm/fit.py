@@ -146,7 +146,7 @@ class DPGM(DPSGD):
         plan: what may be spent.
         config: the model.
         n_classes: number of labels, 0 without.
-        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with encoder="cnn".
+        image_shape: of images, see `dpgen.cosines.planes`; needed with encoder="cnn".
         white: value of records that counts as 1, 255 of images; that of the loader.
         public_x: public records for initial centres of k-means.
         seed: of public randomness.

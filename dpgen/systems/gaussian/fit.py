@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from dpgen.nets.cosines import lowest_frequencies
+from dpgen.cosines import lowest_frequencies
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
 from dpgen.privacy.ledger import Budget

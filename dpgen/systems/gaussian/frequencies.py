@@ -26,7 +26,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dpgen.nets.cosines import cosines, frequencies
+from dpgen.cosines import cosines, frequencies
 from dpgen.privacy.exact_sums import row_squares
 
 CHROMA_SHARE = 0.4

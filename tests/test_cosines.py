@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from dpgen.cosines import frequencies, lowest_frequencies, planes
 from dpgen.nets import ModelBank, RBMBank, VAEBank
-from dpgen.nets.cosines import frequencies, lowest_frequencies, planes
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (3, 4, 6)])
