@@ -36,7 +36,7 @@ class GeneratorNetwork(Protocol):
 
 
 class CriticNetwork(Protocol):
-    """What a critic of your own is: a class of `nn.Module` that others can import, built like an `GeneratorNetwork`.
+    """What a critic of your own is: a class of `nn.Module` that others can import, built like a `GeneratorNetwork`.
 
     What draws random numbers (dropout) or looks at other records (BatchNorm) is refused. It is trained on private records and
     is not released.

@@ -218,7 +218,7 @@ class _PoissonSampler(Sampler[PoissonDraw]):
 
     @property
     def _units(self) -> int:
-        """How many are drawn from: people, or records."""
+        """Number of units in the data, of which each draw takes some: people, or records."""
         return len(self.table if self.table.owners is None else self.table.owners)
 
     def _rows(self, places: Tensor) -> Tensor:

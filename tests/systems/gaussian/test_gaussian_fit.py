@@ -10,6 +10,7 @@ import torch
 from fixed_source import FixedKeySource
 from torch import Tensor
 
+from dpgen.cosines import lowest_frequencies
 from dpgen.data import load_digits
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import Split
@@ -111,6 +112,22 @@ def test_images_of_the_default_data_are_fitted_in_a_moment() -> None:
     records = load_digits()
     assert records.test_labels is not None
     assert float((model.classify(records.test_x) == records.test_labels).double().mean()) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("shape", "codec", "smooth"), [((20, 20), "none", True), ((20, 20), "shear", False), ((8, 8), "none", False)]
+)
+def test_axes_of_large_images_lie_among_their_lowest_frequencies(shape: tuple[int, int], codec: str, smooth: bool) -> None:
+    """Smaller images, and codes, have axes of any frequency."""
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(600, shape[0] * shape[1], generator=generator) < 0.4).to(torch.uint8)
+    x[:300, : shape[0] * shape[1] // 2] = 1
+    records = split_records("halves", x, split=Split.public(0), image_shape=shape)
+    model = fitted(records, epsilon=50.0, axes=5, clusters="none", codec=codec)
+    assert isinstance(model, GaussianMixtureModel)
+    axes = model.subspace.axes[: len(x[0])]
+    rows = lowest_frequencies(shape, 10).double()
+    assert (float((axes - rows.T @ rows @ axes).norm()) < 1e-6) == smooth
 
 
 def test_streams_do_not_have_to_be_in_memory() -> None:
