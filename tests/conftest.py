@@ -25,15 +25,15 @@ settings.load_profile("fixed")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Run every test on randomness that its name fixes."""
-    with fixed_entropy(item.nodeid):
+    """Run every test on randomness that its own name fixes, wherever its file is."""
+    with fixed_entropy("doctest" if isinstance(item, pytest.DoctestItem) else item.name):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
     """Set up every fixture on randomness that its own name fixes: whichever test asks for it first."""
-    with fixed_entropy(f"{fixturedef.baseid}::{fixturedef.argname}"):
+    with fixed_entropy(fixturedef.argname):
         return (yield)
 
 

@@ -2,9 +2,11 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +49,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 """What each part of dpgen may import beside itself; parts that are not named may import everything."""
-
-"""Modules whose test file has another name."""
 
 
 def part(module: str) -> str:
@@ -179,15 +179,40 @@ def test_modules_are_short_and_silent(path: Path) -> None:
     assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"], "no print in the package"
 
 
-def raises(tree: ast.AST) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("raises", "warns"):
-            yield node
+class WithoutTypes(ast.NodeTransformer):
+    """Drops what only type checkers see."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if "TYPE_CHECKING" in ast.unparse(node.test) else self.generic_visit(node)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda p: p.name)
-def test_tests_say_which_error_they_expect_and_none_is_skipped(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert [c.lineno for c in raises(tree) if "match" not in {k.arg for k in c.keywords}] == []
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert not attributes & {"skip", "xfail", "importorskip"}  # real data may be absent: skipif of slow tests
+def cycles(root: Path) -> list[set[str]]:
+    """Groups of modules of `root/dpgen` that import each other, directly or through others, also inside of functions."""
+    paths = {".".join(p.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): p for p in (root / "dpgen").rglob("*.py")}
+    graph = networkx.DiGraph()
+    for name, path in paths.items():
+        tree = WithoutTypes().visit(ast.parse(path.read_text()))
+        found = imports(tree, ".".join(path.relative_to(root).parent.parts))
+        targets = {target if target in paths else target.rpartition(".")[0] for target in found}
+        graph.add_edges_from((name, target) for target in targets & set(paths) - {name})
+    return [group for group in networkx.strongly_connected_components(graph) if len(group) > 1]
+
+
+def test_no_module_imports_itself_through_others(tmp_path: Path) -> None:
+    assert cycles(ROOT) == []
+    (tmp_path / "dpgen").mkdir()
+    (tmp_path / "dpgen" / "a.py").write_text("def f():\n    from dpgen.b import g\n")
+    (tmp_path / "dpgen" / "b.py").write_text("if TYPE_CHECKING:\n    from dpgen import a\n")
+    assert cycles(tmp_path) == []
+    (tmp_path / "dpgen" / "b.py").write_text("from dpgen import a\n")
+    assert cycles(tmp_path) == [{"dpgen.a", "dpgen.b"}]
+
+
+PAGES = [ROOT / name for name in ("docs/architecture.md", "CONTRIBUTING.md", "SECURITY.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
+    assert links
+    assert [link for link in links if not link.startswith("http") and not (page.parent / link).exists()] == []
