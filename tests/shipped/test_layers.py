@@ -188,7 +188,8 @@ class WithoutTypes(ast.NodeTransformer):
 
 def cycles(root: Path) -> list[set[str]]:
     """Groups of modules of `root/dpgen` that import each other, directly or through others, also inside of functions."""
-    paths = {".".join(p.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): p for p in (root / "dpgen").rglob("*.py")}
+    files = (root / "dpgen").rglob("*.py")
+    paths = {".".join(p.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): p for p in files}
     graph = networkx.DiGraph()
     for name, path in paths.items():
         tree = WithoutTypes().visit(ast.parse(path.read_text()))
