@@ -1,19 +1,19 @@
-"""What one unit moves of a whole fit: the fit of a neighbouring data set is handed the released values of the first one.
+"""What one unit moves of a whole fit: a neighbouring data set is fitted with the released values of the first one.
 
-The fit of D is recorded. At every release the fit of D' is given what D released, so all that it chooses along the way is the
+The fit of D is recorded. At every release the fit of D' is handed what D released, so all that it chooses along the way is the
 same, and what is left is what the unit moves: of exact sums, in units of the noise that was drawn, and of the laws of choices.
 
-| case | what `compare` wants |
+| case | what `compare` asks for |
 |---|---|
-| plans, order, number and notes of releases | the same: data decide nothing about them |
+| plans, order, number and notes of releases | the same: no data decide about them |
 | shapes, grids, sensitivities, multipliers, noise scales, rates, factors | the same |
-| a Gaussian of multiplier s, also in parts that share a draw | the parts move by at most 1 / s noise stds together, 2 / s under replace-one |
-| Laplace noise | moves by at most epsilon noise scales in L1 |
-| a choice | log-probabilities move by at most epsilon; priced as a Gaussian or by zCDP, the range of their moves is bounded |
-| all of a fit | costs at most what the statement says, with what each release did move in place of what it may move |
+| a Gaussian of multiplier s, also in parts that share a draw | together they move by 1 / s noise stds (replace-one: 2 / s) |
+| Laplace noise | moves by epsilon noise scales in L1 |
+| a choice | log-probabilities move by epsilon; at the price of a Gaussian or of zCDP their moves have a bounded range |
+| all of a fit | what the releases did move costs at most what the statement says |
 | the release, its statement, warnings | the same: they are made of released values alone |
 
-Common records are drawn alike in every Poisson draw, whoever differs is in all of them, and latents are the same for everybody.
+Common units are drawn alike in every Poisson draw, who differs is in all of them, and latents are the same for everybody.
 """
 
 import copy
@@ -37,11 +37,9 @@ from dpgen.privacy import accountants
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.events import ApproximateDpEvent, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.ledger import Planned
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.prefix_sums import square_root_factor, toeplitz_product
-from dpgen.privacy.sampling import PoissonMask
-from dpgen.release import PrivateDensity, PrivateSampler, Release
+from dpgen.release import PrivateDensity, Release
 from dpgen.systems.local.model import FiniteSampler
 
 
@@ -50,143 +48,166 @@ class Step:
     """One release.
 
     Arguments:
-        public: all that must be the same for neighbours.
+        public: its note, and all else that must be the same for neighbours.
         charge: its number; the parts of a Poisson draw share one.
         event: what was charged.
-        norm: in which moves are measured.
-        values: what is private: sums, or log-probabilities ("law").
-        scale: of the noise, in units of the values.
+        norm: in which moves are measured, "law" of log-probabilities.
+        values: what is private, sums or log-probabilities, as far as these are known.
         outcome: what was given out.
+        scale: of the noise, in units of the values.
+        sums: what noise was added to.
+        part: of a Poisson draw, its name.
     """
 
     public: tuple[Any, ...]
     charge: int
     event: DpEvent
     norm: str
-    values: Tensor
-    scale: float
+    values: Tensor | None
     outcome: Any
+    scale: float = 1.0
+    sums: BoundedSum | None = None
+    part: str = ""
+
+    @property
+    def note(self) -> str:
+        """What the ledger calls it."""
+        return str(self.public[0])
 
 
 @dataclass
 class Tape:
-    """All that the curators of one fit gave out; of `earlier` everything is given out again.
+    """All that the curators of one fit gave out.
 
     Arguments:
-        earlier: of the neighbour.
-        common: units that both data sets have, the first ones.
+        common: units that neighbours share, the first ones: drawn alike, with equal latents; None: all draws are as they come.
+        earlier: the tape of a neighbour, whose values are given out again.
     """
 
+    common: int | None = None
     earlier: "Tape | None" = None
-    common: int = 0
     steps: list[Step] = field(default_factory=list)
-    declared: list[tuple[Planned, ...]] = field(default_factory=list)
+    declared: list[Any] = field(default_factory=list)
     scales: list[float] = field(default_factory=list)  # that noise was asked with
-    said: list[str] = field(default_factory=list)
-    charges: int = 0
+    charges: list[DpEvent] = field(default_factory=list)
     masks: int = 0
-    event: DpEvent | None = None
     law: Tensor | None = None
-    relation: Any = "add_remove"
+    relation: Any = None
     release: Any = None
+    said: list[str] = field(default_factory=list)
 
-    def given(self, public: tuple[Any, ...], norm: str, values: Callable[[Any], Tensor], outcome: Any, scale: float) -> Any:
-        """What the fit is given: its own outcome, or that of the neighbour's."""
+    def declare(self, plan: Any) -> None:
+        """What is asked for before anything is released."""
+        self.declared.append(plan)
+        if self.earlier is not None:
+            assert self.earlier.declared[: len(self.declared)] == self.declared, f"the plan depends on the data: {plan}"
+
+    def charge(self, curator: Curator) -> None:
+        """The latest charge of a curator."""
+        self.charges.append(curator.ledger.entries()[-1].event)
+        self.relation = curator.relation
+
+    def given(
+        self, public: tuple[Any, ...], norm: str, values: Callable[[Any], Tensor | None], outcome: Any, **more: Any
+    ) -> Any:
+        """What the fit is given: its own outcome, or its neighbour's."""
         if self.earlier is not None:
             before = self.earlier.steps[len(self.steps) :][:1]
             assert before, f"{public[0]}: one release more"
-            assert before[0].public == public, f"{public[0]}: it depends on the data how it is released"
+            assert before[0].public == public, f"{public[0]}: how it is released depends on the data"
             outcome = copy.deepcopy(before[0].outcome)
-        assert self.event is not None
-        self.steps.append(Step(public, self.charges, self.event, norm, values(outcome), scale, copy.deepcopy(outcome)))
+        kept = copy.deepcopy(outcome)
+        self.steps.append(Step(public, len(self.charges), self.charges[-1], norm, values(outcome), kept, **more))
         return outcome
 
-    def noisy(self, note: str, sums: BoundedSum, ask: Callable[[], Tensor], *public: Any, event: Callable[[], DpEvent]) -> Tensor:
-        """Sums with noise."""
-        kept, before = sums.values.clone(), len(self.scales)
+    def noisy(self, note: str, sums: BoundedSum, ask: Callable[[], Any], public: Any, space: Any = None, part: str = "") -> Any:
+        """Sums with noise, which `ask` charges and draws; in `space` its entries are independent."""
+        sums, before = replace(sums, values=sums.values.clone()), len(self.scales)
         outcome = ask()
         [scale] = self.scales[before:]
-        self.event = event()
-        grid = (tuple(kept.shape), kept.dtype, sums.step, sums.norm, sums.sensitivity, sums.replaced, sums.of_unit, scale)
-        return self.given((note, *grid, *public), sums.norm, lambda _: kept, outcome, scale)
+        grid = tuple(sums.values.shape), sums.values.dtype, sums.step, sums.norm, sums.sensitivity, sums.replaced, sums.of_unit
+        values = sums.values if space is None else space(sums.values)
+        public = (note, part, *grid, scale, public)
+        return self.given(public, sums.norm, lambda _: values, outcome, scale=scale, sums=sums, part=part)
 
 
-def law(tape: Tape, mechanism: Any, outcome: Any) -> Tensor:
-    """Log-probabilities of all that a mechanism may draw, or of what was drawn."""
-    if tape.law is not None:
-        return tape.law
+def factored(cells: Tensor) -> Tensor:
+    """Counts of cells where noise is added to them in the proof: through the square root of prefix sums."""
+    return torch.from_numpy(toeplitz_product(square_root_factor(len(cells)), cells.double().numpy()))
+
+
+def law(mechanism: Any, outcome: Any) -> Tensor | None:
+    """Log-probabilities of all that a mechanism may draw, or of what was drawn; None: they are not known here."""
     if hasattr(mechanism, "log_probabilities"):
         return torch.from_numpy(mechanism.log_probabilities())
-    match type(mechanism).__name__:
-        case "_PointDraw":
-            chosen = mechanism.selection
-            scores = [float(chosen.score(x, mechanism.model)) for x in range(1, chosen.N)]
-            return torch.log_softmax(chosen.rate * torch.tensor(scores, dtype=torch.float64), 0)
-        case "PrivateTree":
-            return torch.tensor([math.fsum(tree_terms(mechanism, outcome[0].tolist()))], dtype=torch.float64)
-    assert isinstance(mechanism, PrivateSampler), f"the law of {type(mechanism).__name__} is not known"
-    return torch.zeros(0)  # its density comes with the release
+    if type(mechanism).__name__ == "_PointDraw":
+        chosen = mechanism.selection
+        scores = np.array([float(chosen.score(x, mechanism.model)) for x in range(1, chosen.N)])
+        return torch.from_numpy(chosen.rate * scores).log_softmax(0)
+    if type(mechanism).__name__ == "PrivateTree":
+        return torch.tensor([math.fsum(tree_terms(mechanism, outcome[0].tolist()))], dtype=torch.float64)
+    return None
 
 
 def tree_terms(tree: Any, ends: list[int]) -> Iterator[float]:
-    """Log-probabilities of the splits that make a tree with leaves that end so."""
-    levels = (tree.N - 1).bit_length()
-    cells = [(0, 0)]
+    """Log-probabilities of the splits of a tree on 2^k values whose leaves end there."""
+    cells = [(0, tree.N, 0)]
     while cells:
-        start, depth = cells.pop()
-        stop = start + (1 << levels - depth)
-        if depth == levels or start >= tree.N:
+        start, stop, depth = cells.pop()
+        if stop - start == 1:
             continue
         chance = tree.rule.split_chance(int(((tree.values >= start) & (tree.values < stop)).sum()), depth)
-        split = any(start < end < min(stop, tree.N) for end in ends)
+        split, middle = any(start < end < stop for end in ends), (start + stop) // 2
         yield math.log(chance if split else 1 - chance)
-        cells += [(start, depth + 1), ((start + stop) // 2, depth + 1)] if split else []
+        cells += [(start, middle, depth + 1), (middle, stop, depth + 1)] if split else []
 
 
 @contextmanager
-def watched(tape: Tape) -> Iterator[None]:
-    """All curators write on the tape, or read what they give out from its neighbour's."""
-    real = {name: getattr(Curator, name) for name in ("declare", "gaussian", "laplace", "prefix_sums", "release", "draw")}
-    part, apply = Draw.gaussian, FiniteSampler.apply
+def watched(tape: Tape) -> Iterator[Tape]:
+    """All curators write on the tape, or read from its neighbour's what they give out."""
+    part, released, drawn = Draw.gaussian, Curator.release, Curator.draw
+    declared, applied = Curator.declare, FiniteSampler.apply
 
-    def charged(curator: Curator) -> DpEvent:
-        tape.charges, tape.relation = tape.charges + 1, curator.relation
-        return curator.ledger.entries()[-1].event
+    def declare(curator: Curator, *plan: Any) -> None:
+        tape.declare(plan)
+        declared(curator, *plan)
 
-    def declare(curator: Curator, *plan: Planned) -> None:
-        tape.declared.append(plan)
-        real["declare"](curator, *plan)
+    def summing(verb: Callable[..., Any], space: Any = None) -> Callable[..., Any]:
+        def summed(curator: Curator, note: str, sums: BoundedSum, price: float, **more: Any) -> Any:
+            def ask() -> Any:
+                outcome = verb(curator, note, sums, price, **more)
+                tape.charge(curator)
+                return outcome
 
-    def summing(name: str) -> Callable[..., Tensor]:
-        def summed(curator: Curator, note: str, sums: BoundedSum, price: float, **more: Any) -> Tensor:
-            ask = lambda: real[name](curator, note, sums, price, **more)  # noqa: E731
-            return tape.noisy(note, sums, ask, price, more, event=lambda: charged(curator))
+            return tape.noisy(note, sums, ask, (price, more), space)
 
         return summed
 
-    def prefix_sums(curator: Curator, note: str, cells: BoundedSum, price: float) -> Any:
-        before, outcome = len(tape.scales), real["prefix_sums"](curator, note, cells, price)
-        [scale], tape.event = tape.scales[before:], charged(curator)
-        m, counts = len(cells.values), cells.values.double().numpy()
-        factored = torch.from_numpy(toeplitz_product(square_root_factor(m), counts))
-        return tape.given((note, m, price, cells.sensitivity, scale), "l2", lambda _: factored, outcome, scale)
-
     def release(curator: Curator, note: str, mechanism: Any, count: int = 1, **more: Any) -> Any:
         tape.law = None
-        outcome = real["release"](curator, note, mechanism, count, **more)
-        tape.event = charged(curator)
-        public = (note, type(mechanism), mechanism.event, count, more)
-        return tape.given(public, "law", lambda given: law(tape, mechanism, given), outcome, 1.0)
+        outcome = released(curator, note, mechanism, count, **more)
+        tape.charge(curator)
+        own, public = tape.law, (note, count, type(mechanism), mechanism.event, more)
 
-    def draw(curator: Curator, note: str, mask: PoissonMask, parts: Any, **more: Any) -> Draw | None:
-        granted = real["draw"](curator, note, mask, parts, **more)
-        tape.event = charged(curator)
-        tape.declared.append((note, mask.rate, mask.rows, dict(parts), more, granted is None))  # type: ignore[arg-type]
-        return granted  # type: ignore[no-any-return]
+        def values(given: Any) -> Tensor | None:
+            return own if own is not None or tape.common is None else law(mechanism, given)
 
-    def of_draw(granted: Draw, name: str, sums: BoundedSum, *, factor: Tensor | None = None) -> Tensor:
-        public = None if factor is None else factor.tolist()
-        return tape.noisy(name, sums, lambda: part(granted, name, sums, factor=factor), public, event=lambda: tape.event)  # type: ignore[arg-type, return-value]
+        return tape.given(public, "law", values, outcome)
+
+    def draw(curator: Curator, note: str, mask: Any, parts: Any, **more: Any) -> Draw | None:
+        tape.declare((note, mask.rate, mask.rows, dict(parts), more))
+        granted = drawn(curator, note, mask, parts, **more)
+        tape.charge(curator)
+        return granted
+
+    def summed(granted: Draw, name: str, sums: BoundedSum, *, factor: Tensor | None = None) -> Any:
+        note, public = tape.declared[-1][0], None if factor is None else factor.tolist()
+        return tape.noisy(note, sums, lambda: part(granted, name, sums, factor=factor), public, part=name)
+
+    def apply(sampler: FiniteSampler, p: Tensor) -> Tensor:
+        q = applied(sampler, p)
+        tape.law = q.log()
+        return q
 
     def asking(ask: Callable[..., Tensor], scale: str) -> Callable[..., Tensor]:
         def asked(source: SecureSource, *arguments: Any, **more: Any) -> Tensor:
@@ -197,42 +218,40 @@ def watched(tape: Tape) -> Iterator[None]:
 
     def mask(source: SecureSource, n: int, *, probability: float) -> Tensor:
         tape.masks += 1
-        coins = np.random.default_rng(tape.masks).random(tape.common) < probability
-        return torch.from_numpy(np.append(coins, np.ones(max(0, n - tape.common), bool))[:n].nonzero()[0])
+        taken = np.random.default_rng(tape.masks).random(max(n, tape.common or 0)) < probability
+        taken[tape.common :] = True
+        return torch.from_numpy(taken[:n].nonzero()[0])
 
-    def applied(sampler: FiniteSampler, p: Tensor) -> Tensor:
-        q = apply(sampler, p)
-        tape.law = q.log()
-        return q
+    def latents(curator: Curator, *shape: int) -> Tensor:
+        return torch.linspace(-1.0, 1.0, shape[1]).repeat(shape[0], 1)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, replacement in {
-            **{"declare": declare, "prefix_sums": prefix_sums, "release": release, "draw": draw},
-            **{name: summing(name) for name in ("gaussian", "laplace")},
-            "latents": lambda curator, *shape: torch.linspace(-1.0, 1.0, shape[1]).repeat(shape[0], 1),
-        }.items():
-            patch.setattr(Curator, name, replacement)
-        patch.setattr(Draw, "gaussian", of_draw)
-        patch.setattr(FiniteSampler, "apply", applied)
-        patch.setattr(SecureSource, "bernoulli_indices", mask)
-        for name in ("unrounded_normal", "rounded_normal", "add_normal_"):
-            patch.setattr(SecureSource, name, asking(getattr(SecureSource, name), "noise_std"))
-        patch.setattr(SecureSource, "discrete_laplace", asking(SecureSource.discrete_laplace, "scale"))
-        yield
+        for name in ("gaussian", "laplace"):
+            patch.setattr(Curator, name, summing(getattr(Curator, name)))
+        patch.setattr(Curator, "prefix_sums", summing(Curator.prefix_sums, factored))
+        for verb in (declare, release, draw):
+            patch.setattr(Curator, verb.__name__, verb)
+        patch.setattr(Draw, "gaussian", summed)
+        patch.setattr(FiniteSampler, "apply", apply)
+        for name in ("unrounded_normal", "rounded_normal", "add_normal_", "discrete_laplace"):
+            scale = "scale" if name == "discrete_laplace" else "noise_std"
+            patch.setattr(SecureSource, name, asking(getattr(SecureSource, name), scale))
+        if tape.common is not None:
+            patch.setattr(SecureSource, "bernoulli_indices", mask)
+            patch.setattr(Curator, "latents", latents)
+        yield tape
 
 
 def recorded(fit: Callable[[], Release], *, common: int, earlier: Tape | None = None) -> Tape:
     """A fit under secrets that all fits share: keys of splits, salts of people, seeds."""
-    tape = Tape(earlier, common)
-    with fixed_entropy("replay"), watched(tape), warnings.catch_warnings(record=True) as said:
+    with fixed_entropy("replay"), watched(Tape(common, earlier)) as tape, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         tape.release = fit()
     tape.said = [str(warning.message) for warning in said]
     origin = getattr(tape.release, "origin", None)
     if isinstance(origin, PrivateDensity):
         points = origin.reference.sample(200, generator=torch.Generator().manual_seed(0))
-        [step] = tape.steps
-        tape.steps = [replace(step, values=origin.log_ratio(points))]
+        tape.steps = [replace(step, values=origin.log_ratio(points)) for step in tape.steps]
     return tape
 
 
@@ -243,7 +262,7 @@ def allowed(event: DpEvent, relation: str, kind: str) -> float:
     if isinstance(event, ApproximateDpEvent) and not event.delta:
         return event.epsilon
     if isinstance(event, ZCDpEvent) and not event.xi:
-        return math.sqrt(8 * event.rho)  # an exponential mechanism whose losses have this range
+        return math.sqrt(8 * event.rho)  # the range of the losses of an exponential mechanism
     assert isinstance(event, GaussianDpEvent), event
     mu = (1.0 if relation == "add_remove" else 2.0) / event.noise_multiplier
     return mu if kind != "law" else 2 * float(norm.logcdf(mu / 2) - norm.logsf(mu / 2))
@@ -251,12 +270,13 @@ def allowed(event: DpEvent, relation: str, kind: str) -> float:
 
 def moved(one: Step, two: Step) -> float:
     """How far a release moved, in the terms of its charge."""
-    difference = (one.values - two.values).double().flatten() / one.scale
-    difference = torch.where(one.values.flatten() == two.values.flatten(), 0.0, difference)  # -inf, too
-    if one.norm == "law":
-        pure = isinstance(one.event, ApproximateDpEvent)
-        return float(difference.abs().max() if pure else difference.max() - difference.min())
-    return float(torch.linalg.vector_norm(difference, ord=1 if one.norm == "l1" else 2))
+    if one.values is None or two.values is None:
+        raise AssertionError(f"{one.note}: its law is not known")
+    difference = torch.where(one.values == two.values, 0, one.values - two.values).double().flatten()  # -inf may stay -inf
+    if one.norm != "law":
+        return float(torch.linalg.vector_norm(difference, ord=1 if one.norm == "l1" else 2)) / one.scale
+    pure = isinstance(one.event, ApproximateDpEvent)
+    return float(difference.abs().max() if pure else difference.max() - difference.min())
 
 
 def compare(one: Tape, two: Tape) -> dict[str, float]:
@@ -265,21 +285,20 @@ def compare(one: Tape, two: Tape) -> dict[str, float]:
     Raises:
         AssertionError: naming the release that moved farther, or what else differs.
     """
-    assert one.declared == two.declared, "the plan depends on the data"
-    assert len(two.steps) == len(one.steps), f"{one.steps[len(two.steps)].public[0]}: one release less"
-    shares, losses = dict[str, float](), list[DpEvent]()
+    assert len(two.steps) == len(one.steps), f"{one.steps[len(two.steps)].note}: one release less"
+    assert two.declared == one.declared, "the plan depends on the data"
+    shares, losses, stated = dict[str, float](), list[DpEvent](), one.release.statement
     for charge in dict.fromkeys(step.charge for step in one.steps):
-        both = [(a, b) for a, b in zip(one.steps, two.steps) if a.charge == charge]
-        first = both[0][0]
-        assert all(a.event == b.event for a, b in both), f"{first.public[0]}: its price depends on the data"
-        far, most = math.hypot(*(moved(a, b) for a, b in both)), allowed(first.event, one.relation, first.norm)
-        assert far <= most * (1 + SLACK), f"{first.public[0]}: it moves by {far:.6g}, charged is {most:.6g}"
-        shares[first.public[0]] = max(shares.get(first.public[0], 0.0), far / most)
-        losses += [loss(first, far / most)] if far else []
-    stated = one.release.statement
+        pairs = [(a, b) for a, b in zip(one.steps, two.steps) if a.charge == charge]
+        step = pairs[0][0]
+        assert all(a.event == b.event for a, b in pairs), f"{step.note}: its price depends on the data"
+        far, most = math.hypot(*(moved(a, b) for a, b in pairs)), allowed(step.event, one.relation, step.norm)
+        assert far <= most * (1 + SLACK), f"{step.note}: it moves by {far:.6g}, charged is {most:.6g}"
+        shares[step.note] = max(shares.get(step.note, 0.0), far / most)
+        losses += [loss(step, far / most)] * (step.public[1] if step.norm == "law" else 1) if far else []
     if losses and not any(isinstance(event, PoissonSampledDpEvent) for event in losses):
         epsilon = accountants.epsilon(ComposedDpEvent(losses), stated.delta, relation=one.relation)
-        assert epsilon <= stated.epsilon * (1 + 1e-6), f"all of it moves by epsilon {epsilon:.6g}, stated is {stated.epsilon:.6g}"
+        assert epsilon <= stated.epsilon * (1 + 1e-6), f"all of it costs epsilon {epsilon:.6g}, stated is {stated.epsilon:.6g}"
     assert two.release.content() == one.release.content(), "the release shows what no noise covers"
     assert two.release.statement == stated, "the statement shows what no noise covers"
     assert two.said == one.said, "warnings show what no noise covers"

@@ -5,18 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tiny
 import torch
 from conformance import RELATIONS
-from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 from fixed_source import FixedKeySource
-from torch import Tensor
 
 from dpgen.data import Images, load_mixture, load_ring, load_synthetic_users, load_table
-from dpgen.privacy.curator import Curator, Draw
-from dpgen.privacy.events import ApproximateDpEvent
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
@@ -24,122 +19,6 @@ from dpgen.release import PublicModel, Release
 from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import PRIVATE_ORIGIN
 from dpgen.systems.registry import SYSTEMS
-
-
-@dataclass(frozen=True)
-class Released:
-    """Sums that the curator gave out with noise: what was charged for them and the scale that the noise was asked with."""
-
-    note: str
-    sums: BoundedSum
-    event: DpEvent
-    scale: float  # in units of the real values
-    noisy: Tensor
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Sums that share a Poisson draw: what was charged for them, and the scale that the noise of each was asked with."""
-
-    note: str
-    event: DpEvent
-    rows: int  # of a unit at most
-    parts: list[tuple[BoundedSum, float]] = field(default_factory=list)
-
-    @property
-    def multiplier(self) -> float:
-        """Of the one Gaussian that all parts together are."""
-        return sum((sums.sensitivity * steps(sums, self.rows) / scale) ** 2 for sums, scale in self.parts) ** -0.5
-
-
-def steps(sums: BoundedSum, rows: int) -> int:
-    """How often one row's sensitivity a unit of up to so many rows moves the sums."""
-    return 1 if sums.of_unit else rows
-
-
-def paid_scale(released: Released, relation: Relation, rows: int = 1) -> float:
-    """The scale of noise that the charge pays for: sensitivity under the relation times the multiplier of the event.
-
-    A person of up to m rows moves the sums by m times as much, and where people are replaced by others with less rows by no
-    less than where they leave.
-
-    A ledger doubles the sensitivity of every Gaussian under replace_one, so its multiplier speaks of half of it.
-    """
-    event, sensitivity = released.event, released.sums.under(relation)
-    if rows > 1:
-        sensitivity = steps(released.sums, rows) * max(sensitivity, released.sums.sensitivity)
-    if isinstance(event, ApproximateDpEvent):
-        return sensitivity / event.epsilon
-    if isinstance(event, PoissonSampledDpEvent):
-        event = event.event
-    assert isinstance(event, GaussianDpEvent), event
-    return float(event.noise_multiplier) * sensitivity / (1.0 if relation == "add_remove" else 2.0)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """All that the curators of one fit gave out: names of releases, sums with noise, scales that noise was asked with."""
-
-    notes: set[str] = field(default_factory=set)
-    scales: list[float] = field(default_factory=list)
-    released: list[Released] = field(default_factory=list)
-    draws: list[Drawn] = field(default_factory=list)
-
-
-def watch(patch: pytest.MonkeyPatch) -> Seen:
-    """What curators and their draws give out from now on, as long as the patch lasts."""
-    seen = Seen()
-
-    def asking(ask: Callable[..., Tensor], scale: str) -> Callable[..., Tensor]:
-        def asked(source: SecureSource, *arguments: Any, **more: Any) -> Tensor:
-            seen.scales.append(more[scale])
-            return ask(source, *arguments, **more)
-
-        return asked
-
-    def releasing(verb: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def released(curator: Curator, note: str, sums: BoundedSum, multiplier: float, **more: Any) -> Tensor:
-            kept, before = sums.values.clone(), len(seen.scales)
-            noisy = verb(curator, note, sums, multiplier, **more)
-            [asked] = seen.scales[before:]
-            entry = curator.ledger.entries()[-1]
-            assert entry.note == note
-            seen.released.append(Released(note, replace(sums, values=kept), entry.event, asked * sums.step, noisy))
-            return noisy
-
-        return released
-
-    def naming(verb: Callable[..., Any]) -> Callable[..., Any]:
-        def named(curator: Curator, note: str, *arguments: Any, **more: Any) -> Any:
-            seen.notes.add(note)
-            return verb(curator, note, *arguments, **more)
-
-        return named
-
-    def draw(curator: Curator, note: str, *arguments: Any, **more: Any) -> Draw | None:
-        granted = _draw(curator, note, *arguments, **more)
-        if granted is not None:
-            seen.draws.append(Drawn(note, curator.ledger.entries()[-1].event, curator.rows))
-        return granted
-
-    def part(granted: Draw, name: str, sums: BoundedSum, **more: Any) -> Tensor:
-        before = len(seen.scales)
-        noisy = _part(granted, name, sums, **more)
-        [asked] = seen.scales[before:]
-        seen.draws[-1].parts.append((sums, asked * sums.step))
-        return noisy
-
-    _draw, _part = Curator.draw, Draw.gaussian
-    for name, scale in (*((f"{kind}_normal", "noise_std") for kind in ("unrounded", "rounded")), ("discrete_laplace", "scale")):
-        patch.setattr(SecureSource, name, asking(getattr(SecureSource, name), scale))
-    patch.setattr(SecureSource, "add_normal_", asking(SecureSource.add_normal_, "noise_std"))
-    patch.setattr(Draw, "gaussian", part)
-    for name in ("gaussian", "laplace"):
-        patch.setattr(Curator, name, naming(releasing(getattr(Curator, name))))
-    patch.setattr(Curator, "draw", naming(draw))
-    for name in ("prefix_sums", "release"):
-        patch.setattr(Curator, name, naming(getattr(Curator, name)))
-    return seen
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ from conformance import (
     people_pair,
 )
 from fixed_source import FixedKeySource
-from smoke import SMOKE, Seen, paid_scale, watch
+from replay import Step, Tape, watched
+from smoke import SMOKE
 
 from dpgen.cli.command import quiet_training
-from dpgen.privacy.events import pure_event
+from dpgen.privacy.events import ApproximateDpEvent, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation, gaussian_event
@@ -66,7 +67,7 @@ class Ran(NamedTuple):
 
     relation: Relation
     ledger: Ledger
-    seen: Seen
+    tape: Tape
 
 
 FITS = [pytest.param((smoke, relation), id=f"{smoke}-{relation}") for smoke in SMOKE for relation in smoke.relations]
@@ -75,17 +76,16 @@ FITS = [pytest.param((smoke, relation), id=f"{smoke}-{relation}") for smoke in S
 @pytest.fixture(scope="module", params=FITS)
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     smoke, relation = request.param
-    with pytest.MonkeyPatch.context() as patch, quiet_training(), warnings.catch_warnings():
+    with watched(Tape()) as tape, quiet_training(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # so few steps on so few records are poor
-        seen = watch(patch)
         _, ledger = smoke.fit(relation, tmp_path_factory.mktemp(smoke.system), FixedKeySource())
-    return Ran(relation, ledger, seen)
+    return Ran(relation, ledger, tape)
 
 
 def test_every_release_is_in_the_table(ran: Ran) -> None:
     rows, charged = all_rows(), {entry.note for entry in ran.ledger.entries()}
     planned = {line.note for line in ran.ledger.promised() if not line.divisible}  # which is spent in parts of their own names
-    named = charged | planned | ran.seen.notes
+    named = charged | planned | {step.note for step in ran.tape.steps}
     assert [note for note in named if not any(row.covers(note) for row in rows) and not without_release(note)] == []
 
 
@@ -102,19 +102,46 @@ def test_everything_was_declared_before_it_ran(ran: Ran) -> None:
     assert ran.ledger.spent() <= ran.ledger.epsilon() * (1 + 1e-9)
 
 
+def paid_scale(step: Step, sums: BoundedSum, relation: Relation, rows: int) -> float:
+    """The scale of noise that the charge pays for: sensitivity under the relation times the multiplier of the event.
+
+    A person of up to m rows moves the sums by m times as much, and where people are replaced by others with less rows by no
+    less than where they leave. A ledger doubles the sensitivity of every Gaussian under replace_one, so its multiplier speaks
+    of half of it.
+    """
+    event, sensitivity = step.event, sums.under(relation)
+    if rows > 1:
+        sensitivity = (1 if sums.of_unit else rows) * max(sensitivity, sums.sensitivity)
+    if isinstance(event, ApproximateDpEvent):
+        return sensitivity / event.epsilon
+    return float(event.noise_multiplier) * sensitivity / (1.0 if relation == "add_remove" else 2.0)
+
+
+def summed(tape: Tape) -> list[tuple[Step, BoundedSum, float]]:
+    """Releases of sums with independent noise, what it was added to, and its scale in units of the real values."""
+    steps = [step for step in tape.steps if isinstance(step.outcome, torch.Tensor)]
+    return [(step, step.sums, step.scale * step.sums.step) for step in steps if step.sums is not None]
+
+
 def test_noise_is_what_the_charge_pays_for(ran: Ran) -> None:
-    for released in ran.seen.released:
-        assert released.scale == pytest.approx(paid_scale(released, ran.relation, ran.ledger.rows), rel=1e-9), released.note
-    for drawn in ran.seen.draws:
-        event = getattr(drawn.event, "event", drawn.event)
-        assert drawn.multiplier == pytest.approx(event.noise_multiplier, rel=1e-9), drawn.note
+    rows, draws, events = ran.ledger.rows, dict[int, float](), dict[int, Any]()
+    for step, sums, scale in summed(ran.tape):
+        if not step.part:
+            assert scale == pytest.approx(paid_scale(step, sums, ran.relation, rows), rel=1e-9), step.note
+            continue
+        moved, events[step.charge] = sums.sensitivity * (1 if sums.of_unit else rows), step.event
+        draws[step.charge] = draws.get(step.charge, 0.0) + (moved / scale) ** 2
+    for charge, event in events.items():  # all parts of a draw are one Gaussian
+        assert draws[charge] ** -0.5 == pytest.approx(getattr(event, "event", event).noise_multiplier, rel=1e-9)
 
 
 def test_noise_is_in_what_is_given_out(ran: Ran) -> None:
-    for released in ran.seen.released:
-        noise = (released.noisy.double() - released.sums.values.double() * released.sums.step) / released.scale
+    for step, sums, scale in summed(ran.tape):
+        if step.part:
+            continue  # it is multiplied by a public factor
+        noise = (step.outcome.double() - sums.values.double() * sums.step) / scale
         size, several = float(noise.square().mean().sqrt()), noise.numel() > 1000
-        assert (0.75 if several else 0.0) <= size < (1.25 if several else 6.0), released.note
+        assert (0.75 if several else 0.0) <= size < (1.25 if several else 6.0), step.note
 
 
 # -- the checks reject what is wrong -----------------------------------------------------------------------------------

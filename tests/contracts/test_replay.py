@@ -1,18 +1,24 @@
 """Every system on neighbouring files: no release moves by more than was charged; and the faults that this rejects."""
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from inspect import signature
+from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conformance import RELATIONS
+from dp_accounting import ZCDpEvent
 from replay import Tape, compare, recorded
 from torch.utils.data import TensorDataset
 
 import dpgen
+from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import Relation
+from dpgen.systems.ordered.steps import step_budget
 from dpgen.systems.registry import SYSTEMS
 
 Rows = list[tuple[Any, ...]]
@@ -74,7 +80,9 @@ POINTS = Kind(
 ANY = replace(POINTS, common=[])
 NUMBERS = Kind({"x": "Int64"}, [(7 * i % 16,) for i in range(11)], (0,), (15,), (None,), {"low": 0, "high": 15})
 CLAMPED = replace(NUMBERS, high=(-9,), options=NUMBERS.options | {"out_of_range": "clamp"})
-NAMES = Kind({"x": "string"}, [("rgb"[i % 3],) for i in range(11)], ("r",), ("g",), (None,), {"categories": [*"rgb"]}, "category")
+NAMES = Kind(
+    {"x": "string"}, [("rgb"[i % 3],) for i in range(11)], ("r",), ("g",), (None,), {"categories": [*"rgb"]}, "category"
+)
 FIELDS = [
     {"name": "c", "type": "string", "constraints": {"enum": ["r", "g", "b"]}},
     {"name": "k", "type": "integer", "constraints": {"minimum": 0, "maximum": 7}},
@@ -87,22 +95,26 @@ TABLE = Kind(
 )  # fmt: skip
 EVENTS = Kind({"item": "string"}, [*"xyzxxyzzyxy"], ("x",), ("y",), (None,), {"user": "who", "category": "item"})
 
-ADDED, REPLACED = RELATIONS
-ALL = ((0, True, ADDED), (1, True, REPLACED), (3, True, ADDED), (3, True, REPLACED))
-SIZED = ((0, False, REPLACED), (0, True, REPLACED), *ALL[1:])  # where the number of rows matters
-FEW = ((0, True, ADDED), (3, True, REPLACED))
-RECORDS = ((0, False, ADDED), (0, False, REPLACED))
-WHOLE = ((3, True, REPLACED),)
+Unit = tuple[int, bool, Relation]
+"""Most rows m of a person, 0 where rows have none; whether there are rows with gaps; the relation."""
+
+RECORD: Unit = (0, True, "add_remove")
+ANOTHER: Unit = (0, False, "replace_one")
+PERSON: Unit = (1, True, "replace_one")
+PEOPLE: Unit = (3, True, "add_remove")
+OTHERS: Unit = (3, True, "replace_one")
+ALL = (RECORD, PERSON, PEOPLE, OTHERS)
+SIZED = (ANOTHER, (0, True, "replace_one"), *ALL[1:])  # for systems that may know how many rows there are
 
 
 @dataclass(frozen=True)
 class Row:
-    """A system in one form on one kind of data, for units of m rows (0: a unit each), with gaps or without, under relations."""
+    """A system in one form on one kind of data, for some units."""
 
     model: str
     kind: Kind
     options: dict[str, Any]
-    units: tuple[tuple[int, bool, Relation], ...] = ALL
+    units: tuple[Unit, ...] = ALL
 
     def __str__(self) -> str:
         return " ".join([self.model, *(f"{v}" for v in self.options.values() if isinstance(v, str) and v != "cpu")])
@@ -138,35 +150,40 @@ class Row:
 SGD = {"steps": 2, "sampling_rate": 0.5, "hidden": 2, "accelerator": "cpu"}
 VAE, GAN = SGD | {"latent": 1}, SGD | {"latent": 1, "fakes": 4}
 KMEANS = {"clusters": "kmeans", "k": 2, "n_features": 8, "kmeans_rounds": 2}
+MOMENTS = Row("gaussian", BITS, {})
+MARGINALS = Row("marginals", BITS, {})
+SPLIT = Row("marginals", BITS, {"test_fraction": 0.25}, (RECORD, OTHERS))
+CELLS = Row("mwem", BITS, {"domain": "cells", "rounds": 2}, (RECORD, *SIZED))
+MIXTURE = Row("tables", TABLE, {"method": "mixture", "components": 2, "rounds": 2, "picks": 2})
+PARTITION = Row("merr", CLAMPED, {"method": "partition", "delta": 1e-6}, (RECORD, *SIZED))
+POINT = Row("merr", NUMBERS, {"method": "points", "delta": 1e-6, "steps": 3, "epsilon": 10.0}, SIZED)
+NETWORK = Row("dpgm", BITS, VAE, (RECORD, PEOPLE))
+MACHINE = Row("dpgm", BITS, SGD | {"component": "rbm", "chains": 4, "clusters": "none"}, (RECORD,))
+MINIMAX = Row("minimax", EVENTS, {"draws": 2}, (OTHERS,))
 ROWS = [
-    Row("gaussian", BITS, {}),
-    Row("gaussian", BITS, {"clusters": "kmeans", "k": 2}, FEW),
-    Row("gaussian", BITS, {"subclusters": 2, "clip": "quantile"}, FEW),
-    Row("gaussian", COLOURS, {"frequencies": 4}, RECORDS),
-    Row("marginals", BITS, {}),
-    Row("marginals", BITS, {"test_fraction": 0.25}, FEW),
-    Row("marginals", CLASSES, {}, FEW),
-    Row("mwem", BITS, {"domain": "cells", "rounds": 2}, SIZED),
+    *(MOMENTS, MARGINALS, SPLIT, CELLS, MIXTURE, PARTITION, POINT, NETWORK, MACHINE, MINIMAX),
+    Row("gaussian", BITS, {"clusters": "kmeans", "k": 2}, (RECORD, OTHERS)),
+    Row("gaussian", BITS, {"subclusters": 2, "clip": "quantile"}, (RECORD, OTHERS)),
+    Row("gaussian", COLOURS, {"frequencies": 4}, ((0, False, "add_remove"), ANOTHER)),
+    Row("marginals", CLASSES, {}, (RECORD, OTHERS)),
     Row("mwem", BITS, {"domain": "items", "rounds": 2, "queries": 8}, SIZED),
-    Row("tables", TABLE, {"method": "mixture", "components": 2, "rounds": 1, "picks": 2}),
-    Row("tables", TABLE, {"method": "independent"}, FEW),
-    Row("merr", CLAMPED, {"method": "partition", "delta": 1e-6}, SIZED),
-    Row("merr", NUMBERS, {"method": "points", "delta": 1e-6, "steps": 3, "epsilon": 10.0}, SIZED),
+    Row("tables", TABLE, {"method": "independent"}, (RECORD, OTHERS)),
     Row("merr", NUMBERS, {"method": "laplace"}, SIZED),
-    Row("merr", NAMES, {"method": "laplace"}, FEW),
+    Row("merr", NAMES, {"method": "laplace"}, (RECORD, OTHERS)),
     Row("merr", NUMBERS, {"method": "tree", "delta": 1e-6}, SIZED),
-    Row("bernstein", POINTS, {"degree": 4}, FEW),
-    Row("dpgm", BITS, VAE, ALL[3:]),
-    Row("dpgm", BITS, VAE | KMEANS | {"clipping": "dpnorm"}, ALL[2:3]),
-    Row("dpgm", BITS, SGD | {"component": "rbm", "chains": 4}, RECORDS[:1]),
-    Row("dpgan", BITS, GAN, RECORDS[1:]),
-    Row("dpgan", POINTS, GAN, ALL[2:3]),
-    Row("dpgan", COLOURS, GAN, RECORDS[:1]),
-    Row("mbde", ANY, {"draws": 2, "steps": 2, "codebook": 8}, WHOLE),
-    Row("grid_response", ANY, {"draws": 2, "cells": 3}, WHOLE),
-    Row("interval_laplace", ANY, {"draws": 2, "cells": 4}, WHOLE),
-    *(Row(name, EVENTS, {"draws": 2}, WHOLE) for name in SYSTEMS if SYSTEMS[name].kinds == ("users",)),
-    Row("mollifier", EVENTS, {"draws": 2, "prior": "private", "prior_epsilon": 1.0}, WHOLE),
+    Row("bernstein", POINTS, {"degree": 4}, (RECORD, OTHERS)),
+    Row("dpgm", BITS, VAE | KMEANS | {"clipping": "dpnorm"}, (OTHERS,)),
+    Row("dpgan", BITS, GAN, (ANOTHER,)),
+    Row("dpgan", POINTS, GAN, (PEOPLE,)),
+    Row("dpgan", COLOURS, GAN, ((0, False, "add_remove"),)),
+    Row("mbde", ANY, {"draws": 2, "steps": 2, "codebook": 8}, (OTHERS,)),
+    Row("grid_response", ANY, {"draws": 2, "cells": 3}, (OTHERS,)),
+    Row("interval_laplace", ANY, {"draws": 2, "cells": 4}, (OTHERS,)),
+    *(
+        Row(name, EVENTS, {"draws": 2}, (OTHERS,))
+        for name in ("projected_kernel", "q_invariant", "randomized_response", "park")
+    ),
+    Row("mollifier", EVENTS, {"draws": 2, "prior": "private", "prior_epsilon": 1.0}, (OTHERS,)),
 ]
 CASES = [pytest.param(row, *unit, id=f"{row}-{unit[0]}-{'gaps-' * unit[1]}{unit[2]}") for row in ROWS for unit in row.units]
 
@@ -174,9 +191,110 @@ CASES = [pytest.param(row, *unit, id=f"{row}-{unit[0]}-{'gaps-' * unit[1]}{unit[
 @pytest.mark.parametrize(("row", "m", "gaps", "relation"), CASES)
 def test_no_release_moves_by_more_than_was_charged(row: Row, m: int, gaps: bool, relation: Relation) -> None:
     shares = row.shares(m, gaps, relation)
-    print(f"SHARE {row}-{m}-{gaps}-{relation}", {k[:30]: round(v,3) for k,v in shares.items()})
     assert max(shares.values()) > 0.5, shares
 
 
 def test_every_system_is_there() -> None:
     assert {row.model for row in ROWS} == set(SYSTEMS)
+
+
+# -- what is wrong is rejected -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A row that is to be rejected with words when `make` makes what stands at the paths faulty."""
+
+    name: str
+    row: Row
+    unit: Unit
+    said: str
+    make: Callable[[Any], Any]
+    paths: tuple[str, ...]
+
+
+def halved(sums: Any) -> Any:
+    return replace(sums, sensitivity=sums.sensitivity / 2, replaced=sums.replaced / 2)
+
+
+def warned(value: Any, words: str) -> Any:
+    warnings.warn(words, stacklevel=2)
+    return value
+
+
+FAULTS = [
+    Fault("sensitivity of half", MARGINALS, RECORD, "moves", lambda real: lambda *a: halved(real(*a)),
+          ("dpgen.systems.marginals.fit:Layout.over",)),
+    Fault("sums of shares", MARGINALS, RECORD, "moves",
+          lambda real: lambda records, part: (x := real(records, part)) * 12 // x[:, :1].sum().clamp_min(1),
+          ("dpgen.systems.marginals.fit:totals",)),
+    Fault("noise of one row", MARGINALS, PEOPLE, "moves", lambda real: lambda *_: 1, ("dpgen.privacy.curator:Curator._steps",)),
+    Fault("all rows used", MARGINALS, PEOPLE, "moves", lambda real: lambda self, people, rows: np.ones(len(people), bool),
+          ("dpgen.data.units:People.kept",)),
+    Fault("gaps filled from others", MARGINALS, RECORD, "moves",
+          lambda real: lambda table, *a, **k: table.fillna(table.iloc[-1]), ("dpgen.data.split:settled",)),
+    Fault("split by a permutation", SPLIT, RECORD, "moves",
+          lambda real: lambda self, n: torch.from_numpy(np.random.default_rng(0).permutation(n) < n * self.test_fraction),
+          ("dpgen.data.split:Split.test_rows",)),
+    Fault("owner for each row", NETWORK, PEOPLE, "moves", lambda real: lambda self, rows: torch.arange(int(rows.sum())),
+          ("dpgen.data.split:Split.owners",)),
+    Fault("shares by person", NETWORK, PEOPLE, "moves", lambda real: lambda people: real(people.sort().values),
+          ("dpgen.privacy.sampling:shares",)),
+    Fault("weights beyond norms", NETWORK, RECORD, "moves", lambda real: lambda made, w, *a, **k: real(made, 2 * w, *a, **k),
+          ("dpgen.systems.dp_sgd.sums:clipped_sums",)),
+    Fault("clipped by the draw", MACHINE, RECORD, "moves", lambda real: lambda self, norms, _: norms * 0 + 1 / norms.mean(),
+          ("dpgen.callbacks:AutomaticClipping.coefficients",)),
+    Fault("averages of exact sizes", NETWORK, RECORD, "depends on the data",
+          lambda real: lambda self: real(self) + len(self.trainer.train_dataloader.table),
+          ("dpgen.systems.dp_sgd.engine:DPSGD.expected_sizes",)),
+    Fault("sums in half precision", MOMENTS, RECORD, "moves", lambda real: lambda u: real(u).bfloat16().double(),
+          ("dpgen.systems.gaussian.sums:gram",)),
+    Fault("short prefixes", PARTITION, RECORD, "moves", lambda real: lambda m, relation: 1.0,
+          ("dpgen.privacy.prefix_sums:prefix_sensitivity",)),
+    Fault("tree at a quarter", PARTITION, PEOPLE, "moves",
+          lambda real: property(lambda self: pure_event(self.noise.loss(self.relation) / 4)),
+          ("dpgen.systems.ordered.partition:TreeRule.event",)),
+    Fault("scores count twice", CELLS, RECORD, "moves",
+          lambda real: lambda self, which, own, step: real(replace(self, values=2 * self.values), which, 2 * own, step),
+          ("dpgen.systems.marginals.fit:Answers.selection",)),
+    Fault("zCDP of m rows at m rho", POINT, OTHERS, "moves",
+          lambda real: lambda event, m: ZCDpEvent(m * event.rho) if isinstance(event, ZCDpEvent) else real(event, m),
+          ("dpgen.privacy.curator:for_rows", "dpgen.systems.ordered.steps:for_rows")),
+    Fault("half the noise for a draw", MINIMAX, OTHERS, "moves",
+          lambda real: lambda self, p: torch.softmax(2 * real(self, p).log(), 1),
+          ("dpgen.systems.local.kernels:MinimaxSampler._apply",)),
+    Fault("hard choice", MIXTURE, RECORD, "depends on the data",
+          lambda real: lambda self, note, scores, *_: int(scores.argmax()),
+          ("dpgen.privacy.gaussian_budget:GaussianBudget.select",)),
+    Fault("groups of exact counts", MIXTURE, RECORD, "moves",
+          lambda real: lambda codes, domain, budget, share, _, **k: real(codes, domain, budget, share, (len(codes), 1e-9), **k),
+          ("dpgen.systems.tables.fit:release_columns",)),
+    Fault("public n", CELLS, OTHERS, "release shows", lambda real: True, ("dpgen.privacy.curator:Curator.keeps_size",)),
+    Fault("rounds by exact answers", CELLS, RECORD, "one release",
+          lambda real: lambda answers, *a, rounds, **k: real(answers, *a, rounds=rounds - int(answers.values.sum() % 2), **k),
+          ("dpgen.systems.marginals.fit:multiplicative_weights",)),
+    Fault("plan by what was clamped", PARTITION, RECORD, "plan",
+          lambda real: lambda *a, **k: replace(c := real(*a, **k), clamped=c.clamped if any(c.clamped.values()) else None),
+          ("dpgen.data.columns:assemble_columns",)),
+    Fault("half the statement", MARGINALS, RECORD, "all of it", lambda real: lambda *a, **k: real(*a, **k) / 2,
+          ("dpgen.privacy.ledger:Ledger.epsilon",)),
+    Fault("n in the statement", MARGINALS, RECORD, "statement shows",
+          lambda real: lambda name, x, *, notes, **k: real(name, x, notes=(*notes, f"{len(x)} records"), **k),
+          ("dpgen.data.records:split_records",)),
+    Fault("n in a warning", MARGINALS, RECORD, "warnings show",
+          lambda real: lambda data: warned(real(data), f"{data.n} records"), ("dpgen.systems.marginals.fit:records_of",)),
+]  # fmt: skip
+
+
+def test_faults_are_of_rows_that_pass() -> None:
+    assert all(fault.row in ROWS and fault.unit in fault.row.units for fault in FAULTS)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_what_is_wrong_is_rejected(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in fault.paths:
+        monkeypatch.setattr(path.replace(":", "."), fault.make(resolve_name(path)))
+    step_budget.cache_clear()  # of prices
+    with pytest.raises(AssertionError, match=fault.said):
+        fault.row.shares(*fault.unit)
+    step_budget.cache_clear()
