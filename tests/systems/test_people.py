@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from dp_accounting import ZCDpEvent
 
 import dpgen
 from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import parse_job
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import approximate_event, for_rows, pure_event
+from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event
@@ -191,7 +192,7 @@ def test_groups_of_rows_are_not_disjoint_for_people() -> None:
 def test_mechanisms_without_a_price_for_several_rows_are_refused() -> None:
     assert for_rows(pure_event(0.25), M) == pure_event(0.25 * M)
     with pytest.raises(UnsupportedEvent, match="for people with up to 4 rows there is no guarantee"):
-        for_rows(approximate_event(1.0, 1e-6), M)
+        for_rows(ZCDpEvent(1.0, xi=0.1), M)
 
 
 def test_the_ledger_remembers_the_rows(tmp_path: Path) -> None:
