@@ -113,15 +113,13 @@ def _fit_in_memory(job: Job, ledger: Ledger | None) -> Release:
 def _require_same(ledger: Ledger, job: Job) -> None:
     if job.runtime.run_dir is not None:
         raise ValueError(f"ledger and run_dir {str(job.runtime.run_dir)!r} are both given: a run has a ledger of its own")
-    plan = job.plan
-    for name, own, wanted in (
-        ("relation", ledger.relation, plan.relation),
-        ("unit", ledger.unit, plan.protected),
-        ("rows", ledger.rows, plan.rows),
-        ("delta", ledger.delta, plan.resolved_delta),
-    ):
-        if own != wanted:
-            raise ValueError(f"ledger has {name} {own!r}; it must be {wanted!r}, that of the fit")
+    wanted = job.new_ledger()
+    size = () if ledger.keeps_size == wanted.keeps_size else ("always_used",)
+    for name in ("relation", "unit", "rows", "delta", *size):
+        if getattr(ledger, name) != getattr(wanted, name):
+            raise ValueError(
+                f"ledger has {name} {getattr(ledger, name)!r}; it must be {getattr(wanted, name)!r}, that of the fit"
+            )
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

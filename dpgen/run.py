@@ -152,7 +152,7 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
     if not job.runtime.first:
         if key := job.split_key(job.runtime.directory):
             await_key(key)
-        yield job.runtime.directory, job.runtime, Curator(job.plan.open_ledger())
+        yield job.runtime.directory, job.runtime, Curator(job.new_ledger())
         return
     started = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"

@@ -65,7 +65,7 @@ class Schema:
         target: name of the field that users want to predict, if any.
         constraints: of rows.
         missing_values: texts of a csv file that stand for no value.
-        privacy: what was spent on the domains of fields with the source "dp": epsilon, delta, relation.
+        privacy: what was spent on the domains of fields with the source "dp": epsilon, delta, relation, unit, rows_per_unit.
 
     Raises:
         ValueError: in one line, what is wrong with the schema.
@@ -176,6 +176,8 @@ class Schema:
         listed = descriptor.get("dpgen:constraints", [])
         if not isinstance(listed, list):
             raise ValueError(f"dpgen:constraints is {listed!r}; it must be a list")
+        if not isinstance(paid := descriptor.get("dpgen:privacy", {}), Mapping):
+            raise ValueError(f"dpgen:privacy is {paid!r}; it must be a mapping, as dpgen schema writes it")
         constraints = tuple(constraint_of(constraint) for constraint in listed)
         computed = [constraint.name for constraint in constraints if isinstance(constraint, Computed)]
         return cls(
@@ -186,7 +188,7 @@ class Schema:
             target=descriptor.get("dpgen:target"),
             constraints=constraints,
             missing_values=tuple(str(text) for text in descriptor.get("missingValues", [""])),
-            privacy=descriptor.get("dpgen:privacy", {}),
+            privacy=paid,
             source=json.loads(json.dumps(descriptor, default=str)),
         )
 
@@ -236,12 +238,22 @@ class Schema:
         if of["private"]:
             found.append(f"domains of {_listing(of['private'])} were read from the private records: epsilon does not cover it")
         if of["dp"]:
-            paid = ", ".join(f"{key} {self.privacy[key]}" for key in ("epsilon", "delta", "relation") if key in self.privacy)
+            named = ("epsilon", "delta", "relation", *(("unit", "rows_per_unit") if self.privacy.get("unit") else ()))
+            paid = ", ".join(f"{key} {self.privacy[key]}" for key in named if key in self.privacy)
             found.append(
                 f"domains of {_listing(of['dp'])} are a private release of their own"
                 f" ({paid or 'at a price that the schema does not state'}), whose price comes on top of epsilon"
             )
         return tuple(found)
+
+    def require_unit(self, *, relation: str, unit: str | None, rows: int) -> None:
+        """Refuse domains that were bought for another unit or relation: a statement would repeat a price that does not hold.
+
+        Raises:
+            ValueError: naming what differs.
+        """
+        if any(given.source == "dp" for given in self.modelled):
+            require_same_unit(self.privacy, {"relation": relation, "unit": unit, "rows_per_unit": rows})
 
     # -- tables to codes and back ------------------------------------------------------------------------------------------
 
@@ -428,6 +440,20 @@ def _places(
         return drawn if shares is None else given.inside(codes, drawn, shares)
 
     return uniform
+
+
+def require_same_unit(paid: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse a price of domains, as a schema states it, that was paid for another relation, unit or number of rows.
+
+    Raises:
+        ValueError: naming what differs.
+    """
+    known = {"relation": "add_remove", "unit": None, "rows_per_unit": 1} | dict(paid)  # 0.4 bought for single records only
+    for name in ("relation", "unit", "rows_per_unit"):
+        if wanted[name] != known[name]:
+            raise ValueError(
+                f"{name} is {wanted[name]!r}; it must be {known[name]!r}, for which the domains of the schema were bought"
+            )
 
 
 def read_descriptor(path: Path) -> Any:

@@ -201,14 +201,10 @@ def test_dropping_incomplete_rows_is_part_of_the_statement() -> None:
         dpgen.fit("marginals", holes, epsilon=1.0)
     with pytest.raises(ValueError, match="column 'b' has no value in row 4 and holds no categories: choose missing=drop"):
         dpgen.fit("marginals", holes, epsilon=1.0, missing="category")
-    sentences = {
-        relation: dpgen.fit("marginals", holes, epsilon=1.0, missing="drop", relation=relation).statement.assumptions[-1]
-        for relation in ("add_remove", "replace_one")
-    }
-    assert sentences["add_remove"].endswith("neighbouring data sets differ in one record, complete or not")
-    assert sentences["replace_one"].endswith("complete in both; how many are complete is not protected")
-    assert all(text.startswith(DROPPED) for text in sentences.values())
-    assert not any(text.startswith(DROPPED) for text in dpgen.fit("marginals", TABLE, epsilon=1.0).statement.assumptions)
+    for relation in ("add_remove", "replace_one"):
+        dropping = dpgen.fit("marginals", holes, epsilon=1.0, missing="drop", relation=relation)
+        assert dropping.statement.assumptions[-1] == DROPPED.format("one record")
+    assert DROPPED.format("one record") not in dpgen.fit("marginals", TABLE, epsilon=1.0).statement.assumptions
 
 
 @pytest.mark.parametrize("model", ["marginals", "merr"])
@@ -265,6 +261,12 @@ def test_a_ledger_is_charged_and_has_to_fit() -> None:
         dpgen.fit("marginals", TABLE, epsilon=1.0, delta=1e-6, ledger=plan.open_ledger())
     with pytest.raises(ValueError, match="ledger has unit"):
         dpgen.fit("grid_response", TABLE, epsilon=1.0, bounds="0,1", ledger=Ledger(Budget(1.0, 0.0), relation="replace_one"))
+    replacing = SYSTEMS["marginals"].plan(epsilon=1.0, relation="replace_one")
+    dropping: dict[str, Any] = {"epsilon": 1.0, "relation": "replace_one", "missing": "drop"}
+    with pytest.raises(ValueError, match="ledger has always_used True"):
+        dpgen.fit("marginals", TABLE, **dropping, ledger=replacing.open_ledger())
+    assert dpgen.fit("marginals", TABLE, **dropping, ledger=replacing.open_ledger(gaps=True)).epsilon <= 1.0
+    assert dpgen.fit("marginals", TABLE, epsilon=1.0, missing="drop", ledger=plan.open_ledger()).epsilon <= 1.0
     with pytest.raises(ValueError, match="ledger and run_dir 'here' are both given"):
         dpgen.fit("marginals", TABLE, epsilon=1.0, ledger=plan.open_ledger(), run_dir="here")
 

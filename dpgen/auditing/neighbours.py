@@ -247,12 +247,11 @@ def draw_once(game: Game, data: Any) -> _Trials:
 def curator_audit(game: Game) -> Iterator[CuratorAudit]:
     """Audit of a system's fits on the game's two data sets; every fit has a reporting ledger of its own."""
     plan, pair = game.plan, game.pair()
-    terms = plan.open_ledger()
-
-    rows = 1 if game.broken == "rows" else terms.rows
+    whole = plan.open_ledger()
+    terms = whole.terms | ({"rows": 1} if game.broken == "rows" else {})
 
     def report() -> Ledger:
-        return Ledger(None, delta=terms.delta, relation=terms.relation, unit=terms.unit, rows=rows)
+        return Ledger(None, delta=whole.delta, **terms)
 
     with TemporaryDirectory() as directory, quiet_training():
         first, second = (partial(game.fit, Path(directory), data, plan) for data in (pair.first, pair.second))

@@ -27,7 +27,7 @@ from dpgen.cli.options import (
 from dpgen.cli.sweep import Sweep, parse_sweep
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.shared_budget import SharedBudget
+from dpgen.privacy.shared_budget import Payer, SharedBudget
 from dpgen.runtime import Runtime
 from dpgen.systems.plan import Plan
 from dpgen.systems.registry import System, systems
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 SCHEMA = "container, names, order and types of the data are public: the release holds them and gives samples back so"
 """Sentence of a statement of every release that gives samples back as the data came."""
 
-DROPPED = "rows with a missing value are left out, each for its own values alone: "
-"""Beginning of a statement's sentence on data with missing="drop"."""
+DROPPED = (
+    "rows with a missing value are left out, each for its own values alone; neighbouring data sets differ in {}, which may be "
+    "complete or not"
+)
+"""Sentence of a statement on data with missing="drop"."""
 
 FREE_TO_CHANGE = (
     "run_dir", "progress_bar", "evaluation", "fid_weights", "checkpoint_every", "threads", "accelerator", "devices",
@@ -197,7 +200,11 @@ class Job:
         """The ledger of a new run, kept in the file `path` if given, which pays from the shared budget if there is one."""
         shared = self.shared_budget()
         payer = None if shared is None else shared.payer(self.model, directory=path and path.parent)
-        return self.plan.open_ledger(path, payer=payer)
+        return self.new_ledger(path, payer=payer)
+
+    def new_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+        """A ledger of the plan for these data, which the given payer pays for."""
+        return self.plan.open_ledger(path, payer=payer, gaps=self._drops)
 
     def absent_files(self) -> list[str]:
         """Files that the options of the data name and that are not here, in words; the data are not read.
@@ -217,7 +224,17 @@ class Job:
         ]
 
     def load(self, directory: Path) -> Any:
-        """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""
+        """Read the data, of a kind that the system works on, split by the key of the run in `directory`.
+
+        Raises:
+            ValueError: they cannot be read, or their schema was paid for another unit.
+        """
+        data = self._loaded(directory)
+        if (schema := getattr(data, "schema", None)) is not None:
+            schema.require_unit(relation=self.plan.relation, unit=getattr(self.plan, "unit", None), rows=self.plan.rows)
+        return data
+
+    def _loaded(self, directory: Path) -> Any:
         if self.private is not None:
             return self.private
         key = self.split_key(directory)
@@ -239,7 +256,7 @@ class Job:
             raise SystemExit(0)  # this process has done its share of the training; the first one releases
         release.form = getattr(data, "form", None)
         schema = () if release.form is None else (SCHEMA,)
-        dropped = self._dropped if self.data_options.get("missing") == "drop" else ()
+        dropped = (DROPPED.format(self.plan.protected),) if self._drops else ()
         release.statement = release.statement.extended(
             [*getattr(data, "notes", ()), *schema, *self.notes],
             assumptions=(*getattr(self.plan, "assumptions", ()), *dropped),
@@ -248,13 +265,9 @@ class Job:
         return release
 
     @property
-    def _dropped(self) -> tuple[str, ...]:
-        """The neighbours of data whose incomplete rows are left out: a row that is replaced by an incomplete one is removed."""
-        if self.plan.relation == "add_remove":
-            return (f"{DROPPED}neighbouring data sets differ in {self.plan.protected}, complete or not",)
-        if self.plan.protected != "one record":
-            return (f"{DROPPED}{self.plan.protected} may be replaced by any other, complete or not",)
-        return (f"{DROPPED}neighbouring data sets differ in one row, complete in both; how many are complete is not protected",)
+    def _drops(self) -> bool:
+        """Whether rows with a missing value are left out."""
+        return self.data_options.get("missing") == "drop"
 
 
 def _warn_of_delta(release: "Release") -> None:

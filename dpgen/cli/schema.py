@@ -11,6 +11,8 @@ from dpgen.statement import guarantee
 if TYPE_CHECKING:
     from dpgen.systems.domains import DomainsPlan
 
+_OF_PLAN = ("delta", "relation", "unit", "rows_per_unit")
+
 OTHER = "other"
 """Category of a released domain for all values that are not frequent."""
 
@@ -29,6 +31,9 @@ def parser() -> OneLineParser:
     )
     result.add_argument("--epsilon", type=float, help="release the domains that are blank at this price, in nats")
     result.add_argument("--delta", type=float, help="of that release (default 1e-6)")
+    result.add_argument("--relation", choices=["add_remove", "replace_one"], help="of neighbouring data (default add_remove)")
+    result.add_argument("--unit", metavar="COLUMN", help="that names the person of each row, who is protected; it is no data")
+    result.add_argument("--rows_per_unit", type=int, metavar="M", help="rows of a person that are used (default 1)")
     result.add_argument("--ledger", type=Path, metavar="FILE", help="the budget that all runs on the data share, which pays")
     return result
 
@@ -36,8 +41,9 @@ def parser() -> OneLineParser:
 def main(arguments: list[str]) -> str:
     """The draft, printed or written."""
     options = parser().parse_args(arguments)
-    if options.epsilon is None and (options.delta is not None or options.ledger is not None):
-        raise ValueError("epsilon is None; it must be given with delta or ledger: without it nothing is spent")
+    spending = [name for name in (*_OF_PLAN, "ledger") if getattr(options, name) is not None]
+    if options.epsilon is None and spending:
+        raise ValueError(f"epsilon is None; it must be given with {spending[0]}: without it nothing is spent")
     if options.from_private_values and (options.epsilon is not None or options.schema is not None):
         raise ValueError("from_private_values is true; it must stand alone: it reads all domains off the records")
     if options.schema is not None and options.epsilon is None:
@@ -104,6 +110,7 @@ def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
     """The draft with private releases in its blanks, and what they cost."""
     from dpgen.data.drafts import blanks, private_columns
     from dpgen.data.table_files import header
+    from dpgen.data.units import People
     from dpgen.privacy.curator import Curator
     from dpgen.systems.domains import DomainsPlan, release_domains
 
@@ -111,20 +118,40 @@ def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
         raise ValueError(
             f"schema is None; {options.path} has no types: draft a schema, fill in types, and give it with --schema"
         )
-    plan = DomainsPlan(epsilon=options.epsilon, **({} if options.delta is None else {"delta": options.delta}))
+    given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
+    plan = DomainsPlan(epsilon=options.epsilon, **given)
+    draft = _without(draft, plan.unit)
     fields = list(blanks(draft))
     if not fields:
         raise ValueError("schema has no blanks: there is nothing to release")
-    columns = private_columns(options.path, fields, draft.get("missingValues", [""]))
+    paid = _added(draft.get("dpgen:privacy"), plan)
+    people = None if plan.unit is None else People(plan.unit, plan.rows)
+    columns = private_columns(options.path, fields, draft.get("missingValues", [""]), people)
     with _ledger(plan, options.ledger) as ledger:
         found = release_domains(columns, plan=plan, curator=Curator(ledger))
     for field in fields:
         _fill(field, found[field["name"]])
     rare = [field["name"] for field in fields if field.get("constraints", {}).get("enum") == [OTHER]]
-    privacy = {"epsilon": plan.epsilon, "delta": plan.resolved_delta, "relation": plan.relation}
-    spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation)}, on top of that of any model"
+    spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, on top of that of any model"
     none = f"; no value is frequent in {', '.join(rare)}: drop the column, or make it the primaryKey" if rare else ""
-    return draft | {"dpgen:privacy": privacy}, spent + none
+    return draft | {"dpgen:privacy": paid}, spent + none
+
+
+def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:
+    """The draft without the column that names people, which is no data."""
+    left = {key: value for key, value in draft.items() if (key, value) != ("primaryKey", unit)}
+    return left | {"fields": [field for field in draft["fields"] if field.get("name") != unit]}
+
+
+def _added(earlier: dict[str, Any] | None, plan: "DomainsPlan") -> dict[str, Any]:
+    """What all domains of a schema have cost: that of the draft, and this purchase on top of it."""
+    from dpgen.schema import require_same_unit
+
+    if earlier is None:
+        return plan.paid
+    require_same_unit(earlier, plan.paid)
+    both = {name: earlier.get(name, 0.0) + plan.paid[name] for name in ("epsilon", "delta")}
+    return plan.paid | both
 
 
 def _ledger(plan: "DomainsPlan", path: Path | None) -> Any:

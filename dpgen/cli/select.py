@@ -94,7 +94,7 @@ class _SelectionJob(Job):
         payer = None if shared is None else shared.payer(NOTE, directory=path and path.parent)
         budget = None if self.selection.epsilon is None else Budget(self.selection.epsilon, delta)
         given = delta if budget is None else None
-        return Ledger(budget, delta=given, relation=self.plan.relation, unit=self.plan.protected, path=path, payer=payer)
+        return Ledger(budget, delta=given, path=path, payer=payer, **self.new_ledger().terms)
 
     @property
     def score(self) -> PaidScore:
@@ -111,7 +111,7 @@ class _SelectionJob(Job):
         """The choices with their plans, which they declare before they look at a record."""
 
         def trial(job: Job) -> Trial:
-            return Trial(declared(job, data), lambda payer: job.plan.open_ledger(payer=payer))
+            return Trial(declared(job, data), lambda payer: job.new_ledger(payer=payer))
 
         return [trial(job) for _, job in self.choices]
 

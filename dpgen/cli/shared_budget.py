@@ -147,7 +147,7 @@ def declared(job: "Job", data: Any) -> Loads:
     from dpgen.cli.command import quiet_runtime
     from dpgen.privacy.curator import Curator
 
-    curator = Curator(job.plan.open_ledger(payer=_Quoting(Path(), "planned", job.model, "", "")))
+    curator = Curator(job.new_ledger(payer=_Quoting(Path(), "planned", job.model, "", "")))
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         runtime = quiet_runtime(Path(scratch), 0)
         try:

@@ -269,7 +269,7 @@ def _together(results: list[Result]) -> str:
             continue
         try:
             with Ledger.open(path) as ledger:
-                total = total or Ledger(None, delta=ledger.delta, relation=ledger.relation, unit=ledger.unit, rows=ledger.rows)
+                total = total or Ledger(None, delta=ledger.delta, **ledger.terms)
                 if (ledger.delta, ledger.relation, ledger.unit) != (total.delta, total.relation, total.unit):
                     return "the runs differ in delta, relation or unit: what they cost together is not worked out"
                 if ledger.budget is not None and ledger.chosen_later:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from dpgen.containers import in_memory
 from dpgen.data.table_files import header, read_table, separator_of
+from dpgen.data.units import People
 from dpgen.fields import Violation, numbers
 
 MOST_CATEGORIES = 1000
@@ -99,15 +100,26 @@ def _type_of(values: pd.Series) -> str:
     return "string" if not len(values) or pd.to_datetime(values, errors="coerce", format="ISO8601").isna().any() else "date"
 
 
-def private_columns(path: str, fields: list[dict[str, Any]], missing: list[str]) -> dict[str, tuple[Any, Any]]:
+def private_columns(
+    path: str, fields: list[dict[str, Any]], missing: list[str], people: People | None = None
+) -> dict[str, tuple[Any, Any]]:
     """Kind and private values of columns whose domains are to be released, as `release_domains` takes them.
+
+    Arguments:
+        path: of the table.
+        fields: whose domains are blank.
+        missing: texts of a csv file that stand for no value.
+        people: whose rows are used, and how many of each.
 
     Raises:
         ValueError: a value is not of its field's type; which is not said.
     """
     names = [field["name"] for field in fields]
     texts = [f["name"] for f in fields if f.get("type", "string") in ("string", "date", "datetime")]
-    table = read_table(path, names, separator=separator_of(path), text=texts, missing=missing)
+    whose = [] if people is None else [people.column]
+    table = read_table(path, [*names, *whose], separator=separator_of(path), text=[*texts, *whose], missing=missing)
+    if people is not None:
+        table = people.bounded(table)[0]
     found: dict[str, tuple[Any, Any]] = {}
     for field in fields:
         name, kind = field["name"], field.get("type", "string")

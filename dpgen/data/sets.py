@@ -153,7 +153,7 @@ def load_sets(
 
     Which items are kept must not depend on private records. ``items`` or ``items_path`` name them from outside. Otherwise
     they are read from the records themselves - all of them, or the ``top_items`` most frequent - and ``notes`` say that
-    epsilon does not cover this choice. An empty line is a record without items, except at the end of the file.
+    epsilon does not cover this choice. An empty line is a record without items.
 
     Arguments:
         path: file of records.
@@ -254,14 +254,14 @@ def read_baskets(path: Path | str) -> list[list[str]]:
         found: list[list[str]] = path.content
         return found
     try:
-        text = read_bytes(path).decode("utf-8").rstrip()
+        text = read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
-    if not text:
+    if not text.strip():
         raise ValueError(f"{path} holds no items")
     if "\x00" in text:
         raise ValueError(f"{path} is not a text file: it holds zero bytes")
-    baskets = [line.split() for line in text.split("\n")]
+    baskets = [line.split() for line in text.removesuffix("\n").split("\n")]
     for number, basket in enumerate(baskets, start=1):
         for item in basket:
             if "," in item or ";" in item:

@@ -406,8 +406,11 @@ def _csv_names(path: str | Path, separator: str) -> list[str]:
 
 def _header(stream: Any, separator: str) -> list[str]:
     lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-    rows = (line.split() for line in lines) if separator == BLANKS else csv.reader(lines, delimiter=separator)
-    names = next((row for row in rows if row), [])
+    rows: Iterator[list[str]] = map(str.split, lines) if separator == BLANKS else csv.reader(lines, delimiter=separator)
+    first = next(rows, [])
+    names = first or next((row for row in rows if row), [])
+    if not first and len(names) == 1:  # of one column every line is a record
+        raise ValueError("it begins with an empty line, where the name of its one column belongs")
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"it has {names.count(repeated[0])} columns called {repeated[0]!r}: their names must differ")
     return names
@@ -432,7 +435,8 @@ def _rows(
         with arrow_csv.open_csv(
             text,
             arrow_csv.ReadOptions(autogenerate_column_names=True, block_size=_BLOCK, use_threads=False),
-            arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            # Of a single column an empty line is a record with a missing value; of several it is none.
+            arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
             arrow_csv.ConvertOptions(
                 include_columns=[f"f{names.index(name)}" for name in wanted],
                 column_types=types,

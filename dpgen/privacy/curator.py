@@ -47,7 +47,6 @@ from dpgen.privacy.mechanisms import (
     Mechanism,
     effective_multiplier,
     gaussian_event,
-    keeps_size,
     require_positive,
     require_whole,
     subsampled_gaussian_event,
@@ -119,8 +118,8 @@ class Curator:
 
     @property
     def keeps_size(self) -> bool:
-        """Whether the number of rows is public: all neighbours have as many."""
-        return keeps_size(self.relation, self.rows)
+        """Whether the number of rows is public, see `Ledger.keeps_size`."""
+        return self.ledger.keeps_size
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a curator cannot be pickled or copied: two copies would forget each other's charges")
@@ -207,8 +206,8 @@ class Curator:
         return 1 if sums.of_unit else self.rows
 
     def _of_rows(self, sums: BoundedSum) -> BoundedSum:
-        """The sums with the most that a step of one row moves them: of people replaced, some rows come or go."""
-        if self.rows == 1 or sums.under("replace_one") >= sums.sensitivity:
+        """The sums with the most that a step of one row moves them: where n is private, a replaced unit's rows come or go."""
+        if self.keeps_size or sums.under("replace_one") >= sums.sensitivity:
             return sums
         return replace(sums, replaced=sums.sensitivity)
 
@@ -289,7 +288,7 @@ class Curator:
 
         event = approximate_event(budget.epsilon, budget.delta)
         self.ledger.charge(event, note=note, again=self._journal is not None)
-        inner = Ledger(budget, relation=self.relation, unit=self.ledger.unit, rows=self.rows)
+        inner = Ledger(budget, **self.ledger.terms)
         return Curator(inner, source=self._source, journal=self._journal)
 
     def select(
@@ -326,7 +325,7 @@ class Curator:
         self.ledger.charge(selection_event(trials, priced, repetitions, self.relation), note=note)
         best: tuple[float, T] | None = None
         for trial in uniform_integers(self._source, len(trials), repetitions.draw(self._source)):
-            result = run(trial, Curator(granted(trials[trial], self.rows), source=self._source))
+            result = run(trial, Curator(granted(trials[trial], self.ledger), source=self._source))
             value = score(result, Curator(scoring(priced, self.ledger), source=self._source))
             if best is None or value > best[0]:
                 best = value, result

@@ -206,12 +206,10 @@ class SharedLedger:
 
     def __init__(self, ledger: Ledger, ranks: Ranks) -> None:
         self.ranks = ranks
-        budget, delta, relation, unit, rows, limits = ranks.first(
-            lambda: (ledger.budget, ledger.delta, ledger.relation, ledger.unit, ledger.rows, ledger.filter)
-        )
+        budget, delta, terms, limits = ranks.first(lambda: (ledger.budget, ledger.delta, ledger.terms, ledger.filter))
         self.ledger = ledger
         if ranks.index:
-            self.ledger = FollowerLedger(budget, delta=None if budget else delta, relation=relation, unit=unit, rows=rows)
+            self.ledger = FollowerLedger(budget, delta=None if budget else delta, **terms)
             self.ledger.filter = limits
         self.catch_up()
 

@@ -27,6 +27,7 @@ from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, walk
 
 _MOST_LOSSES = 20_000
+_MOST_EPSILON = 600  # of several steps with a delta each, whose factors e^epsilon fit float64
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -104,24 +105,49 @@ def row_epsilon(epsilon: float, rows: int) -> float:
     return epsilon if rows == 1 else epsilon / rows * (1 - 1e-12)  # `for_rows` must not round above it
 
 
+def row_delta(delta: float, epsilon: float, rows: int) -> float:
+    """Delta of an (epsilon, delta) mechanism for one row, such that `for_rows` makes `delta` of it.
+
+    Raises:
+        ValueError: an epsilon at which this is nothing any more.
+
+    >>> row_delta(1e-6, 0.5, 1), round(row_delta(1e-6, 0.5, 5) * 1e6, 4)
+    (1e-06, 0.058)
+    """
+    return delta if rows == 1 else delta / _steps_delta(epsilon, rows) * (1 - 1e-12)
+
+
+def _steps_delta(epsilon: float, rows: int) -> float:
+    """The sum of e^(i epsilon) over i = 0, ..., m - 1."""
+    if rows * epsilon > _MOST_EPSILON:
+        raise UnsupportedEvent(
+            f"epsilon is {rows * epsilon:g} for {rows} rows; with a delta it must be at most {_MOST_EPSILON}"
+        )
+    return math.expm1(rows * epsilon) / math.expm1(epsilon) if epsilon else float(rows)
+
+
 def for_rows(event: DpEvent, rows: int) -> DpEvent:
     r"""A guarantee for one row, read for a person with at most m rows, which is m steps of one row each.
 
-    epsilon becomes :math:`m \epsilon`; rho-zCDP becomes :math:`m^2 \rho`; a Gaussian of multiplier s one of s / m, which is
-    exact. Under replace_one a step may also insert or delete a row: the guarantee has to cover these three.
+    :math:`(\epsilon, \delta)` becomes :math:`(m \epsilon, \sum_{i < m} e^{i \epsilon} \delta)`; rho-zCDP becomes
+    :math:`m^2 \rho`; a Gaussian of multiplier s one of s / m, which is exact. Under replace_one a step may also insert or
+    delete a row: the guarantee has to cover these three.
 
     Raises:
         UnsupportedEvent: anything else; what several steps of it cost is not known here.
 
-    Source: Dwork and Roth 2014, Theorem 2.2; Bun and Steinke 2016, Proposition 1.9; Dong, Roth and Su 2022, Theorem 2.14.
+    Source: Vadhan 2017, Lemma 2.2; Bun and Steinke 2016, Proposition 1.9; Dong, Roth and Su 2022, Theorem 2.14.
 
     >>> for_rows(pure_event(0.5), 3), for_rows(GaussianDpEvent(6.0), 3)
     (ApproximateDpEvent(epsilon=1.5, delta=0.0), GaussianDpEvent(noise_multiplier=2.0))
     """
     if rows == 1:
         return event
-    if isinstance(event, ApproximateDpEvent) and not event.delta:
-        return pure_event(rows * event.epsilon)
+    if isinstance(event, ApproximateDpEvent):
+        delta = event.delta * _steps_delta(event.epsilon, rows) if event.delta else 0.0
+        if delta >= 1:
+            raise UnsupportedEvent(f"event {event!r} says nothing about people with up to {rows} rows")
+        return approximate_event(rows * event.epsilon, delta)
     if isinstance(event, ZCDpEvent) and not event.xi:
         return ZCDpEvent(rows**2 * event.rho)
     if isinstance(event, GaussianDpEvent):
@@ -164,7 +190,7 @@ def for_two_records(event: DpEvent) -> DpEvent:
     if isinstance(event, RepeatAndSelectDpEvent):
         return RepeatAndSelectDpEvent(for_two_records(event.event), event.mean, event.shape)
     if isinstance(event, ApproximateDpEvent):
-        if event.delta and event.epsilon > 600:
+        if event.delta and event.epsilon > _MOST_EPSILON:
             raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
         delta = event.delta * (1 + math.exp(event.epsilon)) if event.delta else 0.0
         if delta >= 1:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpgen.privacy.events import approximate_event
-from dpgen.privacy.mechanisms import Secrets, require_positive
+from dpgen.privacy.mechanisms import Relation, Secrets, require_positive
 from dpgen.privacy.selection import laplace_exceeds
 
 if TYPE_CHECKING:
@@ -24,18 +24,21 @@ if TYPE_CHECKING:
 class FrequentValues:
     r"""All values v of count :math:`c_v` with :math:`c_v + L_v \ge t`.
 
-    L is Laplace noise of scale :math:`1 / \epsilon`, and :math:`t = 1 + \ln(1 / 2 \delta) / \epsilon`.
+    L is Laplace noise of scale :math:`1 / \epsilon_1`, and :math:`t = 1 + \ln(1 / 2 \delta_1) / \epsilon_1`. Under add/remove
+    :math:`\epsilon_1 = \epsilon, \delta_1 = \delta`.
 
-    Formal guarantee: :math:`(\epsilon, \delta)`-DP when a record with one value is added or removed. It moves the count of
+    Formal guarantee: :math:`(\epsilon_1, \delta_1)`-DP when a record with one value is added or removed. It moves the count of
     its value v by 1. If v has other records, whether v is released is a function of a count with Laplace noise:
     :math:`\epsilon`. If not, v is a candidate in one of the two data sets only, and is released there with probability
     :math:`\Pr[L \ge t - 1] = \frac12 e^{-\epsilon (t - 1)} \le \delta`; everything else has the same law. A record without a
-    value moves nothing. Coins are exact to 2^-192.
+    value moves nothing. A replaced record is two such steps: :math:`(2 \epsilon_1, (1 + e^{\epsilon_1}) \delta_1)`-DP, so under
+    replace-one :math:`\epsilon_1 = \epsilon / 2, \delta_1 = \delta / (1 + e^{\epsilon_1})`. Coins are exact to 2^-192.
 
     Arguments:
         counts: of the values that occur, each at least 1; private.
         epsilon: in nats.
         delta: in (0, 1/2].
+        relation: that epsilon and delta hold under.
 
     Raises:
         ValueError: a number out of its range.
@@ -49,6 +52,7 @@ class FrequentValues:
     counts: Mapping[str, int]
     epsilon: float
     delta: float
+    relation: Relation = "add_remove"
 
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
@@ -68,17 +72,26 @@ class FrequentValues:
         return float(self._threshold)
 
     @property
+    def _step(self) -> tuple[float, float]:
+        """Epsilon and delta when a record is added or removed."""
+        if self.relation == "add_remove":
+            return self.epsilon, self.delta
+        half = self.epsilon / 2
+        return half, self.delta * math.exp(-half) / (1 + math.exp(-half)) * (1 - 1e-12)
+
+    @property
     def _threshold(self) -> Fraction:
-        return 1 + Fraction(math.ceil(2**20 * -math.log(2 * self.delta) / self.epsilon), 2**20)
+        epsilon, delta = self._step
+        return 1 + Fraction(math.ceil(2**20 * (-math.log(2) - math.log(delta)) / epsilon), 2**20)
 
     def log_probabilities(self) -> dict[str, float]:
         """log P(v is released) of each candidate; as private as the counts."""
-        gaps = {value: float(self._threshold - count) * self.epsilon for value, count in self.counts.items()}
+        gaps = {value: float(self._threshold - count) * self._step[0] for value, count in self.counts.items()}
         return {v: -g - math.log(2) if g >= 0 else math.log1p(-0.5 * math.exp(g)) for v, g in gaps.items()}
 
     def draw(self, secrets: Secrets, count: int) -> list[list[str]]:
         """`count` independent selections, each in alphabetical order."""
-        rate = Fraction(self.epsilon)
+        rate = Fraction(self._step[0])
         return [
             [v for v in sorted(self.counts) if laplace_exceeds(secrets, self._threshold - self.counts[v], rate)]
             for _ in range(count)

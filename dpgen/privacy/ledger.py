@@ -25,7 +25,7 @@ from dpgen.privacy.composition import (
     worst,
 )
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, compact, decode_event, encode_event
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, require_whole
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, keeps_size, require_whole
 from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Ledger:
         relation: neighbouring relation of all guarantees.
         unit: what neighbouring data sets differ in.
         rows: the most rows that a unit has; sensitivities speak of one row, see `Curator`.
+        always_used: whether every unit has a row that is used whatever it holds, see `keeps_size`.
         path: a new file (`Ledger.open` resumes one); without it nothing is kept.
         order: Renyi order > 1 of the filter; None: the best one for a single Gaussian.
         durable: wait at every charge until it is on the disk (a millisecond or more). Without, the death of the process
@@ -91,6 +92,7 @@ class Ledger:
         relation: Relation = "add_remove",
         unit: str = "one record",
         rows: int = 1,
+        always_used: bool = True,
         path: Path | None = None,
         order: float | None = None,
         durable: bool = False,
@@ -107,6 +109,7 @@ class Ledger:
         self.relation: Relation = relation
         self.unit = unit
         self.rows = require_whole("rows", rows)
+        self.always_used = always_used
         self.durable = durable
         self.payer = payer
         self.filter = Filter.best(budget.epsilon, budget.delta, order=order) if budget else None
@@ -129,6 +132,16 @@ class Ledger:
         self._append([compact(self._header())], charged=0)
         self._file.sync()
 
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Relation and unit, as another ledger of the same records takes them."""
+        return {"relation": self.relation, "unit": self.unit, "rows": self.rows, "always_used": self.always_used}
+
+    @property
+    def keeps_size(self) -> bool:
+        """Whether the number of rows is public: all neighbours have as many."""
+        return keeps_size(self.relation, self.rows, self.always_used)
+
     def _header(self) -> dict[str, Any]:
         return {
             "dpgen_ledger": _FORMAT,
@@ -137,6 +150,7 @@ class Ledger:
             "relation": self.relation,
             "unit": self.unit,
             **({"rows": self.rows} if self.rows > 1 else {}),
+            "always_used": self.always_used,
             "filter": {"order": self.filter.order, "reserved": self.filter.reserved} if self.filter else None,
             **({"shared": self.payer.reference} if self.payer else {}),
         }
@@ -165,7 +179,8 @@ class Ledger:
             budget = None if header["epsilon"] is None else Budget(header["epsilon"], header["delta"])
             delta = header["delta"] if budget is None else None
             unit = {"relation": header["relation"], "unit": header["unit"], "rows": header.get("rows", 1)}
-            ledger = cls(budget, delta=delta, durable=durable, **unit)
+            used = header.get("always_used", False)  # ledgers of 0.4 do not say
+            ledger = cls(budget, delta=delta, durable=durable, always_used=used, **unit)
             if budget is not None:
                 ledger.filter = Filter(budget.epsilon, budget.delta, **header["filter"])
             ledger.payer = Payer.of(header["shared"], Path(path).parent) if "shared" in header else None

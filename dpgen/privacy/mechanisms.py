@@ -69,18 +69,24 @@ Relation = Literal["add_remove", "replace_one"]
 """Neighbouring relation: data sets differ in one unit more or less, or in the value of one."""
 
 
-def keeps_size(relation: Relation, rows: int = 1) -> bool:
-    """Whether all neighbouring data sets have equally many rows: one row is replaced by one; people differ in how many.
+def keeps_size(relation: Relation, rows: int = 1, always_used: bool = True) -> bool:
+    """Whether all neighbouring data sets have equally many rows that are used, so that their number is public.
+
+    Arguments:
+        relation: neighbouring relation.
+        rows: the most rows of a unit; people differ in how many they have.
+        always_used: whether every unit has a row that is used whatever it holds. Not where rows with gaps are left out, nor
+            where units are people: whoever replaces one may have no row.
 
     Raises:
         ValueError: unknown relation.
 
-    >>> keeps_size("replace_one"), keeps_size("replace_one", rows=5), keeps_size("add_remove")
-    (True, False, False)
+    >>> keeps_size("replace_one"), keeps_size("replace_one", 5), keeps_size("replace_one", 1, False), keeps_size("add_remove")
+    (True, False, False, False)
     """
     if relation not in get_args(Relation):
         raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
-    return relation == "replace_one" and rows == 1
+    return relation == "replace_one" and rows == 1 and always_used
 
 
 T_co = TypeVar("T_co", covariant=True)

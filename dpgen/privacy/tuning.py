@@ -149,28 +149,25 @@ class _Allowance(Payer):
         return {}
 
 
-def granted(trial: Trial, rows: int = 1) -> Ledger:
-    """The ledger of one run of a trial, which has been charged for; it grants the trial's plan once.
-
-    Arguments:
-        rows: the most rows of a unit.
+def granted(trial: Trial, whole: Ledger) -> Ledger:
+    """The ledger of one run of a trial that `whole` has been charged for; it grants the trial's plan once.
 
     Raises:
-        ValueError: the trial does not open a new ledger that asks its payer, or one whose units have another number of rows.
+        ValueError: the trial does not open a new ledger that asks its payer, or one of another unit.
     """
     allowance = _Allowance.of(trial.plan)
     ledger = trial.open_ledger(allowance)
     if ledger.payer is not allowance or ledger.promised():
         raise ValueError("open_ledger must give a new ledger that asks its payer")
-    if ledger.rows != rows:
-        raise ValueError(f"open_ledger gives a ledger of units of {ledger.rows} rows; they must have {rows}")
+    if ledger.terms != whole.terms:
+        raise ValueError(f"open_ledger gives a ledger of {ledger.terms}; it must be of {whole.terms}, as the selection")
     return ledger
 
 
 def scoring(priced: Sequence[Planned], ledger: Ledger) -> Ledger:
     """The ledger of one score of a selection that `ledger` has been charged for; it grants what is priced, once."""
     allowance = _Allowance.of(_loads(priced))
-    inner = Ledger(None, delta=ledger.delta, relation=ledger.relation, unit=ledger.unit, rows=ledger.rows, payer=allowance)
+    inner = Ledger(None, delta=ledger.delta, payer=allowance, **ledger.terms)
     inner.declare(priced)
     return inner
 

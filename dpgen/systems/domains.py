@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from dpgen.privacy.events import approximate_event, pure_event
+from dpgen.privacy.events import for_rows, pure_event, row_delta, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.frequent_values import FrequentValues
 from dpgen.privacy.ledger import Planned
-from dpgen.systems.plan import Plan
+from dpgen.systems.plan import RowPlan
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
@@ -39,22 +39,25 @@ _FIRST_DAY, _LAST_DAY, _YEAR = -25_567, 84_006, 365  # 1900 to 2199, in days sin
 
 
 @dataclass(frozen=True, kw_only=True)
-class DomainsPlan(Plan):
-    """Privacy budget of the domains of a table, shared equally by its columns; under add/remove of one record.
+class DomainsPlan(RowPlan):
+    """Privacy budget of the domains of a table, shared equally by its columns.
 
     Arguments:
         epsilon: budget in nats.
         delta: of the guarantee, in [0, 1): categories that nobody knows cannot be named at 0.
+        relation: neighbouring relation of the budget, "add_remove" or "replace_one".
     """
 
     epsilon: float = 1.0
     delta: float = 1e-6
     relation: Relation = "add_remove"
+    several_rows: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.relation != "add_remove":
-            raise ValueError(f"relation is {self.relation!r}; domains are released under 'add_remove'")
+    @property
+    def paid(self) -> dict[str, Any]:
+        """The price, as a schema with these domains states it."""
+        unit = {"unit": self.unit, "rows_per_unit": self.rows_per_unit}
+        return {"epsilon": self.epsilon, "delta": self.resolved_delta, "relation": self.relation, **unit}
 
 
 def release_domains(
@@ -63,7 +66,8 @@ def release_domains(
     """Categories, or a range (low, high), of each column; missing values are left out before.
 
     Arguments:
-        columns: kind and private values (n,) by name: texts, finite numbers, or days since 1970.
+        columns: kind and private values (n,) by name: texts, finite numbers, or days since 1970; of a unit at most as many in
+            each column as it has rows.
         plan: the budget.
         curator: charges, and adds the noise.
 
@@ -79,17 +83,22 @@ def release_domains(
     delta = plan.resolved_delta / max(1, named) * (1 - 1e-9)
     if named and not delta:
         raise ValueError("delta is 0; it must be in (0, 1): categories that nobody knows cannot be named at delta 0")
-    lines = []
+    rows, lines = curator.rows, []
+    step = row_epsilon(epsilon, rows)
+
+    def frequent(values: Sequence[str]) -> FrequentValues:
+        return FrequentValues(counted(values), step, row_delta(delta, step, rows), curator.relation)
+
     for name, (kind, _) in columns.items():
         if kind == "categories":
-            lines.append(Planned(approximate_event(epsilon, delta), f"{FREQUENT} of {name}"))
+            lines.append(Planned(for_rows(frequent([]).event, rows), f"{FREQUENT} of {name}"))
         else:
             lines += [Planned(pure_event(epsilon / 2), f"{part} of {name}") for part in (COARSE, FINE)]
     curator.declare(*lines)
     found: dict[str, list[str] | tuple[float, float]] = {}
     for name, (kind, values) in columns.items():
         if kind == "categories":
-            [found[name]] = curator.release(f"{FREQUENT} of {name}", FrequentValues(counted(values), epsilon, delta))
+            [found[name]] = curator.release(f"{FREQUENT} of {name}", frequent(values))
         else:
             found[name] = _range(name, np.asarray(values, np.float64), coarse_edges(kind), epsilon / 2, curator)
     return found
@@ -125,8 +134,9 @@ def _range(name: str, values: Reals, edges: Reals, epsilon: float, curator: Cura
     There are as many parts as the budget can see: their average count is four times what noise alone reaches in one.
     """
     for part in (COARSE, FINE):
-        noisy = curator.laplace(f"{part} of {name}", histogram(values, edges), epsilon).numpy()
-        visible = (1 + math.log(len(noisy) / _FALSE_CELL)) / epsilon
+        counts = histogram(values, edges)
+        noisy = curator.laplace(f"{part} of {name}", counts, epsilon).numpy()
+        visible = (1 + math.log(len(noisy) / _FALSE_CELL)) * curator.rows * counts.under(curator.relation) / epsilon
         occupied = np.flatnonzero(noisy >= visible)
         if len(occupied):
             edges = edges[[occupied[0], occupied[-1] + 1]]

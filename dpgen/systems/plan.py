@@ -86,6 +86,11 @@ class Plan:
         return 1
 
     @property
+    def of_people(self) -> bool:
+        """Whether the unit is a person, who has some rows among the data or none."""
+        return False
+
+    @property
     def resolved_delta(self) -> float:
         """The delta that is used."""
         return self.delta or 0.0
@@ -95,14 +100,23 @@ class Plan:
         """The budget that the ledger enforces; None: report only."""
         return None if self.epsilon is None else Budget(self.epsilon, self.resolved_delta)
 
-    def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+    def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None, gaps: bool = False) -> Ledger:
         """A new ledger that enforces the budget, or only reports at the delta; kept in the file `path` if given.
 
-        With a `payer` it pays from a shared budget as well.
+        Arguments:
+            payer: the run in a shared budget, which pays there as well.
+            gaps: whether rows with gaps are left out: of a replaced unit then, too.
         """
-        delta = self.resolved_delta if self.budget is None else None
-        unit, rows = self.protected, self.rows
-        return Ledger(self.budget, delta=delta, relation=self.relation, unit=unit, rows=rows, path=path, payer=payer)
+        return Ledger(
+            self.budget,
+            delta=self.resolved_delta if self.budget is None else None,
+            relation=self.relation,
+            unit=self.protected,
+            rows=self.rows,
+            always_used=not (gaps or self.of_people),
+            path=path,
+            payer=payer,
+        )
 
     def require_use(self, config: object) -> None:
         """Refuse numbers that a model of this configuration would ignore.
@@ -161,6 +175,10 @@ class RowPlan(Plan):
     @property
     def rows(self) -> int:
         return self.rows_per_unit
+
+    @property
+    def of_people(self) -> bool:
+        return self.unit is not None
 
 
 # -- images ------------------------------------------------------------------------------------------------------------

@@ -55,6 +55,27 @@ def tree_of(delta: float, relation: Relation) -> SumRow:
     return counted("counts of a tree of * levels", lambda x: tree._counts(x, N, relation), relation)
 
 
+def with_gap(relation: Relation) -> Pair:
+    """A complete record is replaced by one with a gap, which is left out."""
+    return first_and_last("add_remove")
+
+
+def of_gaps(rng: np.random.Generator, relation: Relation) -> Pair:
+    """Records are replaced by any others, complete or not."""
+    return RANDOM(rng, "add_remove" if rng.random() < 0.5 else "replace_one")
+
+
+def where_rows_vanish(note: str, sums: Callable[[np.ndarray], BoundedSum], *, tight: Any = with_gap, **how: Any) -> SumRow:
+    """A release of data whose number of used rows is private although the relation is replace-one."""
+    return SumRow("merr", (note,), of_gaps, tight, sums=of_sorted(sums), relations=("replace_one",), **how)
+
+
+def tree_with_gaps(delta: float) -> SumRow:
+    """Its root is n, which stays in."""
+    tree = DyadicTree(epsilon=EPSILON, delta=delta, depth=3, always_used=False)
+    return where_rows_vanish("counts of a tree of 4 levels", lambda x: tree._counts(x, N, "replace_one"), tight=first_and_last)
+
+
 def steps_of(selection: Any, composition: Any, relation: Relation, steps: int = 1) -> StepBudget:
     terms = StepTerms(selection=selection, steps=steps, composition=composition, share=0.5, relation=relation, levels=levels(N))
     return step_budget(terms, epsilon=EPSILON, delta=DELTA)
@@ -279,6 +300,9 @@ ROWS: list[Row] = [
         lambda x: counts.cell_counts(x, FixedPartitionHistogram(epsilon=EPSILON, cells=3).edges(N), norm="l1"),
     ),
     *(tree_of(delta, relation) for delta in (0.0, DELTA) for relation in RELATIONS),
+    where_rows_vanish(counts.RECORDS_NOTE, counts.record_count),
+    *(tree_with_gaps(delta) for delta in (0.0, DELTA)),
+    where_rows_vanish("partition: prefix counts", lambda x: leaf_counts(x, np.array([1, 4, N]), known=False), tight=two_cells),
     *(asked(knots, norm) for knots in ([1, 4], [1]) for norm in _NORMS),
     LawRow("merr", ("MERR, points selection",), RANDOM, first_and_last, law=point_law("basic", POINTS)),
     LawRow(

@@ -19,6 +19,7 @@ from conformance import (
     check_pairs,
     check_people,
     check_tight,
+    check_vanishing,
     pairs_of,
     people_pair,
 )
@@ -53,6 +54,14 @@ PEOPLE = [case for case in CASES if people_pair(case.values[0], case.values[1], 
 @pytest.mark.parametrize(("row", "relation"), PEOPLE)
 def test_a_person_with_m_equal_rows_reaches_m_times_what_is_stated_of_one(row: Row, relation: Relation, m: int) -> None:
     check_people(row, relation, m)
+
+
+LAWS = [row for row in all_rows() if isinstance(row, LawRow) and set(row.relations) == set(RELATIONS)]
+
+
+@pytest.mark.parametrize("row", LAWS, ids=str)
+def test_a_unit_that_vanishes_costs_no_more_than_a_replaced_one(row: LawRow) -> None:
+    check_vanishing(row)
 
 
 def test_people_are_tried_for_most_releases() -> None:
@@ -214,6 +223,17 @@ def test_what_moves_too_far_is_found_by_random_pairs_and_by_the_stated_one(row: 
 def test_what_is_loose_or_chosen_by_the_data_is_found(row: Row, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         check_tight(row, "add_remove")
+
+
+def test_a_price_of_replaced_rows_that_forgets_those_that_vanish_is_found() -> None:
+    def told(x: Any, relation: Relation) -> Law:
+        """Says how many records there are, which a replaced one does not change."""
+        return Law(pure_event(1.0), np.log(np.where(np.arange(4) == len(x), 0.7, 0.1)))
+
+    alone = dataclasses.replace(CHOICE, law=told)
+    check_pairs(alone, "replace_one")
+    with pytest.raises(AssertionError, match="vanishes"):
+        check_vanishing(alone)
 
 
 def test_a_loose_row_says_why() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 import torch
 from fixed_source import FixedKeySource
+from pyarrow import parquet
 
 import dpgen
 from dpgen.containers import in_memory
@@ -131,6 +133,13 @@ def test_sums_do_not_depend_on_batches(folder: Path, size: int) -> None:
         assert torch.equal(sums(parts).values, sums([(x.float(), None)]).values)
 
 
+def test_of_a_person_whose_rows_come_in_several_batches_m_are_used(tmp_path: Path) -> None:
+    """150,000 rows of three people are more than two batches."""
+    pd.DataFrame({"who": np.arange(150_000) % 3, "x": np.arange(150_000) % 2}).to_parquet(tmp_path / "x.parquet")
+    source, people = str(tmp_path / "x.parquet"), People("who", 2, bytes(32))
+    assert load_sql_records(source=source, people=people).n == 3 * 2
+
+
 def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path) -> None:
     people = People("who", 3, bytes(32))
     engine = stream(folder, "everybody", people=people)
@@ -201,6 +210,9 @@ def test_rows_with_gaps_are_left_out_and_a_table_that_changes_is_refused(tmp_pat
     with duckdb.connect(str(tmp_path / "w.duckdb")) as connection:
         connection.execute("create table t as select * from frame")
     assert load_sql_records(source=str(tmp_path / "w.duckdb"), label_column="kind", missing="drop").n == N - 10
+    x3 = pyarrow.array(frame["x3"].to_numpy())  # not null, but NaN
+    parquet.write_table(pyarrow.Table.from_pandas(frame).set_column(3, "x3", [x3]), tmp_path / "n.parquet")
+    assert load_sql_records(source=str(tmp_path / "n.parquet"), label_column="kind", missing="drop").n == N - 10
     with duckdb.connect() as own:
         import ibis
 

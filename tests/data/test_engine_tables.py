@@ -85,6 +85,15 @@ def test_released_bits_are_those_of_the_table_in_memory(folder: Path) -> None:
     assert found.statement.epsilon == expected.statement.epsilon
 
 
+def test_of_a_person_whose_rows_come_in_several_batches_m_are_used(tmp_path: Path) -> None:
+    """150,000 rows of three people are more than two batches."""
+    pd.DataFrame({"who": np.arange(150_000) % 3, "x": np.arange(150_000) % 2}).to_parquet(tmp_path / "x.parquet")
+    source, people = str(tmp_path / "x.parquet"), People("who", 2, bytes(32))
+    field = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 1}}
+    schema: dict[str, Any] = {"fields": [field]}
+    assert load_sql_table(source=source, schema=schema, people=people).n == 3 * 2
+
+
 @pytest.mark.parametrize("where", ["duckdb", "csv"])
 def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path, where: str) -> None:
     people = People("hospital", 3, bytes(32))

@@ -100,6 +100,15 @@ def test_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None
         read_baskets(tmp_path / "bad")
 
 
+def test_a_line_more_is_one_record_more(tmp_path: Path) -> None:
+    """Empty lines before the end were left out together, with the last set that has an item."""
+    for lines in (["1 2", "", "", "3"], ["1 2", "", ""], ["1 2", ""], ["1 2"]):
+        for end in ("", "\n"):
+            (tmp_path / "sets").write_text("\n".join(lines) + end)
+            if lines[-1] or end:
+                assert read_baskets(tmp_path / "sets") == [line.split() for line in lines]
+
+
 def test_repeated_public_item_is_refused(path: str, tmp_path: Path) -> None:
     (tmp_path / "items").write_text("2 30 2")
     with pytest.raises(ValueError, match="names item '2' more than once"):

@@ -4,8 +4,11 @@ import hashlib
 import math
 import os
 import stat
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +21,7 @@ from dpgen.data.points import load_points
 from dpgen.data.records import load_records
 from dpgen.data.sets import load_sets
 from dpgen.data.split import KEY_BYTES, Split, SplitOptions, await_key, needs_key, secret_key
+from dpgen.data.units import People
 from dpgen.files import remove_leftovers
 
 KEY = b"key of the tests of the split..."
@@ -122,6 +126,57 @@ def test_the_note_says_how_and_never_how_many(split: Split, said: str) -> None:
     assert said in note
     assert "3" not in note
     assert KEY.decode() not in note
+
+
+# -- people ----------------------------------------------------------------------------------------------------------
+
+BITS, M = 6, 3
+
+
+def people_file(path: Path, persons: range, *, seed: int, gaps: bool) -> Path:
+    """One to five rows of each person, which hold the number of their person in binary; first rows may have gaps."""
+    person = np.array([p for p in persons for _ in range(1 + p % 5)])
+    table = pd.DataFrame({f"b{i}": (person >> i & 1).astype(float) for i in range(BITS)})
+    first = np.diff(person, prepend=-1) != 0
+    table.loc[gaps & first & (person % 5 > 0), "b0"] = np.nan
+    table["who"] = [f"p{p}" for p in person]
+    table.sample(frac=1, random_state=seed).to_csv(path, index=False)
+    return path
+
+
+def persons_of(rows: torch.Tensor) -> list[int]:
+    return [int(number) for number in (rows.long() * 2 ** torch.arange(BITS)).sum(1)]
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "with gaps"])
+@pytest.mark.parametrize("files", [1, 2])
+@pytest.mark.parametrize("loader", ["records", "points"])
+def test_private_rows_belong_to_their_person_who_has_at_most_m_of_them(
+    tmp_path: Path, loader: str, files: int, gaps: bool
+) -> None:
+    """Draws of people, and shares of a person's rows, rest on who is said to own them."""
+    options: dict[str, Any] = {"people": People("who", M, KEY), "missing": "drop" if gaps else "error", "split_key": None}
+    options |= {"test_fraction": 0.5} if files == 1 else {}
+    held = range(0) if files == 1 else range(20, 64)  # some of whom are in both files
+    path = people_file(tmp_path / "a.csv", range(40), seed=1, gaps=gaps)
+    if files == 2:
+        options["test_path"] = str(people_file(tmp_path / "b.csv", held, seed=2, gaps=gaps))
+    load = load_records if loader == "records" else partial(load_points, bounds="0,1")
+    data = load(path=str(path), **options)
+    private, test = Counter(persons_of(data.x)), Counter(persons_of(data.test_x))
+    pairs = set(zip(persons_of(data.x), data.people.tolist()))
+    assert len(data.people) == len(data.x)
+    assert len(pairs) == len({person for person, _ in pairs}) == len({number for _, number in pairs})
+    assert len(private) > 5
+    assert len(test) > 5
+    for person, used in [*private.items(), *test.items()]:
+        rows = 1 + person % 5
+        assert used == min(M, rows - (gaps and rows > 1)), "of complete rows as many as there are, up to m"
+    if files == 1:
+        assert not set(private) & set(test)
+        assert set(private) | set(test) == set(range(40))
+    else:
+        assert (set(private), set(test)) == (set(range(40)), set(held))
 
 
 # -- a line more or less ---------------------------------------------------------------------------------------------

@@ -127,6 +127,15 @@ def test_quotes_line_ends_and_blank_lines_are_no_faults(text: str, expected: lis
     assert (table.columns.tolist(), table.to_numpy().tolist()) == (["x", "y"], expected)
 
 
+def test_of_one_column_every_line_is_a_record(tmp_path: Path) -> None:
+    """Were an empty one left out, somebody without a value would change how many records there are."""
+    (tmp_path / "t.csv").write_text("x\n1\n\n3\n\n")
+    assert read_table(tmp_path / "t.csv")["x"].isna().tolist() == [False, True, False, True]
+    (tmp_path / "t.csv").write_text("\nx\n1\n")
+    with pytest.raises(ValueError, match="begins with an empty line"):
+        read_table(tmp_path / "t.csv")
+
+
 @pytest.mark.parametrize(
     ("row", "said"), [("1 2 3", "row 2 has 3 fields"), ("1", "row 2 has 1 fields"), ("1 \0", "zero bytes")]
 )

@@ -135,6 +135,13 @@ def test_rows_without_a_person_are_refused_or_dropped(tmp_path: Path) -> None:
         people.bounded(pd.read_csv(path))
 
 
+def test_of_a_person_whose_rows_lie_in_many_pieces_m_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pd.DataFrame({"who": np.arange(300) % 7, "x": np.arange(300) % 11}).to_csv(tmp_path / "x.csv", index=False)
+    monkeypatch.setattr("dpgen.data.columns.CHUNK", 50)
+    data = load_columns(path=str(tmp_path / "x.csv"), columns="x", low=0, high=10, people=People("who", 3, KEY))
+    assert data.n == 7 * 3
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_people_are_told_apart_as_texts(tmp_path: Path, form: str) -> None:
     """A csv whose first 30,000 names are whole numbers; the names that follow would be the same numbers."""
@@ -187,8 +194,15 @@ def coordinates(path: Path, people: People) -> list[Any]:
     return load_points(path=str(path), bounds=f"0,{2 * BIG}", people=people, test_fraction=0.0).x[:-1].tolist()
 
 
+def beside_test_rows(path: Path, people: People) -> list[Any]:
+    others = path.with_name("test.csv")
+    others.write_text("who,x\neve,1\n")
+    return load_points(path=str(path), test_path=str(others), bounds=f"0,{2 * BIG}", people=people).x[:-1].tolist()
+
+
 @pytest.mark.parametrize(
-    ("kind", "other", "load"), [("integer", "1.0", codes), ("number", "0.5", codes), ("points", "0.5", coordinates)]
+    ("kind", "other", "load"),
+    [("integer", "1.0", codes), ("number", "0.5", codes), ("points", "0.5", coordinates), ("beside", "0.5", beside_test_rows)],
 )
 def test_how_others_write_numbers_chooses_no_rows(tmp_path: Path, kind: str, other: str, load: Any) -> None:
     path = tmp_path / f"{kind}.csv"

@@ -10,12 +10,16 @@ from scipy.stats import binom, norm
 from dpgen.privacy.accountants import delta, epsilon, event_alphas
 from dpgen.privacy.events import (
     ApproximateDpEvent,
+    OneOfDpEvent,
     Parts,
     approximate_event,
+    for_rows,
     for_two_records,
     holds_for_own_relation,
     pure_alphas,
     pure_event,
+    row_delta,
+    row_epsilon,
 )
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.ledger_file import decode_event, encode_event
@@ -121,6 +125,59 @@ def test_replacing_is_two_steps():
     for event in (approximate_event(5.0, 0.1), approximate_event(700.0, 1e-9), ZCDpEvent(0.1, 0.1)):
         with pytest.raises(UnsupportedEvent, match="replac"):
             for_two_records(event)
+
+
+# -- people with m rows ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 40])
+@pytest.mark.parametrize("std", [1.0, 30.0])
+def test_m_rows_of_a_person_cost_what_the_greatest_move_costs(m, std):
+    """A sum that a row moves by 1 is moved by m: what an event says of m rows is never below that one."""
+    moved = gaussian_event(std / m)
+    assert for_rows(gaussian_event(std), m) == moved
+    exact = epsilon(moved, 1e-6)
+    assert epsilon(for_rows(ZCDpEvent(0.5 / std**2), m), 1e-6) >= exact * (1 - 1e-9)
+    if std > 1:
+        stated = for_rows(approximate_event(epsilon(gaussian_event(std), 1e-9), 1e-9), m)
+        assert delta(moved, stated.epsilon) <= stated.delta * (1 + 1e-6)
+    # Laplace noise reaches m epsilon: log p(x) - log p(x - m) is m / std at x <= 0
+    assert for_rows(pure_event(1 / std), m).epsilon == pytest.approx(m / std, rel=1e-12)
+
+
+@pytest.mark.parametrize("m", [2, 3, 40])
+def test_a_delta_of_one_row_grows_step_by_step(m):
+    """P_0 <= e^eps P_1 + delta, and P_1 <= e^eps P_2 + delta: the recursion of the proof."""
+    grown = 0.0
+    for _ in range(m):
+        grown = 1e-8 + math.exp(0.2) * grown
+    assert for_rows(approximate_event(0.2, 1e-8), m).delta == pytest.approx(grown, rel=1e-12)
+    assert for_rows(approximate_event(0.0, 1e-8), m).delta == pytest.approx(m * 1e-8, rel=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 3, 40])
+@pytest.mark.parametrize("whole", [0.01, 1.0, 500.0])
+def test_the_share_of_one_row_never_costs_a_person_more_than_the_whole(whole, m):
+    each = row_epsilon(whole, m)
+    event = for_rows(approximate_event(each, row_delta(1e-6, each, m)), m)
+    assert 0.999 * whole <= event.epsilon <= whole
+    assert 0.999e-6 <= event.delta <= 1e-6
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ZCDpEvent(0.1, xi=0.1),
+        OneOfDpEvent((gaussian_event(1.0),)),
+        subsampled_gaussian_event(0.1, 1.0),
+        approximate_event(1.0, 0.5),
+        approximate_event(400.0, 1e-6),
+    ],
+)
+def test_what_several_rows_cost_is_known_or_refused(event):
+    assert for_rows(event, 1) == event
+    with pytest.raises(UnsupportedEvent):
+        for_rows(event, 3)
 
 
 def test_a_ledger_reads_its_own_relation_and_doubles_for_the_other():

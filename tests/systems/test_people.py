@@ -1,23 +1,25 @@
 """People instead of rows, from options to a statement: what runs, what it says, and what is refused before it is spent."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from dp_accounting import ZCDpEvent
 
 import dpgen
 from dpgen.cli.command import quiet_training
 from dpgen.cli.jobs import parse_job
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import approximate_event, for_rows, pure_event
+from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.run import run
+from dpgen.systems.ordered.plan import Method
 
 M = 4
 UNIT = f"one person (who) with at most {M} rows"
@@ -107,6 +109,43 @@ def test_a_shared_budget_of_records_refuses_people(bits: Path, tmp_path: Path) -
         dpgen.fit("marginals", pd.read_csv(bits), epsilon=0.5, ledger=shared, unit="who", rows_per_unit=M)
 
 
+# -- how many rows there are -------------------------------------------------------------------------------------------
+
+
+GAPS = pd.DataFrame({"a": np.arange(300) % 2, "who": np.arange(300)}).astype({"a": "Int64"})
+OF_COLUMNS = {f"merr {method}": {"low": 0, "high": 1, "method": method} for method in get_args(Method)}
+PAIRS: dict[str, dict[str, Any]] = {
+    **OF_COLUMNS,
+    "merr points, private steps": {"low": 0, "high": 1, "method": "points", "steps": "private"},
+    "mwem cells": {"domain": "cells"},
+    "mwem items": {"domain": "items", "rounds": 2},
+}
+
+
+def sizes(name: str, frame: Any, **more: Any) -> set[int | None]:
+    """Numbers of records that some releases state."""
+    options = {"relation": "replace_one", "epsilon": 0.3} | PAIRS[name] | more
+    return {dpgen.fit(name.split()[0], frame, **options).size for _ in range(6)}
+
+
+@pytest.mark.parametrize("people", [{"unit": "who"}, {"unit": "who", "rows_per_unit": 2}, {}], ids=str)
+@pytest.mark.parametrize("name", PAIRS)
+def test_nobody_learns_whether_a_person_who_is_replaced_is_complete(name: str, people: Any) -> None:
+    """Where n was public, 300 people gave 300, always, and 299 with one of them replaced by somebody with a gap."""
+    if "choosing" in name and "rows_per_unit" in people:
+        return
+    frame = GAPS if people else GAPS[["a"]]
+    incomplete = frame.copy()
+    incomplete.loc[0, "a"] = pd.NA
+    for some in (frame, incomplete):
+        found = sizes(name, some, missing="drop", **people)
+        assert not found <= {299, 300}
+    if people:  # also without gaps: whoever replaces a person may have no row
+        assert not sizes(name, frame, **people) <= {300}
+    else:  # where nothing can vanish n is public, which the test above would find
+        assert sizes(name, frame) <= {300}
+
+
 # -- at the curator ----------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +157,10 @@ def curator(rows: int, **more: Any) -> Curator:
 def test_noise_grows_with_the_rows_of_a_person(relation: Any) -> None:
     """Also where a replaced row moves nothing: a person with another number of rows does."""
     counts = BoundedSum(torch.zeros(4000, dtype=torch.int64), 1.0, replaced=1e-3)
+    if relation == "replace_one":  # also where a person has one row, which may be left out
+        alone = curator(1, relation=relation, always_used=False)
+        alone.gaussian("n", counts, 50.0)
+        assert alone.ledger.entries()[0].event == gaussian_event(100.0)
     std = [float(curator(m, relation=relation).gaussian("n", counts, 50.0).double().std()) for m in (1, M)]
     assert std[1] / std[0] == pytest.approx(M, rel=0.15)
     charged = curator(M, relation="replace_one")
@@ -149,11 +192,15 @@ def test_groups_of_rows_are_not_disjoint_for_people() -> None:
 def test_mechanisms_without_a_price_for_several_rows_are_refused() -> None:
     assert for_rows(pure_event(0.25), M) == pure_event(0.25 * M)
     with pytest.raises(UnsupportedEvent, match="for people with up to 4 rows there is no guarantee"):
-        for_rows(approximate_event(1.0, 1e-6), M)
+        for_rows(ZCDpEvent(1.0, xi=0.1), M)
 
 
 def test_the_ledger_remembers_the_rows(tmp_path: Path) -> None:
-    with Ledger(Budget(1.0, 1e-5), unit="one person", rows=M, path=tmp_path / "ledger.jsonl"):
-        pass
-    with Ledger.open(tmp_path / "ledger.jsonl") as ledger:
-        assert ledger.rows == M
+    for number, rows in enumerate([{"rows": M}, {"always_used": False}, {}]):
+        path = tmp_path / f"{number}.jsonl"
+        with Ledger(Budget(1.0, 1e-5), relation="replace_one", unit="one person", path=path, **rows) as ledger:  # type: ignore[arg-type]
+            terms = ledger.terms
+        with Ledger.open(path) as ledger:
+            assert ledger.terms == terms
+            assert ledger.keeps_size == (not rows)
+            assert Curator(ledger).enclosed("inner", Budget(0.5, 0.0)).keeps_size == (not rows)

@@ -50,8 +50,8 @@ class MWEMPlan(RowPlan):
     r"""Budget of MWEM: noisy totals, then T rounds of one selection and one measurement of equal cost.
 
     With delta = 0 a round costs :math:`.95\,\epsilon / T` and the totals the rest, as in the paper; with delta > 0 the same
-    pure mechanisms are composed by the accountant, which leaves each of them more. Totals are the number of records, which
-    is public under replace-one of single rows, and the sum over items, which on cells is the number of records again.
+    pure mechanisms are composed by the accountant, which leaves each of them more. Totals are the number of records,
+    unless it is public (`keeps_size`), and the sum over items, which on cells is the number of records again.
 
     Arguments:
         epsilon: budget in nats.

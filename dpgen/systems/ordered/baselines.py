@@ -12,7 +12,7 @@ from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation, Secrets, keeps_size, require_whole
+from dpgen.privacy.mechanisms import Relation, Secrets, require_whole
 from dpgen.privacy.selection import exponential_mechanism
 from dpgen.systems.ordered.counts import (
     NO_RECORDS,
@@ -138,11 +138,11 @@ class DyadicTree(OrderedEstimator):
 
     def _counts(self, values: Values, N: int, relation: Relation) -> BoundedSum:
         """Counts of all levels; the root is n, and is left out where that is public."""
-        root = not keeps_size(relation, self.rows)
+        root = not self.knows_size(relation)
         return tree_counts(values, self.edges(N), root=root, norm="l2" if self.delta else "l1")
 
     def _note(self, N: int, relation: Relation) -> str:
-        return f"counts of a tree of {(len(self.edges(N)) - 1).bit_length() - keeps_size(relation, self.rows)} levels"
+        return f"counts of a tree of {(len(self.edges(N)) - 1).bit_length() - self.knows_size(relation)} levels"
 
     def _multiplier(self, sums: BoundedSum, relation: Relation) -> float:
         return curator_multiplier(gaussian_beside((), self.epsilon, self.delta, relation), sums, relation)

@@ -21,7 +21,7 @@ from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.mechanisms import Relation, gaussian_event, keeps_size
+from dpgen.privacy.mechanisms import Relation, gaussian_event
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -139,31 +139,22 @@ def clamped_count(count: int) -> BoundedSum:
     return _bounded(np.array([count], np.int64), 1, 1, "l1")
 
 
-def size_is_free(size: int | None, relation: Relation, rows: int = 1) -> bool:
-    """Whether the number of records costs nothing: it was given, or all neighbours have as many.
+def size_sentence(size: int | None, *, known: bool) -> str:
+    """Sentence of a statement on the number of records; `known`: all neighbours have as many.
 
-    >>> size_is_free(None, "add_remove"), size_is_free(1000, "add_remove")
-    (False, True)
-    """
-    return size is not None or keeps_size(relation, rows)
-
-
-def size_sentence(size: int | None, relation: Relation, rows: int = 1) -> str:
-    """Sentence of a statement on the number of records.
-
-    >>> size_sentence(1000, "add_remove")
+    >>> size_sentence(1000, known=False)
     'the number of records, 1000, was declared public'
     """
-    if keeps_size(relation, rows):
+    if known:
         return "the number of records is public: neighbouring data sets have equally many"
     if size is not None:
         return f"the number of records, {size}, was declared public"
     return "the number of records is private; where it is needed a noisy number was paid for"
 
 
-def planned_size(size: int | None, epsilon: float, relation: Relation, rows: int = 1) -> list[Planned]:
+def planned_size(epsilon: float, *, free: bool) -> list[Planned]:
     """The charge of `released_size`, if there is any."""
-    return [] if size_is_free(size, relation, rows) else [Planned(pure_event(epsilon), RECORDS_NOTE)]
+    return [] if free else [Planned(pure_event(epsilon), RECORDS_NOTE)]
 
 
 def released_size(values: Values, size: int | None, *, epsilon: float, curator: "Curator") -> float:

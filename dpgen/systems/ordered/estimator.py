@@ -8,7 +8,7 @@ import numpy as np
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation, require_whole, require_within
+from dpgen.privacy.mechanisms import Relation, keeps_size, require_whole, require_within
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Values, size_sentence
 from dpgen.systems.ordered.model import OrderedDistribution
@@ -36,12 +36,14 @@ class OrderedEstimator(ABC):
         delta: this column's delta, in [0, 1).
         size: public number of records; None: known where all neighbours have as many, else bought or not needed.
         rows: the most rows m of a person, that of the ledger: sensitivities speak of one row, and noise is m times as large.
+        always_used: that of the ledger, see `keeps_size`.
     """
 
     epsilon: float
     delta: float = 0.0
     size: int | None = None
     rows: int = 1
+    always_used: bool = True
 
     def __post_init__(self) -> None:
         require_within("epsilon", self.epsilon, EPSILON, PER_COLUMN)
@@ -50,6 +52,14 @@ class OrderedEstimator(ABC):
         if self.size is not None and not 1 <= self.size <= MOST_VALUES:
             raise ValueError(f"size is {self.size!r}; a public number of records must be at least 1")
         require_whole("rows", self.rows)
+
+    def knows_size(self, relation: Relation) -> bool:
+        """Whether all neighbours have as many records."""
+        return keeps_size(relation, self.rows, self.always_used)
+
+    def size_is_free(self, relation: Relation) -> bool:
+        """Whether the number of records costs nothing: it was given, or all neighbours have as many."""
+        return self.size is not None or self.knows_size(relation)
 
     @abstractmethod
     def planned(self, N: int, relation: Relation) -> list[Planned]:
@@ -77,7 +87,7 @@ class OrderedEstimator(ABC):
     def fit(self, values: Any, *, N: int, curator: Curator) -> OrderedDistribution:
         """Release the distribution of private values (n,); raises what `fit_counts` raises."""
         counts = self.fit_counts(values, N=N, curator=curator)
-        assumptions = (*ASSUMPTIONS, size_sentence(self.size, curator.relation, self.rows))
+        assumptions = (*ASSUMPTIONS, size_sentence(self.size, known=curator.keeps_size))
         statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions)
         return OrderedDistribution.from_counts(counts, statement=statement)
 

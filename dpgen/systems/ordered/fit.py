@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation, keeps_size
+from dpgen.privacy.mechanisms import Relation
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
@@ -52,14 +52,14 @@ class _Column:
 
 
 def ordered_estimator(
-    config: OrderedConfig, epsilon: float, delta: float, size: int | None, *, rows: int = 1
+    config: OrderedConfig, epsilon: float, delta: float, size: int | None, *, rows: int = 1, always_used: bool = True
 ) -> OrderedEstimator:
-    """The estimator of one column with this share of the budget, a public number of records, and the most rows of a person.
+    """The estimator of one column with this share of the budget and a public number of records, for the unit of a ledger.
 
     Raises:
         ValueError: the method needs delta > 0, or an option is out of its range.
     """
-    common: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "size": size, "rows": rows}
+    common: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "size": size, "rows": rows, "always_used": always_used}
     match config.method:
         case "partition":
             return PartitionCDF(**common)
@@ -81,17 +81,19 @@ def ordered_estimator(
             )
 
 
-def _columns(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, *, factor: float = 1.0) -> list[_Column]:
+def _columns(
+    data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, *, factor: float = 1.0
+) -> list[_Column]:
     """Estimator and budget of each column, `factor` times its share of epsilon.
 
     Only public facts decide: names, domains, whether values may have been clamped.
     """
-    size, found = None if keeps_size(plan.relation, plan.rows_per_unit) else plan.public_n, []
+    size, found = None if ledger.keeps_size else plan.public_n, []
     kept, clamped = (1.0, None) if data.clamped is None else (1 - CLAMP_SHARE, CLAMP_SHARE)
     for name, (share, delta) in zip(data.values, plan.shares(len(data.values))):
         epsilon = factor * share
         try:
-            estimator = ordered_estimator(config, kept * epsilon, delta, size, rows=plan.rows_per_unit)
+            estimator = ordered_estimator(config, kept * epsilon, delta, size, rows=ledger.rows, always_used=ledger.always_used)
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from error
         counted = None if clamped is None else clamped * epsilon
@@ -99,19 +101,19 @@ def _columns(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, *, 
     return found
 
 
-def _composed(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> list[_Column]:
+def _composed(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger) -> list[_Column]:
     r"""The columns with the greatest common factor on their shares at which all releases together cost the budget.
 
     Shares that add up to epsilon cost less than it at delta > 0: Gaussian noise and zCDP compose better than their epsilons.
     The factor is a function of the plan alone, found by bisection in [1, k]; 1 where nothing is gained.
     """
-    columns = _columns(data, plan, config)
+    columns = _columns(data, plan, config, ledger)
     if plan.budget is None or not plan.budget.delta or len(columns) == 1:
         return columns
     low, high = 1.0, min(float(len(columns)), EPSILON[1] / max(column.epsilon for column in columns))
     while high - low > _FACTOR_STEP:
         middle = (low + high) / 2
-        tried = _columns(data, plan, config, factor=middle)
+        tried = _columns(data, plan, config, ledger, factor=middle)
         if _cost(tried, plan) <= plan.budget.epsilon * (1 - _ROUNDING):
             low, columns = middle, tried
         else:
@@ -138,8 +140,8 @@ def fit(
         ValueError: choices that contradict each other, or that cannot serve these columns; nothing was charged then.
         BudgetExceeded: an estimator costs more than the budget, as published noise does.
     """
-    _require_possible(data, plan, config)
-    columns = _composed(data, plan, config)
+    _require_possible(data, plan, config, known=curator.keeps_size)
+    columns = _composed(data, plan, config, curator.ledger)
     curator.declare(*(line for column in columns for line in column.planned(plan.relation)))
     cdfs, facts, split = {}, dict[str, Any](method=config.method), []
     for column in steps(columns, "columns"):
@@ -156,7 +158,7 @@ def fit(
         assumptions=(
             *ASSUMPTIONS,
             _split_sentence(split),
-            size_sentence(plan.public_n, curator.relation, curator.rows),
+            size_sentence(plan.public_n, known=curator.keeps_size),
         ),
         not_covered=("columns are released one by one: dependence between columns is not modelled",)
         if len(columns) > 1
@@ -175,12 +177,12 @@ def _split_sentence(split: list[str]) -> str:
     return f"the budget was split over {len(split)} columns, which cost it together (each by itself: {'; '.join(split)})"
 
 
-def _require_possible(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig) -> None:
-    """Refuse contradictions among what is public; the number of records is, under replace-one."""
+def _require_possible(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, *, known: bool) -> None:
+    """Refuse contradictions among what is public; the number of records is, where it is `known`."""
     if config.published_noise and not plan.report_only:
         raise ValueError("published_noise is True and report_only False; set report_only: this noise ignores epsilon")
     n = len(next(iter(data.values.values())))
-    if plan.public_n is not None and keeps_size(plan.relation, plan.rows_per_unit) and plan.public_n != n:
+    if plan.public_n is not None and known and plan.public_n != n:
         raise ValueError(f"public_n is {plan.public_n}; under replace_one the number of records is public and is {n}")
 
 

@@ -18,7 +18,6 @@ from dpgen.systems.ordered.counts import (
     monotone_counts,
     planned_size,
     released_size,
-    size_is_free,
 )
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.plan import DELTA_BELOW, STEPS
@@ -106,7 +105,7 @@ class MERR(OrderedEstimator):
     def planned(self, N: int, relation: Relation) -> list[Planned]:
         """The number of records where it is private, the steps; or the choice of their number and all candidates at once."""
         epsilon, budgets = self._budgets(N, relation)
-        size = planned_size(self.size, _SIZE_SHARE * self.epsilon, relation, self.rows)
+        size = planned_size(_SIZE_SHARE * self.epsilon, free=self.size_is_free(relation))
         if self.steps != "private":
             return [*size, *budgets[self.steps].planned()]
         whole = self._whole(epsilon)
@@ -137,7 +136,7 @@ class MERR(OrderedEstimator):
 
     def _budgets(self, N: int, relation: Relation) -> tuple[float, dict[int, StepBudget]]:
         """Epsilon of the steps, and its division for each number of steps that may be taken."""
-        epsilon = self.epsilon if size_is_free(self.size, relation, self.rows) else (1 - _SIZE_SHARE) * self.epsilon
+        epsilon = self.epsilon if self.size_is_free(relation) else (1 - _SIZE_SHARE) * self.epsilon
         if self.steps != "private":
             return epsilon, {self.steps: self._budget(self.steps, epsilon, N, relation)}
         epsilon = (1 - 1e-12) * (epsilon - _STEPS_SHARE * self.epsilon)  # the sum of the parts must not round up

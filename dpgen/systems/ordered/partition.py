@@ -60,7 +60,6 @@ from dpgen.systems.ordered.counts import (
     records_moved,
     relation_gaussian,
     released_size,
-    size_is_free,
 )
 from dpgen.systems.ordered.estimator import OrderedEstimator
 
@@ -88,8 +87,8 @@ class PartitionCDF(OrderedEstimator):
     3. Isotonic regression and clipping to [0, n], which is free; inside a leaf records count as spread evenly.
 
     Under add/remove n is private: without `size` a noisy n is bought with `SIZE_SHARE` of epsilon (it only sets the
-    threshold), and the CDF is divided by the last noisy prefix count. Under replace-one n is public, unless people have
-    several rows.
+    threshold), and the CDF is divided by the last noisy prefix count. So it is under replace-one where a neighbour may have
+    more or fewer rows that are used (`keeps_size`); else n is public there.
 
     Arguments:
         epsilon: this column's budget in nats.
@@ -110,13 +109,13 @@ class PartitionCDF(OrderedEstimator):
     def _multiplier(self, relation: Relation) -> float:
         """Noise of the prefix counts, std over sensitivity under `relation`, that the budget leaves beside the pure parts."""
         tree, size = TREE_SHARE * self.epsilon, SIZE_SHARE * self.epsilon
-        pure = (tree,) if size_is_free(self.size, relation, self.rows) else (tree, size)
+        pure = (tree,) if self.size_is_free(relation) else (tree, size)
         return gaussian_beside(pure, self.epsilon, self.delta, relation)
 
     def planned(self, N: int, relation: Relation) -> list[Planned]:
         """The number of records where it is private, the tree, the prefix counts."""
         return [
-            *planned_size(self.size, SIZE_SHARE * self.epsilon, relation, self.rows),
+            *planned_size(SIZE_SHARE * self.epsilon, free=self.size_is_free(relation)),
             Planned(for_rows(self._rule(1.0, relation).event, self.rows), _TREE),
             Planned(relation_gaussian(self._multiplier(relation), relation), _PREFIXES),
         ]

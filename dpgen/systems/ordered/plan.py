@@ -41,9 +41,10 @@ class OrderedPlan(RowPlan):
     Arguments:
         epsilon: budget in nats, in [0.001, 1000], as the share of each column must be.
         delta: of the guarantee, in [0, 1); 0 for methods that are pure.
-        relation: "replace_one" as in Diakonikolas et al. 2015, where n is public, or "add_remove", where it is private.
-        public_n: number of records, if it is public under add_remove; without it a noisy number is bought. Under
-            replace_one it is public anyway, and another number than that of the data is refused.
+        relation: "replace_one" as in Diakonikolas et al. 2015, or "add_remove". The number n of records is public under
+            replace_one of single records, unless those with gaps are left out; it is private of people and under add_remove.
+        public_n: number of records, if it is declared public where it is private; without it a noisy number is bought.
+            Where it is public anyway another number than that of the data is refused.
         column_shares: positive weights of the columns in the budget; None: equal.
         report_only: no limit: the statement reports what was spent (for noise that breaks its published claim).
 

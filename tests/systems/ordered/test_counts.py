@@ -87,11 +87,7 @@ def test_scores_move_by_one_and_so_many_of_them(N: int, relation: Any) -> None:
 
 
 def test_unknown_relations_are_refused() -> None:
-    for ask in (
-        counts.records_moved,
-        lambda relation: scores_moved(4, relation),
-        lambda relation: counts.size_is_free(None, relation),
-    ):
+    for ask in (counts.records_moved, lambda relation: scores_moved(4, relation)):
         with pytest.raises(ValueError, match="relation is 'both'"):
             ask("both")
 
@@ -103,19 +99,28 @@ VALUES = np.arange(1000)
 
 def test_replace_one_knows_the_number() -> None:
     curator = Curator(Ledger(Budget(1.0, 1e-6), relation="replace_one"))
-    assert counts.size_is_free(None, curator.relation)
-    assert counts.planned_size(None, 0.1, "replace_one") == []
+    assert curator.keeps_size
+    assert counts.planned_size(0.1, free=True) == []
     assert counts.released_size(VALUES, None, epsilon=0.1, curator=curator) == 1000
     assert curator.ledger.epsilon() == 0
     with pytest.raises(ValueError, match="size is 999; under replace_one the number of records is public and is 1000"):
         counts.released_size(VALUES, 999, epsilon=0.1, curator=curator)
 
 
+@pytest.mark.parametrize("terms", [{"rows": 2}, {"always_used": False}], ids=str)
+def test_replace_one_does_not_know_the_number_where_rows_may_vanish(terms: Any) -> None:
+    curator = Curator(Ledger(Budget(1.0, 1e-6), relation="replace_one", **terms))
+    found = {counts.released_size(VALUES, None, epsilon=0.05, curator=curator) for _ in range(10)}
+    assert len(found) > 1
+    assert curator.ledger.epsilon() == pytest.approx(0.5, rel=1e-4)
+    assert counts.released_size(VALUES, 999, epsilon=0.1, curator=curator) == 999, "a declared number is not compared with n"
+
+
 def test_add_remove_pays_for_it_or_is_told() -> None:
     curator = Curator(Ledger(Budget(1.0, 1e-6)))
     assert counts.released_size(VALUES, 5000, epsilon=0.1, curator=curator) == 5000
     assert curator.ledger.epsilon() == 0
-    curator.declare(*counts.planned_size(None, 0.5, "add_remove"))
+    curator.declare(*counts.planned_size(0.5, free=False))
     noisy = counts.released_size(VALUES, None, epsilon=0.5, curator=curator)
     assert curator.ledger.epsilon() == pytest.approx(0.5, rel=1e-4)
     assert abs(noisy - 1000) < 100  # e^-50 of the draws miss

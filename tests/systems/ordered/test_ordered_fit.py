@@ -51,7 +51,7 @@ def test_pure_shares_and_those_of_one_column_add_up() -> None:
         both = columns()
         data = Columns("one", {n: both.values[n] for n in names}, {n: both.domains[n] for n in names})
         plan = OrderedPlan(epsilon=2.0, delta=delta)
-        assert [c.epsilon for c in _composed(data, plan, OrderedConfig(method=method))] == [
+        assert [c.epsilon for c in _composed(data, plan, OrderedConfig(method=method), plan.open_ledger())] == [
             e for e, _ in plan.shares(len(names))
         ]  # type: ignore[arg-type]
 
