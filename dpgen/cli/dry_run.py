@@ -147,9 +147,10 @@ def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
     module = job.system.module(job.config)
     if module is None:
         return None
-    assert isinstance(job.plan, DPSGDPlan)
+    plan = job.own_plan
+    assert isinstance(plan, DPSGDPlan)
     shape = (math.isqrt(d),) * 2 if job.data in SHAPES else job.data_options.get("image_shape")
-    return module(d=d, plan=job.plan, config=job.config, n_classes=labels, image_shape=shape, seed=job.runtime.seed)
+    return module(d=d, plan=plan, config=job.config, n_classes=labels, image_shape=shape, seed=job.runtime.seed)
 
 
 def _needs(module: PrivateSums, size: tuple[int, int, int], job: Job) -> list[str]:

@@ -121,8 +121,10 @@ def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
     for field in fields:
         _fill(field, found[field["name"]])
     rare = [field["name"] for field in fields if field.get("constraints", {}).get("enum") == [OTHER]]
-    privacy = {"epsilon": plan.epsilon, "delta": plan.resolved_delta, "relation": plan.relation}
-    spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation)}, on top of that of any model"
+    privacy: dict[str, Any] = {"epsilon": plan.epsilon, "delta": plan.resolved_delta, "relation": plan.relation}
+    if ledger.payer is not None and "dpgen:privacy" not in draft:
+        privacy["shared"] = {"run": ledger.payer.run}
+    spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation)}, a part of that of any model"
     none = f"; no value is frequent in {', '.join(rare)}: drop the column, or make it the primaryKey" if rare else ""
     return draft | {"dpgen:privacy": privacy}, spent + none
 

@@ -210,7 +210,7 @@ class DPSGD(PrivateSums):
         """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
         if self._ledger is not None and ledger is not self._ledger:
             raise ValueError("the ledger must be the one that this module was trained under: another misses what was spent")
-        if (ledger.delta, ledger.relation) != (self.plan.delta, self.plan.relation):
+        if ledger.delta < self.plan.delta or ledger.relation != self.plan.relation:  # above: an earlier release has a part
             raise ValueError(
                 f"the ledger's delta and relation must be the plan's {self.plan.delta:g} and {self.plan.relation!r}, got "
                 f"{ledger.delta:g} and {ledger.relation!r}"
