@@ -102,7 +102,6 @@ from .systems.local.mollifiers import mechanism_mollifier as mechanism_mollifier
 from .systems.local.mollifiers import mollify_density as mollify_density
 from .systems.local.plan import LocalConfig as LocalConfig
 from .systems.local.plan import LocalPlan as LocalPlan
-from .systems.local.reference import released_prior as released_prior
 from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
 from .systems.mbde.densities import Box as Box
 from .systems.mbde.densities import ClippedDensity as ClippedDensity
@@ -252,7 +251,6 @@ __all__ = [
     "parse_audit",
     "parse_job",
     "quiet_training",
-    "released_prior",
     "report",
     "rounded_up",
     "run",

@@ -468,8 +468,6 @@ class _CountedModel(PublicModel):
 
     counts: Tensor
     """Noisy number of records of each component, or of images of each class, (k,)."""
-    noise_multiplier: float = 0.0
-    """Of the one Gaussian mechanism that the whole fit is, under add/remove; 0: it is none."""
     passes: int = 1
     """Passes through the model that a sample of it takes."""
 

@@ -1,4 +1,4 @@
-"""Where and how a run executes: directory, budget that it shares, hardware, trainer. Nothing here changes what a run costs.
+"""Where and how a run executes: directory, budget that it shares, hardware, trainer.
 
 PyTorch and Lightning are imported where something is trained: the options of a run are read and explained without them.
 """
@@ -30,6 +30,7 @@ _CHOICES = {
     "strategy": ("auto", "ddp"),
     "precision": ("32", "bf16-mixed"),
     "logger": ("tensorboard", "csv"),
+    "release_origin": ("records", "public"),
     "evaluation": ("none", "quick", "full"),
 }
 
@@ -43,6 +44,9 @@ class Runtime:
         ledger: file of a budget that all runs on the data set pay from, beside the run's own; None: the run's own is all.
         ledger_epsilon: total of that file in nats, which the first run makes with it; later ones need not repeat it.
         ledger_delta: of that total; None: that of the run.
+        release_origin: of releases that options name (a reference, a schema with bought domains, files of a finished run):
+            "records", the same ones, so that what each of them cost is part of epsilon and delta; or "public", records of
+            other people or of the public.
         seed: of public randomness only (initial weights, features, splits), in [0, 2^32); noise and sampling masks ignore
             it.
         accelerator: "auto", "cpu" or "gpu".
@@ -66,6 +70,7 @@ class Runtime:
     ledger: Path | None = None
     ledger_epsilon: float | None = None
     ledger_delta: float | None = None
+    release_origin: Literal["records", "public"] = "records"
     seed: int = 0
     accelerator: str = "auto"
     devices: int = 1

@@ -242,7 +242,7 @@ class Schema:
             paid = ", ".join(f"{key} {self.privacy[key]}" for key in named if key in self.privacy)
             found.append(
                 f"domains of {_listing(of['dp'])} are a private release of their own"
-                f" ({paid or 'at a price that the schema does not state'}), whose price comes on top of epsilon"
+                f" ({paid or 'at a price that the schema does not state'})"
             )
         return tuple(found)
 

@@ -24,6 +24,16 @@ SATISFIED = (
 ONE_RECORD = "one person is one record"
 """Beginning of the assumption of a release whose unit is a row; where the unit is a person it is left out."""
 
+
+def person(unit: str | None, rows: int) -> str:
+    """The unit of rows, or of people that a column names.
+
+    >>> person(None, 1), person("id", 3)
+    ('one record', 'one person (id) with at most 3 rows')
+    """
+    return "one record" if unit is None else f"one person ({unit}) with at most {rows} row{'s' if rows > 1 else ''}"
+
+
 RELATIONS = {"add_remove": "add or remove", "replace_one": "replace"}
 """The neighbouring relations in words."""
 
@@ -185,9 +195,10 @@ class PrivacyStatement:
     def extended(
         self, notes: Sequence[str], *, assumptions: Sequence[str] = (), private_logs: bool = False
     ) -> "PrivacyStatement":
-        """The statement with facts about the data and the run that it must repeat, and what else it rests on."""
+        """The statement with facts about the data and the run that it must repeat, and what else it rests on, each once."""
         logs = ("losses on private records were logged (private_logs): the logs are not covered",) if private_logs else ()
-        return replace(self, assumptions=(*self.assumptions, *assumptions), not_covered=(*self.not_covered, *notes, *logs))
+        assumed = dict.fromkeys((*self.assumptions, *assumptions))
+        return replace(self, assumptions=tuple(assumed), not_covered=tuple(dict.fromkeys((*self.not_covered, *notes, *logs))))
 
     def in_words(self) -> str:
         """The guarantee in words, as it stands beside pictures and figures."""

@@ -331,8 +331,8 @@ ITEMS = 1303
 QUERY_EPSILONS = (0.5, 1.0, 2.0)
 FILES = {"retail": "retail/retail.dat.gz", "gowalla": "gowalla/user_locations.dat.gz"}
 
-GAUSSIAN, VAE, COLD = "DPGM (gaussian)", "DPGM (vae)", "DPGM (vae, cold)"
-OURS = (GAUSSIAN, VAE, COLD)
+GAUSSIAN, VAE = "DPGM (gaussian)", "DPGM (vae)"
+OURS = (GAUSSIAN, VAE)
 MWEM, MARGINALS, CLIPPED = "MWEM", "DP marginals", "DP marginals, 30 items"
 RIVALS = (MWEM, MARGINALS, CLIPPED)
 EXACT, HELD_OUT = "exact marginals (not private)", "held-out records (not private)"
@@ -342,10 +342,9 @@ LENGTHS = tuple(f"any_{share}%" for share in (20, 40, 60, 80, 100))
 CONJUNCTIONS = ("all_1", "all_2", "all_3")
 
 FIXED: dict[str, Any] = {"clipping": "fixed", "clip_bound": 5.0}
-_START_SHARE = 0.7  # of epsilon, for the release that the networks of `VAE` begin from
 TUNED = (
     "tuned by hand on retail and gowalla at eps 1, which no budget covers: the 30 items of clipped marginals; clip bound, "
-    "rates, steps and the share of the start of the networks (normalised gradients, the default, count a record of s items "
+    "rate and steps of the networks (normalised gradients, the default, count a record of s items "
     "about 1 / sqrt(s) times and draw sets up to a quarter too small; a fixed bound of 5 cuts few). The Gaussian component "
     "runs on its public rule, whose constants for frequent items (16 of them, 5 in a set, shares, strength of independence) "
     "were set with these queries on these data in view, the simulated city included. For MWEM 200 rounds, 30 items, "
@@ -360,19 +359,15 @@ class Effort:
     Arguments:
         n_queries: queries of all length classes together, and of every length of conjunctions.
         hidden: units of the networks.
-        start_steps: public steps on samples of the release that networks begin from.
-        steps: private steps of networks that begin so.
-        cold_steps: private steps of networks that begin at random weights.
+        steps: of the networks.
     """
 
     n_queries: int = 1000
     hidden: int = 64
-    start_steps: int = 400
-    steps: int = 150
-    cold_steps: int = 400
+    steps: int = 400
 
 
-QUICK = Effort(n_queries=20, hidden=4, start_steps=3, steps=3, cold_steps=3)
+QUICK = Effort(n_queries=20, hidden=4, steps=3)
 
 
 def set_data(data_root: Path | None, *, seed: int, n_users: int = 20_000) -> Iterator[Records]:
@@ -441,20 +436,9 @@ def _gaussian(records: Records, epsilon: float, effort: Effort, runtime: Runtime
     return _fit("dpgm", records, runtime, plan={"epsilon": epsilon, "delta": DELTA}, config=config)
 
 
-def _cold(records: Records, epsilon: float, effort: Effort, runtime: Runtime) -> RecordModel:
-    plan = {"epsilon": epsilon, "delta": DELTA, "sampling_rate": _rate(records), "steps": effort.cold_steps}
-    config = {"clusters": "none", "hidden": effort.hidden, "lr": 0.1} | FIXED
-    return _fit("dpgm", records, runtime, plan=plan, config=config)
-
-
-def _warm(records: Records, epsilon: float, effort: Effort, runtime: Runtime) -> RecordModel:
-    """One network per cluster that begins at the marginals of a Gaussian release, whose cost is part of epsilon."""
-    start = _gaussian(records, _START_SHARE * epsilon, effort, runtime)
-    saved = runtime.directory / "start"
-    start.save(saved)
-    config = {"clusters": "none", "hidden": effort.hidden, "lr": 0.005} | FIXED
-    config |= {"warm_start": saved, "warm_start_steps": effort.start_steps}
+def _vae(records: Records, epsilon: float, effort: Effort, runtime: Runtime) -> RecordModel:
     plan = {"epsilon": epsilon, "delta": DELTA, "sampling_rate": _rate(records), "steps": effort.steps}
+    config = {"clusters": "none", "hidden": effort.hidden, "lr": 0.1} | FIXED
     return _fit("dpgm", records, runtime, plan=plan, config=config)
 
 
@@ -481,8 +465,7 @@ def _clipped(records: Records, epsilon: float, effort: Effort, runtime: Runtime)
 
 FITS: dict[str, Fit] = {
     GAUSSIAN: _gaussian,
-    VAE: _warm,
-    COLD: _cold,
+    VAE: _vae,
     MWEM: _mwem,
     MARGINALS: _marginals,
     CLIPPED: _clipped,
@@ -562,9 +545,8 @@ WHY = (
     "mean size, and MWEM cuts records to 12 items and sees 50 sums over random items of 1,303. It also counts which of the "
     "16 most frequent items go together, by two and three, which is what conjunctions ask; the others know none of it.",
     "why it loses: conjunctions of items that are not among these 16 are those of independent items, given the size of a set; "
-    "hardly any is asked here. Networks that begin cold spend their steps on unlearning p = 1/2 for every item and leave rare "
-    "ones out; those that begin at released marginals keep the items but hold too little of the spread of sizes, and err like "
-    "independent marginals where that spread is large.",
+    "hardly any is asked here. Networks begin at released means: they keep the items but hold too little of the spread "
+    "of sizes, and err like independent marginals where that spread is large.",
 )
 """Reasons, the same for every data set."""
 

@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from smoke import DATA
 
+import dpgen
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
@@ -207,3 +209,13 @@ def test_draws_write_the_table_and_nothing_of_their_origin(tmp_path: Path) -> No
 def test_a_model_writes_itself_into_a_folder_of_its_own(tmp_path: Path) -> None:
     assert tiny.mixture().write(tmp_path) == ["model/"]
     assert load(tmp_path / "model").statement == tiny.statement()
+
+
+@pytest.mark.parametrize(
+    ("data", "options"), [("records", {}), ("records", {"form": "independent"}), ("images", {"frequencies": 8})], ids=str
+)
+def test_models_of_earlier_versions_are_read_without_their_noise_multiplier(data: str, options: dict[str, Any]) -> None:
+    model: Any = dpgen.fit("gaussian", DATA[data](), epsilon=2.0, **options)
+    again = type(model).rebuild(model.description() | {"noise_multiplier": 2.0}, model.tensors(), model.statement)
+    assert torch.equal(again.samples(20, random_state=0).x, model.samples(20, random_state=0).x)
+    assert "noise_multiplier" not in again.description()

@@ -54,9 +54,7 @@ def parser() -> OneLineParser:
         default = "" if field.default is None else f" (default {field.default})"
         owner.add_argument(f"--{field.name}", type=kind, help=PLAN[field.name] + default)
     length.add_argument("--epochs", type=float, help="instead of steps: epochs of ceil(1 / sampling_rate) steps")
-    started = "noise multiplier of what a released warm start cost"
-    result.add_argument("--start_multiplier", type=float, default=None, help=started)
-    begin = "whether networks begin at released means (default true; with a warm start they cost nothing)"
+    begin = "whether networks begin at released means (default true)"
     result.add_argument("--centred", choices=["true", "false"], default="true", help=begin)
     result.add_argument("--clusters", choices=["labels", "kmeans", "none"], default="labels", help="(default labels)")
     result.add_argument("--schedule", choices=["joint", "published"], default="joint", help="(default joint)")
@@ -78,11 +76,9 @@ def planned(options: dict[str, Any]) -> tuple[DPGMPlan, DPGMConfig]:
         schedule=options["schedule"],
         n_features=options["n_features"],
         clipping="dpnorm" if options["adaptive"] else "auto",
-        centred=options["centred"] == "true" and options["start_multiplier"] is None,
+        centred=options["centred"] == "true",
     ).resolved(n_classes=(options["k"] or 10) if options["clusters"] == "labels" else 0)
     plan = DPGMPlan(**{name: options[name] for name in PLAN if name in options})
-    if options["start_multiplier"] is not None:
-        plan = plan.warm_started(options["start_multiplier"])
     if plan.sampling_rate * MOST_STEPS < 1:
         raise ValueError(f"sampling_rate is {plan.sampling_rate:g}; it must be at least {1 / MOST_STEPS:g}")
     if "epochs" in options:

@@ -21,8 +21,6 @@ from dpgen.schema import Schema
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dp_sgd.sums import PrivateSums
-from dpgen.systems.dp_sgd.training import released_start, with_prior
-from dpgen.systems.plan import Plan
 
 SHAPES = {"digits": (1445, 64, 10), "mnist": (60_000, 784, 10), "fashion_mnist": (60_000, 784, 10)}
 """Public (records, columns, labels) of data sets that everybody knows, all of them square images."""
@@ -62,7 +60,7 @@ def dry_run(job: Job, shape: str = "") -> str:
     if job.base is not None:
         lines.append(f"settings {job.base}")
     module = _module(job, size) if size is not None else None
-    plan = _with_start(job) if module is None else module.plan
+    plan = job.plan if module is None else module.plan
     lines += _block("privacy", plan)
     lines += [f"  budget       {_budget(plan)}"]
     lines += _block("model", job.config)
@@ -149,19 +147,10 @@ def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
     module = job.system.module(job.config)
     if module is None:
         return None
-    plan = _with_start(job)
+    plan = job.own_plan
     assert isinstance(plan, DPSGDPlan)
     shape = (math.isqrt(d),) * 2 if job.data in SHAPES else job.data_options.get("image_shape")
     return module(d=d, plan=plan, config=job.config, n_classes=labels, image_shape=shape, seed=job.runtime.seed)
-
-
-def _with_start(job: Job) -> Plan:
-    """The plan with the cost of the release that a run would start from; that release is read, being public."""
-    path = getattr(job.config, "warm_start", None)
-    if path is None:
-        return job.plan
-    assert isinstance(job.plan, DPSGDPlan)
-    return with_prior(job.plan, job.config, released_start(path))
 
 
 def _needs(module: PrivateSums, size: tuple[int, int, int], job: Job) -> list[str]:

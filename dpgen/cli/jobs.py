@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from glob import glob
 from importlib.resources import files
 from pathlib import Path
@@ -33,6 +34,7 @@ from dpgen.systems.plan import Plan
 from dpgen.systems.registry import System, systems
 
 if TYPE_CHECKING:
+    from dpgen.built_on import BuiltOn
     from dpgen.privacy.curator import Curator
     from dpgen.release import Release
 
@@ -166,7 +168,8 @@ class Job:
         return ""
 
     def prepare(self) -> None:
-        """Import the code that the settings name; for settings of a person, not for those that a run has left."""
+        """Import the code and read the releases that the settings name; for a new fit, not for what a run has left."""
+        _ = self.own_plan  # refused before anything is made
         if callable(prepare := getattr(self.config, "prepare", None)):
             prepare()
 
@@ -196,15 +199,39 @@ class Job:
         shared.require_same(relation=self.plan.relation, unit=self.plan.protected, delta=self.plan.resolved_delta)
         return shared
 
+    @cached_property
+    def built_on(self) -> "tuple[BuiltOn, ...]":
+        """Releases that the run reads; without `release_origin` "public" they are paid for by its plan."""
+        from dpgen.built_on import releases_read  # here, because reading a command line needs no torch
+
+        schema, public = self.data_options.get("schema", getattr(self.private, "schema", None)), self.runtime.release_origin
+        places = {"base": self.base, "run_dir": self.runtime.run_dir}
+        return releases_read(self.settings, schema=schema, public=public == "public", **places)
+
+    @property
+    def own_plan(self) -> Plan:
+        """What is left of the budget beside the releases that the run is built on."""
+        from dpgen.built_on import own_plan
+
+        return own_plan(self.plan, self.built_on)
+
     def open_ledger(self, path: Path | None = None) -> Ledger:
         """The ledger of a new run, kept in the file `path` if given, which pays from the shared budget if there is one."""
         shared = self.shared_budget()
-        payer = None if shared is None else shared.payer(self.model, directory=path and path.parent)
+        payer = None if shared is None else self.payer(shared, path)
         return self.new_ledger(path, payer=payer)
 
     def new_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
         """A ledger of the plan for these data, which the given payer pays for."""
         return self.plan.open_ledger(path, payer=payer, gaps=self._drops)
+
+    def payer(self, shared: SharedBudget, path: Path | None = None) -> Payer:
+        """The run as one that pays from a shared budget, but for earlier releases that have been paid for from it."""
+        paid = [release for release in self.built_on if shared.paid(release.statement.shared)]
+        if public := [release.option for release in paid if release.public]:
+            raise ValueError(f"release_origin is 'public', and {public[0]} is a release that {shared.path} has paid for")
+        settled = [release.planned.note for release in paid if release.planned is not None]
+        return shared.payer(self.title, directory=path and path.parent, settled=settled)
 
     def absent_files(self) -> list[str]:
         """Files that the options of the data name and that are not here, in words; the data are not read.
@@ -215,8 +242,9 @@ class Job:
         share = self.data_options.get("test_fraction")
         if isinstance(share, float) and not 0 <= share < 1:
             raise ValueError(f"test_fraction is {share}: it must be in [0, 1)")
-        places = ("path", "data_root", "source")
-        named = {key: v for key, v in self.data_options.items() if key in places or key.endswith("_path")}
+        from dpgen.built_on import names_files
+
+        named = {key: v for key, v in self.data_options.items() if names_files(key)}
         return [
             f"{key} is {str(value)!r}, and there is no such file here"
             for key, value in named.items()
@@ -250,8 +278,8 @@ class Job:
         return loader_of(self.system.kinds, self.data, self.data_options)(**options)
 
     def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
-        """The system's release of these data, whose statement says what data and settings add to it."""
-        release = self.system.fit(data, plan=self.plan, config=self.config, curator=curator, runtime=runtime)
+        """The system's release of these data, whose statement says what data, settings and earlier releases add to it."""
+        release = self.fit_system(data, curator, runtime)
         if not runtime.first:
             raise SystemExit(0)  # this process has done its share of the training; the first one releases
         release.form = getattr(data, "form", None)
@@ -261,7 +289,23 @@ class Job:
             [*getattr(data, "notes", ()), *schema, *self.notes],
             assumptions=(*getattr(self.plan, "assumptions", ()), *dropped),
         )
+        for earlier in self.built_on:
+            release.statement = earlier.added_to(release.statement)
         _warn_of_delta(release)
+        return release
+
+    def fit_system(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
+        """The system's release, of what is left beside the releases that the curator is told of.
+
+        Raises:
+            ValueError: the system declares no plan, so that what it is built on is not paid for.
+        """
+        for earlier in self.built_on:
+            curator.build_on(earlier.sha256, earlier.planned)
+        release = self.system.fit(data, plan=self.own_plan, config=self.config, curator=curator, runtime=runtime)
+        promised = {line.note for line in curator.ledger.promised()}
+        if missing := [e.option for e in self.built_on if e.planned is not None and e.planned.note not in promised]:
+            raise ValueError(f"model {self.model} declares no plan, so it cannot be built on {missing[0]}")
         return release
 
     @property

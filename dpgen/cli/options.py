@@ -110,6 +110,11 @@ _KINDS = {
 }
 
 
+_WARM = "no network was better than the release that it began at, so warm starts were removed"
+REMOVED = dict.fromkeys(("warm_start", "warm_start_steps", "warm_start_origin", "warm_start_keep", "start_multiplier"), _WARM)
+"""What to do instead of options that were removed or renamed, in a sentence, by their names."""
+
+
 class _Flag(str):
     """The text "true" of an option that was written without a value."""
 
@@ -222,6 +227,8 @@ def choose(what: str, name: str, choices: Sequence[str]) -> str:
     require_value(what, name)
     if name in choices:
         return name
+    if str(name) in REMOVED:
+        raise ValueError(f"{name} is no {what} any more: {REMOVED[name]}")
     close = get_close_matches(str(name), choices, n=1)
     if close and len(choices) > _MOST_LISTED:
         raise ValueError(f"unknown {what} {name!r}: did you mean {close[0]!r}? see --help")

@@ -132,7 +132,8 @@ def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
     for field in fields:
         _fill(field, found[field["name"]])
     rare = [field["name"] for field in fields if field.get("constraints", {}).get("enum") == [OTHER]]
-    spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, on top of that of any model"
+    paid = paid | ({} if ledger.payer is None or "dpgen:privacy" in draft else {"shared": {"run": ledger.payer.run}})
+    spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, a part of that of any model"
     none = f"; no value is frequent in {', '.join(rare)}: drop the column, or make it the primaryKey" if rare else ""
     return draft | {"dpgen:privacy": paid}, spent + none
 

@@ -23,14 +23,11 @@ from dpgen.files import write_atomically
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, Planned
-from dpgen.privacy.tuning import Number, Repetitions, Trial, selection_event
+from dpgen.privacy.tuning import SELECTION, Number, Repetitions, Trial, selection_event
 from dpgen.release import Release
 from dpgen.runtime import Runtime
 from dpgen.statement import UNPROTECTED, PrivacyStatement, guarantee, rounded_up
 from dpgen.systems.plan import EXACT_INTEGERS
-
-NOTE = "the best of a secret number of runs"
-"""Note of the ledger."""
 
 SELECTED = "selected"
 """Directory of the released run, in that of the sweep."""
@@ -73,7 +70,7 @@ class _SelectionJob(Job):
 
     @property
     def title(self) -> str:
-        return NOTE
+        return SELECTION
 
     @property
     def resumable(self) -> bool:
@@ -91,7 +88,7 @@ class _SelectionJob(Job):
     def open_ledger(self, path: Path | None = None) -> Ledger:
         """A ledger of the whole selection, which pays from the shared budget if there is one."""
         shared, delta = self.shared_budget(), self.plan.resolved_delta
-        payer = None if shared is None else shared.payer(NOTE, directory=path and path.parent)
+        payer = None if shared is None else self.payer(shared, path)
         budget = None if self.selection.epsilon is None else Budget(self.selection.epsilon, delta)
         given = delta if budget is None else None
         return Ledger(budget, delta=given, path=path, payer=payer, **self.new_ledger().terms)
@@ -129,7 +126,7 @@ class _SelectionJob(Job):
                 "has no finite epsilon; a pure guarantee needs geometric or logarithmic, and mechanisms that are known by an "
                 "(epsilon, delta) guarantee alone cannot be selected from"
             )
-        return Planned(event, NOTE)
+        return Planned(event, SELECTION)
 
     def fit(self, data: Any, curator: Curator, runtime: Runtime) -> Release:
         """The best release of a secret number of fits, with the statement of the selection.
@@ -147,7 +144,7 @@ class _SelectionJob(Job):
                     return number, self.choices[number][1].fit(data, inner, replace(runtime, run_dir=Path(place)))
 
             best = curator.select(
-                NOTE,
+                SELECTION,
                 trials,
                 self.repetitions,
                 run=run,
@@ -205,7 +202,7 @@ def _price(job: _SelectionJob) -> str:
     whole = job.planned(trials).event
     delta, relation = plan.resolved_delta, plan.relation
     once = epsilon(whole.event, delta, relation=relation)
-    lines = [f"{NOTE}, dry run: nothing is spent, nothing is written"]
+    lines = [f"{SELECTION}, dry run: nothing is spent, nothing is written"]
     lines += [f"  choice       {name}" for name, _ in job.choices]
     lines += [
         f"  runs         {job.selection.runs:g} on average ({job.repetitions.law}), how many is secret",

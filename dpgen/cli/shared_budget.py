@@ -151,7 +151,7 @@ def declared(job: "Job", data: Any) -> Loads:
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         runtime = quiet_runtime(Path(scratch), 0)
         try:
-            job.system.fit(data, plan=job.plan, config=job.config, curator=curator, runtime=runtime)
+            job.fit_system(data, curator, runtime)
         except _Planned as plan:
             return plan.loads
     raise ValueError(f"model {job.model} declares no plan: what it would cost is known once it has run")
@@ -167,7 +167,7 @@ def _planned(shared: SharedBudget, arguments: list[str]) -> str:
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         loads = declared(job, job.load(Path(scratch)))
     spending = shared.spending()
-    payment = shared.payer(job.model).quote(loads, plan.budget, spending.terms)
+    payment = job.payer(shared).quote(loads, plan.budget, spending.terms)
     lines = [*_table(shared, spending), _left(spending), "", f"{job.model} on {job.data} would bring it to "]
     lines[-1] += f"epsilon {rounded_up(spending.plus(payment).epsilon)} (by itself {rounded_up(_alone(spending, payment))})"
     if not spending.fits(payment):

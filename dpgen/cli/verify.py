@@ -110,7 +110,7 @@ def _of_shared(
     for payment in spending.payments:
         if payment.run == payer.run:
             paid.update({(m.note, m.group, str(m.event)): count for m, count in payment.loads})
-    for note, _, event in loads - paid:
+    for note, _, event in (load for load in loads - paid if load[0] not in payer.settled):
         yield f"{payer.path} holds no payment of this run for {note!r}, {event}"
     then = account(spending.upto(statement.shared.get("payments", 0))) | {"run": payer.run, "file": payer.path.name}
     for name, value in then.items():

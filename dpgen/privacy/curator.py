@@ -95,6 +95,9 @@ class Curator:
         self._source, self._journal = SecureSource() if source is None else require_secure(source), journal
         self._shared = SharedLedger(ledger, ranks or Ranks())
         self._ahead: NoiseAhead | None = None
+        self._earlier: list[Planned] = []
+        self.built_on: set[str] = set()
+        """Checksums of the releases that the run may read."""
 
     @property
     def ledger(self) -> Ledger:
@@ -140,13 +143,25 @@ class Curator:
         """Let all ranks count what rank 0 has charged by itself; called by all of them."""
         self._shared.catch_up()
 
+    def build_on(self, sha256: str, price: Planned | None) -> None:
+        """Let the run read an earlier release, whose price is declared and charged with the plan; None: it has none here."""
+        self.built_on.add(sha256)
+        self._earlier += [] if price is None else [price]
+
     def declare(self, *plan: Planned) -> None:
-        """Record the whole plan of a run before private data are touched; called by all ranks. See `Ledger.declare`.
+        """Record the whole plan of a run, and what it is built on, before private data are touched; called by all ranks.
+
+        See `Ledger.declare`.
 
         Raises:
             BudgetExceeded: the plan does not fit; nothing was recorded.
         """
-        self._shared.declare(plan)
+        earlier, self._earlier = self._earlier, []
+        self._shared.declare([*earlier, *plan])
+        for line in earlier if self.ranks.index == 0 else ():
+            if not any(entry.note == line.note for entry in self.ledger.entries()):
+                self.ledger.charge(line.event, note=line.note, again=self._journal is not None)
+        self.catch_up()
 
     # -- releases of one process -------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ import os
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -334,10 +334,14 @@ class SharedBudget:
             file.close()
         return cls(path), booked
 
-    def payer(self, model: str, *, directory: Path | None = None) -> Payer:
-        """A new run of `model`, whose own ledger is in `directory`, that pays from this budget."""
+    def payer(self, model: str, *, directory: Path | None = None, settled: Sequence[str] = ()) -> Payer:
+        """A new run of `model`, whose own ledger is in `directory`, that pays from this budget, but for what is `settled`."""
         where = "" if directory is None else str(directory.resolve())
-        return Payer(self.path, secrets.token_hex(8), model, _user(), where)
+        return Payer(self.path, secrets.token_hex(8), model, _user(), where, tuple(settled))
+
+    def paid(self, stated: Mapping[str, Any] | None) -> bool:
+        """Whether the run whose statement says this of its shared budget has paid from this one."""
+        return stated is not None and any(payment.run == stated["run"] for payment in self.spending().payments)
 
     def require_same(self, *, relation: str, unit: str, delta: float) -> None:
         """Refuse a run of another relation or unit than the header fixes, or of a larger delta.
@@ -361,7 +365,7 @@ def _missing(path: Path, ledger: Ledger, spending: Spending) -> Payment:
     paid = Counter[str]()
     for payment in spending.payments:
         paid.update({_code(m): n for m, n in payment.loads} if payment.run == payer.run else {})
-    items = [(LedgerItem.of(p.event, p.note, p.group, divisible=p.divisible), p.count) for p in promised]
+    items = payer.owed([(LedgerItem.of(p.event, p.note, p.group, divisible=p.divisible), p.count) for p in promised])
     loads = [(m, n - paid[_code(m)]) for m, n in items if n > paid[_code(m)]]
     if not loads:
         raise ValueError(f"confirm is {str(ledger.path)!r}; other lines pay for all that its run has declared")
@@ -424,6 +428,7 @@ class Payer:
         model: what it runs.
         user: who started it.
         directory: where its own ledger is; empty in memory.
+        settled: notes of earlier releases, in the plan of the run, that other runs have paid for from this file.
     """
 
     path: Path
@@ -431,21 +436,28 @@ class Payer:
     model: str
     user: str
     directory: str
+    settled: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, reference: dict[str, str], directory: Path) -> Payer:
+    def of(cls, reference: dict[str, Any], directory: Path) -> Payer:
         """The run that the header of an own ledger, which is now in `directory`, refers to."""
         own = {name: reference[name] for name in ("run", "model", "user")}
-        return cls(Path(reference["file"]), **own, directory=str(directory.resolve()))
+        settled = tuple(reference.get("settled", ()))
+        return cls(Path(reference["file"]), **own, directory=str(directory.resolve()), settled=settled)
 
     @property
-    def reference(self) -> dict[str, str]:
+    def reference(self) -> dict[str, Any]:
         """What the header of the own ledger says of it."""
-        return {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
+        own = {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
+        return own | ({"settled": list(self.settled)} if self.settled else {})
+
+    def owed(self, loads: Loads) -> Loads:
+        """A plan without what others have paid for."""
+        return [(item, count) for item, count in loads if item.note not in self.settled]
 
     def quote(self, loads: Loads, budget: Budget | None, terms: _Terms) -> Payment:
         """The payment for a plan, not made."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now, loads = datetime.now(UTC).isoformat(timespec="seconds"), self.owed(loads)
         return Payment(self.run, self.model, self.user, self.directory, now, budget, loads, terms.cost(loads))
 
     def pay(self, loads: Loads, budget: Budget | None) -> None:
@@ -476,7 +488,7 @@ class Payer:
         Raises:
             LedgerError: naming what is missing.
         """
-        written, spending = _written(loads), SharedBudget(self.path).spending()
+        written, spending = _written(self.owed(loads)), SharedBudget(self.path).spending()
         paid = [p for p in spending.payments if p.run == self.run and p.line["plan"] == written]
         if not paid:
             raise LedgerError(f"{self.path}: holds no payment for this plan of the run {self.run}")

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
+SELECTION = "the best of a secret number of runs"
+"""Note of a selection in the ledger."""
+
 Number = Literal["poisson", "geometric", "logarithmic"]
 _SHAPES: dict[Number, float] = {"poisson": math.inf, "geometric": 1.0, "logarithmic": 0.0}
 _BITS = 192
@@ -122,7 +125,7 @@ class Trial:
 class _Allowance(Payer):
     """Pays for one plan, once: what a selection has been charged for."""
 
-    plan: Loads
+    plan: Loads = field(default_factory=list)
     _spent: list[int] = field(default_factory=list)
 
     @classmethod

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, runtime_che
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
 from dpgen.privacy.shared_budget import Payer
+from dpgen.statement import person
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,9 +155,7 @@ class RowPlan(Plan):
 
     @property
     def protected(self) -> str:
-        if self.unit is None:
-            return super().protected
-        return f"one person ({self.unit}) with at most {self.rows_per_unit} row{'s' if self.rows_per_unit > 1 else ''}"
+        return person(self.unit, self.rows_per_unit)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

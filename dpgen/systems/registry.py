@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
+    from dpgen.privacy.curator import Curator
     from dpgen.release import PublicModel, Release
     from dpgen.systems.dp_sgd.engine import DPSGD
     from dpgen.systems.plan import Plan
@@ -189,16 +190,22 @@ def _installed() -> dict[str, System]:
     return found
 
 
-def released(option: str, path: Path | str) -> "PublicModel":
-    """The released model at the path that an option gives.
+def released(option: str, path: Path | str, curator: "Curator") -> "PublicModel":
+    """The released model at the path that an option gives, for a fit that is built on it.
 
     Raises:
-        ValueError: there is none, or it cannot be loaded.
+        ValueError: there is none, it cannot be loaded, or the curator does not know its price.
     """
+    from dpgen.built_on import find_release
+
     try:
-        return load(path)
+        model = load(path)
     except FileNotFoundError as error:
         raise ValueError(f"{option} is {str(path)!r}: {error}") from error
+    found = find_release(Path(path))
+    if found is None or found.sha256 not in curator.built_on:
+        raise ValueError(f"{option} is {str(path)!r}, whose price is no part of this fit: see Curator.build_on")
+    return model
 
 
 def load(directory: Path | str, *, networks: "Sequence[type[nn.Module]]" = ()) -> "PublicModel":

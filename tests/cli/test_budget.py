@@ -56,14 +56,6 @@ def test_the_noise_is_what_training_gets(arguments: list[str], options: dict) ->
     assert plan.sigma_sgd is not None
 
 
-def test_a_warm_start_takes_its_part_of_the_budget() -> None:
-    common = ["--sampling_rate", "0.2", "--epsilon", "2", "--steps", "20"]
-    cold, _ = planned(vars(parser().parse_args(common)))
-    warm, config = planned(vars(parser().parse_args([*common, "--start_multiplier", "4"])))
-    assert warm == DPGMPlan(sampling_rate=0.2, epsilon=2.0, steps=20).warm_started(4.0).calibrated(config)
-    assert warm.sigma_sgd > cold.sigma_sgd
-
-
 def test_defaults_are_those_of_training() -> None:
     plan, config = planned(vars(parser().parse_args(["--sigma_sgd", "1", "--sigma_count", "9", "--sigma_means", "8"])))
     assert plan == DPGMPlan(sigma_sgd=1.0, sigma_count=9.0, sigma_means=8.0)

@@ -134,7 +134,6 @@ WRONG = [
     ("--run_dir=", r"run_dir is '\.'; it must name a directory"),
     ("--axes=50", "axes is 50, which only component 'gaussian' uses; component is 'vae'"),
     ("--public_n=9", "public_n is 9, which only component 'gaussian' uses; component is 'vae'"),
-    ("--start_multiplier=2", "option.* 'start_multiplier'"),
     ("--accelerator=tpu", "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
     ("--data=csv", "path must be given"),
     ("steps", "unexpected argument 'steps': options are written --key value"),

@@ -6,11 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
 
 from dpgen.cli.dry_run import dry_run, parse_shape
 from dpgen.cli.jobs import parse_job
-from dpgen.systems.marginals.model import ProductMixture
 
 SMALL = ["--hidden=3", "--latent=1", "--steps=7", "--component=vae"]
 
@@ -77,20 +75,6 @@ def test_networks_that_need_images_are_foreseen(options: list[str]) -> None:
 
 def test_dpgan_is_foreseen_too() -> None:
     assert "ms a step" in dry_run(parse_job(["--model=dpgan", "--data=npy", "--path=absent.npy", "--hidden=4"]), "50x6")
-
-
-def test_a_warm_start_takes_its_part_of_the_budget(tmp_path: Path) -> None:
-    p = torch.full((2, 6), 0.5)
-    counts = torch.tensor([30.0, 30.0])
-    start = ProductMixture(p, counts, statement=tiny.statement(), n_classes=2, noise_multiplier=2.0)
-    start.save(tmp_path / "start")
-    arguments = ["--data=npy", "--path=absent.npy", "--epsilon=4", *SMALL]
-
-    def sigma(*extra: str) -> float:
-        line = next(line for line in dry_run(parse_job([*arguments, *extra]), "50x6x2").splitlines() if "sigma_sgd" in line)
-        return float(line.split()[1])
-
-    assert sigma(f"--warm_start={tmp_path / 'start'}") > 1.02 * sigma()
 
 
 @pytest.mark.parametrize("text", ["12", "0x3", "axb", "3x4x5x6", "-3x4"])

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import dpgen
 from dpgen.cli.main import COMMANDS, main
+from dpgen.cli.options import REMOVED, keys
+from dpgen.systems.registry import SYSTEMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +43,22 @@ def test_a_misspelt_command_or_name_gets_the_nearest(capsys: pytest.CaptureFixtu
     ):
         assert main(arguments) == 2
         assert f"did you mean {nearest}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", REMOVED)
+@pytest.mark.parametrize("model", ["dpgm", "dpgan"])
+def test_a_removed_option_says_so_and_makes_nothing(
+    model: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert name not in {key for system in SYSTEMS.values() for key in (*keys(system.plan), *keys(system.config))}
+    assert main(["train", f"--model={model}", f"--{name}=x", "--run_dir=run"]) == 2
+    errors = capsys.readouterr().err
+    assert name in errors
+    assert errors.endswith(f"{REMOVED[name]}\n")
+    assert (errors.count("\n"), list(tmp_path.iterdir())) == (1, [])
+    with pytest.raises(ValueError, match=name):
+        dpgen.fit(model, "digits", epsilon=1.0, **{name: "x"})
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import tiny
 
 import dpgen
 from dpgen.cli.main import main
-from dpgen.cli.select import NOTE, SELECTED
+from dpgen.cli.select import SELECTED
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.tuning import SELECTION
 from dpgen.statement import PrivacyStatement
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -35,14 +36,14 @@ def test_the_best_is_released_and_paid_for(tmp_path: Path, capsys: pytest.Captur
     assert main(command(tmp_path, f"--ledger={tmp_path / 'b'}", "--ledger_epsilon=20", "--evaluation=none")) == 0
     out = capsys.readouterr().out
     directory = tmp_path / "s" / SELECTED
-    assert f"{NOTE} on tiny" in out
+    assert f"{SELECTION} on tiny" in out
     assert sorted(p.name for p in (tmp_path / "s").iterdir()) == [SELECTED], "other runs leave nothing"
     assert not [p for p in directory.iterdir() if p.name.startswith("unreleased")]
     statement = PrivacyStatement.from_dict(json.loads((directory / "privacy.json").read_text()))
     with Ledger.open(directory / "ledger.jsonl") as ledger:
         [entry] = ledger.entries()
         once = epsilon(entry.event.event, 1e-5)
-    assert entry.note == NOTE
+    assert entry.note == SELECTION
     assert statement.epsilon == epsilon(entry.event, 1e-5) > once > 2.0, "more than one run with its score"
     assert any("the best of K runs" in text and "epsilon=1, epsilon=2" in text for text in statement.assumptions)
     assert statement.shared is not None
@@ -62,7 +63,7 @@ def test_networks_are_selected_too(tmp_path: Path) -> None:
     arguments = command(tmp_path, "--evaluation=none", "--sweep_runs=2", sweep="hidden=3,4", networks=True)
     assert main(arguments) == 0
     model = dpgen.load(tmp_path / "s" / SELECTED)
-    assert model.statement.mechanisms[0]["note"] == NOTE
+    assert model.statement.mechanisms[0]["note"] == SELECTION
 
 
 def test_a_dry_run_says_the_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +99,7 @@ def test_a_selection_that_dies_has_paid_and_is_lost(
     ledger = tmp_path / "s" / SELECTED / "ledger.jsonl"
     before = ledger.read_bytes()
     with Ledger.open(ledger) as opened:
-        assert [e.note for e in opened.entries()] == [NOTE]
+        assert [e.note for e in opened.entries()] == [SELECTION]
     assert main(command(tmp_path, "--evaluation=none")) == 2
     assert "before anything was released: that is lost" in capsys.readouterr().err
     assert ledger.read_bytes() == before

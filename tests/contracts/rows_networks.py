@@ -1,11 +1,9 @@
 """DP-SGD: clipped sums of the gradients of a draw, histograms of their norms, and the price of a draw that shares them."""
 
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import tiny
 import torch
 from conformance import Law, LawRow, Pair, SumRow, pairs_of
 from scipy.special import ndtr
@@ -25,11 +23,9 @@ from dpgen.privacy.exact_sums import WHOLE, BoundedSum, shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import PoissonMask
-from dpgen.systems.dp_sgd.choice import CHOICE, vote_of, vote_sums
 from dpgen.systems.dp_sgd.engine import STEPS
 from dpgen.systems.dp_sgd.means import MEANS, sign_sums
 from dpgen.systems.dp_sgd.partition import SIZES
-from dpgen.systems.marginals.model import ProductMixture
 
 D, BOUND = 5, 0.7
 
@@ -95,24 +91,6 @@ def pixels(rng: np.random.Generator, n: int) -> Tensor:
 def means_of_images(rows: Tensor) -> BoundedSum:
     """What networks of images begin at."""
     return sign_sums(rows[:, :D], rows[:, D], 2, white=255)
-
-
-def mostly(*shares: float) -> ProductMixture:
-    """A model of D bits of two classes, each mostly of one kind."""
-    p = torch.tensor(shares)[:, None].expand(2, D)
-    return ProductMixture(p, torch.tensor([30.0, 30.0]), n_classes=2, statement=tiny.statement())
-
-
-def votes(labelled: bool) -> Any:
-    """What chooses between a trained model and its start; labels are the last bits."""
-    n_classes = 2 if labelled else 0
-    trained, start = mostly(0.99, 0.01), mostly(0.01, 0.99) if labelled else mostly(0.5, 0.5)
-
-    @cache  # judges learn when they are asked for, and not when tests are collected
-    def vote() -> Any:
-        return vote_of(trained, start, n_classes=n_classes, generator=torch.Generator().manual_seed(0))
-
-    return lambda rows: vote_sums(rows[:, :D], rows[:, D] if labelled else None, vote())
 
 
 def of_people(made: Any) -> Any:
@@ -200,21 +178,10 @@ CENTRES = [float(c) for c in ADAPTIVE.centres]
 CLUSTER = torch.eye(D + 1)[D]  # a record of zeros in the other cluster
 ONES, ZEROS = torch.tensor([[*[1] * D, 0]]), torch.zeros(1, D + 1, dtype=torch.int64)
 WHITE = torch.tensor([[*[255] * D, 0]])
-RIGHT, WRONG = torch.tensor([[*[1] * D, 0]]), torch.tensor([[*[1] * D, 1]])
 """A record that the trained model knows and its start does not, and one that is the other way round."""
 ROWS = [
     SumRow("dpgm", (MEANS,), pairs_of(members), pair(ZEROS, ONES, ZEROS), sums=means_of_clusters),
     SumRow("dpgm", (MEANS,), pairs_of(pixels), pair(ZEROS, WHITE, ZEROS), sums=means_of_images),
-    SumRow("dpgm", (CHOICE,), pairs_of(members), pair(ZEROS, RIGHT, WRONG), sums=votes(labelled=True)),
-    SumRow(
-        "dpgm",
-        (CHOICE,),
-        pairs_of(members),
-        pair(ZEROS, torch.zeros(1, D + 1, dtype=torch.int64), torch.tensor([[1, 0, 1, 0, 1, 0]])),
-        sums=votes(labelled=False),
-        reaches=0.3,
-        why="the mean of the votes is taken off, and no record has them all",
-    ),
     *(
         SumRow("dpgm", (STEPS,), pairs_of(gradients), pair(at(0.1), at(1e4), at(-1e4)), sums=clipped(coefficients))
         for coefficients in (

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from conformance import Law, LawRow, Pair, Row, SumRow, pairs_of
 
-from dpgen.cli.select import NOTE
 from dpgen.evaluation.paid import NOTE as SCORE
 from dpgen.evaluation.paid import Queries
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.moments import success
+from dpgen.privacy.tuning import SELECTION as NOTE
 from dpgen.privacy.tuning import Number, Repetitions
 
 D, EPSILON = 4, 0.5

@@ -8,14 +8,13 @@ from typing import Any
 import tiny
 import torch
 from conformance import RELATIONS
-from fixed_source import FixedKeySource
 
 from dpgen.data import Images, load_mixture, load_ring, load_synthetic_users, load_table
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
-from dpgen.release import PublicModel, Release
+from dpgen.release import Release
 from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import PRIVATE_ORIGIN
 from dpgen.systems.registry import SYSTEMS
@@ -38,14 +37,13 @@ class Smoke:
     def fit(self, relation: Relation, directory: Path, source: SecureSource) -> tuple[Release, Ledger]:
         """The release, and the ledger that it was paid from."""
         system = SYSTEMS[self.system]
-        options = {key: make(directory) if callable(make) else make for key, make in self.config.items()}
         both = {"relation": relation} if self.relations == RELATIONS else {}
         plan = system.plan(**self.plan, **both)
         ledger = plan.open_ledger()
         runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
         data = (self.data or DATA[system.kinds[0]])()
         curator = Curator(ledger, source=source)
-        release = system.fit(data, plan=plan, config=system.config(**options), curator=curator, runtime=runtime)
+        release = system.fit(data, plan=plan, config=system.config(**self.config), curator=curator, runtime=runtime)
         return release, ledger
 
 
@@ -125,21 +123,11 @@ _LOCAL: tuple[Relation, ...] = ("replace_one",)
 PEOPLE = {"unit": "person", "rows_per_unit": 3}
 
 
-def of_a_release(directory: Path) -> Path:
-    """A released mixture to start from."""
-    smoke = Smoke("gaussian", {"epsilon": 1.0}, {})
-    release, _ = smoke.fit("add_remove", directory / "first", FixedKeySource())
-    assert isinstance(release, PublicModel)
-    release.save(directory / "model")
-    return directory / "model"
-
-
 SMOKE = [
     *(Smoke("dpgm", _SGD, _NETS | {"clipping": c}) for c in ("auto", "fixed", "dpnorm", "dpnorm_published", "quantile")),
     Smoke("dpgm", _SGD, _NETS | {"schedule": "published", "clipping": "dpnorm"}),
     Smoke("dpgm", _SGD | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}),
     Smoke("dpgm", _SGD, _NETS | {"clusters": "none"}),
-    Smoke("dpgm", _SGD, _NETS | {"warm_start": of_a_release, "warm_start_steps": 2}, None, ("add_remove",)),
     Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm", "chains": 4}),
     Smoke("dpgm", _SGD, {"network": "own_networks:Good", "clusters": "none"}),
     *(

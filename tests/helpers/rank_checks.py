@@ -23,7 +23,6 @@ from typing import Any
 
 import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
 import lightning as L
-import tiny
 import torch
 import torch.distributed as dist
 from fixed_source import FixedKeySource, fixed_entropy
@@ -39,11 +38,8 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonMask
-from dpgen.systems.dp_sgd.choice import CHOICE
-from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
-from dpgen.systems.dpgm.fit import DPGM, _fit_networks
+from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
-from dpgen.systems.marginals.model import ProductMixture
 
 D, STEPS, N, Q = 6, 250, 61, 0.5
 TINY: dict[str, Any] = {"hidden": 3, "latent": 1}
@@ -326,39 +322,6 @@ def training(ranks: Ranks, scratch: Path) -> Any:
 @check_of_two
 def budget(ranks: Ranks, scratch: Path) -> Any:
     return numbers(ranks, fitted(ranks, ledger_of(ranks, budget=Budget(8.0, 1e-5)), steps=60))
-
-
-class OnRanks:
-    """What a fit asks of a runtime, in a process that has been started already."""
-
-    seed, private_logs = 0, False
-
-    def __init__(self, ranks: Ranks, directory: Path) -> None:
-        self.ranks, self.directory, self.checkpoint = ranks, directory, directory / "last.ckpt"
-        self.first = ranks.index == 0
-
-    def fit(self, module: DPGM, loader: PoissonLoader, *, max_steps: int, callbacks: list[Callback]) -> None:
-        trainer(self.ranks, *callbacks, max_steps=max_steps).fit(module, loader)
-
-
-@check_of_two
-def choice(ranks: Ranks, scratch: Path) -> Any:
-    """A run that begins at a release, of all records, and chooses between the two."""
-    start = ProductMixture(
-        torch.full((3, D), 0.5), torch.full((3,), 20.0), statement=tiny.statement(), n_classes=3, noise_multiplier=2.0
-    )
-    if ranks.index == 0:
-        start.save(scratch / "start")
-    dist.barrier()
-    x, labels = table()
-    data = TrainingData(inputs=Inputs(x, labels), n_classes=3)
-    spend = DPGMPlan(epsilon=9.0, steps=3, sampling_rate=Q)
-    ledger = spend.open_ledger()
-    config = DPGMConfig(**TINY, warm_start=scratch / "start", warm_start_steps=2, clusters="labels", k=3)
-    fit: Any = _fit_networks
-    release = fit(data, plan=spend, config=config, curator=Curator(ledger), runtime=OnRanks(ranks, scratch / "run"))
-    charged = [entry.count for entry in ledger.entries() if entry.note == CHOICE]
-    return {"charged": charged, "kind": release.kind, "epsilon": release.epsilon, "spent": ledger.epsilon()}
 
 
 class Interrupt(Callback):

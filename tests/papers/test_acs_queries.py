@@ -35,7 +35,7 @@ def test_every_method_stays_within_its_budget(method: str, tmp_path: Path) -> No
     assert model.samples(5, random_state=0).x.shape == (5, records.d)
 
 
-def test_networks_begin_at_the_marginals_that_were_paid_for(tmp_path: Path) -> None:
+def test_networks_begin_at_the_means_that_were_paid_for(tmp_path: Path) -> None:
     records = tiny_sets(n=4000)
     with quiet_training():
         model = FITS[acs_queries.VAE](records, 20.0, QUICK, quiet_runtime(tmp_path, 0))

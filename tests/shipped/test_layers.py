@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "privacy": set(),
     "statement": {"privacy"},
     "release": {"privacy", "files", "statement", "containers"},
+    "built_on": {"privacy", "files", "schema", "statement"},
     "callbacks": {"privacy", "files", "progress"},
     "runtime": {"privacy", "files", "callbacks"},
     "systems": {
@@ -44,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "statement",
         "callbacks",
         "runtime",
+        "built_on",
         "files",
         "progress",
     },

@@ -15,15 +15,11 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
-from dpgen.release import ImageModel, RecordModel
-from dpgen.statement import PrivacyStatement
+from dpgen.statement import UNTRAINED, PrivacyStatement
 from dpgen.systems.dp_sgd.partition import Partition
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import PrivateSums
 from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
-
-Start = RecordModel | ImageModel
-"""A released model that training may begin from."""
 
 STEPS = "training steps"
 """Note of training steps in the ledger."""
@@ -104,8 +100,6 @@ class DPSGD(PrivateSums):
         self._ledger: Ledger | None = None
         self._policy, self._in_bounds = AutomaticClipping(), False
         self._circumstances: list[str] = []
-        self.not_covered: tuple[str, ...] = ()
-        """Sentences of the statement on what this training began from and its ledger does not hold."""
 
     # -- before training ---------------------------------------------------------------------------------------------
 
@@ -167,9 +161,9 @@ class DPSGD(PrivateSums):
         step, steps = self.plan.step_event(self.config), self.plan.affordable_steps(self.config)
         return (*self.partition.planned(relation), Planned(step, STEPS, steps))
 
-    def declare(self, curator: Curator, *before: Planned) -> None:
-        """Declare the whole run, `before` included, before private records are touched."""
-        curator.declare(*before, *self.planned(curator.relation))
+    def declare(self, curator: Curator) -> None:
+        """Declare the whole run, before private records are touched."""
+        curator.declare(*self.planned(curator.relation))
         self._declared = True
 
     def _find_shapes(self, loader: PoissonLoader) -> None:
@@ -216,7 +210,7 @@ class DPSGD(PrivateSums):
         """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
         if self._ledger is not None and ledger is not self._ledger:
             raise ValueError("the ledger must be the one that this module was trained under: another misses what was spent")
-        if (ledger.delta, ledger.relation) != (self.plan.delta, self.plan.relation):
+        if ledger.delta < self.plan.delta or ledger.relation != self.plan.relation:  # above: an earlier release has a part
             raise ValueError(
                 f"the ledger's delta and relation must be the plan's {self.plan.delta:g} and {self.plan.relation!r}, got "
                 f"{ledger.delta:g} and {ledger.relation!r}"
@@ -327,15 +321,8 @@ class DPSGD(PrivateSums):
             raise ValueError("there is nothing to release: the module has not been trained")
         self._require_ledger(ledger)
         statement = PrivacyStatement.from_ledger(ledger, also=also, assumptions=self.assumptions)
-        return statement.extended(self.not_covered, private_logs=self._private_logs)
+        return statement.extended(() if self.global_step else (UNTRAINED,), private_logs=self._private_logs)
 
     @abstractmethod
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of released samples, always from the same latent draws."""
-
-    def begin_from(self, start: Start) -> None:
-        """Called before training begins or goes on, where it begins at a released model."""
-
-    @abstractmethod
-    def learn_from(self, start: Start, *, steps: int, generator: torch.Generator) -> None:
-        """Learn from samples of a released model, without noise, before private records are seen."""

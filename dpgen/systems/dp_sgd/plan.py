@@ -1,7 +1,7 @@
 """Privacy plan and configuration of a training by DP-SGD."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dpgen.privacy.composition import Filter
 
 DEFAULT_EPSILON = 3.0
-_CHOICE_SHARE = 0.02  # of mu^2: on MNIST at epsilon 1, noise of 26 votes among 60,000
 MOST_STEPS = 10**9
 _FREQUENCIES = 100  # of a channel of large images
 NOT_CALIBRATED = "the plan's noise is not set: call calibrated() first"
@@ -160,31 +159,12 @@ class DPSGDPlan(RowPlan, Generic[C]):
         """`ceil(1 / sampling_rate)`."""
         return ceil(1 / self.sampling_rate - 1e-9)
 
-    @property
-    def beside(self) -> "tuple[DpEvent, ...]":
-        """Releases before and after training that the budget covers too."""
-        return ()
-
-    def choice_noise(self) -> float:
-        """Multiplier of the sum that chooses between a trained model and its start."""
-        return self.noise_of_share(_CHOICE_SHARE)
-
     def noise_of_share(self, share: float) -> float:
         """Multiplier of a Gaussian that takes `share` of mu^2, with mu the parameter of the one that all of epsilon buys."""
         from dpgen.privacy.accountants import calibrate_noise
 
         whole = Budget(self.epsilon if self.epsilon is not None else DEFAULT_EPSILON, self.delta)
         return calibrate_noise(gaussian_event, whole, relation=self.relation) / share**0.5
-
-    def warm_started(self, start: float | None, *, choose: bool = True) -> "WarmStartedPlan[C]":
-        """The plan of a run that begins at a released model.
-
-        Arguments:
-            start: noise multiplier of the one Gaussian that the release of the same records cost; None: it is of others.
-            choose: whether the trained model has to be better than its start to be released, which is paid for.
-        """
-        values = {field.name: getattr(self, field.name) for field in fields(DPSGDPlan)}
-        return WarmStartedPlan(**values, start_multiplier=start, choice_multiplier=self.choice_noise() if choose else None)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -216,7 +196,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
     def _run(self, config: C, step: "DpEvent", steps: int) -> "DpEvent":
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        return ComposedDpEvent([*self.beside, self.partition_event(config), SelfComposedDpEvent(step, steps)])
+        return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(step, steps)])
 
     def affordable_steps(self, config: C) -> int:
         """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more.
@@ -327,7 +307,7 @@ class MeansPlan(DPSGDPlan[C]):
         """Refuse numbers of means where none are released."""
         for name in ("means_share", "sigma_means"):
             if (value := getattr(self, name)) != getattr(MeansPlan, name):
-                raise ValueError(f"{name} is {value}; this run releases no means: it needs centred, and no warm_start")
+                raise ValueError(f"{name} is {value}; this run releases no means: it needs centred")
 
     def partition_event(self, config: C) -> "DpEvent":
         """The release of the clusters, and of their means where networks begin there."""
@@ -351,24 +331,3 @@ class MeansPlan(DPSGDPlan[C]):
 
     def _with_cluster_noise(self, config: C) -> Self:
         return super()._with_partition_noise(config)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmStartedPlan(DPSGDPlan[C]):
-    """A plan whose budget also covers what a warm start costs; a warm start makes it, no option does.
-
-    Arguments:
-        start_multiplier: noise multiplier of the one Gaussian that the release of the same records cost; None: it is of others.
-        choice_multiplier: of the sum that chooses between the trained model and its start; None: no choice is made.
-    """
-
-    start_multiplier: float | None
-    choice_multiplier: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require_positive("start_multiplier", "choice_multiplier")
-
-    @property
-    def beside(self) -> "tuple[DpEvent, ...]":
-        return tuple(gaussian_event(m) for m in (self.start_multiplier, self.choice_multiplier) if m is not None)

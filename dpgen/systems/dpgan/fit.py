@@ -1,4 +1,4 @@
-"""DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018), and its start on samples of a released model."""
+"""DPGAN: a generator taught by a critic that DP-SGD trains (Xie et al. 2018)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness, with_parameters
 from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
@@ -16,55 +16,19 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import one_group
-from dpgen.systems.dp_sgd.engine import DPSGD, Start
+from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
 from dpgen.systems.dp_sgd.means import MeansPartition
 from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDPlan, MeansPlan
-from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
-from dpgen.systems.dpgan.model import CorrectedModel, GANModel, PointGANModel
+from dpgen.systems.dp_sgd.training import train
+from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.plan import PrivateImages, PrivatePoints, PrivateRecords
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
-
-_BATCH = 256
-_RATE = 1e-2
-
-
-def pretrain_gan(module: DPGAN, start: Start, *, steps: int, generator: torch.Generator) -> None:
-    """Train critic and generator on samples of a released model by plain Adam: post-processing, nothing is charged.
-
-    Arguments:
-        module: untrained networks, changed in place.
-        start: the released model.
-        steps: of either network.
-        generator: public randomness.
-
-    Raises:
-        ValueError: the samples have other columns than the networks, or no labels where these are needed.
-    """
-    samples = start_samples(start, d=module.generator.d, labels=module.n_classes, generator=generator)
-    classes = max(module.n_classes, 1)
-    frequencies = torch.ones(1) if samples.labels is None else torch.bincount(samples.labels, minlength=classes).float()
-    critic = nn.Parameter(module.bank.theta.detach())
-    critic_adam = torch.optim.Adam([critic], lr=_RATE, betas=(0.5, 0.9))
-    generator_adam = torch.optim.Adam(module.generator.parameters(), lr=module.gan.generator_lr, betas=(0.5, 0.9))
-    for _ in range(steps):
-        z = torch.randn(_BATCH, module.generator.latent, generator=generator).to(critic.device)
-        labels = torch.multinomial(frequencies, _BATCH, replacement=True, generator=generator).to(critic.device)
-        made: Tensor = module.generator(z, paired(labels) if module.n_classes else None)
-        x, _ = labelled_batch(samples, _BATCH, categories=module.n_classes, generator=generator)
-        critic.grad = module.mean_gradient(x.to(made), real=True) + module.mean_gradient(made.detach(), real=False)
-        critic_adam.step()
-        if module.gan.weight_bound is not None:
-            critic.data.clamp_(-module.gan.weight_bound, module.gan.weight_bound)
-        generator_adam.zero_grad()
-        module.generator_loss(made, z).backward()
-        generator_adam.step()
-    module.adopt_generator()
 
 
 class _ClassPartition:
@@ -175,10 +139,8 @@ class DPGAN(DPSGD):
         self.generator = gan.generator(d, n_classes, image_shape, bounded=bounded)
         with torch.no_grad():
             self.generator.initialize(self._public.spawn("generator").generator)
-        self._average: dict[str, Tensor] = {}
-        self.adopt_generator()
+        self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
         self._restored: dict[str, Any] | None = None
-        self._start: tuple[Start, Inputs] | None = None
 
     @staticmethod
     def _centred(classes: _ClassPartition, plan: DPSGDPlan[Any], white: int) -> MeansPartition:
@@ -215,12 +177,8 @@ class DPGAN(DPSGD):
     # -- one step ----------------------------------------------------------------------------------------------------
 
     def fakes(self, n: int, name: str) -> tuple[Tensor, Tensor | None]:
-        """Public noise, or samples to correct, and labels of n generated records; the same for the same step and name."""
+        """Public noise and labels of n generated records; the same for the same step and name."""
         generator = self._public.spawn(f"{name} {self.global_step}").generator
-        if self._start is not None:
-            samples = self._start[1]
-            chosen = torch.randint(len(samples.x), (n,), generator=generator)
-            return self._latents(chosen), None if samples.labels is None else samples.labels[chosen].to(self.device)
         z = torch.randn(n, self.generator.latent, generator=generator).to(self.device)
         if not self.n_classes:
             return z, None
@@ -228,11 +186,6 @@ class DPGAN(DPSGD):
             return z, torch.arange(n, device=self.device) % self.bank.k
         weights = self._classes.class_counts.clamp_min(0.0) + 1e-6
         return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
-
-    def _latents(self, chosen: Tensor) -> Tensor:
-        """Samples of the start as the generator takes them."""
-        assert self._start is not None
-        return self._start[1].values(chosen).to(self.device)
 
     def _by_critic(self, x: Tensor) -> tuple[Tensor, list[int]]:
         """Records (n, d + n_classes) sorted by their critics, and the first row of each of them, (k + 1,)."""
@@ -242,26 +195,16 @@ class DPGAN(DPSGD):
         sizes = torch.bincount(critic, minlength=self.bank.k)
         return x[order, : -self.bank.k], [0, *sizes.cumsum(0).tolist()]
 
-    def mean_gradient(self, x: Tensor, *, real: bool, clipped: bool = False) -> Tensor:
-        """Mean gradients (k, p) of the critics' losses of public records x (n, d + n_classes).
-
-        Arguments:
-            real: whether they count as real, as samples of a release do, or as generated.
-            clipped: like those of private records, in units of the clip bound.
-        """
-        rows, bounds = self._by_critic(x)
-        sizes = torch.tensor(bounds, device=x.device).diff()
-        critic = torch.arange(self.bank.k, device=x.device).repeat_interleave(sizes)
-        with torch.enable_grad():
-            made = self.bank.gradients(rows, bounds, x.new_zeros) if real else self.bank.fake_gradients(rows, bounds)
-        made = made.full()
-        with torch.no_grad():
-            weights = self._policy.coefficients(gradient_norms(made), critic) if clipped else torch.ones_like(rows[:, 0])
-            return clipped_sums(made, weights, torch.empty_like(self.bank.theta)) / sizes.clamp_min(1)[:, None]
-
     def _fake_gradient(self) -> Tensor:
         """Mean clipped gradients (k, p) of generated records, in units of the clip bound like those of real ones."""
-        return self.mean_gradient(self.generator(*self.fakes(self.gan.fakes, "critic")).detach(), real=False, clipped=True)
+        rows, bounds = self._by_critic(self.generator(*self.fakes(self.gan.fakes, "critic")).detach())
+        sizes = torch.tensor(bounds, device=rows.device).diff()
+        critic = torch.arange(self.bank.k, device=rows.device).repeat_interleave(sizes)
+        with torch.enable_grad():
+            made = self.bank.fake_gradients(rows, bounds).full()
+        with torch.no_grad():
+            weights = self._policy.coefficients(gradient_norms(made), critic)
+            return clipped_sums(made, weights, torch.empty_like(self.bank.theta)) / sizes.clamp_min(1)[:, None]
 
     def _descend(self, gradients: Tensor, group: int) -> None:
         bounds = self._policy.scale()
@@ -278,7 +221,7 @@ class DPGAN(DPSGD):
     def _teach_generator(self, turn: int) -> None:
         """One step of the generator: it reads the critic's released parameters and public noise, and no record."""
         z, labels = self.fakes(self.gan.fakes, f"generator {turn}")
-        loss = self.generator_loss(self.generator(z, labels if self._start else paired(labels)), z)
+        loss = self.generator_loss(self.generator(z, paired(labels)), z)
         for settings in self._generator_optimizer.param_groups:
             settings["lr"] = self.gan.generator_lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
         parameters = [value for value in self.generator.parameters() if value.requires_grad]
@@ -300,22 +243,12 @@ class DPGAN(DPSGD):
         """Means (rows, per_cluster, d) of generated records, one row per class, always from the same latent draws."""
         rows = max(self.n_classes, 1)
         labels = torch.arange(rows).repeat_interleave(per_cluster) if self.n_classes else None
-        if self._start is not None:
-            z = self._latents(torch.cat([self._first(c, per_cluster) for c in range(rows)]))
-        else:
-            z = torch.randn(rows * per_cluster, self.generator.latent, generator=self._public.spawn("preview").generator)
+        z = torch.randn(rows * per_cluster, self.generator.latent, generator=self._public.spawn("preview").generator)
         codes = None if labels is None else labels.to(self.device)
         self.generator.eval()
         x = with_parameters(self.generator, self._average, z.to(self.device), codes)
         self.generator.train()
         return x[:, : self.generator.d].unflatten(0, (rows, per_cluster))
-
-    def _first(self, label: int, n: int) -> Tensor:
-        """Places (n,) of the first samples of the start that have a label, or of the first of all."""
-        assert self._start is not None
-        labels = self._start[1].labels
-        own = torch.arange(n) if labels is None else (labels == label).nonzero().flatten()[:n]
-        return own[torch.arange(n) % len(own)] if len(own) else torch.arange(n)
 
     # -- checkpoint and release --------------------------------------------------------------------------------------
 
@@ -329,21 +262,6 @@ class DPGAN(DPSGD):
         self._restored = checkpoint["generator_optimizer"]
         self._average = checkpoint["generator_average"]
 
-    @torch.no_grad()
-    def adopt_generator(self) -> None:
-        """Let the running average of the generator begin at its present parameters."""
-        self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
-
-    def begin_from(self, start: Start) -> None:
-        if self.gan.corrects:
-            generator = self._public.spawn("start").generator
-            self._start = start, start_samples(start, d=self.generator.d, labels=self.n_classes, generator=generator)
-
-    def learn_from(self, start: Start, *, steps: int, generator: torch.Generator) -> None:
-        """Play on samples of a released model; a correction of it has nothing to learn from them."""
-        if self._start is None:
-            pretrain_gan(self, start, steps=steps, generator=generator)
-
     def released_generator(self) -> Generator | OwnGenerator:
         """The averaged generator, on the CPU."""
         values = self.generator.state_dict() | self._average
@@ -353,15 +271,13 @@ class DPGAN(DPSGD):
     def assumptions(self) -> tuple[str, ...]:
         return (*super().assumptions, *self.generator.assumptions)
 
-    def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel | CorrectedModel:
+    def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel:
         """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under.
 
         Raises:
             ValueError: another ledger, or nothing was trained.
         """
         statement = self.statement(ledger)
-        if self._start is not None:
-            return CorrectedModel(self._start[0], self.released_generator(), statement=statement, columns=columns)
         return GANModel(self.released_generator(), self._classes.class_counts, statement=statement, columns=columns)
 
     def release_points(
@@ -388,7 +304,7 @@ def fit(
     config: DPGANConfig,
     curator: Curator,
     runtime: Runtime,
-) -> Start | PointGANModel:
+) -> NetworkModel | NetworkImages | PointGANModel:
     """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement.
 
     Raises:
@@ -397,24 +313,9 @@ def fit(
     points = data if isinstance(data, PrivatePoints) else None
     if points is None:
         own = TrainingData.of(cast(PrivateRecords | PrivateImages, data))
-    elif config.warm_start is not None:
-        raise ValueError(f"warm_start is {str(config.warm_start)!r}; only DPGAN on binary records and images has one")
     else:
         x = ((points.x - points.location) / points.scale).float()
         own = TrainingData(inputs=Inputs(x, None), people=points.people)
-
-    def make(plan: DPSGDPlan[Any]) -> DPGAN:
-        return DPGAN(
-            d=own.d,
-            plan=plan,
-            config=config,
-            n_classes=own.n_classes,
-            image_shape=own.image_shape,
-            bounded=points is None,
-            white=own.inputs.white,
-            seed=runtime.seed,
-            private_logs=runtime.private_logs,
-        )
 
     def release(module: DPGAN, ledger: Ledger) -> NetworkModel | NetworkImages | PointGANModel:
         if points is None:
@@ -423,4 +324,15 @@ def fit(
             ledger, location=points.location, scale=points.scale, bounds=points.bounds, columns=points.columns
         )
 
-    return train(make, release, own, plan=plan, config=config, curator=curator, runtime=runtime)
+    module = DPGAN(
+        d=own.d,
+        plan=plan,
+        config=config,
+        n_classes=own.n_classes,
+        image_shape=own.image_shape,
+        bounded=points is None,
+        white=own.inputs.white,
+        seed=runtime.seed,
+        private_logs=runtime.private_logs,
+    )
+    return train(module, release, own, curator=curator, runtime=runtime)

@@ -21,7 +21,6 @@ from dpgen.release import (
     sampling_generator,
 )
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.engine import Start
 from dpgen.systems.dp_sgd.inputs import Inputs
 from dpgen.systems.dp_sgd.model import Means, NetworkModel, nested
 
@@ -107,9 +106,9 @@ class GANModel(_GeneratorModel, NetworkModel, kind="gan"):
 
 
 class CorrectedModel(_GeneratorModel, NetworkModel, kind="corrected"):
-    """A released model of binary records or images whose samples a released generator changes.
+    """A released model of binary records or images whose samples a generator changes; dpgen 0.4 made such models.
 
-    A bit changes where the correction passes 1/2: the bits of the start have been drawn, and small corrections are no coins.
+    A bit changes where the correction passes 1/2.
 
     Arguments:
         start: the model that training began from.
@@ -122,7 +121,7 @@ class CorrectedModel(_GeneratorModel, NetworkModel, kind="corrected"):
 
     def __init__(
         self,
-        start: Start,
+        start: RecordModel | ImageModel,
         generator: Generator | OwnGenerator,
         *,
         statement: PrivacyStatement,

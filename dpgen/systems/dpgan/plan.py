@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpgen.privacy.mechanisms import require_whole
@@ -83,12 +82,6 @@ class DPGANConfig:
         clipping: "fixed" or "auto" (normalised gradients: they hide how sure the critic is, which training needs).
         clip_bound: bound of "fixed".
         micro_batch: most records whose activations are in memory at once.
-        warm_start: directory of a released model (records only): the generator changes its samples, at first by nothing;
-            networks of your own learn from them, without noise, before private training.
-        warm_start_steps: of that learning.
-        warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
-        warm_start_keep: what is released: the "better" of the trained model and its start, which a fiftieth of mu^2 pays
-            to find out, or what was "trained" in any case.
 
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1; Mao et al. 2019 (diversity).
     """
@@ -118,10 +111,6 @@ class DPGANConfig:
     clipping: Literal["auto", "fixed"] = "fixed"
     clip_bound: float = 1.0
     micro_batch: int = 1024
-    warm_start: Path | None = None
-    warm_start_steps: int = 2000
-    warm_start_origin: Literal["records", "public"] = "records"
-    warm_start_keep: Literal["better", "trained"] = "better"
 
     replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": (*_OF_GENERATOR, *_OF_CRITIC)}
 
@@ -165,8 +154,6 @@ class DPGANConfig:
         """Refuse means that nothing would begin at."""
         if self.centred and (self.network != "mlp" or self.critic == "cnn"):
             raise ValueError(f"centred is True; it must be false with network={self.network!r} and critic={self.critic!r}")
-        if self.centred and self.warm_start is not None:
-            raise ValueError(f"centred is True; it must be false with warm_start {str(self.warm_start)!r}, which has means")
 
     def _require_networks(self) -> None:
         """Refuse names of networks that are none, and options that those of your own replace."""
@@ -205,11 +192,6 @@ class DPGANConfig:
             for path, methods in zip(self.own_networks, (GENERATOR, CRITIC)):
                 imported(path, methods)
 
-    @property
-    def corrects(self) -> bool:
-        """Whether the generator changes samples of the release that it begins from, rather than noise."""
-        return self.warm_start is not None and not self.own_networks
-
     def _frequencies(self, image_shape: tuple[int, ...] | None) -> int | None:
         """Of each channel that the networks write and see; None: pixels."""
         return chosen_frequencies(self.frequencies, image_shape) if self.network == "mlp" else None
@@ -229,7 +211,7 @@ class DPGANConfig:
         self, d: int, categories: int, image_shape: tuple[int, ...] | None, *, bounded: bool = True
     ) -> "Generator | OwnGenerator":
         """An untrained generator of d columns, in [0, 1] if they are bounded."""
-        from dpgen.nets.gan import Correction, Generator
+        from dpgen.nets.gan import Generator
         from dpgen.nets.own import imported
         from dpgen.nets.own_gan import OwnGenerator
 
@@ -244,7 +226,7 @@ class DPGANConfig:
                 output=output,
             )
         frequencies = self._frequencies(image_shape)
-        return (Correction if self.corrects else Generator)(
+        return Generator(
             d,
             latent=self.latent,
             categories=categories,

@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpgen.nets import ModelBank
-from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import OneClusterSchedule
 from dpgen.release import ImageModel, RecordModel
-from dpgen.systems.dp_sgd.engine import DPSGD, Start
-from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
+from dpgen.systems.dp_sgd.engine import DPSGD
+from dpgen.systems.dp_sgd.inputs import TrainingData
 from dpgen.systems.dp_sgd.means import MeansPartition
 from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
-from dpgen.systems.dp_sgd.training import labelled_batch, start_samples, train
+from dpgen.systems.dp_sgd.training import train
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
@@ -34,65 +33,6 @@ RATES_FOLLOW_SIZES = (
     "the published schedule took its rates from released sizes and no budget was enforced: this epsilon adds up what ran, "
     "which is a guarantee for rates fixed in advance only; with an epsilon the privacy filter gives one"
 )
-
-
-_BATCH = 512
-_RATE = 2e-3
-
-
-def sample_means(samples: Inputs, k: int, *, categories: int, by_label: bool) -> Tensor:
-    """Frequencies (k, d + categories) of the bits, and of the labels that are columns, in the samples of each cluster."""
-    means = []
-    for c in range(k):
-        own = samples.labels == c if by_label and k > 1 and samples.labels is not None else slice(None)
-        count, sums = len(samples.x[own]), samples.x[own].sum(0, dtype=torch.int64).double() / samples.white
-        means.append((sums + 0.01) / (count + 0.02))
-        if categories:
-            assert samples.labels is not None
-            sizes = torch.bincount(samples.labels[own], minlength=categories).double()
-            means[-1] = torch.cat([means[-1], (sizes + 0.5) / (count + 0.5 * categories)])
-    return torch.stack(means)
-
-
-def pretrain(bank: ModelBank, start: Start, *, categories: int, by_label: bool, steps: int, generator: torch.Generator) -> None:
-    """Train the networks on samples of a released model by plain Adam: post-processing, nothing is charged.
-
-    Arguments:
-        bank: k component networks, changed in place.
-        start: the released model.
-        categories: label columns of a record, 0 for none.
-        by_label: whether network c is that of class c; otherwise all of them learn from all samples.
-        steps: of 512 samples, at least 0.
-        generator: public randomness.
-
-    Raises:
-        ValueError: the samples have other columns than the networks, or no labels where these are needed.
-    """
-    d = int(bank.architecture()["d"]) - categories
-    samples = start_samples(start, d=d, labels=bank.k if by_label else categories, generator=generator)
-    with torch.no_grad():
-        means = sample_means(samples, bank.k, categories=categories, by_label=by_label)
-        bank.begin_at(means.to(bank.theta), generator)
-    device = bank.theta.device
-    parameters = nn.Parameter(bank.theta.detach())
-    optimizer = torch.optim.Adam([parameters], lr=_RATE)
-
-    def noise(*shape: int, **_: object) -> Tensor:
-        return torch.randn(*shape, generator=generator).to(device)
-
-    for step in range(steps):
-        x, labels = labelled_batch(samples, _BATCH, categories=categories, generator=generator)
-        cluster, order = (labels if by_label and bank.k > 1 else torch.arange(_BATCH) % bank.k).sort(stable=True)
-        sizes = torch.bincount(cluster, minlength=bank.k)
-        bounds = [0, *sizes.cumsum(0).tolist()]
-        bank.begin_step()
-        with torch.enable_grad():
-            gradients = bank.gradients(x[order].to(device), bounds, noise)
-        weights = (1.0 / sizes.clamp_min(1).float())[cluster].to(device)
-        with torch.no_grad():
-            parameters.grad = clipped_sums(gradients, weights, torch.empty_like(bank.theta))
-        optimizer.param_groups[0]["lr"] = _RATE * (1.0 - step / steps)
-        optimizer.step()
 
 
 def _require_fitting(bank: ModelBank, config: DPGMConfig, d: int) -> None:
@@ -265,10 +205,6 @@ class DPGM(DPSGD):
         generator = self._public.spawn("preview").generator
         return torch.stack([self.bank.sample(c, per_cluster, generator) for c in range(self.bank.k)])
 
-    def learn_from(self, start: Start, *, steps: int, generator: torch.Generator) -> None:
-        by_label = self.config.clusters == "labels"
-        pretrain(self.bank, start, categories=self.categories, by_label=by_label, steps=steps, generator=generator)
-
     def release(self, ledger: Ledger, **shape: Any) -> MixtureModel:
         """The trained mixture as a public model with the statement of `ledger`, the one it was trained under.
 
@@ -294,21 +230,10 @@ class DPGM(DPSGD):
         )
 
 
-def _fit_networks(data: TrainingData, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime) -> Start:
+def _fit_networks(
+    data: TrainingData, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
+) -> NetworkModel | NetworkImages:
     """Train DPGM on private records or images, or resume it, and release the mixture with its statement."""
-
-    def make(plan: DPGMPlan) -> DPGM:
-        return DPGM(
-            d=data.d,
-            plan=plan,
-            config=config,
-            n_classes=data.n_classes,
-            image_shape=data.image_shape,
-            white=data.inputs.white,
-            public_x=data.public_x,
-            seed=runtime.seed,
-            private_logs=runtime.private_logs,
-        )
 
     def release(module: DPGM, ledger: Ledger) -> NetworkModel | NetworkImages:
         shape = data.image_shape if data.pixels is None else None
@@ -316,7 +241,18 @@ def _fit_networks(data: TrainingData, *, plan: DPGMPlan, config: DPGMConfig, cur
 
     if data.pixels is not None:
         config.require_images()
-    return train(make, release, data, plan=plan, config=config, curator=curator, runtime=runtime)
+    module = DPGM(
+        d=data.d,
+        plan=plan,
+        config=config,
+        n_classes=data.n_classes,
+        image_shape=data.image_shape,
+        white=data.inputs.white,
+        public_x=data.public_x,
+        seed=runtime.seed,
+        private_logs=runtime.private_logs,
+    )
+    return train(module, release, data, curator=curator, runtime=runtime)
 
 
 def module(config: DPGMConfig) -> type[DPGM] | None:
@@ -326,11 +262,11 @@ def module(config: DPGMConfig) -> type[DPGM] | None:
 
 def fit(
     data: PrivateRecords | PrivateImages, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
-) -> Start:
+) -> RecordModel | ImageModel:
     """Fit a mixture of the configured component and release it with its statement.
 
     Raises:
-        ValueError: what the component's own fit, its options and its warm start refuse.
+        ValueError: what the component's own fit and its options refuse.
     """
     if config.component != "gaussian":
         return _fit_networks(TrainingData.of(data), plan=plan, config=config, curator=curator, runtime=runtime)

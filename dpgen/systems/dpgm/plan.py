@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dpgen.privacy.mechanisms import Relation, gaussian_event
@@ -11,7 +10,6 @@ from dpgen.systems.dp_sgd.plan import (
     NOT_CALIBRATED,
     DPSGDConfig,
     MeansPlan,
-    WarmStartedPlan,
     chosen_frequencies,
     require_frequencies,
 )
@@ -43,7 +41,7 @@ class NetworkOptions(DPSGDConfig):
             channels for 64 units there, and `depth` is 1.
         label_weight: how often the log-likelihood of a label column counts (vae).
         centred: records are centred at released means of their clusters, and outputs begin at the log-odds of these (vae, rbm);
-            `means_share` of the budget pays for them, or a warm start has them. False: as published.
+            `means_share` of the budget pays for them. False: as published.
         frequencies: of images and with `centred`: networks see and write so many of the lowest frequencies of each channel in
             place of pixels, and have as many fewer parameters that noise is added to. None: 100 for images of at least 400
             pixels; 0: pixels.
@@ -53,11 +51,6 @@ class NetworkOptions(DPSGDConfig):
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
         init: initial centres of k-means: "random", "public" or "kmeans++" (the last two need public records).
-        warm_start: directory of a released model whose samples the networks learn from before private training.
-        warm_start_steps: of that learning.
-        warm_start_origin: whether the release is of the same "records", and its cost part of the budget, or "public".
-        warm_start_keep: what is released: the "better" of the trained model and its start, which a fiftieth of mu^2 pays
-            to find out, or what was "trained" in any case.
     """
 
     network: str | None = None
@@ -75,10 +68,6 @@ class NetworkOptions(DPSGDConfig):
     gamma: float = 0.01
     n_features: int = 200
     init: Literal["random", "public", "kmeans++"] = "random"
-    warm_start: Path | None = None
-    warm_start_steps: int = 2000
-    warm_start_origin: Literal["records", "public"] = "records"
-    warm_start_keep: Literal["better", "trained"] = "better"
 
 
 OF_COMPONENT = {"vae": ("latent", "depth", "encoder", "label_weight"), "rbm": ("chains", "gibbs_steps")}
@@ -168,7 +157,7 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
     @property
     def releases_means(self) -> bool:
         """Whether the means of the clusters are released before training."""
-        return self.centred and self.network is None and self.warm_start is None and self.component != "gaussian"
+        return self.centred and self.network is None and self.component != "gaussian"
 
     @property
     def parts(self) -> int:
@@ -265,10 +254,6 @@ class DPGMPlan(MeansPlan[DPGMConfig]):
         """The same budget as a plan of the Gaussian system."""
         return GaussianPlan(**{field.name: getattr(self, field.name) for field in fields(GaussianPlan)})
 
-    def warm_started(self, start: float | None, *, choose: bool = True) -> "_WarmStartedDPGMPlan":
-        values = {field.name: getattr(self, field.name) for field in fields(DPGMPlan)}
-        return _WarmStartedDPGMPlan(**values, start_multiplier=start, choice_multiplier=self.choice_noise() if choose else None)
-
     def kmeans_plan(self) -> KMeansPlan:
         """Rounds and noise of k-means."""
         if self.sigma_count is None or self.sigma_sum is None:
@@ -312,11 +297,6 @@ class DPGMPlan(MeansPlan[DPGMConfig]):
             relation=self.relation,
         )
         return replace(self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WarmStartedDPGMPlan(WarmStartedPlan[DPGMConfig], DPGMPlan):
-    """The plan of a mixture that begins at a released model."""
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------

@@ -354,9 +354,7 @@ def fit_inputs(inputs: Inputs, *, budget: Budget, curator: Curator) -> RecordMod
     else:
         fit_form, shares = _fit_independent, {"marginals": 1.0}
     run = _Run(inputs, curator, Spending.within(curator, budget, shares))
-    model = fit_form(run)
-    model.noise_multiplier = run.spending.whole  # of all releases, now that they are made
-    return model
+    return fit_form(run)
 
 
 @dataclass(frozen=True)

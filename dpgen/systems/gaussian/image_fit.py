@@ -258,7 +258,6 @@ def fit_images(data: PrivateImages, options: ImageOptions, *, budget: Budget, cu
         counts=moments.counts,
         class_names=data.class_names,
         statement=PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS).extended(declared),
-        noise_multiplier=spending.whole,
         declared=declared,
     )
 

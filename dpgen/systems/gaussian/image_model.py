@@ -24,7 +24,6 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
         counts: noisy numbers of images (k,).
         class_names: k public names.
         statement: what the model cost.
-        noise_multiplier: of the one Gaussian that the whole fit is, under add/remove.
         declared: what was done, in sentences.
     """
 
@@ -38,12 +37,11 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
         counts: Tensor,
         class_names: Sequence[str],
         statement: PrivacyStatement,
-        noise_multiplier: float = 0.0,
         declared: Sequence[str] = (),
     ) -> None:
         self.map, self.means, self.even, self.odd = map, means, even, odd
         self.counts, self.class_names, self.image_shape = counts.double(), tuple(class_names), map.shape
-        self.statement, self.noise_multiplier, self.declared = statement, noise_multiplier, tuple(declared)
+        self.statement, self.declared = statement, tuple(declared)
 
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> ImageSamples:
         generator = sampling_generator(n, random_state)
@@ -77,7 +75,6 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
             "frequencies": self.map.luma,
             "mirror": self.map.mirror,
             "class_names": self.class_names,
-            "noise_multiplier": self.noise_multiplier,
             "declared": self.declared,
         }
 
@@ -85,7 +82,7 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "GaussianImages":
         height, width, channels = description["shape"]
         map = Frequencies((height, width, channels), description["frequencies"], description["mirror"])
-        told = {name: description[name] for name in ("class_names", "noise_multiplier", "declared")}
+        told = {name: description[name] for name in ("class_names", "declared")}
         return cls(map, statement=statement, **told | tensors)
 
 

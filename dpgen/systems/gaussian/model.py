@@ -183,7 +183,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         calibration: of bits.
         image_shape: (height, width), if records are images.
         columns: names of the features.
-        noise_multiplier: of the one Gaussian that the whole fit is, under add/remove.
         declared: what was done, in sentences.
     """
 
@@ -208,7 +207,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
             raise ValueError(f"details are {sorted(details)}; choose from {sorted(_DETAILS)}")
         self.post: PostProcessing = known["post"]
         self.calibration: Calibration = known["calibration"]
-        self.image_shape, self.noise_multiplier = known["image_shape"], known["noise_multiplier"]
+        self.image_shape = known["image_shape"]
         self.columns = tuple(known["columns"]) if known["columns"] is not None else None
         self.declared = tuple(known["declared"])
 
@@ -414,7 +413,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
             "post": asdict(self.post),
             "image_shape": self.image_shape,
             "columns": self.columns,
-            "noise_multiplier": self.noise_multiplier,
             "declared": self.declared,
         }
 
@@ -426,6 +424,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         post = options.pop("post")
         warp = Warp(**post["warp"]) if post["warp"] is not None else None
         shape = options.pop("image_shape")
+        options.pop("noise_multiplier", None)  # of dpgen 0.4
         return cls(
             Subspace(edge=options.pop("edge"), **under("subspace", tensors)),
             LatentMixture(**under("mixture", tensors)),
@@ -445,6 +444,5 @@ _DETAILS: dict[str, Any] = {
     "calibration": Calibration(),
     "image_shape": None,
     "columns": None,
-    "noise_multiplier": 0.0,
     "declared": (),
 }

@@ -50,7 +50,7 @@ from dpgen.privacy.exact_sums import (
     whole_squares,
 )
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event
+from dpgen.privacy.mechanisms import gaussian_event
 
 _CELLS = 2**21
 """Values of a slice: its temporaries stay in memory that the process has."""
@@ -321,7 +321,6 @@ class Spending:
         self.scale = scale
         self._curator, self._shares = curator, require_shares(shares)
         self._note = f"{WHOLE} (multiplier {scale:.10g})"
-        self._made: list[float] = []
         curator.declare(Planned(gaussian_event(scale), note=self._note, divisible=True))
         planned = sum(line.count for line in curator.ledger.promised() if line.note == self._note)
         spent = [entry for entry in curator.ledger.entries() if entry.of == self._note]
@@ -348,11 +347,6 @@ class Spending:
         A replaced row moves it by sqrt 2 as much; a person of m rows has m times the noise.
         """
         return (1.0 if self._curator.relation == "add_remove" else math.sqrt(2.0)) / (self.scale * self._curator.rows)
-
-    @property
-    def whole(self) -> float:
-        """Multiplier of the one Gaussian that everything released so far is under add/remove; it holds under both relations."""
-        return effective_multiplier(*self._made)
 
     def share(self, shares: Mapping[str, float]) -> None:
         """Share what is left among the releases to come; what will not be made costs nothing.
@@ -381,5 +375,4 @@ class Spending:
             multiplier = own
         values = self._curator.gaussian(NOTES[name], sums, multiplier, of=self._note)
         self._precision -= own**-2
-        self._made.append(multiplier)
         return Noisy(values.double(), multiplier * sums.sensitivity * self._curator.rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -83,14 +83,14 @@ def fit(
         BudgetExceeded: the ledger refuses; nothing was drawn.
     """
     _require_possible(data, plan, config)
-    reference = _reference(data, config)
+    reference = _reference(data, config, curator)
     note = f"{name} sampler: a draw of every user"
     prior_event = () if plan.prior_epsilon is None else (Planned(pure_event(plan.prior_epsilon), PRIOR_NOTE),)
     curator.declare(*prior_event, Planned(pure_event(plan.per_draw), note, plan.draws))
     counts = data.counts.detach().to(torch.float64)
     scaled = counts / counts.amax(1, keepdim=True).clamp_min(_LEAST)
     p = scaled / scaled.sum(1, keepdim=True).clamp_min(_LEAST)
-    prior, assumptions = (reference.prior, ()) if reference is not None else _prior(data, p, plan, curator)
+    prior, assumptions = (reference, ()) if reference is not None else _prior(data, p, plan, curator)
     mechanism = SAMPLERS[name](plan.per_draw, prior, **config.options())
     # Who has no events holds the prior: a distribution like any other, so that nobody sees whose counts are all 0.
     p = torch.where((counts > 0).any(1, keepdim=True), p, mechanism.prior.to(p.device))
@@ -98,7 +98,7 @@ def fit(
     statement = PrivacyStatement.from_ledger(
         curator.ledger,
         assumptions=(*ASSUMPTIONS, *_about_prior(data, mechanism, config), _composition(plan), *assumptions),
-        not_covered=(ABSENT, *(() if reference is None else (reference.not_covered,))),
+        not_covered=(ABSENT,),
     )
     return Draws(_table(data, draws), statement=statement, origin=mechanism)
 
@@ -134,14 +134,7 @@ def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedRes
         require_density_bounds(config.density_bounds)
 
 
-class _Reference(NamedTuple):
-    """A prior that a released model gives, and what the statement says about it."""
-
-    prior: Tensor
-    not_covered: str
-
-
-def _reference(data: PrivateUsers, config: RandomizedResponseConfig) -> _Reference | None:
+def _reference(data: PrivateUsers, config: RandomizedResponseConfig, curator: Curator) -> Tensor | None:
     """The prior of a released model, if there is one, read before anything is charged."""
     if not isinstance(config, LocalConfig) or config.reference_path is None:
         return None
@@ -149,14 +142,8 @@ def _reference(data: PrivateUsers, config: RandomizedResponseConfig) -> _Referen
         raise ValueError(
             f"reference_path is {config.reference_path!r} and the prior of the data is {data.prior_origin!r}; give one of them"
         )
-    model = released("reference_path", config.reference_path)
-    prior = released_prior(model, data.categories, column=config.reference_column)
-    return _Reference(
-        prior,
-        f"the prior is read from a released model (sha256 {model.sha256}): its records are covered by its own statement only, "
-        f"{model.statement.in_words()}; whoever is among them and draws here pays for both, and this epsilon is that of the "
-        "draws alone",
-    )
+    model = released("reference_path", config.reference_path, curator)
+    return released_prior(model, data.categories, column=config.reference_column)
 
 
 def _require_counts(data: PrivateUsers) -> None:

@@ -73,8 +73,7 @@ class LocalConfig(RandomizedResponseConfig):
 
     Arguments:
         prior_floor: atoms of the prior that are 0 are raised to prior_floor / n.
-        reference_path: directory of a released model (or of its run) that the prior is read from, for free; see
-            `dpgen.released_prior`.
+        reference_path: directory of a released model (or of its run) that the prior is read from.
         reference_column: column of that model that holds the categories, where there are several.
 
     Raises:

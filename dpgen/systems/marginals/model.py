@@ -23,7 +23,6 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         statement: what the model cost.
         n_classes: 0, or k when component c is the records of class c.
         columns: names of the features.
-        noise_multiplier: of the one Gaussian that the whole fit is, under add/remove.
         declared: what was done to the released values, in sentences.
     """
 
@@ -35,12 +34,11 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         statement: PrivacyStatement,
         n_classes: int = 0,
         columns: Sequence[str] | None = None,
-        noise_multiplier: float = 0.0,
         declared: Sequence[str] = (),
     ) -> None:
         self.probabilities, self.counts, self.statement = probabilities.double(), counts.double(), statement
         self.n_classes, self.columns = n_classes, tuple(columns) if columns is not None else None
-        self.noise_multiplier, self.declared = noise_multiplier, tuple(declared)
+        self.declared = tuple(declared)
 
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         generator = sampling_generator(n, random_state)
@@ -92,13 +90,13 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         return {
             "n_classes": self.n_classes,
             "columns": self.columns,
-            "noise_multiplier": self.noise_multiplier,
             "declared": self.declared,
         }
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "ProductMixture":
-        return cls(tensors["probabilities"], tensors["counts"], statement=statement, **description)
+        options = {name: value for name, value in description.items() if name != "noise_multiplier"}  # of dpgen 0.4
+        return cls(tensors["probabilities"], tensors["counts"], statement=statement, **options)
 
 
 # -- joint model -------------------------------------------------------------------------------------------------------

@@ -45,12 +45,6 @@ ASSUMPTIONS = (
 )
 """Assumptions of the statement."""
 
-RELEASED_REFERENCE = (
-    "the reference is a released model, which its own statement makes public; where it was fitted to these data, its epsilon "
-    "comes on top of this one"
-)
-"""Assumption of draws from a reference that was read from files."""
-
 
 def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
@@ -60,7 +54,8 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
             sampler cannot serve; nothing was charged.
         BudgetExceeded: the ledger does not allow the draws.
     """
-    reference = reference_for(data, config)
+    read = None if config.reference_path is None else released("reference_path", config.reference_path, curator)
+    reference = reference_for(data, config) if read is None else as_reference(read)
     _require_tries(plan, config)
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
@@ -68,8 +63,7 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     if runtime.private_logs:
         log_density(density, data, runtime)
     draws = sampler_for(density, config, curator).sample(plan.draws)
-    own = () if config.reference_path is None else (RELEASED_REFERENCE,)
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(*ASSUMPTIONS, *own))
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
     statement = statement.extended((), private_logs=runtime.private_logs)
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
@@ -78,10 +72,8 @@ def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
     """The public reference of the configuration, in the user's units.
 
     Raises:
-        ValueError: no bounds for a uniform reference, or no model of such points at `reference_path`.
+        ValueError: no bounds for a uniform reference.
     """
-    if config.reference_path is not None:
-        return as_reference(released("reference_path", config.reference_path))
     if config.reference == "uniform":
         if data.bounds is None:
             raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")

@@ -1,26 +1,21 @@
 """Networks of images: the contract of their releases, where they begin, what they refuse."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import dpgen
 from dpgen.cli.jobs import parse_job
 from dpgen.data import Images
-from dpgen.nets.gan import Correction
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import run
 from dpgen.runtime import Runtime
-from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData, pictures
-from dpgen.systems.dp_sgd.model import NetworkImages, released
-from dpgen.systems.dp_sgd.training import NOTE
-from dpgen.systems.dpgan.model import CorrectedModel
+from dpgen.systems.dp_sgd.inputs import Inputs, pictures
+from dpgen.systems.dp_sgd.model import NetworkImages
 from dpgen.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -104,57 +99,6 @@ def test_rows_of_pixels_and_pictures_are_each_other() -> None:
     assert float(inputs.values(torch.arange(7)).max()) <= 1.0
     assert torch.equal(pictures(inputs.values(torch.arange(7)), SHAPE), data.x)
     assert torch.equal(pictures(torch.tensor([[-1.0, 0.5, 9.0]]), (1, 1, 3)), torch.tensor([[[[0, 128, 255]]]]).byte())
-
-
-# -- warm starts -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A released Gaussian of the same images."""
-    directory = tmp_path_factory.mktemp("start")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fitted("gaussian", directory, epsilon=2.0, frequencies=8)[0].save(directory / "model")
-    return directory / "model"
-
-
-@pytest.mark.parametrize(("model", "config"), [("dpgm", {"warm_start_steps": 3}), ("dpgan", {"fakes": 8})])
-@pytest.mark.parametrize("keep", ["better", "trained"])
-def test_a_start_of_images_is_paid_for_once(model: str, config: dict[str, Any], keep: str, start: Path, tmp_path: Path) -> None:
-    release, ledger = fitted(model, tmp_path, warm_start=start, warm_start_keep=keep, **config)
-    assert sum(entry.note.startswith(NOTE) for entry in ledger.entries()) == 1
-    assert dpgen.load(start).epsilon < release.epsilon <= 6.0
-    assert release.samples(4, random_state=0).x.shape == (4, *SHAPE)
-    assert isinstance(release, NetworkImages) or keep == "better"
-    release.save(tmp_path / "model")
-    assert torch.equal(dpgen.load(tmp_path / "model").samples(4, random_state=0).x, release.samples(4, random_state=0).x)  # type: ignore[attr-defined]
-
-
-def test_a_correction_begins_at_the_images_of_its_release(start: Path) -> None:
-    model: Any = dpgen.load(start)
-    correction = Correction(96, hidden=4, categories=2)
-    with torch.no_grad():
-        correction.initialize(torch.Generator().manual_seed(0))
-    corrected = released(CorrectedModel(model, correction, statement=tiny.statement()), TrainingData.of(images()))
-    assert isinstance(corrected, NetworkImages)
-    made, labels = corrected.samples(20, random_state=3).x, corrected.samples(20, random_state=3).labels
-    seed = int(torch.randint(2**31, (), generator=torch.Generator().manual_seed(3)))
-    assert torch.equal(made, model.samples(20, random_state=seed).x)
-    assert torch.equal(labels, model.samples(20, random_state=seed).labels)
-
-
-@pytest.mark.parametrize(
-    ("data", "match"),
-    [
-        (lambda: images(40, (8, 8, 3)), r"is a model of images .* \(3, 8, 4\); these data are images .* \(3, 8, 8\)"),
-        (tiny.records, r"is a model of images .* \(3, 8, 4\); these data are binary records"),
-    ],
-)
-def test_a_start_of_other_data_is_refused_before_it_is_charged(data: Any, match: str, start: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=match):
-        fitted("dpgm", tmp_path, data(), warm_start=start)
-    assert not (tmp_path / "run").exists()
 
 
 # -- refusals, and the command line ------------------------------------------------------------------------------------

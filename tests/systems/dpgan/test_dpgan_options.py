@@ -1,7 +1,5 @@
 """Options of DPGAN: what is refused, and what the critic gets."""
 
-from pathlib import Path
-
 import pytest
 
 from dpgen.nets.conv import ConvCriticBank
@@ -100,7 +98,6 @@ def test_weights_are_clipped_as_published_only_where_asked():
         ({"frequencies": 5, "network": "cnn"}, "frequencies is 5; it must be 0 with network='cnn', which makes pixels"),
         ({"centred": True, "network": "cnn"}, "centred is True; it must be false with network='cnn' and critic=None"),
         ({"centred": True, "critic": "cnn"}, "centred is True; it must be false with network='mlp' and critic='cnn'"),
-        ({"centred": True, "warm_start": Path("m")}, "centred is True; it must be false with warm_start 'm', which has means"),
         ({"frequencies": -1}, "frequencies is -1; it must be at least 1, or 0 for pixels"),
     ],
 )

@@ -4,7 +4,6 @@ import math
 from dataclasses import fields, replace
 from inspect import signature
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.composition import Filter
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.systems.dp_sgd.plan import DPSGDConfig, WarmStartedPlan
+from dpgen.systems.dp_sgd.plan import DPSGDConfig
 from dpgen.systems.dpgan.plan import DPGANPlan
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, NetworkOptions
 from dpgen.systems.gaussian.plan import ClusterOptions, GaussianOptions
@@ -97,30 +96,11 @@ def test_bad_plans_are_refused(options: dict[str, Any], match: str) -> None:
         DPGMPlan(**options)
 
 
-def test_a_start_is_paid_from_the_budget_and_no_option() -> None:
-    plan = DPGMPlan(epsilon=2.0, steps=50)
-    cold, warm = plan.calibrated(ONE), plan.warm_started(4.0).calibrated(ONE)
-    assert cold.sigma_sgd is not None
-    assert warm.sigma_sgd is not None
-    assert warm.sigma_sgd > cold.sigma_sgd
-    assert isinstance(warm, WarmStartedPlan)
-    assert warm.start_multiplier == 4.0, "a calibrated plan still covers it"
-    event = warm.event(ONE)
-    assert 1.98 < epsilon(event, 1e-5) <= 2.0
-    assert event.events[0] == gaussian_event(4.0)
-    assert event.events[1:] == replace(warm, start_multiplier=9.0).event(ONE).events[1:]
-    assert "start_multiplier" not in signature(DPGMPlan).parameters
-    with pytest.raises(ValueError, match="start_multiplier must be positive and finite, got 0"):
-        plan.warm_started(0.0)
-
-
 def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
     options = set(signature(DPGANPlan).parameters)
     assert set(signature(DPGMPlan).parameters) - options == {"sigma_norm", "kmeans_rounds", "sigma_sum", "public_n"}
     plan, usual = DPGANPlan(epsilon=2.0, steps=50), DPGMPlan(epsilon=2.0, steps=50)
     assert plan.calibrated(DPSGDConfig()).sigma_sgd == usual.calibrated(ONE).sigma_sgd
-    warm, usual_warm = plan.warm_started(4.0).calibrated(DPSGDConfig()), usual.warm_started(4.0).calibrated(ONE)
-    assert warm.sigma_sgd == usual_warm.sigma_sgd
 
 
 UNREACHABLE = [
@@ -200,7 +180,6 @@ def test_bad_configurations_are_refused(options: dict[str, Any], match: str) -> 
         ("rbm", {"shares": {"mean": 1.0}}, "shares is {'mean': 1.0}, which only component 'gaussian' uses; component is 'rbm'"),
         ("gaussian", {"hidden": 3}, "hidden is 3, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
         ("gaussian", {"gamma": 1.0}, "gamma is 1.0, which only component 'vae' or 'rbm' uses"),
-        ("gaussian", {"warm_start": Path("release")}, "warm_start is release, which only component 'vae' or 'rbm' uses"),
     ],
 )
 def test_options_of_the_other_components_are_refused(component: Any, options: dict[str, Any], match: str) -> None:

@@ -70,14 +70,12 @@ def test_a_budget_of_one_is_a_mu_of_a_quarter() -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_the_multiplier_of_the_whole_holds_under_both_relations(relation: Any) -> None:
-    """Of the noise that came out, per add/remove sensitivity: networks that start from the release are charged by it."""
+def test_the_rule_for_sizes_knows_the_noise_that_came_out(relation: Any) -> None:
     one = curator(relation)
     spending = Spending.within(one, BUDGET, {"mean": 0.3, "components": 0.7})
     deviations = [spending.release(name, moments(2)).noise_std for name in ("mean", "components")]
-    assert spending.whole == pytest.approx(sum((1.25 / d) ** 2 for d in deviations) ** -0.5)
-    assert spending.mu == pytest.approx(1 / spending.whole), "what the rule for sizes takes the budget to be"
-    assert epsilon(gaussian_event(spending.whole), 1e-5) <= 1.0
+    assert spending.mu == pytest.approx(sum((1.25 / d) ** 2 for d in deviations) ** 0.5)
+    assert epsilon(gaussian_event(1 / spending.mu), 1e-5) <= 1.0
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -111,11 +111,11 @@ def test_another_domain_is_refused_in_one_line(model: PublicModel, options: dict
 @pytest.mark.parametrize("model", ["minimax", "mollifier", "projected_kernel", "q_invariant", "park"])
 def test_samplers_take_the_prior_and_the_statement_names_the_release(model: str, tmp_path: Path) -> None:
     items().save(tmp_path)
-    drawn = dpgen.fit(model, users(), epsilon=1.0, reference_path=tmp_path)
+    drawn = dpgen.fit(model, users(), epsilon=1.0, reference_path=tmp_path, release_origin="public")
     assert torch.allclose(drawn.origin.prior, released_prior(items(), CATEGORIES)) or model == "park"
     text = " ".join(drawn.statement.not_covered)
     assert f"sha256 {dpgen.load(tmp_path).sha256}" in text
-    assert f"{tiny.statement().in_words()}; whoever is among them and draws here pays for both" in text
+    assert tiny.statement().in_words() in text
     assert "the prior is that of a released model" in " ".join(drawn.statement.assumptions)
     assert drawn.epsilon == pytest.approx(1.0)
     plain = dpgen.fit(model, users(), epsilon=1.0)
@@ -130,12 +130,14 @@ def test_samplers_take_the_prior_and_the_statement_names_the_release(model: str,
         ({}, {"prior": torch.ones(3) / 3, "prior_origin": "a survey"}, "the prior of the data is 'a survey'; give one of them"),
         ({"prior_epsilon": 0.5}, {"prior_origin": PRIVATE}, "the prior of the data is 'private histogram'; give one of them"),
         ({}, {"categories": ("tea", "milk", "gin")}, "one of them must hold the 3 categories"),
+        ({"release_origin": "records"}, {}, "unit"),
     ],
 )
 def test_refusals_cost_nothing(options: dict[str, Any], data: dict[str, Any], match: str, tmp_path: Path) -> None:
     items().save(tmp_path / "model")
     ledger = Ledger(Budget(2.0, 0.0), relation="replace_one", unit="one user's whole distribution")
-    given = ({} if "reference_column" in options else {"reference_path": tmp_path / "model"}) | options
+    given = ({} if "reference_column" in options else {"reference_path": tmp_path / "model"}) | {"release_origin": "public"}
+    given |= options
     made = Users("tiny", COUNTS, ("ann", "bob"), **{"categories": CATEGORIES} | data)
     with pytest.raises(ValueError, match=match):
         dpgen.fit("minimax", made, epsilon=1.0, ledger=ledger, **given)
@@ -150,8 +152,8 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     files = {"path": "clicks.csv", "categories_path": "drinks.txt"}
     options = {"model": "minimax", "data": "events", "evaluation": "none"} | files
     command = ["train", *(f"--{name}={value}" for name, value in options.items())]
-    assert main([*command, "--reference_path", "model", "--run_dir", "run"]) == 0
-    assert "the prior is read from a released model (sha256 " in (tmp_path / "run" / "PRIVACY.md").read_text()
+    assert main([*command, "--reference_path", "model", "--run_dir", "run", "--release_origin", "public"]) == 0
+    assert f"(sha256 {dpgen.load('model').sha256})" in (tmp_path / "run" / "PRIVACY.md").read_text()  # type: ignore[attr-defined]
     capsys.readouterr()
     assert main([*command, "--reference_path", "modle", "--run_dir", "other"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

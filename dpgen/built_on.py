@@ -1,0 +1,220 @@
+"""What a run is built on: the releases that it reads, at the price that their statements say.
+
+A release of the same records that is read again is a part of what is released next: both together cost what they cost one
+after the other. That price is the one of the earlier statement, as one (epsilon, delta) mechanism of the new plan, whatever a
+model says of its own noise: the statement of a selection is dearer than the fit that it released.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from glob import glob, has_magic
+from hashlib import sha256
+from os.path import exists
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from dpgen.files import MODEL, STATEMENT, damaged, read_tensor_files
+from dpgen.privacy.events import approximate_event
+from dpgen.privacy.ledger import Planned
+from dpgen.privacy.tuning import SELECTION
+from dpgen.schema import Schema, read_descriptor
+from dpgen.statement import PrivacyStatement, person
+
+NOTE = "a release that this run is built on"
+"""Beginning of the note of an earlier release in the ledger."""
+
+_ROUNDING = 1e-12  # by which (epsilon - earlier) + earlier may round above epsilon
+
+
+class Found(NamedTuple):
+    """A release on this machine: its directory, its statement, and the checksum of what is released."""
+
+    directory: Path
+    statement: PrivacyStatement
+    sha256: str
+
+
+def find_release(path: Path) -> Found | None:
+    """The release that a path is, or lies in: the directory of a run or of a model, or anything below one.
+
+    Raises:
+        ValueError: its files do not fit each other, or cannot be read.
+    """
+    path = path.resolve()
+    return next((found for place in (path, *path.parents) if (found := _release_of(place)) is not None), None)
+
+
+def _release_of(directory: Path) -> Found | None:
+    of_run, found = directory / STATEMENT, None
+    own = directory / MODEL if of_run.is_file() else directory
+    try:
+        if (own / f"{MODEL}.json").is_file():
+            card = json.loads((own / f"{MODEL}.json").read_text())
+            read_tensor_files(own, MODEL, kinds=[card["kind"]])  # which compares the checksum
+            found = Found(directory, PrivacyStatement.from_dict(card["statement"]), str(card["sha256"]))
+        if of_run.is_file():
+            statement = PrivacyStatement.from_dict(json.loads(of_run.read_text()))
+            found = found or Found(directory, statement, sha256(of_run.read_bytes()).hexdigest())
+            if found.statement != statement:
+                raise ValueError(f"{directory} holds a model with another statement than {STATEMENT}")
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise damaged(directory, "statement", error) from error
+    return found
+
+
+@dataclass(frozen=True)
+class BuiltOn:
+    """A release that a run reads.
+
+    Arguments:
+        option: what names it, in words.
+        statement: of the release.
+        sha256: checksum of the release.
+        public: whether the holder of the data declares that it was fitted to records of other people, or public ones.
+    """
+
+    option: str
+    statement: PrivacyStatement
+    sha256: str
+    public: bool
+
+    @property
+    def planned(self) -> Planned | None:
+        """Its price, as one mechanism of the plan; None where it is declared public."""
+        event = approximate_event(self.statement.epsilon, self.statement.delta)
+        return None if self.public else Planned(event, f"{NOTE} (sha256 {self.sha256})")
+
+    def require_same(self, plan: Any) -> None:
+        """Refuse a release whose price is not one of the run's guarantee.
+
+        Raises:
+            ValueError: another unit, with its most rows, or another relation.
+        """
+        own = {"unit": self.statement.unit, "relation": self.statement.relation}
+        for name, wanted in (("unit", plan.protected), ("relation", plan.relation)):
+            if own[name] != wanted and not self.public:
+                raise ValueError(
+                    f"{self.option} is a release whose {name} is {own[name]!r}; it must be {wanted!r}, that of this run, whose "
+                    "statement has to cover both; or release_origin must be 'public', where it is of other people's records"
+                )
+
+    def added_to(self, statement: PrivacyStatement) -> PrivacyStatement:
+        """A statement that rests on what the earlier one rests on, and does not cover what that does not."""
+        if not self.public:
+            own = self.statement
+            assumptions, not_covered = own.assumptions, own.not_covered
+        else:
+            assumptions, not_covered = (
+                (),
+                (
+                    f"the run reads a release (sha256 {self.sha256}) that is declared to be of other people's records, or of "
+                    f"public ones: its own statement alone covers these, {self.statement.in_words()}, no part of this epsilon",
+                ),
+            )
+        return statement.extended(not_covered, assumptions=assumptions)
+
+
+# -- what the settings of a run name -----------------------------------------------------------------------------------
+
+
+def names_files(option: str) -> bool:
+    """Whether an option of data or of a model names files, or folders of them, that a run reads."""
+    return option in ("path", "source", "data_root", "schema") or option.endswith("_path")
+
+
+def releases_read(
+    settings: Mapping[str, Mapping[str, Any]], *, schema: Any, base: Path | None, public: bool, run_dir: Path | None
+) -> tuple[BuiltOn, ...]:
+    """Every release that a run reads, once.
+
+    Arguments:
+        settings: its options by block.
+        schema: of its data, if they have one: a descriptor or its file, or the schema itself.
+        base: file of settings that its options were laid over.
+        public: whether the holder of the data declares that these releases are of other people's or public records.
+        run_dir: directory of the run itself.
+
+    Raises:
+        ValueError: a release that cannot be read, or is called public and is of the same data.
+    """
+    found = [*_named({**settings["data"], **settings["model"]}, base, run_dir), *_bought(schema)]
+    if public:
+        for option, release in found:
+            _require_others(option, release.directory / "config.yaml", settings["data"])
+    releases = {release.sha256: BuiltOn(option, *release[1:], public) for option, release in reversed(found)}
+    return tuple(releases.values())
+
+
+def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None) -> Iterator[tuple[str, Found]]:
+    """Releases that settings name, as paths or patterns of files; and the selection that settings in a file are."""
+    for key, value in settings.items():
+        if isinstance(value, str) and names_files(key):
+            for path in glob(value, recursive=True) if has_magic(value) else [value]:
+                found = find_release(Path(path)) if exists(path) else None
+                if found is not None and found.directory != (run_dir and run_dir.resolve()):
+                    yield f"{key} {path!r}", found
+    found = None if base is None else find_release(base)
+    if found is not None and found.directory != (run_dir and run_dir.resolve()):
+        notes = [line["note"] for line in found.statement.mechanisms]
+        if any(note == SELECTION or note.startswith(NOTE) for note in notes):  # else they were fixed before any release
+            yield f"config {str(base)!r}", found
+
+
+def _bought(schema: Any) -> Iterator[tuple[str, Found]]:
+    """The private release that filled in domains of a schema, if one did; see `dpgen schema --epsilon`."""
+    if isinstance(schema, str | Path):
+        schema = read_descriptor(Path(schema)) if Path(schema).is_file() else None
+    descriptor = schema.descriptor() if isinstance(schema, Schema) else schema
+    if not isinstance(descriptor, dict) or not isinstance(fields := descriptor.get("fields"), list):
+        return
+    price = descriptor.get("dpgen:privacy")
+    if not price and not any(isinstance(f, dict) and f.get("dpgen:source") == "dp" for f in fields):
+        return
+    terms = ("epsilon", "delta", "relation")
+    if not isinstance(price, dict) or any(name not in price for name in terms):
+        raise ValueError(f"dpgen:privacy of the schema is {price!r}; it must name {', '.join(terms)} of the bought domains")
+    told = {name: price[name] for name in terms} | {"shared": price.get("shared")}
+    unit = person(price.get("unit"), price.get("rows_per_unit", 1))
+    statement = PrivacyStatement(**told, unit=unit, accountant="")
+    yield "schema", Found(Path(), statement, sha256(json.dumps(descriptor, sort_keys=True).encode()).hexdigest())
+
+
+def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
+    """Refuse to call a release public whose run read the data of this one: the same file, or the same data set."""
+    if not config.is_file():
+        return
+    before = yaml.safe_load(config.read_text())["data"]
+    places = [[block[key] for key in ("path", "source") if block.get(key) is not None] for block in (before, data)]
+    first, second = ({Path(place).resolve() for place in own if exists(place)} for own in places)
+    if first & second or (not any(places) and before["name"] == data["name"]):
+        raise ValueError(
+            f"release_origin is 'public', and {option} is a release of a run on the same data; it must be 'records': the "
+            "statement has to cover both"
+        )
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+def own_plan(plan: Any, built_on: Sequence[BuiltOn]) -> Any:
+    """The part of a plan that is left beside the releases that its run is built on; a plan without a budget stays.
+
+    Raises:
+        ValueError: nothing is left, or a release of another unit or relation.
+    """
+    for release in built_on:
+        release.require_same(plan)
+    prices = [release.statement for release in built_on if not release.public]
+    if not prices or plan.epsilon is None:
+        return plan
+    spent = {name: sum(getattr(price, name) for price in prices) for name in ("epsilon", "delta")}
+    whole = {"epsilon": plan.epsilon, "delta": plan.resolved_delta}
+    for name, value in whole.items():
+        if spent[name] and value <= spent[name]:
+            raise ValueError(f"{name} is {value:g}; it must be above {spent[name]:g}, the price of what the run is built on")
+    left = {name: whole[name] - spent[name] for name in whole if spent[name]}
+    left["epsilon"] *= 1 - _ROUNDING
+    return replace(plan, **left)
