@@ -246,15 +246,6 @@ class Schema:
             )
         return tuple(found)
 
-    def require_unit(self, *, relation: str, unit: str | None, rows: int) -> None:
-        """Refuse domains that were bought for another unit or relation: a statement would repeat a price that does not hold.
-
-        Raises:
-            ValueError: naming what differs.
-        """
-        if any(given.source == "dp" for given in self.modelled):
-            require_same_unit(self.privacy, {"relation": relation, "unit": unit, "rows_per_unit": rows})
-
     # -- tables to codes and back ------------------------------------------------------------------------------------------
 
     def encode(self, table: pd.DataFrame, *, show: bool = False, numbered: bool = True) -> Tensor:
@@ -440,20 +431,6 @@ def _places(
         return drawn if shares is None else given.inside(codes, drawn, shares)
 
     return uniform
-
-
-def require_same_unit(paid: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse a price of domains, as a schema states it, that was paid for another relation, unit or number of rows.
-
-    Raises:
-        ValueError: naming what differs.
-    """
-    known = {"relation": "add_remove", "unit": None, "rows_per_unit": 1} | dict(paid)  # 0.4 bought for single records only
-    for name in ("relation", "unit", "rows_per_unit"):
-        if wanted[name] != known[name]:
-            raise ValueError(
-                f"{name} is {wanted[name]!r}; it must be {known[name]!r}, for which the domains of the schema were bought"
-            )
 
 
 def read_descriptor(path: Path) -> Any:

@@ -255,14 +255,8 @@ class Job:
         """Read the data, of a kind that the system works on, split by the key of the run in `directory`.
 
         Raises:
-            ValueError: they cannot be read, or their schema was paid for another unit.
+            ValueError: they cannot be read.
         """
-        data = self._loaded(directory)
-        if (schema := getattr(data, "schema", None)) is not None:
-            schema.require_unit(relation=self.plan.relation, unit=getattr(self.plan, "unit", None), rows=self.plan.rows)
-        return data
-
-    def _loaded(self, directory: Path) -> Any:
         if self.private is not None:
             return self.private
         key = self.split_key(directory)

@@ -146,11 +146,14 @@ def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:
 
 def _added(earlier: dict[str, Any] | None, plan: "DomainsPlan") -> dict[str, Any]:
     """What all domains of a schema have cost: that of the draft, and this purchase on top of it."""
-    from dpgen.schema import require_same_unit
-
     if earlier is None:
         return plan.paid
-    require_same_unit(earlier, plan.paid)
+    known = {"relation": "add_remove", "unit": None, "rows_per_unit": 1} | earlier  # 0.4 bought for single records only
+    for name in ("relation", "unit", "rows_per_unit"):
+        if plan.paid[name] != known[name]:
+            raise ValueError(
+                f"{name} is {plan.paid[name]!r}; it must be {known[name]!r}, for which the domains of the schema were bought"
+            )
     both = {name: earlier.get(name, 0.0) + plan.paid[name] for name in ("epsilon", "delta")}
     return plan.paid | both
 
