@@ -98,6 +98,13 @@ SYSTEMS: dict[str, System] = {
             "dpgen.systems.marginals.model:ProductMixture",
         ),
     ),
+    "merf": System(
+        kinds=("records", "images"),
+        plan_path="dpgen.systems.merf.plan:MERFPlan",
+        config_path="dpgen.systems.merf.plan:MERFConfig",
+        fit_path="dpgen.systems.merf.fit:fit",
+        model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dp_sgd.model:NetworkImages"),
+    ),
     "marginals": System(
         kinds=("records", "streams"),
         plan_path="dpgen.systems.marginals.plan:MarginalsPlan",

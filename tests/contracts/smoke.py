@@ -47,7 +47,7 @@ class Smoke:
         return release, ledger
 
 
-NOT_NAMED = ("epsilon", "delta", "sampling_rate", "hidden", "latent")
+NOT_NAMED = ("epsilon", "delta", "sampling_rate", "hidden", "latent", "n_features", "steps", "batch")
 
 
 def grey_records() -> Any:
@@ -120,6 +120,7 @@ DATA: dict[str, Callable[[], Any]] = {
 _SGD = {"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}
 _NETS = {"hidden": 3, "latent": 1}
 _LOCAL: tuple[Relation, ...] = ("replace_one",)
+_MERF = {"n_features": 20, "hidden": 3, "latent": 1, "steps": 3, "batch": 10}
 PEOPLE = {"unit": "person", "rows_per_unit": 3}
 
 
@@ -156,6 +157,9 @@ SMOKE = [
     Smoke("dpgm", {"epsilon": 2.0} | PEOPLE, {"component": "gaussian"}, people),
     Smoke("dpgan", _SGD | PEOPLE, _NETS | {"fakes": 8}, people),
     Smoke("dpgan", _SGD | PEOPLE, _NETS | {"fakes": 8}, people_of_points),
+    Smoke("merf", {"epsilon": 2.0}, _MERF),
+    Smoke("merf", {"epsilon": 2.0}, _MERF, images),
+    Smoke("merf", {"epsilon": 2.0} | PEOPLE, _MERF),
     Smoke("marginals", {"epsilon": 2.0}),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {"queries": 20}),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {}, narrow_records),

@@ -166,6 +166,7 @@ ROWS = [
     Row("gaussian", BITS, {"subclusters": 2, "clip": "quantile"}, (RECORD, OTHERS)),
     Row("gaussian", COLOURS, {"frequencies": 4}, ((0, False, "add_remove"), ANOTHER)),
     Row("marginals", CLASSES, {}, (RECORD, OTHERS)),
+    Row("merf", BITS, {"n_features": 8, "hidden": 2, "latent": 1, "steps": 2, "batch": 4}, (RECORD, OTHERS)),
     Row("mwem", BITS, {"domain": "items", "rounds": 2, "queries": 8}, SIZED),
     Row("tables", TABLE, {"method": "independent"}, (RECORD, OTHERS)),
     Row("merr", NUMBERS, {"method": "laplace"}, SIZED),

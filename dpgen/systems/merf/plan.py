@@ -1,0 +1,60 @@
+"""Privacy budget and public choices of DP-MERF."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
+from dpgen.systems.plan import RowPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class MERFPlan(RowPlan):
+    """Budget of DP-MERF: one Gaussian release.
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: of the (epsilon, delta) guarantee, in (0, 1).
+        relation: neighbouring relation, "add_remove" or "replace_one".
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    gaussian: ClassVar[bool] = True
+    several_rows: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class MERFConfig:
+    """The features, the generator and its training; public choices.
+
+    Arguments:
+        n_features: random features of a record, an even number: pairs of a cosine and a sine.
+        gamma: of the kernel exp(-gamma |x - y|^2) of values in [0, 1], > 0. None: 4 / d for records of d values.
+        hidden: units of a hidden layer of the generator.
+        depth: its hidden layers.
+        latent: its noise.
+        steps: of its training, which costs nothing.
+        batch: generated records of a step.
+        lr: learning rate of Adam, falling linearly to zero.
+
+    Source: Harder, Adamczewski, Park 2021, Section 4.
+    """
+
+    n_features: int = 4000
+    gamma: float | None = None
+    hidden: int = 256
+    depth: int = 2
+    latent: int = 16
+    steps: int = 1000
+    batch: int = 500
+    lr: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("n_features", "hidden", "depth", "latent", "steps", "batch"):
+            require_whole(name, getattr(self, name))
+        if self.n_features % 2:
+            raise ValueError(f"n_features is {self.n_features}; it must be an even number")
+        for name in ("gamma", "lr"):
+            if getattr(self, name) is not None:
+                require_positive(name, getattr(self, name))
