@@ -72,7 +72,7 @@ def fit(
         require_records(data)  # type: ignore[arg-type]
     inputs, k, public = private.inputs, max(private.n_classes, 1), PublicRandomness(runtime.seed)
     inputs = inputs if private.n_classes else inputs._replace(labels=None)
-    gamma = (4.0 / private.d if config.gamma is None else config.gamma) / inputs.white**2
+    gamma = (8.0 / private.d if config.gamma is None else config.gamma) / inputs.white**2
     drawn = public.spawn("frequencies").generator
     features = RandomFourierFeatures(private.d, config.n_features, gamma=gamma, generator=drawn, largest=inputs.white)
     nobody = embeddings(Inputs(inputs.x[:0], None), k, features)  # how far a record could move the sums is public

@@ -30,7 +30,7 @@ class MERFConfig:
 
     Arguments:
         n_features: random features of a record, an even number: pairs of a cosine and a sine.
-        gamma: of the kernel exp(-gamma |x - y|^2) of values in [0, 1], > 0. None: 4 / d for records of d values.
+        gamma: of the kernel exp(-gamma |x - y|^2) of values in [0, 1], > 0. None: 8 / d for records of d values.
         hidden: units of a hidden layer of the generator.
         depth: its hidden layers.
         latent: its noise.
@@ -45,10 +45,10 @@ class MERFConfig:
     gamma: float | None = None
     hidden: int = 256
     depth: int = 2
-    latent: int = 16
+    latent: int = 5
     steps: int = 1000
     batch: int = 500
-    lr: float = 0.01
+    lr: float = 0.003
 
     def __post_init__(self) -> None:
         for name in ("n_features", "hidden", "depth", "latent", "steps", "batch"):
