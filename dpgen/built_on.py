@@ -56,9 +56,10 @@ def _release_of(directory: Path) -> Found | None:
             read_tensor_files(own, MODEL, kinds=[card["kind"]])  # which compares the checksum
             found = Found(directory, PrivacyStatement.from_dict(card["statement"]), str(card["sha256"]))
         if of_run.is_file():
-            statement = PrivacyStatement.from_dict(json.loads(of_run.read_text()))
-            found = found or Found(directory, statement, sha256(of_run.read_bytes()).hexdigest())
-            if found.statement != statement:
+            statement = PrivacyStatement.read(of_run)
+            alone = replace(statement, files={})  # samples may be added later
+            found = found or Found(directory, statement, sha256(alone.to_json().encode()).hexdigest())
+            if replace(found.statement, files={}) != alone:
                 raise ValueError(f"{directory} holds a model with another statement than {STATEMENT}")
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise damaged(directory, "statement", error) from error

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, Context
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from dpgen.privacy.ledger import Ledger
@@ -137,9 +139,18 @@ def shared_in_words(shared: dict[str, Any]) -> str:
     return f"epsilon {spent} of {total} at delta {delta} is paid for by {runs} on the data set ({shared['file']})"
 
 
+def _checksum(values: dict[str, Any]) -> str:
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
-    """Guarantee of a release with its unit, assumptions and limits; `shared`: of the budget that other runs pay from, too."""
+    """Guarantee of a release with its unit, assumptions and limits.
+
+    Arguments:
+        shared: of the budget that other runs pay from, too.
+        files: SHA-256 of every file that a run has released, by their names in its directory.
+    """
 
     epsilon: float
     delta: float
@@ -151,6 +162,7 @@ class PrivacyStatement:
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     shared: dict[str, Any] | None = None
+    files: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_ledger(
@@ -210,8 +222,24 @@ class PrivacyStatement:
         return own | ({} if self.shared is None else {"all runs": shared_in_words(self.shared)})
 
     def to_json(self) -> str:
-        """The statement for programs."""
-        return json.dumps(asdict(self), indent=2)
+        """The statement for programs, with a checksum of itself."""
+        return json.dumps(asdict(self) | {"sha256": _checksum(asdict(self))}, indent=2)
+
+    @classmethod
+    def read(cls, path: Path) -> "PrivacyStatement":
+        """A statement from the file that `to_json` was written to.
+
+        Raises:
+            ValueError: it is damaged, or was edited.
+        """
+        try:
+            values = json.loads(path.read_text())
+            own, statement = values.pop("sha256", None), cls.from_dict(values)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+        if own != _checksum(values) and (own is not None or statement.files):  # statements of dpgen 0.4 have none
+            raise ValueError(f"{path} does not match its own checksum: it was cut or edited")
+        return statement
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PrivacyStatement":
