@@ -57,9 +57,9 @@ def _release_of(directory: Path) -> Found | None:
             found = Found(directory, PrivacyStatement.from_dict(card["statement"]), str(card["sha256"]))
         if of_run.is_file():
             statement = PrivacyStatement.read(of_run)
-            alone = replace(statement, files={})  # samples may be added later
-            found = found or Found(directory, statement, sha256(alone.to_json().encode()).hexdigest())
-            if replace(found.statement, files={}) != alone:
+            statement = replace(statement, files={})  # samples may be added later
+            found = found or Found(directory, statement, sha256(statement.to_json().encode()).hexdigest())
+            if found.statement != statement:
                 raise ValueError(f"{directory} holds a model with another statement than {STATEMENT}")
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise damaged(directory, "statement", error) from error

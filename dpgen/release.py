@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from dpgen.containers import Form
-from dpgen.files import DRAWS, MODEL, TensorFiles, damaged, read_tensor_files, write_atomically, write_files
+from dpgen.files import DRAWS, MODEL, TensorFiles, damaged, read_tensor_files, write_atomically
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import require_whole
 from dpgen.statement import PrivacyStatement
@@ -253,11 +253,6 @@ class Release(ABC):
     @abstractmethod
     def files(self) -> dict[str, bytes]:
         """The released files by their names; what is released, `model.safetensors` or `draws.csv`, comes first."""
-
-    def write(self, directory: Path) -> list[str]:
-        """Write the released files into `directory`; returns their names."""
-        write_files(directory, self.files())
-        return list(self.files())
 
     def report(self, path: Path | str) -> Path:
         """Write a page about this release for people: `dpgen.report`; returns its path."""

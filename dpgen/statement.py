@@ -233,19 +233,22 @@ class PrivacyStatement:
             ValueError: it is damaged, or was edited.
         """
         try:
-            values = json.loads(path.read_text())
-            own, statement = values.pop("sha256", None), cls.from_dict(values)
+            return cls.from_dict(json.loads(path.read_text()))
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
-        if own != _checksum(values) and (own is not None or statement.files):  # statements of dpgen 0.4 have none
-            raise ValueError(f"{path} does not match its own checksum: it was cut or edited")
-        return statement
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PrivacyStatement":
+        """The statement of `to_json`, which is compared with its checksum; without one it is of a model or of dpgen 0.4.
+
+        Raises:
+            ValueError: it was edited.
+        """
+        own = {name: value for name, value in values.items() if name != "sha256"}
+        if values.get("sha256", "") != _checksum(own) and ("sha256" in values or values.get("files")):
+            raise ValueError("the statement does not match its own checksum: it was cut or edited")
         sequences = ("mechanisms", "assumptions", "not_covered")
-        fields: dict[str, Any] = {n: tuple(value) if n in sequences else value for n, value in values.items()}
-        return cls(**fields)
+        return cls(**{name: tuple(value) if name in sequences else value for name, value in own.items()})
 
     def to_markdown(self) -> str:
         """The statement for people."""

@@ -57,8 +57,9 @@ def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:
     except ValueError as edited:
         try:
             values = json.loads(path.read_text())
-            values.pop("sha256", None)
-            return PrivacyStatement.from_dict(values), [str(edited)]
+            return PrivacyStatement.from_dict({key: v for key, v in values.items() if key not in ("sha256", "files")}), [
+                str(edited)
+            ]
         except (ValueError, TypeError, AttributeError):
             raise edited from None
 
