@@ -248,7 +248,8 @@ class PrivacyStatement:
         if values.get("sha256", "") != _checksum(own) and ("sha256" in values or values.get("files")):
             raise ValueError("the statement does not match its own checksum: it was cut or edited")
         sequences = ("mechanisms", "assumptions", "not_covered")
-        return cls(**{name: tuple(value) if name in sequences else value for name, value in own.items()})
+        fields: dict[str, Any] = {name: tuple(value) if name in sequences else value for name, value in own.items()}
+        return cls(**fields)
 
     def to_markdown(self) -> str:
         """The statement for people."""
