@@ -64,7 +64,7 @@ class Ledger:
         unit: what neighbouring data sets differ in.
         rows: the most rows that a unit has; sensitivities speak of one row, see `Curator`.
         always_used: whether every unit has a row that is used whatever it holds, see `keeps_size`.
-        path: a new file (`Ledger.open` resumes one); a power cut may lose charges since the last `sync`. None: none is kept.
+        path: a new file (`Ledger.open` resumes one); a power cut may lose what came after the last `sync`.
         order: Renyi order > 1 of the filter; None: the best one.
         payer: the run in a shared budget, which pays there for every plan and for what goes beyond it, see `shared_budget.py`.
 
