@@ -49,7 +49,7 @@ class Ledger:
     by the filter (`composition.py`): Renyi losses at one order, fixed in the file's header, of everything together, the first
     plan included. Then the guarantee is the budget; where all are pure guarantees it is their sum. Why: `composition.py`.
 
-        path: a new file (`Ledger.open` resumes one); a power cut may lose what came after the last `sync`.
+    A charge is refused with `BudgetExceeded` before anything is recorded. What is recorded counts as spent, also when the run
     dies before the mechanism runs, and when a resumed run does the same step again.
 
     `group` is parallel composition: charges of different groups must touch disjoint records. Under add_remove the
