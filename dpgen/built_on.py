@@ -56,8 +56,9 @@ def _release_of(directory: Path) -> Found | None:
             read_tensor_files(own, MODEL, kinds=[card["kind"]])  # which compares the checksum
             found = Found(directory, PrivacyStatement.from_dict(card["statement"]), str(card["sha256"]))
         if of_run.is_file():
-            statement = PrivacyStatement.from_dict(json.loads(of_run.read_text()))
-            found = found or Found(directory, statement, sha256(of_run.read_bytes()).hexdigest())
+            statement = PrivacyStatement.read(of_run)
+            statement = replace(statement, files={})  # samples may be added later
+            found = found or Found(directory, statement, sha256(statement.to_json().encode()).hexdigest())
             if found.statement != statement:
                 raise ValueError(f"{directory} holds a model with another statement than {STATEMENT}")
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:

@@ -47,6 +47,13 @@ def write_atomically(path: Path, data: bytes | str) -> None:
         raise
 
 
+def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files by their names relative to a directory, one after the other, each whole or absent."""
+    for name, data in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / name, data)
+
+
 def create_private(path: Path, data: bytes) -> None:
     """Create a file that its owner alone may read, whole and on the disk; nothing happens if it is there already.
 
@@ -68,12 +75,21 @@ def create_private(path: Path, data: bytes) -> None:
 
 
 STATEMENT, DRAWS, MODEL, MECHANISM, METRICS = "privacy.json", "draws.csv", "model", "mechanism", "metrics.json"
-JOURNAL = "journal.jsonl"
+IN_WORDS, JOURNAL = "PRIVACY.md", "journal.jsonl"
+RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, IN_WORDS, "samples.npz", "samples.csv", "quantiles.csv")
+"""Names in a run directory that may be shared; a report treats everything else as not for publication."""
 
 
 def is_released(directory: Path) -> bool:
     """Whether a run has released what it paid for: the statement, and after it a model or draws."""
     return (directory / STATEMENT).is_file() and any((directory / n).is_file() for n in (f"{MODEL}/model.json", DRAWS))
+
+
+def released_files(directory: Path) -> list[str]:
+    """Names of the released files of a run, relative to its directory; without the statement, which names them."""
+    found = [part for name in RELEASED for part in (directory / name, *(directory / name).rglob("*"))]
+    names = [str(part.relative_to(directory)) for part in found if part.is_file() and not part.name.startswith(".")]
+    return [name for name in names if name != STATEMENT]
 
 
 def is_finished(directory: Path, evaluation: str = "quick") -> bool:
@@ -100,11 +116,13 @@ class TensorFiles(NamedTuple):
         card: dict[str, Any] = {"format": FORMAT, "kind": kind, **content}
         return cls(card | {"sha256": _checksum(card, payload)}, payload)
 
+    def files(self, name: str) -> dict[str, bytes]:
+        """Both files by their names; the card comes last."""
+        return {f"{name}.safetensors": self.payload, f"{name}.json": json.dumps(self.card, indent=2).encode()}
+
     def write(self, directory: Path, name: str) -> None:
         """Write both; the card comes last."""
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(directory / f"{name}.safetensors", self.payload)
-        write_atomically(directory / f"{name}.json", json.dumps(self.card, indent=2))
+        write_files(directory, self.files(name))
 
 
 def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -3,8 +3,8 @@
 import io
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from dpgen.containers import Form
-from dpgen.files import TensorFiles, damaged, read_tensor_files, write_atomically
+from dpgen.files import DRAWS, MODEL, TensorFiles, damaged, read_tensor_files, write_atomically
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import require_whole
 from dpgen.statement import PrivacyStatement
@@ -59,10 +59,13 @@ class Samples(ABC):
             ValueError: another ending.
         """
         path = Path(path)
-        writers = {".npz": self._npz, ".csv": self._csv, ".parquet": self._parquet}
-        if path.suffix not in writers:
-            raise ValueError(f"path must end in one of {', '.join(writers)}, got {path.name!r}")
-        write_atomically(path, writers[path.suffix]())
+        if path.suffix not in self._encoders:
+            raise ValueError(f"path must end in one of {', '.join(self._encoders)}, got {path.name!r}")
+        write_atomically(path, self.encoded(path.suffix))
+
+    def encoded(self, suffix: str) -> bytes:
+        """The bytes of a file of this ending."""
+        return self._encoders[suffix](self)
 
     def _npz(self) -> bytes:
         buffer = io.BytesIO()
@@ -74,6 +77,8 @@ class Samples(ABC):
 
     def _parquet(self) -> bytes:
         return self.to_pandas().to_parquet(index=False)
+
+    _encoders: ClassVar[dict[str, Callable[["Samples"], bytes]]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,12 +251,8 @@ class Release(ABC):
         """n synthetic rows as the data came: the same container, names, order and types."""
 
     @abstractmethod
-    def write(self, directory: Path) -> list[str]:
-        """Write the released files into `directory`; returns their names."""
-
-    @abstractmethod
-    def content(self) -> bytes:
-        """What is released, without its statement: the bytes of `model.safetensors` or of `draws.csv`."""
+    def files(self) -> dict[str, bytes]:
+        """The released files by their names; what is released, `model.safetensors` or `draws.csv`, comes first."""
 
     def report(self, path: Path | str) -> Path:
         """Write a page about this release for people: `dpgen.report`; returns its path."""
@@ -296,12 +297,8 @@ class Draws(Release):
         table = self._table.iloc[:n].reset_index(drop=True)
         return table if self.form is None else self.form.restore(table)
 
-    def write(self, directory: Path) -> list[str]:
-        write_atomically(directory / "draws.csv", self.content())
-        return ["draws.csv"]
-
-    def content(self) -> bytes:
-        return self._table.to_csv(index=False).encode()
+    def files(self) -> dict[str, bytes]:
+        return {DRAWS: self._table.to_csv(index=False).encode()}
 
 
 class PrivateDensity(ABC):
@@ -416,12 +413,8 @@ class PublicModel(Release):
     def samples(self, n: int, *, random_state: RandomState = None) -> Samples:
         """n synthetic records with all that the model knows of them, free of further privacy cost."""
 
-    def write(self, directory: Path) -> list[str]:
-        self.save(directory / "model")
-        return ["model/"]
-
-    def content(self) -> bytes:
-        return self._files().payload
+    def files(self) -> dict[str, bytes]:
+        return {f"{MODEL}/{name}": data for name, data in self._files().files(MODEL).items()}
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
@@ -451,7 +444,8 @@ class PublicModel(Release):
                 f"epsilon of the statement is {self.statement.epsilon}: nothing is protected, so nothing is released"
             )
         form = {} if self.form is None else {"form": self.form.to_dict()}
-        content = {"description": self.description(), "statement": asdict(self.statement), **form}
+        statement = asdict(replace(self.statement, files={}))  # which would have to hold the checksum of this
+        content = {"description": self.description(), "statement": statement, **form}
         return TensorFiles.of(self.kind, content, self.tensors())
 
 

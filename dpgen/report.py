@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from dpgen.figures import inline_svg
-from dpgen.files import DRAWS, MECHANISM, METRICS, MODEL, STATEMENT, write_atomically
+from dpgen.files import DRAWS, METRICS, MODEL, RELEASED, STATEMENT, write_atomically
 from dpgen.pictures import pictures
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel, Release
@@ -22,9 +22,6 @@ from dpgen.systems.registry import load
 
 REPORT = "report.html"
 """Name of a report beside what it reports on."""
-
-RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, "PRIVACY.md", "samples.npz", "samples.csv", "quantiles.csv")
-"""Names in a run directory that may be shared; a report treats everything else as not for publication."""
 
 _TEMPLATE = "report.html.jinja"
 _MOST_ROWS = 24
@@ -143,7 +140,7 @@ def _of_directory(directory: Path) -> Content:
     if (directory / MODEL).is_dir() or (directory / "model.json").is_file():
         release: Release = load(directory)
     elif (directory / DRAWS).is_file() and (directory / STATEMENT).is_file():
-        statement = PrivacyStatement.from_dict(_json(directory / STATEMENT))
+        statement = PrivacyStatement.read(directory / STATEMENT)
         release = Draws(pd.read_csv(directory / DRAWS), statement=statement)
     else:
         raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")

@@ -4,7 +4,6 @@ Its directory is created once, resumed if unfinished, and never shared by two ru
 written before what it states is released; a run that died later is finished by the same command, for free.
 """
 
-import json
 import platform
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from dpgen.evaluation import Evaluation, evaluator
 from dpgen.evaluation.scores import Score, marks, number
 from dpgen.files import (
     DRAWS,
+    IN_WORDS,
     JOURNAL,
     MECHANISM,
     MODEL,
@@ -35,6 +35,7 @@ from dpgen.files import (
     is_released,
     remove_leftovers,
     write_atomically,
+    write_files,
 )
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.journal import Journal
@@ -123,9 +124,11 @@ def released(directory: Path) -> Release | None:
     """What a run has released, if it has; what drew private draws is not kept, unless it is a public mechanism."""
     if not is_released(directory):
         return None
+    statement = PrivacyStatement.read(directory / STATEMENT)
     if not (directory / DRAWS).is_file():
-        return load(directory)
-    statement = PrivacyStatement.from_dict(json.loads((directory / STATEMENT).read_text()))
+        release = load(directory)
+        release.statement = statement
+        return release
     table = pd.read_csv(directory / DRAWS, dtype=dict.fromkeys(("user", "group", "category"), str), keep_default_na=False)
     public = load_mechanism(directory / MECHANISM) if (directory / MECHANISM).is_dir() else None
     return Draws(table, statement=statement, origin=public)
@@ -303,8 +306,9 @@ def run(job: Job, *, again: bool = False) -> Outcome:
                 release = job.fit(data, curator, runtime)
                 bar.phase("release")
                 release.statement = release.statement.extended([not_covered, *runtime.not_covered])
-                curator.ledger.sync(released=sha256(release.content()).hexdigest())  # before anything of it is written
-                _write(release, directory)
+                content = next(iter(release.files().values()))
+                curator.ledger.sync(released=sha256(content).hexdigest())  # before anything of it is written
+                _publish(release, directory, _of(release))
             bar.phase("evaluate")
             evaluation, problem = _evaluated(
                 job, release, lambda: evaluate(release, data, seed=runtime.seed), runtime, again=again
@@ -322,13 +326,20 @@ def run(job: Job, *, again: bool = False) -> Outcome:
     return Outcome(directory, release, evaluation.scores, text, UNTRAINED if untrained and not problem else problem)
 
 
-def _write(release: Release, directory: Path) -> None:
-    """The statement first, so that nothing is released without it."""
-    write_atomically(directory / "PRIVACY.md", release.statement.to_markdown())
+def _of(release: Release) -> dict[str, bytes]:
+    """What a run releases, by the names of files: the statement in words, and the model or the draws with their mechanism."""
+    mechanism = getattr(release, "origin", None)
+    public = mechanism.files() if isinstance(mechanism, FiniteSampler) else {}
+    words = {IN_WORDS: release.statement.to_markdown().encode()}
+    return words | {f"{MECHANISM}/{name}": data for name, data in public.items()} | release.files()
+
+
+def _publish(release: Release, directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write released files; the statement with their checksums comes first, so that nothing is released without it."""
+    hashes = {name: sha256(data).hexdigest() for name, data in files.items()}
+    release.statement = replace(release.statement, files=release.statement.files | hashes)
     write_atomically(directory / STATEMENT, release.statement.to_json())
-    if isinstance(release, Draws) and isinstance(release.origin, FiniteSampler):
-        release.origin.save(directory / MECHANISM)
-    release.write(directory)
+    write_files(directory, files)
 
 
 def _files(directory: Path) -> list[str]:
@@ -357,7 +368,11 @@ def _evaluated(
         evaluation = evaluate()
         shown = [s for s in evaluation.scores if not s.private or runtime.private_logs or not isinstance(release, Draws)]
         runtime.log_results(job.settings, {score.tag: score.value for score in shown})
-        evaluation.write(directory)  # last: marks the run as finished
+        left = evaluation
+        if release.statement.files:  # a run of dpgen 0.4 has none
+            _publish(release, directory, {name: made() for name, made in evaluation.released.items()})
+            left = replace(evaluation, released={})
+        left.write(directory)  # last: marks the run as finished
     except Exception as error:
         problem = f"the release in {directory} is complete, but its evaluation failed: {error!r}"
         problem += f"; dpgen evaluate {directory} repeats it"

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, Context
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from dpgen.privacy.ledger import Ledger
@@ -137,9 +139,18 @@ def shared_in_words(shared: dict[str, Any]) -> str:
     return f"epsilon {spent} of {total} at delta {delta} is paid for by {runs} on the data set ({shared['file']})"
 
 
+def _checksum(values: dict[str, Any]) -> str:
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
-    """Guarantee of a release with its unit, assumptions and limits; `shared`: of the budget that other runs pay from, too."""
+    """Guarantee of a release with its unit, assumptions and limits.
+
+    Arguments:
+        shared: of the budget that other runs pay from, too.
+        files: SHA-256 of every file that a run has released, by their names in its directory.
+    """
 
     epsilon: float
     delta: float
@@ -151,6 +162,7 @@ class PrivacyStatement:
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     shared: dict[str, Any] | None = None
+    files: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_ledger(
@@ -210,13 +222,33 @@ class PrivacyStatement:
         return own | ({} if self.shared is None else {"all runs": shared_in_words(self.shared)})
 
     def to_json(self) -> str:
-        """The statement for programs."""
-        return json.dumps(asdict(self), indent=2)
+        """The statement for programs, with a checksum of itself."""
+        return json.dumps(asdict(self) | {"sha256": _checksum(asdict(self))}, indent=2)
+
+    @classmethod
+    def read(cls, path: Path) -> "PrivacyStatement":
+        """A statement from the file that `to_json` was written to.
+
+        Raises:
+            ValueError: it is damaged, or was edited.
+        """
+        try:
+            return cls.from_dict(json.loads(path.read_text()))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PrivacyStatement":
+        """The statement of `to_json`, which is compared with its checksum; without one it is of a model or of dpgen 0.4.
+
+        Raises:
+            ValueError: it was edited.
+        """
+        own = {name: value for name, value in values.items() if name != "sha256"}
+        if values.get("sha256", "") != _checksum(own) and ("sha256" in values or values.get("files")):
+            raise ValueError("the statement does not match its own checksum: it was cut or edited")
         sequences = ("mechanisms", "assumptions", "not_covered")
-        fields: dict[str, Any] = {n: tuple(value) if n in sequences else value for n, value in values.items()}
+        fields: dict[str, Any] = {name: tuple(value) if name in sequences else value for name, value in own.items()}
         return cls(**fields)
 
     def to_markdown(self) -> str:

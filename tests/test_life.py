@@ -135,7 +135,7 @@ def test_death_at_the_last_release_of_a_closed_form(
 ) -> None:
     """It dies between its charge and the value, the value and its mark, or after it: one charge, one value, one release."""
     job, directory = JOBS[kind](tmp_path, "--evaluation=none"), tmp_path / "run"
-    owner, name = {"charge": (Journal, "value"), "value": (Ledger, "give"), "give": (sys.modules["dpgen.run"], "_write")}[
+    owner, name = {"charge": (Journal, "value"), "value": (Ledger, "give"), "give": (sys.modules["dpgen.run"], "_publish")}[
         moment
     ]
 
@@ -310,7 +310,7 @@ def test_a_failed_evaluation_has_a_code_of_its_own(
     ("place", "said"),
     [
         ("evaluator", "interrupted before anything was spent"),
-        ("_write", "is what any release of this run states; the same command with --run_dir .* goes on"),
+        ("_publish", "is what any release of this run states; the same command with --run_dir .* goes on"),
         ("_evaluated", "while evaluating: the release in .* is complete .*, or dpgen evaluate .*, finishes it"),
     ],
 )

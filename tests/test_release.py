@@ -15,6 +15,7 @@ import torch
 from smoke import DATA
 
 import dpgen
+from dpgen.files import write_files
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
@@ -196,18 +197,20 @@ def test_a_private_sampler_does_not_leave(leak: Any) -> None:
     assert not [name for name in dir(PrivateSampler) if "density" in name or "prob" in name]
 
 
-def test_draws_write_the_table_and_nothing_of_their_origin(tmp_path: Path) -> None:
+def test_draws_release_the_table_and_nothing_of_their_origin() -> None:
     draws = Draws(pd.DataFrame({"site": ["a", "b"]}), statement=tiny.statement(), origin={"secret": 1})
-    assert draws.write(tmp_path) == ["draws.csv"]
-    assert [p.name for p in tmp_path.iterdir()] == ["draws.csv"]
-    assert (tmp_path / "draws.csv").read_text() == "site\na\nb\n"
+    assert draws.files() == {"draws.csv": b"site\na\nb\n"}
     assert repr(draws) == "Draws(2 rows, columns ['site'])"
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(draws)
 
 
-def test_a_model_writes_itself_into_a_folder_of_its_own(tmp_path: Path) -> None:
-    assert tiny.mixture().write(tmp_path) == ["model/"]
+def test_a_model_is_released_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    write_files(tmp_path, tiny.mixture().files())
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.glob("*/*"))] == [
+        "model/model.json",
+        "model/model.safetensors",
+    ]
     assert load(tmp_path / "model").statement == tiny.statement()
 
 

@@ -327,7 +327,7 @@ def test_the_command(finished: Outcome, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_score_that_does_not_say_what_it_looked_at_is_private(tmp_path: Path) -> None:
-    tiny.mixture().write(tmp_path)
+    tiny.mixture().save(tmp_path / "model")
     score = {"name": "accuracy", "value": 0.5, "real": None, "chance": None, "better": "higher", "baseline": "chance"}
     (tmp_path / "metrics.json").write_text(json.dumps([score]))
     assert "accuracy" in Page(report(tmp_path)).marked
@@ -335,7 +335,7 @@ def test_a_score_that_does_not_say_what_it_looked_at_is_private(tmp_path: Path) 
 
 
 def test_damaged_scores_are_named(tmp_path: Path) -> None:
-    tiny.mixture().write(tmp_path)
+    tiny.mixture().save(tmp_path / "model")
     (tmp_path / "metrics.json").write_text("[{")
     with pytest.raises(ValueError, match=r"metrics\.json is damaged"):
         report(tmp_path)

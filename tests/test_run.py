@@ -7,6 +7,7 @@ import re
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,7 @@ def test_a_failed_evaluation_does_not_lose_what_was_paid_for(tmp_path: Path, mon
     monkeypatch.undo()
     before = (outcome.directory / "ledger.jsonl").read_bytes()
     again = run(job)
-    assert (again.problem, again.release.statement) == ("", outcome.release.statement)
+    assert again.problem == ""
+    assert replace(again.release.statement, files=outcome.release.statement.files) == outcome.release.statement
     assert again.scores
     assert (outcome.directory / "ledger.jsonl").read_bytes() == before, "evaluating is free"

@@ -1,13 +1,14 @@
-"""`dpgen verify RUN`: whether the statement, the ledger, the model and the shared budget of a run say the same.
+"""`dpgen verify RUN`: whether the statement, the ledger, the released files and the shared budget of a run say the same.
 
-It finds accidents, careless edits and files of different runs. Whoever can write all of the files can forge all of them: the
-checksums are no signatures.
+Of a released model that was received alone: whether its files and the statement in them do. It finds accidents, careless edits
+and files of different runs. Whoever can write all of the files can forge all of them: the checksums are no signatures.
 """
 
 import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,28 +24,80 @@ _ROUNDING = 1e-6
 
 def main(arguments: list[str]) -> Ended:
     """One line and exit code 0, or 1 and what does not fit."""
+    from dpgen.files import MODEL, STATEMENT
+
     parser = OneLineParser(
         "dpgen verify",
-        description="Whether statement, ledger, model and shared budget of a run say the same: exit code 0, or 1.",
+        description="Whether statement, ledger, released files and shared budget of a run say the same, or the files of a "
+        "released model and its statement: exit code 0, or 1.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run")
+    parser.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run, or of a released model")
     run = parser.parse_args(arguments).run
-    statement = _statement(run)
-    if problems := [*_of_ledger(run, statement), *_of_model(run, statement)]:
+    alone = (run / f"{MODEL}.json").is_file() and not (run / STATEMENT).is_file()
+    statement, problems = _of_card(run) if alone else _of_statement(run)
+    if not alone:
+        ledger = any((run / name).is_file() for name in ("ledger.jsonl", "config.yaml"))  # else it was received without one
+        problems += [*(_of_ledger(run, statement) if ledger else ()), *_of_files(run, statement)]
+        problems += [*_of_model(run, statement)]
+    if problems:
         return Ended("\n".join(f"{run}: {problem}" for problem in problems), 1)
-    held = statement.in_words()
-    parts = ["ledger", *(["model"] if (run / "model").is_dir() else []), *(["shared budget"] if statement.shared else [])]
-    return Ended(f"{run}: {held}; statement and {', '.join(parts)} fit")
+    parts = [] if alone or not ledger else ["ledger"]
+    parts += [*(["model"] if alone or (run / MODEL).is_dir() else []), *(["files"] if statement.files else [])]
+    parts += ["shared budget"] if statement.shared and not alone and ledger else []
+    return Ended(f"{run}: {statement.in_words()}; statement and {', '.join(parts)} fit")
 
 
-def _statement(run: Path) -> PrivacyStatement:
+def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:
+    """The statement of a run, and whether it was edited."""
     path = run / "privacy.json"
     if not path.is_file():
-        raise ValueError(f"{run} holds no finished run: privacy.json is missing")
+        raise ValueError(f"{run} holds no finished run and no released model: privacy.json and model.json are missing")
     try:
-        return PrivacyStatement.from_dict(json.loads(path.read_text()))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+        return PrivacyStatement.read(path), []
+    except ValueError as edited:
+        try:
+            values = json.loads(path.read_text())
+            return PrivacyStatement.from_dict({key: v for key, v in values.items() if key not in ("sha256", "files")}), [
+                str(edited)
+            ]
+        except (ValueError, TypeError, AttributeError):
+            raise edited from None
+
+
+def _of_card(model: Path) -> tuple[PrivacyStatement, list[str]]:
+    """The statement that a released model carries, and whether its files are whole."""
+    from dpgen.files import MODEL
+
+    try:
+        card = json.loads((model / f"{MODEL}.json").read_text())
+        statement = PrivacyStatement.from_dict(card["statement"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{model / MODEL}.json is damaged: {' '.join(str(error).split())}") from error
+    return statement, [*_of_tensors(model, MODEL)]
+
+
+def _of_tensors(directory: Path, name: str) -> Iterator[str]:
+    from dpgen.files import read_tensor_files
+
+    try:
+        kind = json.loads((directory / f"{name}.json").read_text())["kind"]
+        read_tensor_files(directory, name, kinds=[kind])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        yield " ".join(f"{name}: {error}".split())
+
+
+def _of_files(run: Path, statement: PrivacyStatement) -> Iterator[str]:
+    """Released files against the checksums of the statement; one of dpgen 0.4 has none."""
+    from dpgen.files import released_files
+
+    for name, stated in statement.files.items():
+        if not (run / name).is_file():
+            yield f"{name} is missing"
+        elif sha256((run / name).read_bytes()).hexdigest() != stated:
+            yield f"{name} is not the file that was released: its checksum is another one than in privacy.json"
+    for name in released_files(run) if statement.files else ():
+        if name not in statement.files:
+            yield f"{name} is no file of this run: privacy.json does not name it"
 
 
 def _same(stated: Any, found: Any) -> bool:
@@ -120,21 +173,15 @@ def _of_shared(
 
 def _of_model(run: Path, statement: PrivacyStatement) -> Iterator[str]:
     """Checksums of the model, or of the public mechanism behind draws, and the statement that the model carries."""
-    from dpgen.files import DRAWS, MECHANISM, MODEL, read_tensor_files
+    from dpgen.files import DRAWS, MECHANISM, MODEL
 
     if not ((run / MODEL).is_dir() or (run / DRAWS).is_file()):
         yield f"neither {MODEL}/ nor {DRAWS} is there"
     for name in (MODEL, MECHANISM):
-        if not (run / name).is_dir():
-            continue
-        try:
-            kind = json.loads((run / name / f"{name}.json").read_text())["kind"]
-            card, _ = read_tensor_files(run / name, name, kinds=[kind])
-            if name == MODEL and _as_json(PrivacyStatement.from_dict(card["statement"])) != _as_json(statement):
-                yield "the model carries another statement than privacy.json"
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            yield " ".join(f"{name}: {error}".split())
-
-
-def _as_json(statement: PrivacyStatement) -> Any:
-    return json.loads(statement.to_json())
+        if (run / name).is_dir():
+            found = [*_of_tensors(run / name, name)]
+            yield from found
+            if name == MODEL and not found:
+                carried, _ = _of_card(run / name)
+                if replace(carried, files={}) != replace(statement, files={}):
+                    yield "the model carries another statement than privacy.json"

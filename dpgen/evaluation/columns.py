@@ -1,6 +1,7 @@
 """Evaluation of released distributions of ordered columns, beside the empirical CDF that is not private."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from dpgen.data.columns import Columns, KnownDistribution
 from dpgen.discretized import DiscretizedColumn
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
-from dpgen.files import write_atomically
 from dpgen.systems.ordered.counts import Values, below, in_order, outline
 from dpgen.systems.ordered.estimator import ranked
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
@@ -97,7 +97,7 @@ def evaluate(release: OrderedDistribution, data: Columns, *, seed: int) -> Evalu
 
     return Evaluation(
         scores=scores,
-        released={"samples.csv": samples.save, "quantiles.csv": lambda path: _quantiles(release, path)},
+        released={"samples.csv": partial(samples.encoded, ".csv"), "quantiles.csv": partial(_quantiles, release)},
         pictures={"cdf.png": picture},
     )
 
@@ -122,10 +122,10 @@ def _column_scores(name: str, cdf: PiecewiseCDF, values: Values, truth: KnownDis
     return scores
 
 
-def _quantiles(release: OrderedDistribution, path: Path) -> None:
+def _quantiles(release: OrderedDistribution) -> bytes:
     levels = np.arange(1, 100) / 100
     table = pd.DataFrame({"level": levels} | {name: release.quantile(levels, name) for name in release.columns})
-    write_atomically(path, table.to_csv(index=False))
+    return table.to_csv(index=False).encode()
 
 
 def _on_axis(domain: DiscretizedColumn, p: Integers) -> npt.NDArray[Any]:

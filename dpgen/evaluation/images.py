@@ -1,6 +1,7 @@
 """Evaluation of models of images on images that they were not trained on, with pictures of both."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -81,7 +82,9 @@ def evaluate(
         samples_figure(real.flatten(0, 1), groups, release.image_shape, path, per_row=_PER_ROW)
 
     return Evaluation(
-        scores=scores, released={"samples.npz": samples.save}, pictures={} if private else {"samples.png": picture}
+        scores=scores,
+        released={"samples.npz": partial(samples.encoded, ".npz")},
+        pictures={} if private else {"samples.png": picture},
     )
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -152,7 +153,7 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
         pictures["certificates.csv"] = lambda path: write_certificates(rows, path)
     released = {}
     if isinstance(release, PublicModel):
-        released["samples.csv"] = release.samples(_SYNTHETIC, random_state=seed).save
+        released["samples.csv"] = partial(release.samples(_SYNTHETIC, random_state=seed).encoded, ".csv")
     return Evaluation(scores=scores, released=released, pictures=pictures)
 
 

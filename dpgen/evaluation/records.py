@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,7 +237,7 @@ def evaluate(
         scores += image_scores(shown, own, test, image_shape=records.image_shape, inception=inception, seed=seed)
     return Evaluation(
         scores=scores if len(held.x) else [],
-        released={"samples.npz": samples.save},
+        released={"samples.npz": partial(samples.encoded, ".npz")},
         pictures={} if held.private else {"samples.png": picture},
         notes=() if drawn == size else (_FEWER.format(drawn=drawn, size=size, passes=release.passes),),
     )

@@ -106,19 +106,21 @@ class Evaluation:
 
     Arguments:
         scores: figures of merit; some may look at private data, which the evaluator's `NOT_COVERED` says.
-        released: files that the guarantee covers, by name.
+        released: bytes of files that the guarantee covers, by name, made when they are asked for.
         pictures: files that it does not cover, by name.
         notes: what the summary says about them.
     """
 
     scores: list[Score]
-    released: Mapping[str, Writer] = field(default_factory=dict)
+    released: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
     pictures: Mapping[str, Writer] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def write(self, directory: Path) -> None:
         """Write every file, and the scores as METRICS.md and, last, as metrics.json: where that is, the evaluation is whole."""
-        for name, writer in {**self.released, **self.pictures}.items():
+        for name, made in self.released.items():
+            write_atomically(directory / name, made())
+        for name, writer in self.pictures.items():
             writer(directory / name)
         write_atomically(directory / "METRICS.md", metrics_markdown(self.scores))
         write_atomically(directory / METRICS, metrics_json(self.scores))

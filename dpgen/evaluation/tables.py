@@ -60,7 +60,7 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
     samples = release.samples(size, random_state=seed)
     synthetic = table.schema.encode(samples.to_pandas())
     if not table.n:
-        return Evaluation([], released={"samples.csv": samples.save})
+        return Evaluation([], released={"samples.csv": partial(samples.encoded, ".csv")})
     generator = torch.Generator().manual_seed(seed)
     private = table.some(MOST_ROWS, generator)
     rivals = {"value": synthetic, "chance": independent_columns(private, len(private), generator=generator)}
@@ -75,7 +75,7 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
         "associations.png": partial(_associations_picture, private, synthetic, table.schema.domain.names),
         "columns.png": partial(_columns_picture, private, synthetic, table.schema),
     }
-    return Evaluation(scores, released={"samples.csv": samples.save}, pictures=pictures)
+    return Evaluation(scores, released={"samples.csv": partial(samples.encoded, ".csv")}, pictures=pictures)
 
 
 def _beside(name: str, values: Mapping[str, float], *, better: Any = "lower", **options: Any) -> Score:

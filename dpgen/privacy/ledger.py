@@ -49,14 +49,12 @@ class Ledger:
     by the filter (`composition.py`): Renyi losses at one order, fixed in the file's header, of everything together, the first
     plan included. Then the guarantee is the budget; where all are pure guarantees it is their sum. Why: `composition.py`.
 
-    A charge is refused with `BudgetExceeded` before anything is recorded. What is recorded counts as spent, also when
-    the process dies before the mechanism runs, and also when a resumed run does the same step again.
+    A charge is refused with `BudgetExceeded` before anything is recorded. What is recorded counts as spent, also when the run
+    dies before the mechanism runs, and when a resumed run does the same step again.
 
     `group` is parallel composition: charges of different groups must touch disjoint records. Under add_remove the
     total is the worst of (ungrouped + one group); under replace_one a record may leave one group for another, so the
     two worst groups add. Guarantees of `events.py` hold for the ledger's own relation.
-
-    Threads may share a ledger: asking, recording and booking are one step. Forked processes may not.
 
     Arguments:
         budget: what is enforced; None only reports, at `delta`: a declared plan's guarantee, and of undeclared charges what
@@ -66,15 +64,9 @@ class Ledger:
         unit: what neighbouring data sets differ in.
         rows: the most rows that a unit has; sensitivities speak of one row, see `Curator`.
         always_used: whether every unit has a row that is used whatever it holds, see `keeps_size`.
-        path: a new file (`Ledger.open` resumes one); without it nothing is kept.
-        order: Renyi order > 1 of the filter; None: the best one for a single Gaussian.
-        durable: wait at every charge until it is on the disk (a millisecond or more). Without, the death of the process
-            loses nothing, but a power cut may lose the charges since the last `sync` (checkpoints sync; so do plans).
+        path: a new file (`Ledger.open` resumes one); a power cut may lose what came after the last `sync`.
+        order: Renyi order > 1 of the filter; None: the best one.
         payer: the run in a shared budget, which pays there for every plan and for what goes beyond it, see `shared_budget.py`.
-
-    Raises:
-        ValueError: budget and delta both or neither given, an unknown relation, or an order where there is no filter.
-        LedgerError: `path` holds a ledger already or is being written.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
     >>> ledger = Ledger(Budget(1.0, 1e-5))
@@ -95,7 +87,6 @@ class Ledger:
         always_used: bool = True,
         path: Path | None = None,
         order: float | None = None,
-        durable: bool = False,
         payer: Payer | None = None,
     ) -> None:
         if (budget is None) == (delta is None):
@@ -110,7 +101,6 @@ class Ledger:
         self.unit = unit
         self.rows = require_whole("rows", rows)
         self.always_used = always_used
-        self.durable = durable
         self.payer = payer
         self.filter = Filter.best(budget.epsilon, budget.delta, order=order) if budget else None
         self._lock = threading.RLock()
@@ -156,7 +146,7 @@ class Ledger:
         }
 
     @classmethod
-    def open(cls, path: Path, *, durable: bool = False, recover: bool = False) -> Ledger:
+    def open(cls, path: Path, *, recover: bool = False) -> Ledger:
         """Resume the ledger at `path`, locked against a second writer.
 
         Declaring a plan that the file holds takes it up where it stopped, once for each time that it was declared.
@@ -179,8 +169,7 @@ class Ledger:
             budget = None if header["epsilon"] is None else Budget(header["epsilon"], header["delta"])
             delta = header["delta"] if budget is None else None
             unit = {"relation": header["relation"], "unit": header["unit"], "rows": header.get("rows", 1)}
-            used = header.get("always_used", False)  # ledgers of 0.4 do not say
-            ledger = cls(budget, delta=delta, durable=durable, always_used=used, **unit)
+            ledger = cls(budget, delta=delta, always_used=header.get("always_used", False), **unit)  # 0.4 does not say
             if budget is not None:
                 ledger.filter = Filter(budget.epsilon, budget.delta, **header["filter"])
             ledger.payer = Payer.of(header["shared"], Path(path).parent) if "shared" in header else None
@@ -225,8 +214,6 @@ class Ledger:
         for _ in bodies[1:]:
             self._charged.append(total)
         self._charged.append(total + charged)
-        if self.durable:
-            self._file.sync()
 
     def _find(
         self, event: DpEvent, note: str, group: str | None, *, whole: LedgerItem | None = None, divisible: bool = False

@@ -173,7 +173,7 @@ def test_a_run_as_it_was_left_fits(paid: Path, copied: Path, capsys: pytest.Capt
     for directory in (paid / "one", paid / "two", copied):
         code, said = command(capsys, "verify", directory)
         assert (code, said.count("\n")) == (0, 1)
-        assert "statement and ledger, model, shared budget fit" in said
+        assert "statement and ledger, model, files, shared budget fit" in said
 
 
 def changed_statement(**fields: object) -> object:
@@ -232,6 +232,14 @@ TAMPERED = {
         changed_statement(shared=lambda s: s | {"spent": 0.1}),
         "spent of the shared budget is 0.1 in privacy.json, its file says 1",
     ),
+    "statement": (
+        changed_statement(accountant="none"),
+        "privacy.json is damaged: the statement does not match its own checksum",
+    ),
+    "statement in words": (changed_file("PRIVACY.md", b"epsilon", b"Epsilon"), "PRIVACY.md is not the file that was released"),
+    "samples": (lambda directory: (directory / "samples.npz").write_bytes(b"others"), "samples.npz is not the file"),
+    "samples gone": (lambda directory: (directory / "samples.npz").unlink(), "samples.npz is missing"),
+    "more samples": (lambda directory: (directory / "samples.csv").write_text("a\n1\n"), "samples.csv is no file of this run"),
     "another release": (
         lambda directory: shutil.copytree(directory.parent / "other", directory / "model", dirs_exist_ok=True),
         "has noted another release of this run than",
@@ -283,10 +291,20 @@ def test_a_shared_budget_without_the_payment_is_named(paid: Path, tmp_path: Path
 
 def test_what_is_no_finished_run_cannot_be_verified(tmp_path: Path, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = command(capsys, "verify", tmp_path / "absent")
-    assert (code, "holds no finished run: privacy.json is missing" in said) == (2, True)
+    assert (code, "holds no finished run and no released model" in said) == (2, True)
     (copied / "privacy.json").write_text("{")
     code, said = command(capsys, "verify", copied)
     assert (code, "privacy.json is damaged" in said, said.count("\n")) == (2, True, 1)
+
+
+def test_a_model_that_was_received_alone_is_verified(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = copied / "model"
+    code, said = command(capsys, "verify", model)
+    assert (code, "statement and model fit" in said) == (0, True)
+    changed_file("model.json", b'"epsilon"', b'"Epsilon"')(model)  # type: ignore[operator]
+    code, said = command(capsys, "verify", model)
+    assert code in (1, 2)
+    assert "model" in said
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
@@ -317,7 +335,7 @@ def test_a_training_that_was_stopped_goes_on_without_paying_again(tmp_path: Path
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpgen.release.PublicModel.write", stop)
+        patch.setattr("dpgen.release.PublicModel.files", stop)
         with pytest.raises(KeyboardInterrupt, match="the same command with --run_dir"):
             run(job)
     assert len(SharedBudget(tmp_path / "b").spending().payments) == 1

@@ -47,7 +47,7 @@ def evaluated(model: Any, records: Records, *, seed: int) -> tuple[list[Score], 
     """Scores, and the samples that are kept."""
     evaluation = evaluate(model, records, seed=seed)
     writer: Any = evaluation.released["samples.npz"]
-    return evaluation.scores, writer.__self__
+    return evaluation.scores, writer.func.__self__
 
 
 def by_name(scores: list[Score]) -> dict[str, Score]:

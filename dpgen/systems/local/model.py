@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpgen.divergences import Divergence, perspective
-from dpgen.files import TensorFiles, damaged, read_tensor_files
+from dpgen.files import TensorFiles, damaged, read_tensor_files, write_files
 from dpgen.privacy.mechanisms import Secrets, require_within
 from dpgen.privacy.selection import draw_categorical
 from dpgen.release import PrivateSampler
@@ -130,12 +130,16 @@ class FiniteSampler(ABC):
         """The private sampler of the users with distributions P (n,) or (u, n): the curator charges every draw."""
         return _BoundSampler(self, p, curator=curator, note=note or f"{self.kind} sampler, one draw")
 
-    def save(self, directory: Path) -> None:
-        """Write the mechanism, which is public; `mechanism.json` comes last and holds the checksum of all of it."""
+    def files(self) -> dict[str, bytes]:
+        """The files of the mechanism, which is public; `mechanism.json` comes last and holds the checksum of all of it."""
         params = self.get_params()
         tensors = {name: value for name, value in params.items() if isinstance(value, Tensor)}
         options = {name: value for name, value in params.items() if name not in tensors}
-        TensorFiles.of(self.kind, {"options": options}, tensors).write(directory, "mechanism")
+        return TensorFiles.of(self.kind, {"options": options}, tensors).files("mechanism")
+
+    def save(self, directory: Path) -> None:
+        """Write its files."""
+        write_files(directory, self.files())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(epsilon={self.epsilon:g}, n={self.n})"

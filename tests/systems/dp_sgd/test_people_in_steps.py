@@ -102,6 +102,26 @@ def test_a_person_moves_a_step_by_what_is_stated(rows: int) -> None:
     assert 0.99 <= float((moved - before).norm()) <= stated
 
 
+def test_a_draw_that_is_not_sorted_by_cluster_has_the_same_sums() -> None:
+    """A module that leaves the order to itself must take each record's share along: others would weigh too much."""
+    x, cluster = records(11)
+    sums = []
+    for k in (K, None):
+        loader = PoissonLoader(x, cluster, sampling_rate=1.0, people=PEOPLE, rows=M)
+        loader.assign(cluster, k)
+        batch = next(iter(loader))
+        assert (batch.sizes is None) == (k is None)
+        sums.append(tiny.released(module(), batch, silent=True))
+    assert torch.allclose(*sums, atol=1e-5)
+    alone, own = records(3, 1), torch.full((3,), 3)
+    more = [torch.cat(parts) for parts in zip((x, cluster, PEOPLE), (*alone, own))]
+    before, after = (
+        tiny.released(module(), next(iter(PoissonLoader(a, c, sampling_rate=1.0, people=p, rows=M))), silent=True)
+        for a, c, p in ((x, cluster * 0, PEOPLE), (more[0], more[1] * 0, more[2]))
+    )
+    assert float((after - before).norm()) <= sensitivity_of_people(1)
+
+
 def test_without_averaging_a_person_moves_as_much_as_all_of_their_records() -> None:
     """The broken twin: rows that count for themselves."""
     x, cluster = records(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 from dpgen.callbacks import AutomaticClipping
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.sampling import Batch, PoissonLoader
+from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonMask
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
@@ -71,6 +71,23 @@ def test_parts_cover_the_draw_and_there_is_at_least_one(sizes: tuple[int, ...]) 
         cuts = [part.present[c] for part in parts if part.present[c]]
         assert cuts == [4] * (n // 4) + [n % 4] * (n % 4 > 0)
     assert all(made._shapes.bounds(part.present)[-1] <= 4 for part in parts)
+
+
+@pytest.mark.parametrize("n", [60, 4096, 4097, 8800])
+def test_what_rounding_adds_to_a_sum_stays_inside_of_the_stated_sensitivity(n: int) -> None:
+    """A sum of n terms of norm 1, rounded in its dtype, errs by n eps / 2, with a record and without it."""
+    made, book = module(micro_batch=2**14), Curator(Ledger(None, delta=1e-5))
+    made.serve(book)
+    cluster = torch.zeros(n, dtype=torch.int64)
+    draw = book.draw("training steps", PoissonMask(1.0), made.parts())
+    assert draw is not None
+    released, given = [], draw.gaussian
+    draw.gaussian = lambda name, sums, **more: (released.append(sums), given(name, sums, **more))[1]  # type: ignore[method-assign]
+    with torch.no_grad():
+        made.noisy_sums(Batch(torch.ones(n, D), cluster, cluster), draw)
+    [sums] = released
+    assert float(sums.values.norm()) > 0.5 * n, "the terms point the same way"
+    assert n * torch.finfo(sums.values.dtype).eps <= sums.sensitivity - 1
 
 
 def test_a_record_without_a_finite_norm_weighs_nothing() -> None:

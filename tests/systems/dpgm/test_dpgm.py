@@ -396,7 +396,7 @@ def test_another_ledger_is_refused() -> None:
 
 
 def test_a_ledger_of_another_delta_or_relation_is_refused() -> None:
-    refuse("delta and relation must be the plan's 1e-05", PrivacyAccountant(Curator(Ledger(Budget(3.0, 1e-2)))))
+    refuse("delta and relation must be the plan's 1e-05", PrivacyAccountant(Curator(Ledger(Budget(3.0, 1e-7)))))
     refuse("got 1e-05 and 'replace_one'", PrivacyAccountant(Curator(Ledger(None, delta=1e-5, relation="replace_one"))))
 
 

@@ -46,8 +46,8 @@ def test_draws_cost_exactly_the_budget(sampler: Any, tmp_path: Path) -> None:
     assert (release.statement.delta, release.statement.relation) == (0.0, "replace_one")
     assert list(release.to_pandas().columns) == ["east", "north"]
     assert release.to_pandas().shape == (2, 2)
-    assert release.write(tmp_path) == ["draws.csv"]
-    assert list(tmp_path.iterdir()) == [tmp_path / "draws.csv"]  # nothing of training is left behind
+    assert list(release.files()) == ["draws.csv"]
+    assert not list(tmp_path.iterdir())  # nothing of training is left behind
     assert all(row["note"] == NOTE for row in release.origin.certificates())
 
 

@@ -1,0 +1,53 @@
+"""The paid score of a run: what it asks is a function of the release, what it answers has the noise that it is charged for."""
+
+from typing import Any
+
+import pytest
+import torch
+from other_records import DATA, release
+
+from dpgen.evaluation.paid import MOST_QUERIES, PaidScore, queries
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+
+KINDS = ["records", "points", "columns"]
+
+
+def ask(kind: str) -> tuple[Any, Any, Any]:
+    """A release, the data that it is of, and other data."""
+    data, others = (DATA[kind](other) for other in (False, True))
+    return release(kind, data), data, others
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_queries_do_not_depend_on_the_records(kind: str) -> None:
+    """Thresholds at private quartiles, or private shares, would be released with the choice."""
+    model, data, others = ask(kind)
+    (asked, values), (same, other_values) = queries(model, data, seed=0), queries(model, others, seed=0)
+    for one, two in zip(asked, same):
+        assert torch.equal(one, two)
+    assert 0 < len(asked.shares) <= MOST_QUERIES * (9 if kind == "points" else 1)
+    assert len(values) != len(other_values)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_score_costs_what_is_said_and_has_that_noise(pure: bool, relation: Any) -> None:
+    model, data, _ = ask("records")
+    score, found = PaidScore(5.0, pure=pure), []
+    ledger = Ledger(None, delta=1e-6, relation=relation)
+    for _ in range(300):
+        found.append(score.of(model, data, Curator(ledger), seed=0))
+    asked, values = queries(model, data, seed=0)
+    exact = -float(asked.errors(values).values) / 1024 / len(asked.shares)
+    noise = torch.tensor(found).double() - exact
+    assert float(noise.abs().mean()) == pytest.approx(5.0 * (1.0 if pure else (2 / torch.pi) ** 0.5), rel=0.25)
+    [line] = score.price(relation)
+    assert {entry.event for entry in ledger.entries()} == {line.event}
+    assert sum(entry.count for entry in ledger.entries()) == 300
+
+
+def test_a_release_that_is_near_scores_higher_than_one_of_other_records() -> None:
+    model, data, others = ask("records")
+    score, curator = PaidScore(0.01, pure=False), Curator(Ledger(None, delta=1e-6))
+    assert score.of(model, data, curator, seed=0) > score.of(model, others, curator, seed=0)
