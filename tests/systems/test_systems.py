@@ -4,8 +4,7 @@ import contextlib
 import math
 import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +12,15 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from smoke import DATA, SMOKE
 
 from dpgen.cli.command import quiet_training
-from dpgen.data import load_mixture, load_ring, load_synthetic_users, load_table
 from dpgen.evaluation import evaluate
 from dpgen.files import RELEASED
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.release import Draws, PublicModel, RecordModel, Release
 from dpgen.runtime import Runtime
-from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.registry import SYSTEMS, load
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -30,38 +28,8 @@ pytestmark = pytest.mark.usefixtures("quiet")
 BUDGET = Budget(2.0, 1e-5)
 
 
-@dataclass(frozen=True)
-class Row:
-    """The smallest sensible run of one system: options of its plan and its model, and data if not those of its kind."""
-
-    plan: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    data: Callable[[], Any] | None = None
-
-
-DATA: dict[str, Callable[[], Any]] = {
-    "records": tiny.records,
-    "points": lambda: load_ring(n_points=60, n_test=40),
-    "columns": lambda: load_mixture(n_records=500),
-    "users": lambda: load_synthetic_users(n_users=12, n_categories=5),
-    "table": load_table,
-}
-"""A small data set of each kind."""
-
-ROWS = {
-    "dpgm": Row({"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}, {"hidden": 3, "latent": 1}),
-    "dpgan": Row({"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}, {"hidden": 3, "latent": 1, "fakes": 8}),
-    "gaussian": Row({"epsilon": 2.0}),
-    "marginals": Row({"epsilon": 2.0}),
-    "mwem": Row({"epsilon": 2.0, "rounds": 3}, {"queries": 20}),
-    "mbde": Row({"draws": 3}, {"steps": 2, "codebook": 16}),
-    "bernstein": Row(config={"degree": 6}),
-    "grid_response": Row({"draws": 3}),
-    "interval_laplace": Row({"draws": 3}, {"cells": 16}),
-    "tables": Row({"epsilon": 2.0}, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
-    "merr": Row({"delta": 1e-6}),
-    **{name: Row({"draws": 2}) for name in SAMPLERS},
-}
+ROWS = {row.system: row for row in reversed(SMOKE)}
+"""The first fit of each system among the smallest."""
 
 ON_RECORDS = [name for name, system in SYSTEMS.items() if system.kinds[0] == "records"]
 DRAWING = [name for name, system in SYSTEMS.items() if "draws" in system.plan.__dataclass_fields__]
