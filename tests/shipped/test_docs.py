@@ -123,11 +123,6 @@ def images(data: str, epsilon: int, measure: str) -> list[tuple[float, str]]:
     ]
 
 
-def sets(data: str, measure: str) -> list[tuple[float, str]]:
-    errors = results("queries")["data"][data]["errors"][measure]
-    return [(by_epsilon["1"], NAMES[name]) for name, by_epsilon in errors.items() if name in NAMES]
-
-
 def users(case: str, epsilon: int) -> list[tuple[float, str]]:
     return [(value, name) for name, value in results("finite")["utility"][f"100 | {epsilon} | {case}"].items()]
 
@@ -141,7 +136,6 @@ def row(question: str, found: list[tuple[float, str]], *, highest: bool = False)
 
 
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
-SETS = {"retail": "retail baskets", "gowalla": "Gowalla check-ins", "call detail": "call detail"}
 CASES = {"near the prior": "near the public prior", "random": "anything", "one category": "one category each"}
 
 
@@ -152,9 +146,6 @@ def test_what_wins_where_is_what_was_measured() -> None:
             expected.append(row(f"{title}, eps {epsilon}: accuracy", images(data, epsilon, "accuracy, bits"), highest=True))
         for epsilon in (1, 10):
             expected.append(row(f"{title}, eps {epsilon}: conjunctions", images(data, epsilon, "all_2")))
-    for data, title in SETS.items():
-        expected.append(row(f"{title}, eps 1: unions", sets(data, "any_60%")))
-        expected.append(row(f"{title}, eps 1: conjunctions", sets(data, "all_2")))
     for case, title in CASES.items():
         expected += [row(f"{title}, eps {epsilon}", users(case, epsilon)) for epsilon in (2, 5)]
     page = (DOCS / "choose.md").read_text()
