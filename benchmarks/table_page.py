@@ -6,7 +6,7 @@ python benchmarks/table_page.py
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.run import run
 
 PICTURES = {"columns.png": "table_columns.png", "associations.png": "table_associations.png"}

@@ -3,8 +3,10 @@
 PyTorch and Lightning are imported where something is trained: the options of a run are read and explained without them.
 """
 
+import logging
 import os
 import signal
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -316,3 +318,21 @@ def _launching(directory: Path) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def quiet_runtime(directory: Path, seed: int) -> Runtime:
+    """A run on the CPU that shows nothing and is thrown away."""
+    return Runtime(run_dir=directory, seed=seed, accelerator="cpu", progress_bar=False, checkpoint_every=10**6)
+
+
+@contextmanager
+def quiet_training() -> Iterator[None]:
+    """Lightning's hints and Python warnings kept to itself; what is logged as a warning or an error is heard."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)  # levels would not do: Lightning sets its own when it is imported
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        try:
+            yield
+        finally:
+            logging.disable(before)

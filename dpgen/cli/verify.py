@@ -21,14 +21,18 @@ _ROUNDING = 1e-6
 """Relative difference of two computations of one epsilon, on different machines."""
 
 
-def main(arguments: list[str]) -> Ended:
-    """One line and exit code 0, or 1 and what does not fit."""
-    parser = OneLineParser(
+def parser() -> OneLineParser:
+    result = OneLineParser(
         "dpgen verify",
         description="Whether statement, ledger, model and shared budget of a run say the same: exit code 0, or 1.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run")
-    run = parser.parse_args(arguments).run
+    result.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run")
+    return result
+
+
+def main(arguments: list[str]) -> Ended:
+    """One line and exit code 0, or 1 and what does not fit."""
+    run = parser().parse_args(arguments).run
     statement = _statement(run)
     if problems := [*_of_ledger(run, statement), *_of_model(run, statement)]:
         return Ended("\n".join(f"{run}: {problem}" for problem in problems), 1)

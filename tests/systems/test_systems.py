@@ -14,13 +14,12 @@ import pytest
 import tiny
 import torch
 
-from dpgen.cli.command import quiet_training
 from dpgen.data import load_mixture, load_ring, load_synthetic_users, load_table
 from dpgen.evaluation import evaluate
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.release import Draws, PublicModel, RecordModel, Release
-from dpgen.runtime import Runtime
+from dpgen.runtime import Runtime, quiet_training
 from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.registry import SYSTEMS, load
 
