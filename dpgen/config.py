@@ -41,8 +41,9 @@ FREE_TO_CHANGE = (
 
 BLOCKS = ("privacy", "model", "data", "runtime")
 DEFAULT_MODEL = "dpgm"
-CONFIGS = Path(__file__).parent / "configs"
-"""The configurations that are shipped: in a checkout the folder `configs`."""
+_HERE = Path(__file__).parent
+CONFIGS = next(place for place in (_HERE / "configs", _HERE.parent / "configs") if place.is_dir())
+"""The configurations that are shipped: a folder of the installed package, or of the checkout."""
 
 
 @dataclass(frozen=True)
@@ -441,7 +442,7 @@ def _first(*values: Any) -> Any:
 def _config_file(name: str) -> Path:
     """A file of settings, or the one of this name that is shipped."""
     path, shipped = Path(name), CONFIGS / f"{name.removesuffix('.yaml')}.yaml"
-    if path.exists() or path.parent.name or not CONFIGS.is_dir():
+    if path.exists() or path.parent.name:
         return path
     if shipped.is_file():
         return shipped

@@ -288,7 +288,7 @@ def run(job: RunConfig, *, again: bool = False) -> Outcome:
         LedgerError: the ledger in the directory is damaged or in use.
         KeyboardInterrupt, Preempted: with what was spent, and how to go on.
     """
-    job.runtime.limit_threads()
+    job.runtime.begin()
     if not again:
         job.prepare()
     with open_run(job, again=again) as (directory, runtime, curator), _interrupted(job, directory, curator.ledger):

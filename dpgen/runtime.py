@@ -154,9 +154,18 @@ class Runtime:
         """The one checkpoint file of the run."""
         return self.directory / "last.ckpt"
 
-    def limit_threads(self) -> None:
-        """Let PyTorch use as many threads as `threads` says."""
+    def begin(self) -> None:
+        """Let PyTorch use as many threads as `threads` says.
+
+        Raises:
+            ValueError: more devices than this machine has, or CPU processes than it has cores.
+        """
         import torch
+
+        on_gpu = self.accelerator != "cpu" and torch.cuda.is_available()
+        here = torch.cuda.device_count() if on_gpu else os.cpu_count() or 1
+        if self.devices > max(1, here):
+            raise ValueError(f"devices is {self.devices}; this machine has {here} {'GPUs' if on_gpu else 'CPU cores'}")
 
         if self.threads is not None:
             torch.set_num_threads(self.threads)
@@ -201,7 +210,7 @@ class Runtime:
 
         from dpgen.callbacks.loggers import TrainingProgress
 
-        self.limit_threads()
+        self.begin()
         return L.Trainer(
             accelerator=self.accelerator,
             devices=self.devices,

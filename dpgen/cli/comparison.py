@@ -188,7 +188,14 @@ def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = Non
     if not path.is_file():
         raise ValueError(f"{run} is no run: config.yaml is missing")
     # What the run was evaluated with the first time may be gone.
-    given = {"accelerator": "auto", "run_dir": run, "evaluation": evaluation, "fid_weights": fid_weights or "null"}
+    given = {
+        "accelerator": "auto",
+        "devices": 1,
+        "num_nodes": 1,
+        "run_dir": run,
+        "evaluation": evaluation,
+        "fid_weights": fid_weights or "null",
+    }
     return parse_job(["--config", str(path), *(f"--{name}={value}" for name, value in given.items())])
 
 
