@@ -109,6 +109,16 @@ class RunConfig:
     def system(self) -> System:
         return systems()[self.model]
 
+    def on(self, data: Any) -> "RunConfig":
+        """The same run on data that are loaded already, in place of a loader's.
+
+        Raises:
+            ValueError: the plan protects people whom a column names; loaded data have no such column.
+        """
+        name = str(getattr(data, "name", type(data).__name__))
+        settings = self.settings | {"data": {"name": name}}
+        return replace(self, data=name, data_options={}, settings=settings, private=data)
+
     @property
     def title(self) -> str:
         """Name of the run in the summary."""

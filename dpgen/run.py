@@ -274,13 +274,14 @@ class Outcome:
     problem: str = ""
 
 
-def run(job: RunConfig, *, again: bool = False) -> Outcome:
+def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
     """Data -> fit -> ledger -> release -> evaluate, all of it kept in the run directory.
 
     What an earlier process of the same run has released is taken as it is, and evaluated.
 
     Arguments:
         job: what runs.
+        data: private data that are loaded already, of a kind that the system works on; None: the loader's.
         again: evaluate a finished run once more.
 
     Raises:
@@ -288,6 +289,7 @@ def run(job: RunConfig, *, again: bool = False) -> Outcome:
         LedgerError: the ledger in the directory is damaged or in use.
         KeyboardInterrupt, Preempted: with what was spent, and how to go on.
     """
+    job = job if data is None else job.on(data)
     job.runtime.begin()
     if not again:
         job.prepare()

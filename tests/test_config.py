@@ -1,15 +1,19 @@
 """From options to a run: what is given arrives with its type, and what is wrong is refused in one line that names it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tiny
 import yaml
 
+import dpgen
 from dpgen.cli.train import Command, parse_command, usage
 from dpgen.config import keyword_job, parse_job, written
-from dpgen.data import LOADERS
+from dpgen.data import LOADERS, load_digits
+from dpgen.run import run
+from dpgen.runtime import quiet_training
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.local.plan import RandomizedResponseConfig
 from dpgen.systems.registry import SYSTEMS
@@ -288,3 +292,21 @@ def test_the_configurations_that_are_shipped_have_names() -> None:
 @pytest.mark.parametrize("text", ["4,4", "[4,4]", "[4, 4]"])
 def test_a_list_is_written_with_commas(text: str, tmp_path: Path) -> None:
     assert tiny.job(tmp_path, f"--image_shape={text}").data_options["image_shape"] == (4, 4)
+
+
+def test_a_run_on_data_that_are_loaded(tmp_path: Path) -> None:
+    records = replace(load_digits(test_fraction=0.0), name="mine")
+    job = parse_job(["--model=marginals", "--data=csv", "--path=absent.csv", f"--run_dir={tmp_path / 'run'}"])
+    with quiet_training():
+        outcome = run(replace(job, runtime=replace(job.runtime, evaluation="none", progress_bar=False)), records)
+    assert outcome.release.epsilon <= 1.0
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["data"] == {"name": "mine"}
+    people = parse_job(["--model=marginals", "--data=csv", "--path=absent.csv", "--unit=who"])
+    with pytest.raises(ValueError, match="unit"):
+        run(people, records)
+
+
+def test_nothing_but_the_commands_imports_the_command_line() -> None:
+    package = Path(dpgen.__file__).parent
+    modules = [path for path in package.rglob("*.py") if "cli" not in path.relative_to(package).parts]
+    assert [str(path) for path in modules if "dpgen.cli" in path.read_text() and path.name != "__main__.py"] == []
