@@ -29,8 +29,7 @@ import pyarrow
 import pyarrow.parquet
 from measuring import machine, store
 
-from dpgen.cli.command import quiet_training
-from dpgen.cli.jobs import keyword_job
+from dpgen.config import keyword_job
 from dpgen.data.engines import MEMORY, open_table
 from dpgen.data.mapped import MappedRecords, load_mapped
 from dpgen.data.records import load_records
@@ -39,7 +38,7 @@ from dpgen.data.sql_records import load_sql_records
 from dpgen.data.sql_tables import load_sql_table
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
-from dpgen.runtime import Runtime
+from dpgen.runtime import Runtime, quiet_training
 from dpgen.systems.gaussian.fit import fit as fit_gaussian
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
 from dpgen.systems.ordered.fit import fit

@@ -35,12 +35,11 @@ from .callbacks import QuantileClipping as QuantileClipping
 from .callbacks.checkpoint import Preempted as Preempted
 from .cli.command import OneLineParser as OneLineParser
 from .cli.command import exit_code as exit_code
-from .cli.command import quiet_training as quiet_training
 from .cli.comparison import Comparison as Comparison
 from .cli.comparison import compare as compare
 from .cli.dry_run import dry_run as dry_run
-from .cli.jobs import Job as Job
-from .cli.jobs import parse_job as parse_job
+from .config import RunConfig as RunConfig
+from .config import parse_job as parse_job
 from .discretized import DiscretizedColumn as DiscretizedColumn
 from .divergences import f_divergence as f_divergence
 from .evaluation import Evaluation as Evaluation
@@ -69,6 +68,7 @@ from .report import report as report
 from .run import Outcome as Outcome
 from .run import run as run
 from .runtime import Runtime as Runtime
+from .runtime import quiet_training as quiet_training
 from .statement import PrivacyStatement as PrivacyStatement
 from .statement import guarantee as guarantee
 from .statement import rounded_up as rounded_up
@@ -171,7 +171,6 @@ __all__ = [
     "GeneratorNetwork",
     "GridResponseSynthesizer",
     "IntervalLaplaceSynthesizer",
-    "Job",
     "KMeansPlan",
     "LabelPartition",
     "Ledger",
@@ -220,6 +219,7 @@ __all__ = [
     "RejectionSampler",
     "RelativeMollifier",
     "RemoteFailure",
+    "RunConfig",
     "Runtime",
     "SIRSampler",
     "Samples",

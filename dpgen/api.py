@@ -14,9 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpgen.cli.command import quiet_training
-from dpgen.cli.jobs import Job, keyword_job
-from dpgen.cli.options import choose, entries
+from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import InMemory, article, in_memory
 from dpgen.data import Columns, Images, MappedRecords, Points, Records, Table, Users
 from dpgen.data.image_files import ARCHIVES
@@ -24,11 +22,12 @@ from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.sql_records import StreamedRecords
 from dpgen.data.table_files import form_of, is_source
+from dpgen.options import choose, meanings
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import RandomState, Release
 from dpgen.run import run
-from dpgen.runtime import Runtime
+from dpgen.runtime import Runtime, quiet_training
 from dpgen.systems.registry import System, systems
 
 KINDS: dict[type[Any], str] = {
@@ -101,16 +100,16 @@ def fit(
     return release
 
 
-def _fit_in_memory(job: Job, ledger: Ledger | None) -> Release:
+def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
     """The release alone; checkpoints and logs of a training are thrown away."""
-    job.runtime.limit_threads()
+    job.runtime.begin()
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         private = job.load(Path(scratch))  # before a budget is opened, which refused data leave as it is
         curator = Curator(job.open_ledger() if ledger is None else ledger)
         return job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch)))
 
 
-def _require_same(ledger: Ledger, job: Job) -> None:
+def _require_same(ledger: Ledger, job: RunConfig) -> None:
     if job.runtime.run_dir is not None:
         raise ValueError(f"ledger and run_dir {str(job.runtime.run_dir)!r} are both given: a run has a ledger of its own")
     wanted = job.new_ledger()
@@ -125,7 +124,7 @@ def _require_same(ledger: Ledger, job: Job) -> None:
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
-def _job(model: str, data: Any, options: Options) -> Job:
+def _job(model: str, data: Any, options: Options) -> RunConfig:
     system = systems()[choose("model", model, list(systems()))]
     options = {"progress_bar": False} | options
     if type(data) in KINDS:
@@ -330,8 +329,8 @@ def estimator(model: str) -> type[Synthesizer]:
 
     __init__.__signature__ = inspect.Signature([_SELF, *parameters])  # type: ignore[attr-defined]
     name = "".join(word.upper() if word in _ACRONYMS else word.capitalize() for word in model.split("_")) + "Synthesizer"
-    meanings = {key: text for source in sources for key, text in entries(source).items() if key in options}
-    lines = "\n".join(f"    {key}: {text}" for key, text in meanings.items())
+    texts = {key: text for source in sources for key, text in meanings(source).items() if key in options}
+    lines = "\n".join(f"    {key}: {text}" for key, text in texts.items())
     doc = f"The estimator of the system {model!r}, see `Synthesizer`.\n\nArguments:\n{lines}"
     members = {"__init__": __init__, "__doc__": doc, "__module__": __name__, "model": model}
     return type(name, (Synthesizer,), members)

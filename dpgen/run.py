@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from dpgen.cli.jobs import Job
+from dpgen.config import RunConfig
 from dpgen.data.split import await_key, secret_key
 from dpgen.evaluation import Evaluation, evaluator
 from dpgen.evaluation.scores import Score, marks, number
@@ -135,7 +135,7 @@ def released(directory: Path) -> Release | None:
 
 
 @contextmanager
-def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, Curator]]:
+def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Runtime, Curator]]:
     """The run's directory, its runtime and a curator of its ledger, new or resumed; the ledger is locked until the run ends.
 
     A directory that this run made is removed again if the run fails before it has spent anything. The key that the data are
@@ -210,7 +210,7 @@ def open_run(job: Job, *, again: bool = False) -> Iterator[tuple[Path, Runtime, 
 
 
 @contextmanager
-def _journal(job: Job, directory: Path, ledger: Ledger) -> Iterator[Journal | None]:
+def _journal(job: RunConfig, directory: Path, ledger: Ledger) -> Iterator[Journal | None]:
     """What a closed form has been given, until it has released something; None of other runs."""
     path = directory / JOURNAL
     if job.kept and not is_released(directory):
@@ -225,7 +225,7 @@ def _journal(job: Job, directory: Path, ledger: Ledger) -> Iterator[Journal | No
         path.unlink(missing_ok=True)
 
 
-def _locked_ledger(job: Job, path: Path) -> Ledger:
+def _locked_ledger(job: RunConfig, path: Path) -> Ledger:
     """The ledger of an earlier run if it has spent anything, else a new one for this job."""
     if path.exists() and path.stat().st_size:
         ledger = Ledger.open(path, recover=True)
@@ -236,7 +236,7 @@ def _locked_ledger(job: Job, path: Path) -> Ledger:
     return job.open_ledger(path)
 
 
-def _require_same(job: Job, config_path: Path) -> None:
+def _require_same(job: RunConfig, config_path: Path) -> None:
     if not config_path.is_file():
         raise ValueError(f"{config_path} is missing beside a ledger; choose another run_dir")
     try:
@@ -277,13 +277,14 @@ class Outcome:
     problem: str = ""
 
 
-def run(job: Job, *, again: bool = False) -> Outcome:
+def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
     """Data -> fit -> ledger -> release -> evaluate, all of it kept in the run directory.
 
     What an earlier process of the same run has released is taken as it is, and evaluated.
 
     Arguments:
         job: what runs.
+        data: private data that are loaded already, of a kind that the system works on; None: the loader's.
         again: evaluate a finished run once more.
 
     Raises:
@@ -291,7 +292,8 @@ def run(job: Job, *, again: bool = False) -> Outcome:
         LedgerError: the ledger in the directory is damaged or in use.
         KeyboardInterrupt, Preempted: with what was spent, and how to go on.
     """
-    job.runtime.limit_threads()
+    job = job if data is None else job.on(data)
+    job.runtime.begin()
     if not again:
         job.prepare()
     with open_run(job, again=again) as (directory, runtime, curator), _interrupted(job, directory, curator.ledger):
@@ -354,7 +356,7 @@ KEPT_BY_NOBODY = (
 
 
 def _evaluated(
-    job: Job, release: Release, evaluate: Callable[[], Evaluation], runtime: Runtime, *, again: bool
+    job: RunConfig, release: Release, evaluate: Callable[[], Evaluation], runtime: Runtime, *, again: bool
 ) -> tuple[Evaluation, str]:
     """The evaluation, written and logged, and what went wrong with it: what was paid for is released in any case."""
     directory = runtime.directory
@@ -381,7 +383,7 @@ def _evaluated(
 
 
 @contextmanager
-def _interrupted(job: Job, directory: Path, ledger: Ledger) -> Iterator[None]:
+def _interrupted(job: RunConfig, directory: Path, ledger: Ledger) -> Iterator[None]:
     """Tells whoever interrupts a run where it stands, and how it goes on."""
     try:
         yield
@@ -393,7 +395,7 @@ def _interrupted(job: Job, directory: Path, ledger: Ledger) -> Iterator[None]:
         raise KeyboardInterrupt(_standing(job, directory, ledger)) from None
 
 
-def _standing(job: Job, directory: Path, ledger: Ledger) -> str:
+def _standing(job: RunConfig, directory: Path, ledger: Ledger) -> str:
     if not ledger.charges:
         return "interrupted before anything was spent"
     same, whole = f"the same command with --run_dir {directory}", rounded_up(ledger.epsilon())

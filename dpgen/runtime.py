@@ -3,8 +3,10 @@
 PyTorch and Lightning are imported where something is trained: the options of a run are read and explained without them.
 """
 
+import logging
 import os
 import signal
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -152,9 +154,18 @@ class Runtime:
         """The one checkpoint file of the run."""
         return self.directory / "last.ckpt"
 
-    def limit_threads(self) -> None:
-        """Let PyTorch use as many threads as `threads` says."""
+    def begin(self) -> None:
+        """Let PyTorch use as many threads as `threads` says.
+
+        Raises:
+            ValueError: more devices than this machine has, or CPU processes than it has cores.
+        """
         import torch
+
+        on_gpu = self.accelerator != "cpu" and torch.cuda.is_available()
+        here = torch.cuda.device_count() if on_gpu else os.cpu_count() or 1
+        if self.devices > max(1, here):
+            raise ValueError(f"devices is {self.devices}; this machine has {here} {'GPUs' if on_gpu else 'CPU cores'}")
 
         if self.threads is not None:
             torch.set_num_threads(self.threads)
@@ -199,7 +210,7 @@ class Runtime:
 
         from dpgen.callbacks.loggers import TrainingProgress
 
-        self.limit_threads()
+        self.begin()
         return L.Trainer(
             accelerator=self.accelerator,
             devices=self.devices,
@@ -316,3 +327,21 @@ def _launching(directory: Path) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def quiet_runtime(directory: Path, seed: int) -> Runtime:
+    """A run on the CPU that shows nothing and is thrown away."""
+    return Runtime(run_dir=directory, seed=seed, accelerator="cpu", progress_bar=False, checkpoint_every=10**6)
+
+
+@contextmanager
+def quiet_training() -> Iterator[None]:
+    """Lightning's hints and Python warnings kept to itself; what is logged as a warning or an error is heard."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)  # levels would not do: Lightning sets its own when it is imported
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        try:
+            yield
+        finally:
+            logging.disable(before)

@@ -15,8 +15,8 @@ import torch
 from fixed_source import fixed_entropy
 from hypothesis import HealthCheck, settings
 
-from dpgen.cli.command import quiet_training
 from dpgen.run import Outcome, run
+from dpgen.runtime import quiet_training
 
 torch.set_num_threads(1)  # the tensors are tiny: a second thread would only wait
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

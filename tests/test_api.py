@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 import dpgen
 from dpgen.api import _job
-from dpgen.cli.jobs import DROPPED
+from dpgen.config import DROPPED
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.release import PublicModel
 from dpgen.systems.registry import SYSTEMS
@@ -80,43 +80,34 @@ def test_random_states_are_those_of_scikit_learn(frame: pd.DataFrame) -> None:
 TABLE = pd.DataFrame(RNG.integers(0, 2, (60, 3)), columns=list("abc"))
 
 REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
-    ("gausian", TABLE, {}, r"model must be one of .*, got 'gausian' \(did you mean 'gaussian'\?\)"),
-    ("gaussian", TABLE, {"epsiln": 1}, "unknown option 'epsiln': did you mean 'epsilon'"),
-    ("gaussian", TABLE, {"axes": "many"}, "axes must be a whole number or null, got 'many'"),
-    ("gaussian", TABLE, {"axes": 0}, "axes must be at least 1, got 0"),
-    ("gaussian", TABLE, {"epsilon": None}, "epsilon is null; it needs a value"),
-    ("gaussian", TABLE, {"epsilon": -1.0}, "epsilon is -1.0; it must be a finite number > 0"),
-    ("gaussian", TABLE, {"seed": object()}, "seed is '<object .*; it must be made of numbers, texts, lists and mappings"),
-    ("gaussian", TABLE, {"path": "x"}, "path is 'x'; it must be left out: the data are DataFrame"),
-    ("gaussian", TABLE, {"missing": "ignore"}, "missing must be one of error, drop, category, got 'ignore'"),
-    ("gaussian", TABLE * 3, {}, "DataFrame column 'a' has '3' in row .: only 0 and 1 are supported"),
-    ("gaussian", np.eye(4, dtype="uint8").reshape(4, 2, 2), {}, "array has no value above 1, and grey values go from 0 to 255"),
-    ("gaussian", np.full((4, 2, 2), 1.5), {}, r"array column '0' has '1\.5' in row 1: grey values are numbers from 0 to 1"),
-    ("gaussian", np.ones((4, 3, 2, 2)), {}, r"array holds images of shape \(3, 2, 2\); grey ones must have the shape"),
-    (
-        "gaussian",
-        TensorDataset(torch.ones(3, 2), torch.tensor([0.0, 1.5, 1.0])),
-        {},
-        r"data set has no records of one shape with whole labels: tensor\(1\.5000\) is a label",
-    ),
-    ("gaussian", np.ma.array(np.eye(4), mask=np.eye(4)), {}, "array is masked; fill it"),
-    ("gaussian", TABLE[:0], {}, "DataFrame is empty: it has 3 columns and no record"),
-    ("gaussian", TABLE[[]], {}, "DataFrame has no 0/1 columns: at least one is needed"),
-    ("gaussian", TABLE.assign(d="x"), {"label_column": "e"}, "DataFrame has no column 'e': its columns are a, b, c, d"),
-    ("gaussian", dpgen.data.load_digits(), {"path": "x"}, "option must be one of .*, got 'path'"),
-    ("merr", dpgen.data.load_digits(), {}, "data is Records; model 'merr' works on columns"),
-    ("merr", [{"a"}], {}, "data is a list of sets; model 'merr' works on columns"),
-    ("merr", TABLE, {}, "low and high of column 'a' are None and None: both must be given"),
-    ("merr", TABLE == 1, {"low": 0, "high": 1}, "values are True and False; they must be numbers"),
-    ("merr", pd.DataFrame({"x": ["1_0", "2"]}), {"low": 0, "high": 9}, "value '1_0' in row 1 is not a finite number"),
-    ("bernstein", TABLE, {}, "bounds must be given"),
-    ("minimax", TABLE, {"user": "a"}, "DataFrame has no column 'category'"),
-    ("minimax", TABLE.to_numpy(), {}, "data is an array; model 'minimax' works on users, which it does not hold"),
-    ("mbde", "absent.csv", {"bounds": "0,1"}, "path is 'absent.csv': there is no such file"),
+    ("gausian", TABLE, {}, "'gaussian'"),
+    ("gaussian", TABLE, {"epsiln": 1}, "'epsilon'"),
+    *(("gaussian", TABLE, {name: value}, name) for name, value in (("axes", "many"), ("axes", 0), ("epsilon", None))),
+    *(("gaussian", TABLE, {name: value}, name) for name, value in (("epsilon", -1.0), ("seed", object()), ("path", "x"))),
+    ("gaussian", TABLE, {"missing": "ignore"}, "missing"),
+    ("gaussian", TABLE * 3, {}, "column 'a' has '3' in row ."),
+    ("gaussian", np.eye(4, dtype="uint8").reshape(4, 2, 2), {}, "grey"),
+    ("gaussian", np.full((4, 2, 2), 1.5), {}, r"'1\.5' in row 1"),
+    ("gaussian", np.ones((4, 3, 2, 2)), {}, r"shape \(3, 2, 2\)"),
+    ("gaussian", TensorDataset(torch.ones(3, 2), torch.tensor([0.0, 1.5, 1.0])), {}, r"tensor\(1\.5000\)"),
+    ("gaussian", np.ma.array(np.eye(4), mask=np.eye(4)), {}, "masked"),
+    ("gaussian", TABLE[:0], {}, "empty"),
+    ("gaussian", TABLE[[]], {}, "columns"),
+    ("gaussian", TABLE.assign(d="x"), {"label_column": "e"}, "'e'"),
+    ("gaussian", dpgen.data.load_digits(), {"path": "x"}, "path"),
+    ("merr", dpgen.data.load_digits(), {}, "'merr' works on columns"),
+    ("merr", [{"a"}], {}, "'merr' works on columns"),
+    ("merr", TABLE, {}, "low and high"),
+    ("merr", TABLE == 1, {"low": 0, "high": 1}, "True"),
+    ("merr", pd.DataFrame({"x": ["1_0", "2"]}), {"low": 0, "high": 9}, "'1_0' in row 1"),
+    ("bernstein", TABLE, {}, "bounds"),
+    ("minimax", TABLE, {"user": "a"}, "'category'"),
+    ("minimax", TABLE.to_numpy(), {}, "'minimax' works on users"),
+    ("mbde", "absent.csv", {"bounds": "0,1"}, "path"),
 ]
 
 
-@pytest.mark.parametrize(("model", "data", "options", "match"), REFUSED, ids=[row[3][:30] for row in REFUSED])
+@pytest.mark.parametrize(("model", "data", "options", "match"), REFUSED)
 def test_what_is_wrong_is_said_in_one_line(model: str, data: Any, options: dict[str, Any], match: str) -> None:
     with pytest.raises((ValueError, TypeError), match=match) as raised:
         dpgen.fit(model, data, **({"epsilon": 1.0} | options))

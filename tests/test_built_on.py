@@ -15,8 +15,8 @@ import tiny
 
 import dpgen
 from dpgen.built_on import NOTE, BuiltOn, find_release, names_files
-from dpgen.cli.jobs import Job, parse_job
 from dpgen.cli.main import main
+from dpgen.config import RunConfig, parse_job
 from dpgen.data import load_ring
 from dpgen.data.loaders import LOADERS, loader_of
 from dpgen.privacy.curator import Curator
@@ -120,7 +120,7 @@ def test_every_option_that_names_files_is_a_row() -> None:
     assert {key for *_, key in OPTIONS} == WAYS
 
 
-def job_of(model: str, data: str, option: str, value: Path, *extra: str) -> Job:
+def job_of(model: str, data: str, option: str, value: Path, *extra: str) -> RunConfig:
     system = SYSTEMS[model]
     data = data or ("events" if "users" in system.kinds else "csv")
     parameters = inspect.signature(loader_of(system.kinds, data).options).parameters
@@ -130,7 +130,7 @@ def job_of(model: str, data: str, option: str, value: Path, *extra: str) -> Job:
     return parse_job([f"--model={model}", f"--data={data}", f"--{option}={value}", *others, *budget, *extra])
 
 
-def covered(job: Job, earlier: PrivacyStatement) -> bool:
+def covered(job: RunConfig, earlier: PrivacyStatement) -> bool:
     """Whether a job is refused, or pays what a statement says and has that much less for itself."""
     try:
         own = job.own_plan

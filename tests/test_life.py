@@ -16,8 +16,8 @@ import pytest
 import tiny
 
 from dpgen.callbacks.checkpoint import Checkpoint
-from dpgen.cli.jobs import Job, parse_job
 from dpgen.cli.main import main
+from dpgen.config import RunConfig, parse_job
 from dpgen.files import is_finished, is_released, write_atomically
 from dpgen.privacy.journal import Journal
 from dpgen.privacy.ledger import Ledger
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate", "--accelerator")
 
 
-def records(directory: Path, *extra: str) -> Job:
+def records(directory: Path, *extra: str) -> RunConfig:
     return parse_job(["--model=marginals", *closed_form(directory, *extra)])
 
 
@@ -40,17 +40,17 @@ def closed_form(directory: Path, *extra: str) -> list[str]:
     return [a for a in tiny.arguments(directory, *unlabelled) if not a.startswith(OF_NETWORKS)]
 
 
-def users(directory: Path, *extra: str) -> Job:
+def users(directory: Path, *extra: str) -> RunConfig:
     data = ("--data=synthetic_users", "--n_users=6", "--n_categories=4", "--prior_epsilon=null", "--progress_bar=false")
     return parse_job(["--model=minimax", *data, f"--run_dir={directory / 'run'}", *extra])
 
 
-def points(directory: Path, *extra: str) -> Job:
+def points(directory: Path, *extra: str) -> RunConfig:
     data = ("--data=mixture_1d", "--n_points=40", "--n_test=20", "--cells=4", "--progress_bar=false")
     return parse_job(["--model=grid_response", *data, f"--run_dir={directory / 'run'}", *extra])
 
 
-JOBS: dict[str, Callable[..., Job]] = {"records": records, "users": users, "points": points}
+JOBS: dict[str, Callable[..., RunConfig]] = {"records": records, "users": users, "points": points}
 
 
 class Died(BaseException):
@@ -72,14 +72,14 @@ def dies(monkeypatch: pytest.MonkeyPatch, *, at: int | str) -> list[str]:
     return written
 
 
-def die_at(job: Job, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def die_at(job: RunConfig, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         dies(patch, at=file)
         with pytest.raises(Died, match="gone"):
             run(job)
 
 
-def finished(job: Job) -> PrivacyStatement:
+def finished(job: RunConfig) -> PrivacyStatement:
     """The statement of a run that is finished now."""
     outcome = run(job)
     assert outcome.problem == ""

@@ -17,15 +17,15 @@ from scipy.stats import norm
 
 import dpgen
 from dpgen import report as exported
-from dpgen.cli.command import quiet_training
-from dpgen.cli.jobs import parse_job
 from dpgen.cli.main import main
+from dpgen.config import parse_job
 from dpgen.discretized import DiscretizedColumn
 from dpgen.nets.gan import Generator
 from dpgen.pictures import pictures
 from dpgen.release import Draws, Release
 from dpgen.report import RELEASED, REPORT, detected, guessed, report
 from dpgen.run import Outcome, run
+from dpgen.runtime import quiet_training
 from dpgen.statement import UNPROTECTED
 from dpgen.systems.dpgan.model import PointGANModel
 from dpgen.systems.marginals.model import ProductMixture

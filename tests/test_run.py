@@ -21,7 +21,7 @@ from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger, LedgerError

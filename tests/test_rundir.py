@@ -7,7 +7,7 @@ import tiny
 import torch
 import yaml
 
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, LedgerError

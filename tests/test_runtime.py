@@ -21,6 +21,7 @@ from dpgen.callbacks.loggers import TrainingProgress
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.sampling import PoissonLoader
+from dpgen.run import run
 from dpgen.runtime import RUN_DIR, Runtime
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
@@ -55,6 +56,21 @@ def test_a_gpu_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="sees no GPU here; use 'auto' or 'cpu'"):
         Runtime(accelerator="gpu")
+
+
+@pytest.mark.parametrize(("accelerator", "gpus"), [("cpu", 200), ("auto", 0), ("auto", 3), ("gpu", 3)])
+def test_more_devices_than_the_machine_has_are_refused_before_anything_is_spent(
+    accelerator: str, gpus: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    Runtime(accelerator=accelerator, devices=3).begin()
+    with pytest.raises(ValueError, match="devices"):
+        Runtime(accelerator=accelerator, devices=99).begin()
+    with pytest.raises(ValueError, match="devices"):
+        run(tiny.job(tmp_path, f"--accelerator={accelerator}", "--devices=99"))
+    assert list(tmp_path.glob("run*")) == []
 
 
 def test_the_directory_must_have_been_chosen() -> None:

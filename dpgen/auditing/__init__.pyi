@@ -4,7 +4,6 @@ from .audits import audit as audit
 from .lower_bounds import Finding as Finding
 from .options import AuditJob as AuditJob
 from .options import AuditOptions as AuditOptions
-from .options import audit_usage as audit_usage
 from .options import parse_audit as parse_audit
 
-__all__ = ["AuditJob", "AuditOptions", "Finding", "audit", "audit_usage", "parse_audit"]
+__all__ = ["AuditJob", "AuditOptions", "Finding", "audit", "parse_audit"]

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.cli.command import quiet_training
 from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step, multiply_rows_
 from dpgen.privacy.sampling import Batch, PoissonDraw, PoissonLoader, PoissonMask
+from dpgen.runtime import quiet_training
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments
 

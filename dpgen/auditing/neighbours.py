@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dpgen.auditing.options import Broken, ClusteringConfig, ClusteringPlan, audited
 from dpgen.auditing.releases import CuratorAudit
-from dpgen.cli.command import quiet_runtime, quiet_training
 from dpgen.data import Columns, Points, Records, Table, Users
 from dpgen.discretized import DiscretizedColumn
 from dpgen.privacy.accountants import calibrate_noise
@@ -22,7 +21,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.release import Draws, PublicModel
-from dpgen.runtime import Runtime
+from dpgen.runtime import Runtime, quiet_runtime, quiet_training
 from dpgen.schema import Schema
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.kmeans.plan import KMeansPlan

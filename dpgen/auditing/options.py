@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from dpgen.cli.jobs import DEFAULT_MODEL
-from dpgen.cli.options import Sources, choose, full_names, keys, option_table, require_writable, split_options, typed
+from dpgen.config import DEFAULT_MODEL
+from dpgen.options import Sources, choose, keys, require_writable, split_options, typed
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.plan import Plan
@@ -94,8 +94,6 @@ def audited() -> dict[str, System]:
 Broken = Literal["no", "noise", "sensitivity", "rows"]
 """Nothing, noise of half the scale that is paid for, records that move sums by twice what is stated, or row-level noise."""
 
-EXIT_CODES = "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"
-
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
@@ -168,20 +166,23 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
     """
     given = split_options(arguments)
     model = choose("model", given.pop("model", DEFAULT_MODEL), list(audited()))
-    sources = _sources(model)
-    named = full_names(given, sources, also={"model"})
-    quick = _quick(model, {name.partition(".")[2]: value for name, value in named.items()})
-    made = typed(sources, full_names(quick, sources) | named).made
-    job = AuditJob(model, made["privacy"], made["model"], made["audit"])
+    sources = sources_of(model)
+    known = {name for source in sources.values() for name in keys(source)}
+    quick = {name: value for name, value in quick_options(model, given).items() if name in known}
+    made = typed(sources, quick | given)
+    plan, config = sources["privacy"](**made["privacy"]), sources["model"](**made["model"])
+    job = AuditJob(model, plan, config, AuditOptions(**made["audit"]))
     _require_meaning(job)
     return job
 
 
-def _sources(model: str) -> Sources:
+def sources_of(model: str) -> Sources:
+    """By block, what the options of an audit of a system belong to."""
     return {"privacy": audited()[model].plan, "model": audited()[model].config, "audit": AuditOptions}
 
 
-def _quick(model: str, given: Mapping[str, str]) -> dict[str, str]:
+def quick_options(model: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Options of small fits of a system, beside the given ones."""
     quick = QUICK.get(model, {})
     if quick is not TRAINED:
         return quick
@@ -209,22 +210,3 @@ def _require_meaning(job: AuditJob) -> None:
         raise ValueError("broken is 'rows'; rows_per_unit must be above 1 for it")
     if changed and not job.trained:
         raise ValueError(f"{changed[0]} is {getattr(options, changed[0])!r}: only systems that DP-SGD trains have that choice")
-
-
-def audit_usage(arguments: Sequence[str] = ()) -> str:
-    """Usage of the command line: in general, or the options of the model that it names.
-
-    Defaults are those of an audit, whose fits are smaller than others.
-    """
-    given = split_options(arguments)
-    if "model" not in given:
-        lines = ["usage: dpgen audit [--model NAME] [--key value ...]", "", f"  --model {', '.join(audited())}"]
-        lines += option_table({"audit": "audit"}, {"audit": AuditOptions})
-        return "\n".join([*lines, "", "add --model NAME for its options, their defaults and what they mean", "", EXIT_CODES])
-    model = choose("model", given["model"], list(audited()))
-    sources, quick = _sources(model), _quick(model, given)
-    defaults = {block: {key: value for key, value in quick.items() if key in keys(source)} for block, source in sources.items()}
-    titles = {"privacy": f"privacy of {model}", "model": f"model {model}", "audit": "audit"}
-    return "\n".join(
-        [f"usage: dpgen audit --model {model} [--key value ...]", *option_table(titles, sources, defaults), "", EXIT_CODES]
-    )

@@ -2,7 +2,6 @@
 
 import argparse
 import errno
-import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,34 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from dpgen.options import choose
 from dpgen.privacy.ledger import BudgetExceeded, LedgerError
+from dpgen.runtime import quiet_training
 
 if TYPE_CHECKING:
     from dpgen.run import Outcome
-    from dpgen.runtime import Runtime
-
-# -- quiet -------------------------------------------------------------------------------------------------------------
-
-
-def quiet_runtime(directory: Path, seed: int) -> "Runtime":
-    """A run on the CPU that shows nothing and is thrown away."""
-    from dpgen.runtime import Runtime  # here, because planning a budget is quiet too, and needs no torch
-
-    return Runtime(run_dir=directory, seed=seed, accelerator="cpu", progress_bar=False, checkpoint_every=10**6)
-
-
-@contextmanager
-def quiet_training() -> Iterator[None]:
-    """Lightning's hints and Python warnings kept to itself; what is logged as a warning or an error is heard."""
-    before = logging.root.manager.disable
-    logging.disable(logging.INFO)  # levels would not do: Lightning sets its own when it is imported
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        try:
-            yield
-        finally:
-            logging.disable(before)
-
 
 # -- command -----------------------------------------------------------------------------------------------------------
 
@@ -68,8 +45,6 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(REFUSED, f"error: {' '.join(message.split())}\n")
 
     def _unknown(self, name: str) -> str:
-        from dpgen.cli.options import choose
-
         known = [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
         try:
             return f"option {choose('option', name, known)!r} has no place here"

@@ -9,13 +9,13 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from dpgen.cli.jobs import BLOCKS, Job, parse_job, read_blocks
-from dpgen.cli.options import require_writable
+from dpgen.config import BLOCKS, RunConfig, parse_job, read_blocks
 from dpgen.data.split import secret_key
 from dpgen.evaluation import evaluate
 from dpgen.evaluation.scores import Score, marks
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
+from dpgen.options import require_writable
 from dpgen.release import PublicModel
 from dpgen.statement import PrivacyStatement, rounded_up
 from dpgen.systems.registry import load
@@ -178,7 +178,7 @@ def compare(
     return comparison
 
 
-def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = None) -> Job:
+def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = None) -> RunConfig:
     """The job of a run, to read its data and to evaluate it on this machine.
 
     Raises:
@@ -188,11 +188,18 @@ def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = Non
     if not path.is_file():
         raise ValueError(f"{run} is no run: config.yaml is missing")
     # What the run was evaluated with the first time may be gone.
-    given = {"accelerator": "auto", "run_dir": run, "evaluation": evaluation, "fid_weights": fid_weights or "null"}
+    given = {
+        "accelerator": "auto",
+        "devices": 1,
+        "num_nodes": 1,
+        "run_dir": run,
+        "evaluation": evaluation,
+        "fid_weights": fid_weights or "null",
+    }
     return parse_job(["--config", str(path), *(f"--{name}={value}" for name, value in given.items())])
 
 
-def _require_one_split(job: Job, runs: Sequence[Path]) -> None:
+def _require_one_split(job: RunConfig, runs: Sequence[Path]) -> None:
     """Refuse runs some of which were trained on what others have for evaluation."""
     keys = [None if (path := job.split_key(run)) is None else secret_key(path, create=False) for run in runs]
     for run, key in zip(runs, keys):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dpgen.callbacks import Clipping
-from dpgen.cli.jobs import Job
+from dpgen.config import RunConfig
 from dpgen.data.table_files import column_names
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
@@ -47,7 +47,7 @@ def parse_shape(text: str, data: str) -> tuple[int, int, int] | None:
     return n, d, labels
 
 
-def dry_run(job: Job, shape: str = "") -> str:
+def dry_run(job: RunConfig, shape: str = "") -> str:
     """The plan of a job in words, with memory and time where they can be foreseen; reads no data and writes nothing.
 
     Arguments:
@@ -141,7 +141,7 @@ def _budget(plan: Any) -> str:
     return guarantee(ledger.budget.epsilon, ledger.delta, ledger.relation, ledger.unit)
 
 
-def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
+def _module(job: RunConfig, size: tuple[int, int, int]) -> PrivateSums | None:
     """The module that would be trained, if the system trains one by DP-SGD on records."""
     _, d, labels = size
     module = job.system.module(job.config)
@@ -153,7 +153,7 @@ def _module(job: Job, size: tuple[int, int, int]) -> PrivateSums | None:
     return module(d=d, plan=plan, config=job.config, n_classes=labels, image_shape=shape, seed=job.runtime.seed)
 
 
-def _needs(module: PrivateSums, size: tuple[int, int, int], job: Job) -> list[str]:
+def _needs(module: PrivateSums, size: tuple[int, int, int], job: RunConfig) -> list[str]:
     n, d, labels = size
     steps, q = module.plan.steps, module.plan.sampling_rate
     drawn = max(1, round(q * n / job.runtime.processes))

@@ -53,7 +53,7 @@ def _run(name: str, arguments: list[str]) -> "str | int | Ended":
 
         return __version__
     if name not in COMMANDS:
-        from dpgen.cli.options import choose
+        from dpgen.options import choose
 
         choose("command", name, list(COMMANDS))
     ended: str | int | Ended = import_module(COMMANDS[name][0]).main(arguments)

@@ -3,17 +3,21 @@
 from pathlib import Path
 
 from dpgen.cli.command import NETWORK, OneLineParser
-from dpgen.cli.options import require_writable
+from dpgen.options import require_writable
+
+
+def parser() -> OneLineParser:
+    result = OneLineParser("dpgen report", description="One HTML page about a run or a released model; needs no private data.")
+    result.add_argument("run", type=Path, help="directory of a run or of a released model")
+    result.add_argument("--out", type=Path, metavar="FILE", help="the page (default report.html in the directory)")
+    result.add_argument("--public", action="store_true", help="leave out what was computed on private records without noise")
+    result.add_argument("--network", **NETWORK)
+    return result
 
 
 def main(arguments: list[str]) -> str:
     """Write the report, say where it is and who may see it."""
-    parser = OneLineParser("dpgen report", description="One HTML page about a run or a released model; needs no private data.")
-    parser.add_argument("run", type=Path, help="directory of a run or of a released model")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default report.html in the directory)")
-    parser.add_argument("--public", action="store_true", help="leave out what was computed on private records without noise")
-    parser.add_argument("--network", **NETWORK)
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
 
     from dpgen.report import report
     from dpgen.statement import UNPROTECTED

@@ -7,21 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import NETWORK, OneLineParser, whole_numbers
-from dpgen.cli.options import require_writable
+from dpgen.options import require_writable
+
+
+def parser() -> OneLineParser:
+    result = OneLineParser("dpgen sample", description="Draw synthetic records from a released model; this costs no privacy.")
+    result.add_argument("model", type=Path, help="directory of a run or of a released model")
+    result.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
+    result.add_argument("--out", type=Path, metavar="FILE", default=Path("synthetic.npz"), help=".npz, .csv or .parquet")
+    result.add_argument("--clusters", type=whole_numbers, metavar="C,C", help="draw from these clusters only")
+    result.add_argument("--given", type=_given, metavar="JSON", help='rows of a table given values, such as {"sex": "female"}')
+    result.add_argument("--rows", help="of a table: iid, or matched, whose counts are close to the model's")
+    result.add_argument("--seed", type=int, help="for reproducible draws")
+    result.add_argument("--network", **NETWORK)
+    return result
 
 
 def main(arguments: list[str]) -> str:
     """Draw records, write them, say what they cost."""
-    parser = OneLineParser("dpgen sample", description="Draw synthetic records from a released model; this costs no privacy.")
-    parser.add_argument("model", type=Path, help="directory of a run or of a released model")
-    parser.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
-    parser.add_argument("--out", type=Path, metavar="FILE", default=Path("synthetic.npz"), help=".npz, .csv or .parquet")
-    parser.add_argument("--clusters", type=whole_numbers, metavar="C,C", help="draw from these clusters only")
-    parser.add_argument("--given", type=_given, metavar="JSON", help='rows of a table given values, such as {"sex": "female"}')
-    parser.add_argument("--rows", help="of a table: iid, or matched, whose counts are close to the model's")
-    parser.add_argument("--seed", type=int, help="for reproducible draws")
-    parser.add_argument("--network", **NETWORK)
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
 
     from dpgen.files import DRAWS
     from dpgen.systems.registry import load

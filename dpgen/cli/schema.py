@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> str:
     if options.schema is not None and options.epsilon is None:
         raise ValueError("epsilon is None; it must be given with schema: the blanks of a draft are filled in at a price")
     if options.out is not None:
-        from dpgen.cli.options import require_writable
+        from dpgen.options import require_writable
 
         require_writable(options.out, "out")
 

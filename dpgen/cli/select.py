@@ -15,9 +15,9 @@ from typing import Any, cast
 import yaml
 
 from dpgen.cli.command import Ended
-from dpgen.cli.jobs import Job
 from dpgen.cli.shared_budget import declared
 from dpgen.cli.sweep import Selection, Sweep
+from dpgen.config import RunConfig
 from dpgen.evaluation.paid import PaidScore
 from dpgen.files import write_atomically
 from dpgen.privacy.accountants import epsilon
@@ -34,7 +34,7 @@ SELECTED = "selected"
 
 
 @dataclass(frozen=True)
-class _SelectionJob(Job):
+class _SelectionJob(RunConfig):
     """A job whose release is the best of a secret number of runs of its choices.
 
     Arguments:
@@ -42,11 +42,11 @@ class _SelectionJob(Job):
         selection: how one is chosen.
     """
 
-    choices: tuple[tuple[str, Job], ...] = ()
+    choices: tuple[tuple[str, RunConfig], ...] = ()
     selection: Selection = field(default_factory=lambda: Selection("counts"))
 
     @classmethod
-    def of(cls, choices: Sequence[tuple[str, Job]], selection: Selection) -> _SelectionJob:
+    def of(cls, choices: Sequence[tuple[str, RunConfig]], selection: Selection) -> _SelectionJob:
         """From the jobs of a sweep.
 
         Raises:
@@ -65,7 +65,7 @@ class _SelectionJob(Job):
                 raise ValueError(f"{name}: unit is {job.plan.protected!r}; a paid score knows the unit 'one record' only")
             if job.runtime.processes > 1 or job.runtime.private_logs:
                 raise ValueError(f"{name}: devices and num_nodes must be 1 and private_logs false in a selection")
-        own = {name: getattr(first, name) for name in Job.__dataclass_fields__}
+        own = {name: getattr(first, name) for name in RunConfig.__dataclass_fields__}
         return cls(**own, choices=tuple(choices), selection=selection)
 
     @property
@@ -107,7 +107,7 @@ class _SelectionJob(Job):
     def trials(self, data: Any) -> list[Trial]:
         """The choices with their plans, which they declare before they look at a record."""
 
-        def trial(job: Job) -> Trial:
+        def trial(job: RunConfig) -> Trial:
             return Trial(declared(job, data), lambda payer: job.new_ledger(payer=payer))
 
         return [trial(job) for _, job in self.choices]
@@ -174,7 +174,7 @@ class _SelectionJob(Job):
         return replace(stated, assumptions=tuple(kept | dict.fromkeys(stated.assumptions)))
 
 
-def select(sweep: Sweep, parse: Callable[[list[str]], Job], *, dry: bool) -> Ended:
+def select(sweep: Sweep, parse: Callable[[list[str]], RunConfig], *, dry: bool) -> Ended:
     """Run a selection into `SELECTED`, in the directory of the sweep; dry: only say what it would cost.
 
     Raises:

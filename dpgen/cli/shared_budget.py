@@ -11,14 +11,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from dpgen.cli.command import OneLineParser
-from dpgen.cli.options import require_writable
+from dpgen.options import require_writable
 from dpgen.privacy.composition import Loads, rdp_bound
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.shared_budget import Payer, Payment, SharedBudget, Spending
 from dpgen.statement import guarantee, rounded_up
 
 if TYPE_CHECKING:
-    from dpgen.cli.jobs import Job
+    from dpgen.config import RunConfig
 
 COLUMNS = ("time", "user", "model", "run", "alone", "together")
 
@@ -138,14 +138,14 @@ class _Quoting(Payer):
         raise _Planned(loads)
 
 
-def declared(job: "Job", data: Any) -> Loads:
+def declared(job: "RunConfig", data: Any) -> Loads:
     """The plan of a job, which it declares before it looks at a record, and ends there; nothing is spent.
 
     Raises:
         ValueError: it declares none.
     """
-    from dpgen.cli.command import quiet_runtime
     from dpgen.privacy.curator import Curator
+    from dpgen.runtime import quiet_runtime
 
     curator = Curator(job.new_ledger(payer=_Quoting(Path(), "planned", job.model, "", "")))
     with TemporaryDirectory(prefix="dpgen-") as scratch:
@@ -159,7 +159,7 @@ def declared(job: "Job", data: Any) -> Loads:
 
 def _planned(shared: SharedBudget, arguments: list[str]) -> str:
     """The price of a run, in words."""
-    from dpgen.cli.jobs import CONFIGS, parse_job
+    from dpgen.config import CONFIGS, parse_job
 
     job = parse_job(arguments, config_root=CONFIGS)
     plan: Any = job.plan

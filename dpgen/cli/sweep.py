@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import Ended
-from dpgen.cli.options import choose, list_items, read_yaml, split_options
+from dpgen.options import choose, list_items, read_yaml, split_options
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.statement import UNPROTECTED, guarantee, rounded_up, shared_in_words
@@ -153,7 +153,7 @@ def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | Non
     jobs = options.get("sweep_jobs", "1")
     if not jobs.isdecimal() or int(jobs) < 1:
         raise ValueError(f"sweep_jobs must be a whole number >= 1, got {jobs!r}")
-    if any(argument.startswith(("--run_dir=", "--runtime.run_dir=")) for argument in fixed):
+    if any(argument.startswith("--run_dir=") for argument in fixed):
         raise ValueError("run_dir must not be given with --sweep: every run has its own, inside of --sweep_dir")
     values = _values(options["sweep"])
     for key in set(values) & set(split_options(fixed)):

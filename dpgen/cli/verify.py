@@ -22,17 +22,21 @@ _ROUNDING = 1e-6
 """Relative difference of two computations of one epsilon, on different machines."""
 
 
-def main(arguments: list[str]) -> Ended:
-    """One line and exit code 0, or 1 and what does not fit."""
-    from dpgen.files import MODEL, STATEMENT
-
-    parser = OneLineParser(
+def parser() -> OneLineParser:
+    result = OneLineParser(
         "dpgen verify",
         description="Whether statement, ledger, released files and shared budget of a run say the same, or the files of a "
         "released model and its statement: exit code 0, or 1.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run, or of a released model")
-    run = parser.parse_args(arguments).run
+    result.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run, or of a released model")
+    return result
+
+
+def main(arguments: list[str]) -> Ended:
+    """One line and exit code 0, or 1 and what does not fit."""
+    from dpgen.files import MODEL, STATEMENT
+
+    run = parser().parse_args(arguments).run
     alone = (run / f"{MODEL}.json").is_file() and not (run / STATEMENT).is_file()
     statement, problems = _of_card(run) if alone else _of_statement(run)
     if not alone:

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from dpgen.cli.comparison import Comparison, Entry, compare
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.evaluation.scores import Score
 from dpgen.run import run

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from dpgen.cli.dry_run import dry_run, parse_shape
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 
 SMALL = ["--hidden=3", "--latent=1", "--steps=7", "--component=vae"]
 

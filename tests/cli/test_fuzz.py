@@ -7,13 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpgen.cli.completion import options
+from dpgen.auditing import AuditOptions
 from dpgen.cli.main import COMMANDS, main
+from dpgen.data.loaders import LOADERS
+from dpgen.options import keys
 from dpgen.run import open_run
+from dpgen.runtime import Runtime
+from dpgen.systems.registry import SYSTEMS
 
-NAMES = sorted(
-    {key for named in options().values() for key in named} - {"help", "sweep", "sweep_jobs", "download", "run_dir", "out"}
-)
+SOURCES = [source for system in SYSTEMS.values() for source in (system.plan, system.config)] + [AuditOptions, Runtime]
+SOURCES += [loader.options for named in LOADERS.values() for loader in named.values()]
+NAMES = sorted({name for source in SOURCES for name in keys(source)} - {"download", "run_dir", "out"} | {"config", "dry_run"})
 NUMBERS = ["0", "1", "2", "-1", "0.5", "1e9", "1e-320", "nan", "inf", "9" * 400, "2020-01-01"]
 WORDS = ["null", "true", "false", "auto", "none", "kmeans", "rbm", "gaussian", "cpu", "a,b", "x" * 300, "dpgm_digits"]
 SIGNS = ["", " ", "\0", "é\n", "--", "=", "[", "[]", "{}", "{a: 1}", "1,2", "[1,2]", "!!python/object:os", "*a"]
@@ -22,8 +26,8 @@ VALUES = st.one_of(st.sampled_from([*NUMBERS, *WORDS, *SIGNS, *PATHS]), st.text(
 OPTION = st.tuples(
     st.one_of(st.sampled_from(NAMES), st.sampled_from(NAMES).map(lambda name: name[:-1]), st.text(max_size=6)), VALUES
 ).map(lambda pair: f"--{pair[0]}={pair[1]}")
-MODELS = sorted(options()["train"]["model"])
-DATA = sorted(options()["train"]["data"])
+MODELS = sorted(SYSTEMS)
+DATA = sorted({name for named in LOADERS.values() for name in named})
 
 
 @st.composite

@@ -9,7 +9,7 @@ import pytest
 
 import dpgen
 from dpgen.cli.main import COMMANDS, main
-from dpgen.cli.options import REMOVED, keys
+from dpgen.options import REMOVED, keys
 from dpgen.systems.registry import SYSTEMS
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ def completed(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["completion", "bash"]) == 0
     script = tmp_path / "completion.bash"
     script.write_text(capsys.readouterr().out)
-    typed = f'COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _dpgen; printf "%s\n" "${{COMPREPLY[@]}}"'
+    typed = f'COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_dpgen; printf "%s\n" "${{COMPREPLY[@]}}"'
     ended = subprocess.run(["bash", "-c", f"source {script}; {typed}"], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stderr == ""
     return ended.stdout.split()
@@ -112,7 +112,7 @@ def test_samples_of_private_draws_are_those_that_were_paid_for(tmp_path: Path, c
     assert f"all that were paid for are in {tmp_path / 'draws.csv'}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
 def test_other_shells_get_the_same_names(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     text = capsys.readouterr().out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.cli.command import quiet_runtime, quiet_training
+from dpgen.runtime import quiet_runtime, quiet_training
 
 
 def fails() -> None:

@@ -11,9 +11,9 @@ import pytest
 import tiny
 
 from dpgen.callbacks.checkpoint import Checkpoint
-from dpgen.cli.jobs import parse_job
 from dpgen.cli.main import main
 from dpgen.cli.sweep import Sweep, run_sweep
+from dpgen.config import parse_job
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.run import run

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import tiny
 
-from dpgen.cli.jobs import parse_command, parse_job
 from dpgen.cli.sweep import Sweep, parse_sweep, run_sweep
+from dpgen.cli.train import parse_command
+from dpgen.config import parse_job
 from dpgen.run import run
 from dpgen.statement import UNPROTECTED
 
@@ -54,7 +55,6 @@ def test_a_list_in_brackets_is_one_value() -> None:
         (["--sweep", "epsilon=1,2", "--epsilon=1"], "epsilon is given twice: in the sweep and as an option"),
         (["--sweep=seed=1", "--sweep_jobs=0"], "sweep_jobs must be a whole number >= 1, got '0'"),
         (["--sweep=seed=1", "--run_dir", "x"], "run_dir must not be given with --sweep"),
-        (["--sweep=seed=1", "--runtime.run-dir=x"], "run_dir must not be given with --sweep"),
         (["--sweep_jobs=2"], "--sweep_jobs needs --sweep"),
     ],
 )
@@ -77,8 +77,8 @@ def test_every_combination_is_read_before_the_first_starts(tmp_path: Path) -> No
 
     check({"epsilon": [1, 2], "seed": [0]})
     for values, match in (
-        ({"epsilon": [1, "many"]}, "^epsilon=many: epsilon must be a number or null"),
-        ({"privacy.steps": [3]}, r"^privacy\.steps=3: steps is given twice: --steps and --privacy\.steps"),
+        ({"epsilon": [1, "many"]}, "^epsilon=many: epsilon"),
+        ({"steps": [3]}, "^steps=3: steps is given twice"),
         ({"run_dir": ["x"]}, "^run_dir=x: run_dir is given twice"),
         ({"epsilon": [1, 1]}, "^the sweep has the run epsilon=1 twice"),
     ):

@@ -27,11 +27,11 @@ from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
 from smoke import SMOKE
 
-from dpgen.cli.command import quiet_training
 from dpgen.privacy.events import ApproximateDpEvent, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation, gaussian_event
+from dpgen.runtime import quiet_training
 
 CASES = [pytest.param(row, relation, id=f"{row}-{relation}") for row in all_rows() for relation in row.relations]
 

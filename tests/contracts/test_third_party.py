@@ -13,7 +13,8 @@ import torch
 
 import dpgen
 from dpgen.auditing import audit, parse_audit
-from dpgen.cli.jobs import parse_job, usage
+from dpgen.cli.train import usage
+from dpgen.config import parse_job
 from dpgen.evaluation import evaluate
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import PublicModel, Release
@@ -47,7 +48,7 @@ def afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_system_of_another_distribution_is_one_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distribution(tmp_path / "site", monkeypatch, "noisy_bits = noisy_bits:SYSTEM")
     assert "noisy_bits" in usage()
-    assert "--margin             0.01         least distance" in usage(["--model=noisy_bits"])
+    assert "--margin MARGIN" in usage(["--model=noisy_bits"])
     with pytest.raises(ValueError, match="did you mean 'epsilon'"):
         parse_job(["--model=noisy_bits", "--epsiln=3"])
     tiny.arguments(tmp_path)  # writes the file

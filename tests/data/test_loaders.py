@@ -39,7 +39,7 @@ def test_options_are_those_of_the_loader(load: Loader) -> None:
 
 def test_options_are_known_without_the_libraries_that_read_the_data() -> None:
     code = (
-        "import sys; from dpgen.data.loaders import LOADERS; from dpgen.runtime import Runtime; import dpgen.cli.jobs\n"
+        "import sys; from dpgen.data.loaders import LOADERS; from dpgen.runtime import Runtime; import dpgen.config\n"
         "[load.options for named in LOADERS.values() for load in named.values()]\n"
         "assert not {'torch', 'pandas', 'numpy', 'sklearn', 'lightning', 'scipy', 'dp_accounting'} & set(sys.modules)"
     )

@@ -12,14 +12,14 @@ import torch
 from fixed_source import FixedKeySource
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.cli.command import quiet_training
-from dpgen.cli.jobs import keyword_job
+from dpgen.config import keyword_job
 from dpgen.data.mapped import MappedRows, load_mapped
 from dpgen.data.records import Records
 from dpgen.evaluation import evaluate
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import PoissonLoader
+from dpgen.runtime import quiet_training
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.kmeans.fit import DPKMeans

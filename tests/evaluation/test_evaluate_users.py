@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.data.users import PRIVATE, Users, load_synthetic_users
 from dpgen.evaluation import users as module
 from dpgen.evaluation.users import distances_of, evaluate, rivals

@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
-from dpgen.cli.jobs import Job, parse_job
+from dpgen.config import RunConfig, parse_job
 from dpgen.data import Records
 from dpgen.data.records import split_records
 from dpgen.data.split import Split
@@ -77,7 +77,7 @@ def released(module: PrivateSums, batch: Batch, *, ranks: Ranks | None = None, s
         return module.noisy_sums(batch, draw)
 
 
-def job(directory: Path, *extra: str) -> Job:
+def job(directory: Path, *extra: str) -> RunConfig:
     return parse_job(arguments(directory, *extra))
 
 

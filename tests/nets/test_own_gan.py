@@ -12,8 +12,8 @@ import torch
 from own_gans import Judge, Maker
 
 import dpgen
-from dpgen.cli.jobs import parse_job
 from dpgen.cli.main import main
+from dpgen.config import parse_job
 from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.systems.dpgan.fit import DPGAN

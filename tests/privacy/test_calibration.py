@@ -1,3 +1,5 @@
+import time
+
 import dp_accounting as dpa
 import pytest
 
@@ -46,3 +48,25 @@ def test_low_end_that_fits_is_returned():
 def test_bounds_are_checked():
     with pytest.raises(ValueError, match="0 < low < high < inf must hold"):
         calibrate_noise(gaussian_event, Budget(1.0, 1e-5), low=2.0, high=1.0)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize(("rate", "steps", "high"), [(0.05, 10**6, 1e4), (0.5, 1000, 30.0), (0.01, 1000, 1.0), (0.9, 5, 2.0)])
+def test_only_what_cannot_be_met_is_refused_and_the_least_that_is_named_is_true(rate, steps, high, relation):
+    def run(scale):
+        return dpa.SelfComposedDpEvent(subsampled_gaussian_event(rate, scale), steps)
+
+    exact = epsilon(run(high), 1e-5, relation=relation)
+    assert calibrate_noise(run, Budget(exact * 1.001, 1e-5), relation=relation, high=high) <= high
+    for target in (0.999 * exact, 0.9 * exact, 0.01 * exact):
+        with pytest.raises(ValueError, match="epsilon") as refused:
+            calibrate_noise(run, Budget(target, 1e-5), relation=relation, high=high)
+        named = float(str(refused.value).split("no less than ")[1].split(",")[0])
+        assert target < named <= exact * 1.0005
+
+
+def test_a_budget_far_too_small_for_a_billion_steps_is_refused_at_once():
+    before = time.process_time()
+    with pytest.raises(ValueError, match="epsilon"):
+        calibrate_noise(lambda s: dpa.SelfComposedDpEvent(subsampled_gaussian_event(0.05, s), 10**9), Budget(0.01, 1e-5))
+    assert time.process_time() - before < 0.5

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.cli.jobs import parse_command, parse_job
 from dpgen.cli.main import COMMANDS
+from dpgen.cli.train import parse_command
+from dpgen.config import parse_job
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text()

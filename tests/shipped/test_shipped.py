@@ -14,7 +14,7 @@ import tiny
 import yaml
 from nbclient import NotebookClient
 
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import Outcome, open_run, run
 from dpgen.systems.registry import load

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "scripts" / "slurm").glob("*.sbatch"))
 SLURM = {"SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_NUM_NODES": "3", "SLURM_CPUS_PER_TASK": "4", "SLURM_ARRAY_TASK_ID": "7"}

@@ -10,8 +10,7 @@ import torch
 from dp_accounting import ZCDpEvent
 
 import dpgen
-from dpgen.cli.command import quiet_training
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
@@ -19,6 +18,7 @@ from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.run import run
+from dpgen.runtime import quiet_training
 from dpgen.systems.ordered.plan import Method
 
 M = 4

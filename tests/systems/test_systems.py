@@ -14,13 +14,12 @@ import tiny
 import torch
 from smoke import DATA, SMOKE
 
-from dpgen.cli.command import quiet_training
 from dpgen.evaluation import evaluate
 from dpgen.files import RELEASED
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.release import Draws, PublicModel, RecordModel, Release
-from dpgen.runtime import Runtime
+from dpgen.runtime import Runtime, quiet_training
 from dpgen.systems.registry import SYSTEMS, load
 
 pytestmark = pytest.mark.usefixtures("quiet")

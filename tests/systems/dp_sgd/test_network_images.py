@@ -8,7 +8,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import dpgen
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.data import Images
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger

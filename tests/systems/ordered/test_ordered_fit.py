@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from dpgen.cli.jobs import parse_job
+from dpgen.config import parse_job
 from dpgen.data.columns import Columns
 from dpgen.data.toy import load_mixture
 from dpgen.discretized import DiscretizedColumn

@@ -1,4 +1,4 @@
-"""From a command line, a YAML file or keywords of Python to a job: four blocks, short option names, one-line errors."""
+"""A run as its settings say it: model, data, privacy and runtime, from a command line, YAML files or keywords of Python."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -6,27 +6,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from glob import glob
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from dpgen.cli.options import (
-    Sources,
-    as_argument,
-    choose,
-    full_names,
-    keys,
-    option_table,
-    plain,
-    read_yaml,
-    require_value,
-    split_options,
-    typed,
-)
-from dpgen.cli.sweep import Sweep, parse_sweep
-from dpgen.data.loaders import LOADERS, loader_of, loaders
+from dpgen.data.loaders import loader_of, loaders
+from dpgen.options import Sources, choose, keys, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.shared_budget import Payer, SharedBudget
 from dpgen.runtime import Runtime
@@ -55,31 +41,13 @@ FREE_TO_CHANGE = (
 
 BLOCKS = ("privacy", "model", "data", "runtime")
 DEFAULT_MODEL = "dpgm"
-CONFIGS = Path(str(files("dpgen") / "configs"))
-"""The configurations that are shipped: in a checkout the folder `configs`."""
-
-SCRIPT_OPTIONS = {
-    "config": ("FILE", "settings by block, under all options: a YAML file, or a name of those shipped (<model>_<data>)"),
-    "print_config": ("", "only print the settings of the run, as --config reads them"),
-    "dry_run": ("[NxD[xLABELS]]", "only say what would run, cost and need, for so many records, columns and labels"),
-    "sweep": ("VALUES", 'run every combination of "epsilon=1,3;seed=0,1", or of the lists in a YAML file'),
-    "sweep_jobs": ("N", "so many of them at a time (1)"),
-    "sweep_dir": ("DIR", "with a directory for each (runs/sweep)"),
-    "sweep_select": (
-        "SCORE",
-        "release the best of a secret number of them alone, by a paid score, and pay for the choice: counts",
-    ),
-    "sweep_runs": ("MEAN", "of so many runs on average (10), each of a combination drawn at random"),
-    "sweep_number": ("LAW", "poisson, geometric or logarithmic (poisson; geometric where delta is 0)"),
-    "sweep_noise": ("RECORDS", "noise of the score, a mean error of counts, in records (20)"),
-    "sweep_epsilon": ("EPSILON", "refuse a selection that costs more"),
-    "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),
-}
-"""Options that are no setting of a run: their values, and what they do."""
+_HERE = Path(__file__).parent
+CONFIGS = next(place for place in (_HERE / "configs", _HERE.parent / "configs") if place.is_dir())
+"""The configurations that are shipped: a folder of the installed package, or of the checkout."""
 
 
 @dataclass(frozen=True)
-class Job:
+class RunConfig:
     """Everything that a run needs, checked and typed.
 
     Arguments:
@@ -140,6 +108,16 @@ class Job:
     @property
     def system(self) -> System:
         return systems()[self.model]
+
+    def on(self, data: Any) -> "RunConfig":
+        """The same run on data that are loaded already, in place of a loader's.
+
+        Raises:
+            ValueError: the plan protects people whom a column names; loaded data have no such column.
+        """
+        name = str(getattr(data, "name", type(data).__name__))
+        settings = self.settings | {"data": {"name": name}}
+        return replace(self, data=name, data_options={}, settings=settings, private=data)
 
     @property
     def title(self) -> str:
@@ -318,66 +296,106 @@ def _warn_of_delta(release: "Release") -> None:
         )
 
 
-class _Request(NamedTuple):
-    """A command line with the file under it: the options' owners and stored values by block, and what is given."""
+# -- from options to a run ---------------------------------------------------------------------------------------------
 
-    names: dict[str, str]
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is asked for: a model, data, and the options that were given, over those of a file.
+
+    Arguments:
+        model: name of the system.
+        data: name of the loader, or of data that are loaded.
+        sources: by block, what its options belong to.
+        stored: values of a file that belong to them, by name.
+        given: values that were given, by name.
+        base: the file.
+    """
+
+    model: str
+    data: str
     sources: Sources
-    stored: dict[str, dict[str, Any]]
+    stored: dict[str, Any]
     given: dict[str, Any]
     base: Path | None
 
-    def job(self, given: Mapping[str, str], *, private: Any = None) -> Job:
-        """The job of what is stored, under texts by `block.key`."""
-        made, settings = typed(self.sources, given, self.stored)
-        for block, name in self.names.items():
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, config_root: Path | None = None, loaded: str | None = None) -> "Request":
+        """From values by name; `model`, `data` and `config` are among them.
+
+        Raises:
+            ValueError: a wrong name of one of the three, or a wrong file.
+        """
+        given = dict(options)
+        require_value("config", given.get("config"))
+        base = _config_file(str(given.pop("config"))) if "config" in given else None
+        blocks = read_blocks(base) if base is not None else {}
+        model = _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL)
+        system = systems()[choose("model", model, list(systems()))]
+        known = list(loaders(system.kinds))
+        named = _first(given.pop("data", None), blocks.get("data", {}).get("name"), known[0]) if loaded is None else loaded
+        data = choose("data", named, known) if loaded is None else named
+        replaced = _replaced(given, system)
+        if base is None and config_root is not None and not replaced:
+            usual = _usual(config_root, model, data, given)
+            base, blocks = (usual, read_blocks(usual)) if usual.is_file() else (None, {})
+        blocks = {block: dict(values) for block, values in blocks.items()}
+        for block, name in (("model", model), ("data", data)):
+            # Options in a file belong to the system or loader that the file names.
+            owner = _first(blocks.setdefault(block, {}).pop("name", None), name)
+            if owner != name and not (block == "model" and owner == given.get("component")):
+                blocks[block] = {}
+        others = replaced | _of_other_components(given, system)
+        blocks["model"] = {name: value for name, value in blocks["model"].items() if name not in others}
+        options_of = _no_options if loaded else loader_of(system.kinds, data, [*given, *blocks["data"]]).options
+        sources: Sources = {"privacy": system.plan, "model": system.config, "data": options_of, "runtime": Runtime}
+        stored: dict[str, Any] = {}
+        for block, values in blocks.items():
+            stored |= {choose(f"option of {block}", name, keys(sources[block])): value for name, value in values.items()}
+        return cls(model, data, sources, stored, given, base and _from_here(base))
+
+    def config(self, *, private: Any = None) -> RunConfig:
+        """The run with typed options.
+
+        Raises:
+            ValueError: in one line, what is wrong and what is allowed.
+        """
+        self._require_place()
+        made = typed(self.sources, self.stored | self.given)
+        plan, config = self.sources["privacy"](**made["privacy"]), self.sources["model"](**made["model"])
+        settings = {block: plain(block, values) for block, values in made.items()}
+        for block, name in (("model", self.model), ("data", self.data)):
             settings[block] = {"name": name, **settings[block]}
-        return Job(
-            **self.names,
-            plan=made["privacy"],
-            config=made["model"],
-            data_options=made["data"],
-            runtime=made["runtime"],
-            settings=settings,
-            base=self.base,
-            private=private,
-        )
+        runtime = Runtime(**made["runtime"])
+        return RunConfig(self.model, self.data, plan, config, made["data"], runtime, settings, self.base, private)
+
+    def _require_place(self) -> None:
+        """Refuse options that belong to other data or to another system, and say to which."""
+        known = {name for source in self.sources.values() for name in keys(source)}
+        chosen = systems()[self.model]
+        for name in (name for name in self.given if name not in known):
+            data = [other for other, loader in loaders(chosen.kinds).items() if name in keys(loader.options)]
+            models = [other for other, system in systems().items() if name in {*keys(system.plan), *keys(system.config)}]
+            for block, own, names in (("data", self.data, data), ("model", self.model, models)):
+                if names:
+                    raise ValueError(f"{name} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
+            choose("option", name, sorted({*known, "model", "data", "config"}))
 
 
-def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> Job:
-    """Read a job from command-line arguments.
+def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> RunConfig:
+    """A run from command-line arguments, `--key value`.
 
-    `--model NAME` and `--data NAME` choose a system and a loader. Every other option is `--block.key value`, or `--key
-    value`: no two blocks share a key. `--config FILE` is a YAML file with the four blocks; without it
-    `config_root/<model>_<data>.yaml` is the base if it exists; a component that is a system of its own has that system's.
+    `--model NAME` and `--data NAME` choose a system and a loader. `--config FILE` is a YAML file with the four blocks; without
+    it `config_root/<model>_<data>.yaml` is the base if it exists; a component that is a system of its own has that system's.
 
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
     """
-    request = _request(split_options(arguments), config_root)
-    _require_place(request)
-    return request.job(full_names(request.given, request.sources, also={"model", "data", *SCRIPT_OPTIONS}))
+    return Request.of(split_options(arguments), config_root=config_root).config()
 
 
-def _require_place(request: _Request) -> None:
-    """Refuse options that belong to other data or to another system, and say to which.
-
-    Raises:
-        ValueError: the first such option.
-    """
-    known = {key for source in request.sources.values() for key in keys(source)} | {"model", "data", *SCRIPT_OPTIONS}
-    chosen = systems()[request.names["model"]]
-    for key in (key for key in request.given if key not in known and "." not in key):
-        data = [name for name, loader in loaders(chosen.kinds).items() if key in keys(loader.options)]
-        models = [name for name, system in systems().items() if key in {*keys(system.plan), *keys(system.config)}]
-        for block, names in (("data", data), ("model", models)):
-            if names:
-                own = request.names[block]
-                raise ValueError(f"{key} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
-
-
-def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = None, private: Any = None) -> Job:
-    """A job from typed values under the names of the command line, checked as it checks them.
+def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = None, private: Any = None) -> RunConfig:
+    """A run from values of Python under the names of the command line.
 
     Arguments:
         model: name of the system.
@@ -389,71 +407,35 @@ def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = No
         ValueError: in one line, what is wrong and what is allowed.
     """
     loggers = tuple(options.get("loggers", ()))
-    given = {name: plain(name, value) for name, value in options.items() if name != "loggers"}
+    given = {name: plain(name, value) for name, value in options.items() if name != "loggers"} | {"model": model}
+    given |= {} if data is None else {"data": data}
     read = isinstance(private, str)
-    loaded = None if private is None or read else str(getattr(private, "name", type(private).__name__))
-    request = _request(given | {"model": model} | ({} if data is None else {"data": data}), None, loaded=loaded)
     place = "source" if getattr(private, "like", None) == "sql" else "path"
-    if read and place in request.given:
-        raise ValueError(f"{place} is {request.given[place]!r}; it must be left out: the data are {private}")
-    for name, value in full_names(request.given, request.sources, also=("model",)).items():
-        block, _, key = name.partition(".")
-        request.stored.setdefault(block, {})[key] = value
     if read:
-        request.stored.setdefault("data", {})[place] = str(private)
-    job = request.job({}, private=None if read else private)
+        if place in given:
+            raise ValueError(f"{place} is {given[place]!r}; it must be left out: the data are {private}")
+        given[place] = str(private)
+    loaded = None if private is None or read else str(getattr(private, "name", type(private).__name__))
+    made = Request.of(given, loaded=loaded).config(private=None if read else private)
     if read:
-        job.data_options[place] = private
-    return replace(job, runtime=replace(job.runtime, loggers=loggers)) if loggers else job
+        made.data_options[place] = private
+    return replace(made, runtime=replace(made.runtime, loggers=loggers)) if loggers else made
 
 
 def _no_options() -> None:
     """Options of data that are loaded."""
 
 
-def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | None = None) -> _Request:
-    require_value("config", given.get("config"))
-    base = _config_file(str(given.pop("config"))) if "config" in given else None
-    blocks = read_blocks(base) if base is not None else {}
-    model = _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL)
-    system = systems()[choose("model", model, list(systems()))]
-    known = loaders(system.kinds)
-    if loaded is None:
-        named = _first(given.pop("data", None), blocks.get("data", {}).get("name"), next(iter(known)))
-        data = choose("data", named, list(known))
-    else:
-        data = loaded
-    replaced = _replaced(given, system)
-    shipped = None if replaced else config_root
-    if base is None and shipped is not None and (usual := _usual(shipped, model, data, given)).is_file():
-        base, blocks = usual, read_blocks(usual)
-    names = {"model": model, "data": data}
-    for block, name in names.items():
-        # Options in a file belong to the system or loader that the file names.
-        stored = dict(blocks.get(block, {}))
-        owner = _first(stored.pop("name", None), name)
-        blocks[block] = stored if owner == name or (block == "model" and owner == _component(given)) else {}
-    blocks["model"] = {k: v for k, v in _of_component(blocks["model"], given, system).items() if k not in replaced}
-    of_data = _no_options
-    if loaded is None:
-        of_data = loader_of(system.kinds, data, [name.removeprefix("data.") for name in (*given, *blocks["data"])]).options
-    sources: Sources = {"privacy": system.plan, "model": system.config, "data": of_data, "runtime": Runtime}
-    return _Request(names, sources, blocks, given, base and _from_here(base))
-
-
-def _replaced(given: dict[str, Any], system: System) -> set[str]:
+def _replaced(given: Mapping[str, Any], system: System) -> set[str]:
     """Options of the model that a given one takes the place of; with them go the usual settings, which were made for them."""
     replacing: dict[str, tuple[str, ...]] = getattr(system.config, "replaced_by", {})
-    values = {name: str(given.get(name, given.get(f"model.{name}", ""))) for name in replacing}
-    return {key for name, keys in replacing.items() if ":" in values[name] for key in keys}  # import paths alone replace
+    return {key for name, own in replacing.items() if ":" in str(given.get(name, "")) for key in own}  # import paths alone
 
 
-def _of_component(stored: dict[str, Any], given: dict[str, Any], system: System) -> dict[str, Any]:
-    """Stored options of the model without those of another component than the given one."""
-    component = _component(given)
+def _of_other_components(given: Mapping[str, Any], system: System) -> set[str]:
+    """Options of the model that belong to another component than the given one."""
     of_component: dict[str, tuple[str, ...]] = getattr(system.config, "of_component", {})
-    others = {key for name, keys in of_component.items() if component not in (None, name) for key in keys}
-    return {key: value for key, value in stored.items() if key not in others}
+    return {key for name, own in of_component.items() if given.get("component", name) != name for key in own}
 
 
 def _first(*values: Any) -> Any:
@@ -464,7 +446,7 @@ def _first(*values: Any) -> Any:
 def _config_file(name: str) -> Path:
     """A file of settings, or the one of this name that is shipped."""
     path, shipped = Path(name), CONFIGS / f"{name.removesuffix('.yaml')}.yaml"
-    if path.exists() or path.parent.name or not CONFIGS.is_dir():
+    if path.exists() or path.parent.name:
         return path
     if shipped.is_file():
         return shipped
@@ -472,15 +454,10 @@ def _config_file(name: str) -> Path:
     raise ValueError(f"config file {name!r} does not exist{f' (did you mean {close[0]}?)' if close else ''}")
 
 
-def _component(given: dict[str, Any]) -> Any:
-    return given.get("component", given.get("model.component"))
-
-
-def _usual(root: Path, model: str, data: str, given: dict[str, str]) -> Path:
+def _usual(root: Path, model: str, data: str, given: Mapping[str, Any]) -> Path:
     """Settings of a model on a data set: those of the given component, where that is a system of its own."""
-    component = _component(given)
-    own = root / f"{component}_{data}.yaml"
-    return own if component in systems() and own.is_file() else root / f"{model}_{data}.yaml"
+    own = root / f"{given.get('component')}_{data}.yaml"
+    return own if given.get("component") in systems() and own.is_file() else root / f"{model}_{data}.yaml"
 
 
 def _from_here(path: Path) -> Path:
@@ -505,84 +482,6 @@ def read_blocks(path: Path) -> dict[str, dict[str, Any]]:
     return blocks
 
 
-def written(job: Job) -> str:
+def written(job: RunConfig) -> str:
     """The settings of a job in YAML, as `--config` reads them."""
     return yaml.safe_dump(job.settings, sort_keys=False).rstrip()
-
-
-@dataclass(frozen=True)
-class Command:
-    """A training command.
-
-    Arguments:
-        job_arguments: of `parse_job`.
-        sweep: the runs to make, instead of one.
-        dry_run: the size after `--dry_run`, which may be empty; None without that option.
-        print_config: whether to print the settings, instead.
-        help: whether to say what is accepted, instead.
-    """
-
-    job_arguments: tuple[str, ...]
-    sweep: Sweep | None = None
-    dry_run: str | None = None
-    print_config: bool = False
-    help: bool = False
-
-
-def parse_command(arguments: Sequence[str]) -> Command:
-    """Separate the options of the script from those of the job.
-
-    >>> parse_command(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
-    Command(job_arguments=('--model=dpgm', '--k=3'), sweep=None, dry_run='60000x784x10', print_config=False, help=False)
-
-    Raises:
-        ValueError: in one line, what is wrong with the script's own options.
-    """
-    given = split_options([argument for argument in arguments if argument != "-h"])
-    own = {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}
-    rest = tuple(as_argument(key, value) for key, value in given.items())
-    if "help" in own or "-h" in arguments:
-        return Command(rest, help=True)
-    instead = [name for name in ("dry_run", "print_config") if name in own]
-    priced = "sweep_select" in own and instead == ["dry_run"]  # a selection has one price
-    if instead and len(own) > 1 and not priced:
-        raise ValueError(
-            f"{instead[0]} and {next(n for n in own if n != instead[0])} are both given: {instead[0]} is of one run"
-        )
-    if own.get("print_config", "true") != "true":
-        raise ValueError(f"print_config is {own['print_config']!r}; it takes no value")
-    if priced:
-        del own["dry_run"]
-        return Command(rest, parse_sweep(own, rest), dry_run="")
-    if instead:
-        size = own.get("dry_run")
-        return Command(rest, dry_run="" if size == "true" else size, print_config="print_config" in own)
-    return Command(rest, parse_sweep(own, rest))
-
-
-def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> str:
-    """Help of a training command: in general, or the options of the model, the data or the file that it names.
-
-    Defaults are those that hold after the file that `parse_job` starts from.
-    """
-    if not {"model", "data", "config"} & set(split_options(arguments)):
-        return _overview()
-    names, sources, stored, _, base = _request(split_options(arguments), config_root)
-    chosen = " ".join(f"--{block} {name}" for block, name in names.items())
-    lines = [f"usage: dpgen train {chosen} [--key value ...]"]
-    if base is not None:
-        lines += ["", f"defaults as in {base}"]
-    titles = {"privacy": f"privacy of {names['model']}", "model": f"model {names['model']}", "data": f"data {names['data']}"}
-    return "\n".join([*lines, *option_table(titles | {"runtime": "runtime"}, sources, stored)])
-
-
-def _overview() -> str:
-    lines = ["usage: dpgen train [--model NAME] [--data NAME] [--config FILE] [--key value ...]"]
-    for kind, named in LOADERS.items():
-        fitting = [name for name, system in systems().items() if kind in system.kinds]
-        lines += ["", f"on {kind}:", f"  --model  {', '.join(fitting)}", f"  --data   {', '.join(named)}"]
-    lines += ["", "of the command:"]
-    lines += [f"  {f'--{name} {value}':<28} {meaning}" for name, (value, meaning) in SCRIPT_OPTIONS.items()]
-    return "\n".join(
-        [*lines, "", "add --model NAME for its options, their defaults and what they mean; lists are written 1,2,3"]
-    )

@@ -1,13 +1,19 @@
-"""Command lines and YAML files: what is typed arrives, what is wrong is said in one line that lists what is allowed."""
+"""From options to a run: what is given arrives with its type, and what is wrong is refused in one line that names it."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tiny
 import yaml
 
-from dpgen.cli.jobs import Command, parse_command, parse_job, usage, written
-from dpgen.data import LOADERS
+import dpgen
+from dpgen.cli.train import Command, parse_command, usage
+from dpgen.config import keyword_job, parse_job, written
+from dpgen.data import LOADERS, load_digits
+from dpgen.run import run
+from dpgen.runtime import quiet_training
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.local.plan import RandomizedResponseConfig
 from dpgen.systems.registry import SYSTEMS
@@ -23,7 +29,7 @@ def test_defaults(tmp_path: Path) -> None:
 
 
 def test_every_way_of_writing_an_option() -> None:
-    arguments = ["--epsilon", "2", "--model.hidden=7", "--sampling-rate", "0.1", "--private_logs", "--run_dir", "here"]
+    arguments = ["--epsilon", "2", "--hidden=7", "--sampling-rate", "0.1", "--private_logs", "--run_dir", "here"]
     job = parse_job([*arguments, "--component", "rbm", "--clusters=none"])
     assert (job.plan.epsilon, job.plan.sampling_rate) == (2.0, 0.1)
     assert (job.config.hidden, job.config.component, job.config.clusters) == (7, "rbm", "none")
@@ -81,9 +87,8 @@ def test_the_base_is_named_from_where_one_stands(tmp_path: Path, monkeypatch: py
 def test_a_component_that_is_a_system_has_its_settings(tmp_path: Path) -> None:
     write(tmp_path / "dpgm_digits.yaml", "privacy: {steps: 77}\nmodel: {component: rbm, hidden: 9}")
     write(tmp_path / "gaussian_digits.yaml", "privacy: {epsilon: 2.0}\nmodel: {name: gaussian, axes: 5}")
-    for option in ("--component=gaussian", "--model.component=gaussian"):
-        job = parse_job([option], config_root=tmp_path)
-        assert (job.plan, job.config) == (DPGMPlan(epsilon=2.0), DPGMConfig(component="gaussian", axes=5))
+    job = parse_job(["--component=gaussian"], config_root=tmp_path)
+    assert (job.plan, job.config) == (DPGMPlan(epsilon=2.0), DPGMConfig(component="gaussian", axes=5))
     job = parse_job(["--component=vae"], config_root=tmp_path)
     assert (job.plan.steps, job.config.component, job.config.hidden) == (77, "vae", 9)
 
@@ -98,58 +103,48 @@ def test_settings_are_complete_and_parse_back(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ("--stepz=5", r"unknown option 'stepz': did you mean 'steps'\? see --help"),
-    ("--modle=x", "unknown option 'modle': did you mean 'model'"),
-    ("--dryrun=x", "unknown option 'dryrun': did you mean 'dry_run'"),
-    ("--sweep=seed=1", "option 'sweep' has no place here"),
-    ("--privacy.stepz=5", r"option of privacy must be one of .*epsilon, .*, got 'stepz' \(did you mean 'steps'\?\)"),
-    ("--model.name=dpgm", "option of model must be one of clusters, .*, got 'name'"),
-    ("--privat.steps=5", r"block must be one of privacy, model, data, runtime, got 'privat' \(did you mean 'privacy'"),
-    ("--model=dpg", r"model must be one of dpgm.*, got 'dpg' \(did you mean 'dpgm'\?\)"),
-    ("--data=digit", r"data must be one of digits, mnist, .*npy, images, .*, got 'digit' \(did you mean 'digits'\?\)"),
-    ("--component=gan", "component must be one of vae, rbm, gaussian, got 'gan'"),
-    ("--clipping=hard", "clipping must be one of auto, fixed, .*, got 'hard'"),
-    ("--relation=both", "relation must be one of add_remove, replace_one, got 'both'"),
-    ("--steps=many", "steps must be a whole number, got 'many'"),
-    ("--steps=2.5", r"steps must be a whole number, got '2\.5'"),
-    ("--steps=0", "steps must be at least 1, got 0"),
-    ("--sampling_rate=1.5", r"sampling_rate must be in \(0, 1\], got 1\.5"),
-    ("--sigma_sgd=0", "sigma_sgd must be positive and finite, got 0"),
-    ("--sigma_sgd=-1", "sigma_sgd must be positive and finite, got -1"),
-    ("--epsilon=0", "epsilon is 0.0; it must be a finite number > 0"),
-    ("--epsilon=nan", "epsilon is nan; it must be finite"),
-    ("--epsilon=-Infinity", "epsilon is -Infinity; it must be finite"),
-    ("--epsilon=.inf", "epsilon is inf; it must be a finite number > 0"),
-    ("--epsilon=1e300", r"epsilon is 1e\+300; it must be at most 1e\+06"),
-    ("--steps=1000000000000000000000", "steps is 1000000000000000000000; it must be at most 1,000,000,000"),
-    ("--epsilon", "epsilon has no value; write --epsilon VALUE"),
-    ("--run_dir", "run_dir has no value; write --run_dir VALUE"),
-    ("--model", "model has no value; write --model VALUE"),
-    ("--data", "data has no value; write --data VALUE"),
-    ("--config", "config has no value; write --config VALUE"),
-    ("--epsilon=abc", "epsilon must be a number or null, got 'abc'"),
-    ("--loggers=x", "loggers must be Lightning loggers, got 'x'"),
-    ("--delta=1", r"delta is 1\.0; it must lie in \[0, 1\)"),
-    ("--devices=0", "devices must be at least 1, got 0"),
-    ("--run_dir=", r"run_dir is '\.'; it must name a directory"),
-    ("--axes=50", "axes is 50, which only component 'gaussian' uses; component is 'vae'"),
-    ("--public_n=9", "public_n is 9, which only component 'gaussian' uses; component is 'vae'"),
-    ("--accelerator=tpu", "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
-    ("--data=csv", "path must be given"),
-    ("steps", "unexpected argument 'steps': options are written --key value"),
-    ("-e", "unexpected argument '-e'"),
-    ("--", "unexpected argument '--'"),
-    ("--model=", "model must be one of dpgm.*, got ''"),
-    ("--data=", "data must be one of digits.*, got ''"),
-    ("--config=absent.yaml", r"config file 'absent\.yaml' does not exist"),
-    ("--config=.", r"config file '\.' is a folder"),
+    *(f"--{name}=x" for name in ("stepz", "modle", "dryrun", "privacy.steps", "loggers", "model", "data", "component")),
+    *(f"--{name}=" for name in ("run_dir", "model", "data")),
+    *(f"--{name}" for name in ("epsilon", "run_dir", "model", "data", "config")),
+    *(f"--epsilon={value}" for value in ("0", "nan", "-Infinity", ".inf", "1e300", "abc")),
+    *(f"--steps={value}" for value in ("many", "2.5", "0", "1" * 22)),
+    *(f"--sigma_sgd={value}" for value in ("0", "-1")),
+    *("--clipping=hard", "--relation=both", "--sampling_rate=1.5", "--delta=1", "--devices=0", "--accelerator=tpu"),
+    *("--axes=50", "--public_n=9", "--chains=9", "--config=absent.yaml", "--config=."),
 ]
 
 
-@pytest.mark.parametrize(("argument", "match"), WRONG, ids=[argument for argument, _ in WRONG])
-def test_wrong_options_are_refused_in_one_line(argument: str, match: str) -> None:
-    with pytest.raises(ValueError, match=match) as raised:
+@pytest.mark.parametrize("argument", WRONG)
+def test_a_wrong_option_is_refused_by_its_name(argument: str) -> None:
+    with pytest.raises(ValueError, match=argument.removeprefix("--").partition("=")[0]) as raised:
         parse_job([argument])
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["steps"], "steps"),
+        (["-e"], "-e"),
+        (["--"], "--"),
+        (["--data=csv"], "path"),
+        (["--stepz=3"], "'steps'"),
+        (["--dat=x"], "data"),
+        (["--model=dpg"], "'dpgm'"),
+        (["--data=digit"], "'digits'"),
+        (["--config=dpgm_mnits"], "dpgm_mnist"),
+        (["--path=a.csv"], "--data .*csv, parquet"),
+        (["--model=marginals", "--prior_floor=1"], "--model minimax"),
+        (["--model=randomized_response", "--reference_path=a"], "--model mbde, minimax, mollifier"),
+        (["--component=gaussian", "--hidden=3"], "hidden"),
+        (["--component=gaussian", "--steps=7"], "steps"),
+        (["--component=gaussian", "--sigma_sgd=4"], "sigma_sgd"),
+        (["--component=rbm", "--latent=3"], "latent"),
+    ],
+)
+def test_a_refusal_says_what_may_have_been_meant(arguments: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said) as raised:
+        parse_job(arguments)
     assert "\n" not in str(raised.value)
 
 
@@ -164,7 +159,6 @@ def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (["--epsilon", "7", "--privacy.epsilon", "1"], "epsilon"),
         (["--epsilon", "7", "--epsilon", "7"], "epsilon"),
         (["--sampling-rate", ".1", "--sampling_rate", ".2"], "sampling_rate"),
         (["--model=dpgm", "--model=mwem"], "model"),
@@ -180,61 +174,62 @@ def test_options_that_are_given_twice_are_refused(arguments: list[str], name: st
 @pytest.mark.parametrize("model", ["--model=mwem", "--model=mbde", "--component=gaussian"])
 @pytest.mark.parametrize("processes", ["--devices=2", "--num_nodes=2"])
 def test_only_dp_sgd_runs_on_several_processes(model: str, processes: str) -> None:
-    with pytest.raises(ValueError, match="both must be 1 for this model: several processes can share the sums of DP-SGD only"):
+    with pytest.raises(ValueError, match="devices"):
         parse_job([model, processes])
     assert parse_job(["--model=dpgan", processes]).runtime.processes == 2
 
 
-@pytest.mark.parametrize(
-    ("option", "match"),
-    [
-        ("--hidden=3", "hidden is 3, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
-        ("--steps=7", "steps is 7, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
-        ("--sigma_sgd=4", r"sigma_sgd is 4\.0, which only component 'vae' or 'rbm' uses"),
-    ],
-)
-def test_options_that_a_component_ignores_are_refused(option: str, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        parse_job(["--component=gaussian", option])
-
-
-def test_an_option_of_one_network_alone_is_refused_with_the_other() -> None:
-    with pytest.raises(ValueError, match="chains is 9, which only component 'rbm' uses; component is 'vae'"):
-        parse_job(["--chains=9"])
-    with pytest.raises(ValueError, match="latent is 3, which only component 'vae' uses; component is 'rbm'"):
-        parse_job(["--component=rbm", "--latent=3"])
-    job = parse_job(["--config=dpgm_digits", "--component=vae"])
-    assert job.config.chains == DPGMConfig().chains, "those of the file's component go with it"
+def test_the_options_of_a_files_component_go_with_it() -> None:
+    assert parse_job(["--config=dpgm_digits", "--component=vae"]).config.chains == DPGMConfig().chains
     assert parse_job(["--config=dpgm_digits"]).config.chains == 32
 
 
 FILES = [
-    ("privacy: [1, 2", "is not valid YAML"),
-    ("- privacy", "must hold the blocks privacy, model, data, runtime"),
-    ("privacy: 3", "must hold the blocks"),
-    ("privat: {steps: 3}", "block must be one of privacy, model, data, runtime, got 'privat'"),
-    ("privacy: {stepz: 3}", r"option of privacy must be one of .*, got 'stepz' \(did you mean 'steps'"),
-    ("privacy: {epsilon: 1, epsilon: 2}", "is not valid YAML: epsilon is given twice"),
-    ("privacy: {epsilon: 2020-01-01}", r"privacy\.epsilon is '2020-01-01'; it must be made of numbers, texts"),
-    ("model: {name: ''}", "model must be one of dpgm.*, got ''"),
-    ("model: {name: null, hidden: no}", "hidden must be a whole number, got False"),
-    ("3", "must hold the blocks"),
-    ("0", "must hold the blocks"),
-    ("model: {name: gan}", "model must be one of dpgm.*, got 'gan'"),
-    ("model: {name: [dpgm]}", "model must be one of dpgm"),
-    ("data: {name: digits, path: x}", "option of data must be one of test_fraction, .*, got 'path'"),
-    ("privacy: {steps: many}", "steps must be a whole number, got 'many'"),
-    ("privacy: {steps: [3]}", r"steps must be a whole number, got \[3\]"),
-    ("runtime: {seed: -3}", r"seed must be in \[0, 2\^32\), got -3"),
+    ("privacy: [1, 2", "YAML"),
+    ("- privacy", "blocks"),
+    ("privacy: 3", "blocks"),
+    ("3", "blocks"),
+    ("0", "blocks"),
+    ("privat: {steps: 3}", "'privacy'"),
+    ("privacy: {stepz: 3}", "'steps'"),
+    ("privacy: {hidden: 3}", "hidden"),
+    ("privacy: {epsilon: 1, epsilon: 2}", "epsilon is given twice"),
+    ("privacy: {epsilon: 2020-01-01}", "epsilon"),
+    ("privacy: {steps: many}", "steps"),
+    ("privacy: {steps: [3]}", "steps"),
+    ("privacy: {delta: null}", "delta"),
+    ("model: {name: ''}", "model"),
+    ("model: {name: null, hidden: no}", "hidden"),
+    ("model: {name: gan}", "model"),
+    ("model: {name: [dpgm]}", "model"),
+    ("data: {name: digits, path: x}", "path"),
+    ("runtime: {seed: -3}", "seed"),
+    ("runtime: {seed: null}", "seed"),
+    (b"\xff\xfe\x00bad", r"c\.yaml"),
 ]
 
 
-@pytest.mark.parametrize(("text", "match"), FILES, ids=[text for text, _ in FILES])
-def test_wrong_files_are_refused_in_one_line(tmp_path: Path, text: str, match: str) -> None:
-    path = write(tmp_path / "c.yaml", text)
+@pytest.mark.parametrize(("text", "match"), FILES, ids=[str(text) for text, _ in FILES])
+def test_a_wrong_file_is_refused_by_what_is_wrong(tmp_path: Path, text: str | bytes, match: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=match) as raised:
         parse_job(["--config", str(path)])
     assert "\n" not in str(raised.value)
+
+
+def test_null_is_a_value_where_an_option_may_have_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.yaml", "privacy: {sigma_sgd: null}")
+    assert parse_job(["--config", str(path)]).plan.sigma_sgd is None
+
+
+def test_text_beyond_the_basic_plane_arrives(tmp_path: Path) -> None:
+    schema = {"fields": [{"name": "\U0001f600", "type": "string", "constraints": {"enum": ["\U0001f389", "b"]}}]}
+    assert keyword_job("tables", {"schema": schema, "path": "x.csv"}, data="table").data_options["schema"] == schema
+    job = parse_job(["--model=tables", "--data=table", "--path=\U0001f600.csv", f"--schema={json.dumps(schema)}"])
+    path = write(tmp_path / "again.yaml", written(job))
+    assert parse_job(["--config", str(path)]).data_options == job.data_options
+    assert (job.data_options["path"], job.data_options["schema"]) == ("\U0001f600.csv", schema)
 
 
 def test_usage_in_general_names_every_system_and_loader_and_no_option_of_a_run() -> None:
@@ -247,16 +242,16 @@ def test_usage_in_general_names_every_system_and_loader_and_no_option_of_a_run()
 
 def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path: Path) -> None:
     path = write(tmp_path / "dpgm_digits.yaml", "privacy: {steps: 77}")
-    text = usage(["--model=dpgm", "--whatever=3"], config_root=tmp_path)
-    assert text.startswith(f"usage: dpgen train --model dpgm --data digits [--key value ...]\n\ndefaults as in {path}\n")
-    assert "--steps              77           training steps T\n" in text
+    text = " ".join(usage(["--model=dpgm", "--whatever=3"], config_root=tmp_path).split())
+    assert f"defaults as in {path}".replace(" ", "") in text.replace(" ", "")
+    assert "--steps STEPS training steps T" in text
+    assert "default: 77)" in text
+    assert text.index("--epsilon") < text.index("--steps") < text.index("--component") < text.index("--run_dir")
     assert "--loggers" not in text
-    lines = text.splitlines()
-    assert lines[lines.index("model dpgm:") + 1].startswith("  --component ")
     for other in (["--data=mnist"], ["--config", str(path)]):
         assert "--split_seed" in usage(other)
     assert "--draws_by" in usage(["--model=mbde"])
-    with pytest.raises(ValueError, match="model must be one of"):
+    with pytest.raises(ValueError, match="model"):
         usage(["--model=gan"])
 
 
@@ -292,8 +287,6 @@ def test_the_configurations_that_are_shipped_have_names() -> None:
     assert (job.data, job.base) == ("mnist", parse_job(["--config=dpgm_mnist_paper.yaml"]).base)
     assert job.base is not None
     assert job.base.name == "dpgm_mnist_paper.yaml"
-    with pytest.raises(ValueError, match=r"config file 'dpgm_mnits' does not exist \(did you mean dpgm_mnist\?\)"):
-        parse_job(["--config=dpgm_mnits"])
 
 
 @pytest.mark.parametrize("text", ["4,4", "[4,4]", "[4, 4]"])
@@ -301,16 +294,19 @@ def test_a_list_is_written_with_commas(text: str, tmp_path: Path) -> None:
     assert tiny.job(tmp_path, f"--image_shape={text}").data_options["image_shape"] == (4, 4)
 
 
-def test_a_null_where_a_value_is_needed_is_refused(tmp_path: Path) -> None:
-    for text, name in (("runtime: {seed: null}", r"runtime\.seed"), ("privacy: {delta: null}", r"privacy\.delta")):
-        path = write(tmp_path / "c.yaml", text)
-        with pytest.raises(ValueError, match=f"{name} is null; it needs a value"):
-            parse_job(["--config", str(path)])
-    assert parse_job(["--config", str(write(tmp_path / "c.yaml", "privacy: {sigma_sgd: null}"))]).plan.sigma_sgd is None
+def test_a_run_on_data_that_are_loaded(tmp_path: Path) -> None:
+    records = replace(load_digits(test_fraction=0.0), name="mine")
+    job = parse_job(["--model=marginals", "--data=csv", "--path=absent.csv", f"--run_dir={tmp_path / 'run'}"])
+    with quiet_training():
+        outcome = run(replace(job, runtime=replace(job.runtime, evaluation="none", progress_bar=False)), records)
+    assert outcome.release.epsilon <= 1.0
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["data"] == {"name": "mine"}
+    people = parse_job(["--model=marginals", "--data=csv", "--path=absent.csv", "--unit=who"])
+    with pytest.raises(ValueError, match="unit"):
+        run(people, records)
 
 
-def test_a_config_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_bytes(b"\xff\xfe\x00bad")
-    with pytest.raises(ValueError, match=r"c\.yaml' is not valid YAML"):
-        parse_job(["--config", str(path)])
+def test_nothing_but_the_commands_imports_the_command_line() -> None:
+    package = Path(dpgen.__file__).parent
+    modules = [path for path in package.rglob("*.py") if "cli" not in path.relative_to(package).parts]
+    assert [str(path) for path in modules if "dpgen.cli" in path.read_text() and path.name != "__main__.py"] == []

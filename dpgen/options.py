@@ -1,0 +1,290 @@
+"""Options of dataclasses and functions: from command lines, YAML and keywords, typed by jsonargparse, refused in one line."""
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import yaml
+from docstring_parser import DocstringStyle, parse
+from jsonargparse import ArgumentError, ArgumentParser
+
+Sources = Mapping[str, Callable[..., Any]]
+"""The owner of each block of options: a class or a function, whose arguments are the options."""
+
+FIRST = ("epsilon", "delta", "relation")
+"""Options that the help of a block begins with."""
+
+HIDDEN = ("loggers",)
+"""Options for Python alone: no command line can write their values."""
+
+_MOST_LISTED = 20  # choices in an error that can guess what was meant
+
+_WARM = "no network was better than the release that it began at, so warm starts were removed"
+REMOVED = dict.fromkeys(("warm_start", "warm_start_steps", "warm_start_origin", "warm_start_keep", "start_multiplier"), _WARM)
+"""What to do instead of options that were removed or renamed, in a sentence, by their names."""
+
+# -- what a command line and a file say --------------------------------------------------------------------------------
+
+
+class _Flag(str):
+    """The text "true" of an option that was written without a value."""
+
+
+def split_options(arguments: Sequence[str]) -> dict[str, str]:
+    """`--key value`, `--key=value` and `--flag` as a dictionary.
+
+    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--private_logs"])
+    {'model': 'dpgm', 'sampling_rate': '0.1', 'private_logs': 'true'}
+
+    Raises:
+        ValueError: something that is no option, or an option that is given twice.
+    """
+    given: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        token = rest.pop(0)
+        if not token.startswith("--") or token == "--":
+            raise ValueError(f"unexpected argument {token!r}: options are written --key value")
+        key, equals, value = token[2:].partition("=")
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else _Flag("true")
+        key = key.replace("-", "_")
+        if key in given:
+            raise ValueError(f"{key} is given twice")
+        given[key] = value
+    return given
+
+
+def as_argument(key: str, value: str) -> str:
+    """An option as one argument, without a value where it had none."""
+    return f"--{key}" if isinstance(value, _Flag) else f"--{key}={value}"
+
+
+def list_items(text: str) -> list[str]:
+    """The items of a list as a command line writes it, separated by commas; those in brackets are items of their items.
+
+    >>> list_items("1,2"), list_items("[a,b],[c]")
+    (['1', '2'], ['[a,b]', '[c]'])
+    """
+    items, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items]
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping gives twice."""
+
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node] | None) -> yaml.MappingNode | None:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value if node is not None else ():
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.YAMLError(f"{key.value} is given twice")
+                seen.add(key.value)
+        return node
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """Content of a YAML file, which errors call `what`.
+
+    Raises:
+        ValueError: there is no such file, it is not YAML in UTF-8, or a mapping in it gives a key twice.
+    """
+    if not path.is_file():
+        raise ValueError(f"{what} {str(path)!r} {'is a folder' if path.is_dir() else 'does not exist'}")
+    try:
+        return yaml.load(path.read_bytes().decode(), _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"{what} {str(path)!r} is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def require_value(key: str, value: Any) -> None:
+    """Refuse an option that was written without its value.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if isinstance(value, _Flag):
+        raise ValueError(f"{key} has no value; write --{key} VALUE")
+
+
+def choose(what: str, name: str, choices: Sequence[str]) -> str:
+    """`name`, if it is one of `choices`; else a ValueError that guesses what was meant, and lists them where they are few."""
+    require_value(what, name)
+    if name in choices:
+        return name
+    if str(name) in REMOVED:
+        raise ValueError(f"{name} is no {what} any more: {REMOVED[name]}")
+    close = get_close_matches(str(name), choices, n=1)
+    if close and len(choices) > _MOST_LISTED:
+        raise ValueError(f"unknown {what} {name!r}: did you mean {close[0]!r}? see --help")
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ValueError(f"{what} must be one of {', '.join(choices)}, got {name!r}{hint}")
+
+
+def require_writable(path: Path, name: str, *, directory: bool = False) -> None:
+    """Refuse an output that could not be written after the work: a file, or a directory with all above it.
+
+    Raises:
+        ValueError: naming the option `name`.
+    """
+    target = path if directory else path.parent
+    above = next((place for place in (target, *target.parents) if place.exists()), target)
+    if not directory and (path.is_dir() or not target.is_dir()):
+        problem = "it is a directory" if path.is_dir() else f"there is no directory {target}"
+    elif not above.is_dir():
+        problem = f"{above} is no directory"
+    elif not os.access(above, os.W_OK | os.X_OK):
+        problem = f"nothing can be written in {above}"
+    else:
+        return
+    raise ValueError(f"{name} {str(path)!r} cannot be written: {problem}")
+
+
+# -- options of classes and functions ----------------------------------------------------------------------------------
+
+
+def keys(source: Callable[..., Any]) -> list[str]:
+    """Names of the options of a class or a function."""
+    return list(inspect.signature(source).parameters)
+
+
+def hints(source: Callable[..., Any]) -> dict[str, Any]:
+    """Types of the options of a class or a function."""
+    return get_type_hints(source.__init__ if inspect.isclass(source) else source)
+
+
+def meanings(source: Callable[..., Any]) -> dict[str, str]:
+    """Entries of the docstring for each option, those of base classes included."""
+    found: dict[str, str] = {}
+    for owner in reversed(inspect.getmro(source)) if inspect.isclass(source) else (source,):
+        entry = parse(owner.__doc__ or "", style=DocstringStyle.GOOGLE)
+        found |= {p.arg_name: " ".join((p.description or "").split()) for p in entry.params if p.args[0] == "param"}
+    return found
+
+
+def add_options(parser: ArgumentParser, sources: Sources, *, defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
+    """The parser with the options of some blocks, each block a group of its help.
+
+    Arguments:
+        parser: to add to.
+        sources: by the title of each group, what its options belong to.
+        defaults: by option, values that stand for those of the code.
+    """
+    for title, source in sources.items():
+        group, types, texts = parser.add_argument_group(title), hints(source), meanings(source)
+        known = inspect.signature(source).parameters
+        for name, entry in sorted(known.items(), key=lambda item: item[0] not in FIRST):
+            if name in HIDDEN:
+                continue
+            required = entry.default is inspect.Parameter.empty
+            default = (defaults or {}).get(name, None if required else entry.default)
+            group.add_argument(f"--{name}", type=types[name], default=default, help=texts.get(name, "").replace("%", "%%"))
+    return parser
+
+
+def typed(sources: Sources, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Values of all options by block and name, with the types that their blocks ask for.
+
+    Arguments:
+        sources: by block, what the options belong to; no two blocks have an option of the same name.
+        given: values by name, as texts of a command line or as a file or Python gives them.
+
+    Raises:
+        ValueError: in one line, the option that is wrong and what it must be.
+    """
+    types = {name: hint for source in sources.values() for name, hint in hints(source).items() if name != "return"}
+    for name, value in given.items():
+        if name not in types:
+            choose("option", name, sorted(types))
+        _require_json(name, value)
+        if bool not in (types[name], *get_args(types[name])):
+            require_value(name, value)
+    own = {name: entry for source in sources.values() for name, entry in inspect.signature(source).parameters.items()}
+    if absent := [n for n, entry in own.items() if entry.default is inspect.Parameter.empty and n not in given]:
+        raise ValueError(f"{' and '.join(absent)} must be given")
+    made: dict[str, Any] = {}
+    for name, entry in own.items():
+        made[name] = _typed(name, given[name], types[name]) if name in given else entry.default
+    return {block: {name: made[name] for name in keys(source)} for block, source in sources.items()}
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """One value, of the type of its option."""
+    if value is None and hint is not Any and NoneType not in get_args(hint):
+        raise ValueError(f"{name} is null; it needs a value")
+    parser, plain_value = ArgumentParser(exit_on_error=False, add_help=False), value
+    parser.add_argument(f"--{name}", type=hint)
+    if isinstance(value, str):
+        plain_value = _listed(value, hint)
+        if value.startswith("{") and hint is not str:
+            with suppress(ValueError, RecursionError):
+                plain_value = json.loads(value)  # YAML has no pairs of surrogates, which JSON writes emojis as
+    try:
+        return parser.parse_object({name: plain_value})[name]
+    except ArgumentError as error:
+        wanted = hint.__name__ if isinstance(hint, type) else re.sub(r"[a-z.]+\.(?=[A-Z])", "", str(hint))
+        raise ValueError(f"{name} is {value!r}; it must be {wanted}") from error
+
+
+def _listed(text: str, hint: Any) -> str:
+    """A text as jsonargparse reads it: `1,2,3` is a list where the option takes one; brackets may stand around it.
+
+    >>> _listed("8,8", tuple[int, int] | None), _listed("[8, 8]", tuple[int, int]), _listed("[0,1],[0,1]", list[list[float]])
+    ('[8,8]', '[8, 8]', '[[0,1],[0,1]]')
+    >>> _listed("a,b", list[str] | str), _listed("a", list[str] | str), _listed("null", list[str] | None), _listed("a,b", str)
+    ('[a,b]', 'a', 'null', 'a,b')
+    """
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if not any(get_origin(kind) in (list, tuple) for kind in kinds):
+        return str(text)
+    single = len(list_items(text)) == 1 and (text[:1] in ("[", "{") or any(kind in (str, float, int) for kind in kinds))
+    return str(text) if single or text == "null" else f"[{text}]"
+
+
+def plain(name: str, value: Any) -> Any:
+    """A value of Python as a file of settings would hold it: arrays as lists, paths as texts, classes as import paths.
+
+    >>> plain("bounds", ((0, 1.0),)), plain("path", Path("a.csv"))
+    ([[0, 1.0]], 'a.csv')
+
+    Raises:
+        ValueError: a value that no such file can hold.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(name, item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: plain(name, item) for key, item in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    if name == "network" and value is not None and not isinstance(value, str):
+        from dpgen.nets.own import import_path  # here, because reading a command line needs no torch
+
+        return import_path(value)
+    _require_json(name, value)
+    return value
+
+
+def _require_json(name: str, value: Any) -> None:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} is {str(value)!r}; it must be made of numbers, texts, lists and mappings") from error

@@ -1,0 +1,179 @@
+"""Options: what is typed arrives with its type, and what is wrong is said in one line that says what is allowed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from dpgen.auditing import AuditOptions
+from dpgen.data.loaders import LOADERS, loaders
+from dpgen.options import choose, keys, meanings, read_yaml, require_writable, split_options, typed
+from dpgen.runtime import Runtime
+from dpgen.systems.registry import SYSTEMS
+
+
+@dataclass
+class Paint:
+    """A class of options."""
+
+    colour: Literal["red", "blue"] = "red"
+    layers: int = 1
+    name: str | None = None
+
+
+@dataclass
+class Nothing:
+    """No options."""
+
+
+def load(path: str, *, shape: tuple[int, int] | None = None, depth: int = 2) -> None:
+    """A function of options."""
+
+
+SOURCES = {"paint": Paint, "data": load, "rest": Nothing}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ([], {}),
+        (["--a", "1", "--b-c=2=3"], {"a": "1", "b_c": "2=3"}),
+        (["--a", "--b", "-4"], {"a": "true", "b": "-4"}),
+    ],
+)
+def test_every_way_of_writing(arguments: list[str], given: dict[str, str]) -> None:
+    assert split_options(arguments) == given
+
+
+@pytest.mark.parametrize("argument", ["a", "-a", "--"])
+def test_what_is_no_option_is_refused(argument: str) -> None:
+    with pytest.raises(ValueError, match=f"unexpected argument '{argument}': options are written --key value"):
+        split_options([argument])
+
+
+@pytest.mark.parametrize("arguments", [["--a-b=1", "--a_b=1"], ["--a_b", "1", "--c", "--a_b", "2"]])
+def test_an_option_that_is_given_twice_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"^a_b is given twice$"):
+        split_options(arguments)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"a: {b: 1, c: 2, b: 3}", "c.yaml' is not valid YAML: b is given twice$"),
+        (b"a: [1", "c.yaml' is not valid YAML: while parsing"),
+        (b"\xff\xfe", "c.yaml' is not valid YAML: .*decode"),
+        (b"a: 2020-13-45", "c.yaml' is not valid YAML: month must be"),
+        (b"[" * 5000, "c.yaml' is not valid YAML"),
+    ],
+    ids=["twice", "broken", "no text", "no date", "deep"],
+)
+def test_a_file_that_is_no_yaml_is_refused_in_one_line(content: bytes, match: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=match) as raised:
+        read_yaml(tmp_path / "c.yaml", "config file")
+    assert "\n" not in str(raised.value)
+
+
+def test_yaml_is_read() -> None:
+    root = Path(__file__).parents[1] / "configs"
+    assert all(isinstance(read_yaml(path, "file"), dict) for path in root.glob("*.yaml"))
+    with pytest.raises(ValueError, match=r"^file 'absent\.yaml' does not exist$"):
+        read_yaml(Path("absent.yaml"), "file")
+
+
+def test_outputs_that_could_not_be_written_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    require_writable(file, "out")
+    require_writable(tmp_path / "new", "out")
+    for path in (tmp_path, tmp_path / "a" / "b"):
+        require_writable(path, "out", directory=True)
+    for path, directory, match in (
+        (tmp_path, False, "it is a directory"),
+        (tmp_path / "a" / "b", False, "there is no directory"),
+        (file / "a", False, "there is no directory"),
+        (file, True, "file is no directory"),
+        (file / "a" / "b", True, "file is no directory"),
+    ):
+        with pytest.raises(ValueError, match=f"^out .* cannot be written: .*{match}"):
+            require_writable(path, "out", directory=directory)
+
+
+def test_few_choices_are_listed_and_of_many_the_closest_is_named() -> None:
+    few, many = ["red", "green"], [f"colour_{i}" for i in range(21)]
+    assert choose("colour", "red", few) == "red"
+    with pytest.raises(ValueError, match=r"^colour must be one of red, green, got 'rod' \(did you mean 'red'\?\)$"):
+        choose("colour", "rod", few)
+    with pytest.raises(ValueError, match=r"^unknown colour 'color_12': did you mean 'colour_12'\? see --help$"):
+        choose("colour", "color_12", many)
+    with pytest.raises(ValueError, match=r"^colour must be one of colour_0, .*colour_20, got 'x'$"):
+        choose("colour", "x", many)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("layers", "7", 7),
+        ("layers", 7, 7),
+        ("name", "null", None),
+        ("name", "7", "7"),
+        ("shape", "4,5", (4, 5)),
+        ("shape", "[4, 5]", (4, 5)),
+        ("shape", [4, 5], (4, 5)),
+        ("path", "é\n", "é\n"),
+    ],
+)
+def test_values_are_typed(name: str, value: Any, found: Any) -> None:
+    made = typed(SOURCES, {"path": "x", name: value})
+    assert list(made) == list(SOURCES)
+    assert {**made["paint"], **made["data"]}[name] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("colour", "green"),
+        ("colour", None),
+        ("shape", "3"),
+        ("layers", "many"),
+        ("layers", [3]),
+        ("layers", True),
+        ("name", date(2020, 1, 1)),
+        ("laiers", 3),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name) as raised:
+        typed(SOURCES, {"path": "x", name: value})
+    assert "\n" not in str(raised.value)
+
+
+def test_what_has_no_default_must_be_given() -> None:
+    with pytest.raises(ValueError, match="path"):
+        typed(SOURCES, {})
+
+
+OWNERS: dict[str, Callable[..., Any]] = {
+    **{f"plan of {name}": system.plan for name, system in SYSTEMS.items()},
+    **{f"config of {name}": system.config for name, system in SYSTEMS.items()},
+    **{f"{kind} {name}": loader.options for kind, named in LOADERS.items() for name, loader in named.items()},
+    "runtime": Runtime,
+    "audit": AuditOptions,
+}
+
+
+@pytest.mark.parametrize("name", list(OWNERS))
+def test_every_option_has_its_entry_in_a_docstring(name: str) -> None:
+    found = meanings(OWNERS[name])
+    assert [key for key in keys(OWNERS[name]) if not found.get(key)] == []
+
+
+def test_no_two_blocks_of_a_run_have_an_option_of_the_same_name() -> None:
+    for system in SYSTEMS.values():
+        for loader in loaders(system.kinds).values():
+            names = [name for source in (system.plan, system.config, loader.options, Runtime) for name in keys(source)]
+            assert len(names) == len(set(names))
