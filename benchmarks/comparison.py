@@ -42,7 +42,7 @@ MODELS: dict[str, dict[float, str]] = {
     },
     "DPGM, RBM": {1.0: f"{RBM} --hidden=60 --steps=300", 10.0: f"{RBM} --frequencies=200 --steps=600"},
     "DPGM, VAE": {1.0: f"{VAE} --steps=300", 10.0: f"{VAE} --optimizer=adam --frequencies=200 --steps=1200"},
-    "DPGM, Gaussian": dict.fromkeys((1.0, 10.0), "--model=dpgm --component=gaussian"),
+    "DPGM, Gaussian": dict.fromkeys((1.0, 10.0), "--model=gaussian"),
 }
 TUNED = {("DPGM, Gaussian", "fashion_mnist", 1.0): " --warp=0.2 --radius=0.85 --cut=0.8"}
 TUNED |= {("DPGM, Gaussian", "fashion_mnist", 10.0): " --warp=0.2"}

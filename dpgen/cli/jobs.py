@@ -355,7 +355,7 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> J
 
     `--model NAME` and `--data NAME` choose a system and a loader. Every other option is `--block.key value`, or `--key
     value`: no two blocks share a key. `--config FILE` is a YAML file with the four blocks; without it
-    `config_root/<model>_<data>.yaml` is the base if it exists; a component that is a system of its own has that system's.
+    `config_root/<model>_<data>.yaml` is the base if it exists.
 
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
@@ -431,14 +431,14 @@ def _request(given: dict[str, Any], config_root: Path | None, *, loaded: str | N
         data = loaded
     replaced = _replaced(given, system)
     shipped = None if replaced else config_root
-    if base is None and shipped is not None and (usual := _usual(shipped, model, data, given)).is_file():
+    if base is None and shipped is not None and (usual := _usual(shipped, model, data)).is_file():
         base, blocks = usual, read_blocks(usual)
     names = {"model": model, "data": data}
     for block, name in names.items():
         # Options in a file belong to the system or loader that the file names.
         stored = dict(blocks.get(block, {}))
         owner = _first(stored.pop("name", None), name)
-        blocks[block] = stored if owner == name or (block == "model" and owner == _component(given)) else {}
+        blocks[block] = stored if owner == name else {}
     blocks["model"] = {k: v for k, v in _of_component(blocks["model"], given, system).items() if k not in replaced}
     of_data = _no_options
     if loaded is None:
@@ -482,11 +482,9 @@ def _component(given: dict[str, Any]) -> Any:
     return given.get("component", given.get("model.component"))
 
 
-def _usual(root: Path, model: str, data: str, given: dict[str, str]) -> Path:
-    """Settings of a model on a data set: those of the given component, where that is a system of its own."""
-    component = _component(given)
-    own = root / f"{component}_{data}.yaml"
-    return own if component in systems() and own.is_file() else root / f"{model}_{data}.yaml"
+def _usual(root: Path, model: str, data: str) -> Path:
+    """Settings of a model on a data set."""
+    return root / f"{model}_{data}.yaml"
 
 
 def _from_here(path: Path) -> Path:

@@ -78,12 +78,8 @@ def test_the_base_is_named_from_where_one_stands(tmp_path: Path, monkeypatch: py
     assert parse_job(["--config", str(path)]).base == Path("c.yaml")
 
 
-def test_a_component_that_is_a_system_has_its_settings(tmp_path: Path) -> None:
+def test_stored_settings_are_those_of_the_given_component(tmp_path: Path) -> None:
     write(tmp_path / "dpgm_digits.yaml", "privacy: {steps: 77}\nmodel: {component: rbm, hidden: 9}")
-    write(tmp_path / "gaussian_digits.yaml", "privacy: {epsilon: 2.0}\nmodel: {name: gaussian, axes: 5}")
-    for option in ("--component=gaussian", "--model.component=gaussian"):
-        job = parse_job([option], config_root=tmp_path)
-        assert (job.plan, job.config) == (DPGMPlan(epsilon=2.0), DPGMConfig(component="gaussian", axes=5))
     job = parse_job(["--component=vae"], config_root=tmp_path)
     assert (job.plan.steps, job.config.component, job.config.hidden) == (77, "vae", 9)
 
@@ -107,7 +103,7 @@ WRONG = [
     ("--privat.steps=5", r"block must be one of privacy, model, data, runtime, got 'privat' \(did you mean 'privacy'"),
     ("--model=dpg", r"model must be one of dpgm.*, got 'dpg' \(did you mean 'dpgm'\?\)"),
     ("--data=digit", r"data must be one of digits, mnist, .*npy, images, .*, got 'digit' \(did you mean 'digits'\?\)"),
-    ("--component=gan", "component must be one of vae, rbm, gaussian, got 'gan'"),
+    ("--component=gan", "component must be one of vae, rbm, got 'gan'"),
     ("--clipping=hard", "clipping must be one of auto, fixed, .*, got 'hard'"),
     ("--relation=both", "relation must be one of add_remove, replace_one, got 'both'"),
     ("--steps=many", "steps must be a whole number, got 'many'"),
@@ -132,8 +128,7 @@ WRONG = [
     ("--delta=1", r"delta is 1\.0; it must lie in \[0, 1\)"),
     ("--devices=0", "devices must be at least 1, got 0"),
     ("--run_dir=", r"run_dir is '\.'; it must name a directory"),
-    ("--axes=50", "axes is 50, which only component 'gaussian' uses; component is 'vae'"),
-    ("--public_n=9", "public_n is 9, which only component 'gaussian' uses; component is 'vae'"),
+    ("--component=gaussian", "component must be one of vae, rbm, got 'gaussian'"),
     ("--accelerator=tpu", "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
     ("--data=csv", "path must be given"),
     ("steps", "unexpected argument 'steps': options are written --key value"),
@@ -177,25 +172,12 @@ def test_options_that_are_given_twice_are_refused(arguments: list[str], name: st
             parse(arguments)
 
 
-@pytest.mark.parametrize("model", ["--model=mwem", "--model=mbde", "--component=gaussian"])
+@pytest.mark.parametrize("model", ["--model=mwem", "--model=mbde", "--model=gaussian"])
 @pytest.mark.parametrize("processes", ["--devices=2", "--num_nodes=2"])
 def test_only_dp_sgd_runs_on_several_processes(model: str, processes: str) -> None:
     with pytest.raises(ValueError, match="both must be 1 for this model: several processes can share the sums of DP-SGD only"):
         parse_job([model, processes])
     assert parse_job(["--model=dpgan", processes]).runtime.processes == 2
-
-
-@pytest.mark.parametrize(
-    ("option", "match"),
-    [
-        ("--hidden=3", "hidden is 3, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
-        ("--steps=7", "steps is 7, which only component 'vae' or 'rbm' uses; component is 'gaussian'"),
-        ("--sigma_sgd=4", r"sigma_sgd is 4\.0, which only component 'vae' or 'rbm' uses"),
-    ],
-)
-def test_options_that_a_component_ignores_are_refused(option: str, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        parse_job(["--component=gaussian", option])
 
 
 def test_an_option_of_one_network_alone_is_refused_with_the_other() -> None:

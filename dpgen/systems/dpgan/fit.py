@@ -206,10 +206,10 @@ class DPGAN(DPSGD):
             weights = self._policy.coefficients(gradient_norms(made), critic)
             return clipped_sums(made, weights, torch.empty_like(self.bank.theta)) / sizes.clamp_min(1)[:, None]
 
-    def _descend(self, gradients: Tensor, group: int) -> None:
+    def _descend(self, gradients: Tensor) -> None:
         bounds = self._policy.scale()
         mean = self._fake_gradient() * (1.0 if bounds is None else bounds.to(gradients)[:, None])
-        super()._descend(gradients.add_(mean), group)
+        super()._descend(gradients.add_(mean))
         bound = self.gan.weight_bound
         if bound is not None:
             self.bank.theta.clamp_(-bound, bound)
