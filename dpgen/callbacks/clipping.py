@@ -39,6 +39,9 @@ class Clipping(Callback, ABC):
 
     noise_multiplier: float | None = None
 
+    steepness: float = math.inf
+    """The most that a histogram moves, over the relative change of one norm; see `dpgen.systems.dp_sgd.sums.Margin`."""
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Sentences of a statement on the code of a policy that is not this package's."""
@@ -226,6 +229,7 @@ class DPNorm(BoundedClipping):
         self.edges = bin_edges(c_max, bins, spacing)
         self.centres = bin_centres(self.edges, spacing)
         self.noise_multiplier, self.window = noise_multiplier, window
+        self.steepness = math.sqrt(2.0) * float((self.centres[1:] / self.centres.diff()).max())
         self._released: list[Tensor] = []
         self._warned = False
 

@@ -24,10 +24,6 @@ from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED
 STEPS = "training steps"
 """Note of training steps in the ledger."""
 
-SAME_BITS = (
-    "a record's gradient has the same bits beside any other records: products of the shapes that training uses were tried on "
-    "random records when it began"
-)
 ASSUMPTIONS = (
     ONE_RECORD,
     CHOSEN_BLIND,
@@ -35,7 +31,6 @@ ASSUMPTIONS = (
     "so do sampling masks, and nobody sees the number of records in a draw",
     ROUNDED_FLOATS,
     EXACT_INTEGERS,
-    SAME_BITS,
 )
 """Assumptions of the statement of a training by DP-SGD."""
 
@@ -140,13 +135,14 @@ class DPSGD(PrivateSums):
         self.serve(self._accountant.curator)
         self._require_equal_ranks(loader)
         loader.share(self._accountant.ranks)
-        self._find_shapes(loader)
+        self._measure(loader)
         table = loader.table
         if not self.partitioned:
             if not self._declared:
                 self.declare(self._accountant.curator)
             self._find_partition(loader)
             self.partition_found()
+        self._assume(str(self.measure(table.x.shape[1])))
         loader.assign(self.partition.assign(table.x, table.labels), self.bank.k)
         if self.device.type == "cuda":
             loader.reside(self.device)
@@ -165,12 +161,14 @@ class DPSGD(PrivateSums):
         curator.declare(*self.planned(curator.relation))
         self._declared = True
 
-    def _find_shapes(self, loader: PoissonLoader) -> None:
-        """Shapes of products that keep a record's gradient, tried in the precision of training; see `sums`."""
-        self._shapes = None
-        half = self.trainer.precision == "bf16-mixed"
+    def _measure(self, loader: PoissonLoader) -> None:
+        """What other records change of a record's gradient, in the precision of training; of several ranks, the most."""
+        ranks, d = self._accountant.ranks, loader.table.x.shape[1]
+        self._change = None
         with self.trainer.precision_plugin.forward_context():
-            self._fit_shapes(loader.table.x.shape[1], declared=half)
+            changes = torch.zeros(ranks.count, dtype=torch.float64)
+            changes[ranks.index] = self.measure(d).change
+        self._change = float(ranks.sum_(changes).max())
 
     def _find_partition(self, loader: PoissonLoader) -> None:
         """Rank 0 charges and releases the partition of all records; the others take over what it released."""

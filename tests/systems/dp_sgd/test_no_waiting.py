@@ -28,7 +28,8 @@ def built(**options: Any) -> DPGM:
     module._policy = module.config.clipping_callback(module.plan)
     module._policy.begin(K)
     module.bank.begin_step()
-    module._fit_shapes(D)  # a device is waited for when training begins
+    module.serve(Curator(Ledger(None, delta=1e-5)))
+    module.measure(D)  # a device is waited for when training begins
     return module
 
 

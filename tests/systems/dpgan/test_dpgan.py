@@ -67,7 +67,7 @@ def released(gan: DPGAN, present: bool, runs: int) -> Tensor:
         direction[f.weight] = (f.outputs.T @ f.inputs).flatten()
         direction[f.bias] = f.outputs[0]
     rows = record if present else record[:0]
-    batch = Batch(rows, torch.zeros(len(rows)).long(), torch.full((len(rows),), -1), -1, (len(rows),))
+    batch = Batch(rows, torch.zeros(len(rows)).long(), torch.full((len(rows),), -1), (len(rows),))
     return torch.stack([tiny.released(gan, batch)[0] @ direction / direction.norm() for _ in range(runs)]).double()
 
 
@@ -99,7 +99,7 @@ def test_a_record_moves_the_critic_of_its_label_alone() -> None:
     assert (gan.bank.k, gan.categories) == (2, 0)
     assert gan.partition.assign(torch.zeros(2, tiny.D), torch.tensor([1, 0])).tolist() == [1, 0]
     gan._policy.begin(2)
-    batch = Batch(torch.ones(1, tiny.D), torch.tensor([1]), torch.tensor([1]), -1, (0, 1))
+    batch = Batch(torch.ones(1, tiny.D), torch.tensor([1]), torch.tensor([1]), (0, 1))
     sums = tiny.released(gan, batch)
     assert float(sums[0].norm()) < 1e-4
     assert float(sums[1].norm()) == pytest.approx(1.0, abs=1e-2)
