@@ -145,8 +145,7 @@ SMOKE = [
         )
     ),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}),
-    Smoke("dpgan", _SGD, _NETS | {"fakes": 8, "critics": "labels"}),
-    Smoke("dpgan", _SGD, _NETS | {"fakes": 8, "critics": "labels", "centred": True}),
+    Smoke("dpgan", _SGD, _NETS | {"fakes": 8, "centred": True}),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}, DATA["points"]),
     *(Smoke(system, _SGD, _NETS | options, images) for system, options in (("dpgm", {}), ("dpgan", {"fakes": 8}))),
     *(Smoke("dpgm", _SGD | PEOPLE, _NETS | {"clipping": c}, people) for c in ("auto", "dpnorm")),

@@ -50,9 +50,9 @@ NETWORKS: list[tuple[str, dict[str, Any]]] = [
     ("dpgm", {}),
     ("dpgm", {"encoder": "cnn"}),
     ("dpgan", {"fakes": 8}),
-    ("dpgan", {"fakes": 8, "network": "cnn", "critic_depth": 2}),
+    ("dpgan", {"fakes": 8, "network": "cnn"}),
     ("dpgan", {"fakes": 8, "frequencies": 10}),
-    ("dpgan", {"fakes": 8, "critics": "labels", "centred": True}),
+    ("dpgan", {"fakes": 8, "centred": True}),
 ]
 
 
