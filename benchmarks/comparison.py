@@ -30,8 +30,8 @@ RBM = "--model=dpgm --component=rbm --clusters=labels --lr=0.1 --sampling_rate=0
 CEILING = float("inf")
 """Epsilon of the same settings as at the largest one, without any noise: what the model costs, beside what the noise costs."""
 GAN = (
-    "--model=dpgan --critics=labels --centred=true --sampling_rate=0.05 --hidden=256 --critic_hidden=128 "
-    "--critic_depth=1 --critic_steps=1 --generator_steps=4 --fakes=512 --lr=0.03 --generator_lr=0.004 --clip_bound=0.6 "
+    "--model=dpgan --centred=true --sampling_rate=0.05 --hidden=256 "
+    "--critic_steps=1 --generator_steps=4 --fakes=512 --lr=0.03 --generator_lr=0.004 --clip_bound=0.6 "
     "--micro_batch=4096"
 )
 MODELS: dict[str, dict[float, str]] = {
@@ -42,7 +42,7 @@ MODELS: dict[str, dict[float, str]] = {
     },
     "DPGM, RBM": {1.0: f"{RBM} --hidden=60 --steps=300", 10.0: f"{RBM} --frequencies=200 --steps=600"},
     "DPGM, VAE": {1.0: f"{VAE} --steps=300", 10.0: f"{VAE} --optimizer=adam --frequencies=200 --steps=1200"},
-    "DPGM, Gaussian": dict.fromkeys((1.0, 10.0), "--model=dpgm --component=gaussian"),
+    "DPGM, Gaussian": dict.fromkeys((1.0, 10.0), "--model=gaussian"),
 }
 TUNED = {("DPGM, Gaussian", "fashion_mnist", 1.0): " --warp=0.2 --radius=0.85 --cut=0.8"}
 TUNED |= {("DPGM, Gaussian", "fashion_mnist", 10.0): " --warp=0.2"}

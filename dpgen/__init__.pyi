@@ -31,7 +31,6 @@ from .callbacks import BoundedClipping as BoundedClipping
 from .callbacks import DPNorm as DPNorm
 from .callbacks import Previews as Previews
 from .callbacks import PrivacyAccountant as PrivacyAccountant
-from .callbacks import QuantileClipping as QuantileClipping
 from .callbacks.checkpoint import Preempted as Preempted
 from .cli.command import OneLineParser as OneLineParser
 from .cli.command import exit_code as exit_code
@@ -211,7 +210,6 @@ __all__ = [
     "PublicModel",
     "QInvariantMinimax",
     "QInvariantSynthesizer",
-    "QuantileClipping",
     "RandomizedResponse",
     "RandomizedResponseSynthesizer",
     "RecordModel",

@@ -337,13 +337,13 @@ class Request:
         data = choose("data", named, known) if loaded is None else named
         replaced = _replaced(given, system)
         if base is None and config_root is not None and not replaced:
-            usual = _usual(config_root, model, data, given)
+            usual = _usual(config_root, model, data)
             base, blocks = (usual, read_blocks(usual)) if usual.is_file() else (None, {})
         blocks = {block: dict(values) for block, values in blocks.items()}
         for block, name in (("model", model), ("data", data)):
             # Options in a file belong to the system or loader that the file names.
             owner = _first(blocks.setdefault(block, {}).pop("name", None), name)
-            if owner != name and not (block == "model" and owner == given.get("component")):
+            if owner != name:
                 blocks[block] = {}
         others = replaced | _of_other_components(given, system)
         blocks["model"] = {name: value for name, value in blocks["model"].items() if name not in others}
@@ -386,7 +386,7 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> R
     """A run from command-line arguments, `--key value`.
 
     `--model NAME` and `--data NAME` choose a system and a loader. `--config FILE` is a YAML file with the four blocks; without
-    it `config_root/<model>_<data>.yaml` is the base if it exists; a component that is a system of its own has that system's.
+    it `config_root/<model>_<data>.yaml` is the base if it exists.
 
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
@@ -454,10 +454,9 @@ def _config_file(name: str) -> Path:
     raise ValueError(f"config file {name!r} does not exist{f' (did you mean {close[0]}?)' if close else ''}")
 
 
-def _usual(root: Path, model: str, data: str, given: Mapping[str, Any]) -> Path:
-    """Settings of a model on a data set: those of the given component, where that is a system of its own."""
-    own = root / f"{given.get('component')}_{data}.yaml"
-    return own if given.get("component") in systems() and own.is_file() else root / f"{model}_{data}.yaml"
+def _usual(root: Path, model: str, data: str) -> Path:
+    """Settings of a model on a data set."""
+    return root / f"{model}_{data}.yaml"
 
 
 def _from_here(path: Path) -> Path:

@@ -28,6 +28,12 @@ _MOST_LISTED = 20  # choices in an error that can guess what was meant
 
 _WARM = "no network was better than the release that it began at, so warm starts were removed"
 REMOVED = dict.fromkeys(("warm_start", "warm_start_steps", "warm_start_origin", "warm_start_keep", "start_multiplier"), _WARM)
+REMOVED |= dict.fromkeys(("critic", "critic_hidden", "critic_depth"), "critics have the kind of network, and at most 128 units")
+REMOVED["critics"] = "centred true gives every class a critic of its own"
+REMOVED |= dict.fromkeys(
+    ("loss", "weight_clip"), "the loss is the one that does not saturate, which the published one never beat"
+)
+REMOVED["schedule"] = "every step trains the models of all clusters; the published schedule is in papers/acs2017.py"
 """What to do instead of options that were removed or renamed, in a sentence, by their names."""
 
 # -- what a command line and a file say --------------------------------------------------------------------------------

@@ -35,9 +35,8 @@ GAN_EPSILONS = (1.0, 10.0, 5000.0)
 
 GANS: dict[str, dict[str, Any]] = {
     "DPGAN": {"hidden": 64, "lr": 0.01, "critic_steps": 2},
-    "DPGAN, wgan": {"hidden": 64, "lr": 0.02, "loss": "wgan"},
 }
-"""Networks of `configs/dpgan_ring.yaml`, with its loss and with the published one."""
+"""Networks of `configs/dpgan_ring.yaml`."""
 
 _RATE = 0.02
 _WIDTHS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)

@@ -236,7 +236,7 @@ def test_private_logs_mark_the_directory(tmp_path: Path) -> None:
         assert (directory / "PRIVATE_LOGS").exists()
 
 
-@pytest.mark.parametrize("model", ["--model=marginals", "--model=dpgm --component=gaussian"])
+@pytest.mark.parametrize("model", ["--model=marginals", "--model=gaussian"])
 def test_what_dp_sgd_did_not_train_goes_on_from_its_journal(tmp_path: Path, model: str) -> None:
     job = parse_job([*model.split(), f"--run_dir={tmp_path / 'run'}"])
     counts = BoundedSum(torch.tensor([5]), 1.0)

@@ -60,8 +60,6 @@ def _audit_engine(job: AuditJob) -> Finding:
         plan=plan,
         config=config,
         canaries=options.canaries or _CANARIES,
-        share=options.share,
-        accounting=options.accounting,
         loader=options.loader,
         noise=options.noise,
         seed=options.seed,
@@ -82,7 +80,7 @@ def _audit_engine(job: AuditJob) -> Finding:
         audited=_engine_in_words(job, engine),
         neighbours=f"{who}, present or {away}",
         claimed=claimed,
-        claimed_by="the ledger" if options.accounting == "ledger" else "general moments of Acs et al. 2017, as published",
+        claimed_by="the ledger",
         bound=bound.epsilon,
         method="many runs" if engine.canaries == 1 else "one run" if len(coins) == 1 else "canaries in several runs",
         attack=ATTACKS[bound.attack],
@@ -117,8 +115,6 @@ def _engine_in_words(job: AuditJob, engine: EngineAudit) -> str:
     cost = f"epsilon {plan.epsilon:g}" if plan.sigma_sgd is None else f"sigma {plan.sigma_sgd:g}"
     trained = f"{job.model}: DP-SGD engine, {cost}, q {plan.sampling_rate:g}, {plan.steps} steps"
     words = [trained, f"{engine.config.clipping} clipping"]
-    if engine.config.schedule == "published":
-        words.append(f"one of {engine.k} clusters per step, the canaries' holds {engine.share:.1%} of the records")
     if engine.loader == "shuffled":
         words.append("BROKEN TWIN: shuffled loader booked as Poisson")
     if engine.noise == "reused":

@@ -18,7 +18,7 @@ from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step, multi
 from dpgen.privacy.sampling import Batch, PoissonDraw, PoissonLoader, PoissonMask
 from dpgen.runtime import quiet_training
 from dpgen.systems.dpgm.fit import DPGM
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 STEEPNESS = 1e6
 """Gradients are so large that every clipping policy cuts them to its bound."""
@@ -69,16 +69,10 @@ class _WatchedDPGM(DPGM):
         self.target = target
         self.seen: list[Seen] = []
 
-    def training_step(self, batch: Batch, batch_idx: int) -> None:
-        self._group = batch.group
-        super().training_step(batch, batch_idx)
-
     def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
         released = super().noisy_sums(batch, draw, out, averaged=averaged)
-        if self._group in (-1, self.target):
-            rate = self._loader().poisson.rate(self._group)
-            values = released[self.target, 1:].double() / (self.averaging()[self.target] if averaged else 1.0)
-            self.seen.append(Seen(self.global_step, rate, values))
+        values = released[self.target, 1:].double() / (self.averaging()[self.target] if averaged else 1.0)
+        self.seen.append(Seen(self.global_step, self.plan.sampling_rate, values))
         return released
 
 
@@ -132,7 +126,6 @@ ATTACKS = ("likelihood ratio", "sum of all steps", "differences of steps", "sum 
 """Statistics of the adversary for each canary; which of them serves best is chosen on trainings that are not counted."""
 
 _OTHERS = 200  # further records in the canaries' cluster
-_SEVERAL = 10  # clusters of the published schedule where k is not given
 _EVERY = 10**9  # epochs between tight values: only the last one is wanted
 
 
@@ -142,10 +135,8 @@ class EngineAudit:
 
     Arguments:
         plan: privacy of the training.
-        config: its schedule, clipping and number of clusters; networks are replaced by the worst case.
+        config: clipping and number of clusters; networks are replaced by the worst case.
         canaries: m orthogonal records whose presence is guessed; 1: with or without it, in many trainings.
-        share: of all records that the canaries' cluster holds, under schedule="published".
-        accounting: whose claim is tried: "ledger", or "published", the paper's own for its one-cluster schedule.
         loader: "poisson", or the broken twin "shuffled".
         noise: "fresh", or the broken twin "reused".
         seed: public, of orders, weights and coins.
@@ -154,8 +145,6 @@ class EngineAudit:
     plan: DPGMPlan
     config: DPGMConfig
     canaries: int = 1
-    share: float = 0.01
-    accounting: Literal["ledger", "published"] = "ledger"
     loader: Literal["poisson", "shuffled"] = "poisson"
     noise: Literal["fresh", "reused"] = "fresh"
     seed: int = 0
@@ -163,20 +152,13 @@ class EngineAudit:
     def __post_init__(self) -> None:
         if self.canaries < 1:
             raise ValueError(f"canaries must be at least 1, got {self.canaries}")
-        if not 0.001 <= self.share <= 0.5:
-            raise ValueError(f"share must be in [0.001, 0.5], got {self.share}")
-        published = self.config.schedule == "published"
         if self.loader == "shuffled" and self.plan.rows > 1:
             raise ValueError("loader is 'shuffled'; it needs rows_per_unit 1: it shuffles records")
-        if self.loader == "shuffled" and published:
-            raise ValueError("loader is 'shuffled'; it needs schedule='joint', which draws from all clusters at a time")
-        if self.accounting == "published" and not published:
-            raise ValueError("accounting is 'published'; it needs schedule='published', for which the paper's booking is wrong")
 
     @property
     def k(self) -> int:
         """Clusters, found by label; the canaries are in the last one."""
-        return self.config.k or (_SEVERAL if self.config.schedule == "published" else 1)
+        return self.config.k or 1
 
     @property
     def resolved(self) -> DPGMConfig:
@@ -186,8 +168,7 @@ class EngineAudit:
     def others(self) -> Tensor:
         """Clusters (n,) of the records that are in every data set."""
         size = _OTHERS + self.canaries // 2  # of the canaries' cluster, on average over their coins
-        rest = round(size / self.share) - size if self.config.schedule == "published" else size * (self.k - 1)
-        elsewhere = torch.arange(rest if self.k > 1 else 0) % max(1, self.k - 1)
+        elsewhere = torch.arange(size * (self.k - 1)) % max(1, self.k - 1)
         return torch.cat([elsewhere, torch.full((_OTHERS,), self.k - 1)])
 
 
@@ -235,9 +216,7 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
             use_distributed_sampler=False,
         )
         trainer.fit(module, _loader(audit, x, labels, ids))
-    published = audit.accounting == "published"
-    claimed = general_moments(module.plan, module.config) if published else accountant.ledger.epsilon()
-    return Observed(attack_scores(audit, module.seen, module.plan), claimed)
+    return Observed(attack_scores(audit, module.seen, module.plan), accountant.ledger.epsilon())
 
 
 def _loader(audit: EngineAudit, x: Tensor, labels: Tensor | None, ids: Tensor) -> PoissonLoader:

@@ -15,7 +15,6 @@ from dpgen.systems.registry import System, systems
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
 """Of private training with many canaries, unless other numbers are given: enough for the broken twins to show."""
 
-TRAINED_IN_TURNS = {"sampling_rate": "0.01", "steps": "1600"}
 """The same with one cluster a step: the canaries' has its turn about 16 times."""
 
 TRAINED_OFTEN = {"sampling_rate": "0.2", "steps": "10"}
@@ -103,8 +102,6 @@ class AuditOptions:
         trainings: fits of each of the two data sets, or draws from each where a fit makes many; with several canaries,
             runs in which a coin decides about each of them. None: 1 run with canaries, else 600 fits or 20,000 draws.
         canaries: of private training: several, guessed in the same run, or 1, present in one data set alone. None: 1000.
-        share: of all records that the canaries' cluster holds, under schedule="published".
-        accounting: "ledger", or "published": the claim of Acs et al. 2017 for its one-cluster schedule.
         loader: "poisson", or the broken twin "shuffled".
         noise: "fresh", or the broken twin "reused".
         broken: "no", or a broken twin of systems that are not trained: "noise" of half the scale that is paid for,
@@ -119,8 +116,6 @@ class AuditOptions:
 
     trainings: int | None = None
     canaries: int | None = None
-    share: float = 0.01
-    accounting: Literal["ledger", "published"] = "ledger"
     loader: Literal["poisson", "shuffled"] = "poisson"
     noise: Literal["fresh", "reused"] = "fresh"
     broken: Broken = "no"
@@ -155,7 +150,7 @@ class AuditJob:
     @property
     def trained(self) -> bool:
         """Whether the claim is that of the DP-SGD engine, which can be looked into."""
-        return isinstance(self.plan, DPSGDPlan) and getattr(self.config, "component", "") != "gaussian"
+        return isinstance(self.plan, DPSGDPlan)
 
 
 def parse_audit(arguments: Sequence[str]) -> AuditJob:
@@ -186,11 +181,9 @@ def quick_options(model: str, given: Mapping[str, str]) -> dict[str, str]:
     quick = QUICK.get(model, {})
     if quick is not TRAINED:
         return quick
-    if given.get("component") == "gaussian":
-        return COMPONENT
-    often, turns = given.get("canaries") == "1", given.get("schedule") == "published"
+    often = given.get("canaries") == "1"
     noise = {} if {"epsilon", "sigma_sgd"} & set(given) else {"sigma_sgd": SIGMA}
-    return (TRAINED_OFTEN if often else TRAINED_IN_TURNS if turns else TRAINED) | noise
+    return (TRAINED_OFTEN if often else TRAINED) | noise
 
 
 def _require_meaning(job: AuditJob) -> None:
@@ -199,7 +192,7 @@ def _require_meaning(job: AuditJob) -> None:
     options = job.options
     changed = [
         name
-        for name, usual in (("accounting", "ledger"), ("loader", "poisson"), ("noise", "fresh"), ("canaries", None))
+        for name, usual in (("loader", "poisson"), ("noise", "fresh"), ("canaries", None))
         if getattr(options, name) != usual
     ]
     if options.broken != "no" and job.trained:

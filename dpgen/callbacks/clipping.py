@@ -1,7 +1,6 @@
 """Clipping policies of private training, as Lightning callbacks.
 
-Automatic and fixed bounds look at nothing private; DPNorm (Acs et al. 2017) and the quantile rule (Andrew et al. 2021)
-follow released histograms of norms.
+Automatic and fixed bounds look at nothing private; DPNorm (Acs et al. 2017) follows released histograms of norms.
 """
 
 import math
@@ -39,6 +38,9 @@ class Clipping(Callback, ABC):
     """
 
     noise_multiplier: float | None = None
+
+    steepness: float = math.inf
+    """The most that a histogram moves, over the relative change of one norm; see `dpgen.systems.dp_sgd.sums.Margin`."""
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -145,7 +147,6 @@ def bin_edges(c_max: float, bins: int, spacing: Literal["linear", "log"]) -> Ten
     return c_max * 10.0 ** torch.linspace(-3.0, 0.0, bins)
 
 
-_RAMP = 0.1
 _WHOLE = 2**20  # a record is so many units of a histogram, which its two cells share
 
 
@@ -171,14 +172,12 @@ def _soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> Bou
     Arguments:
         norms: (b,).
         cluster: of every norm, (b,), in [0, k).
-        centres: (w,) increasing, or (k, w), one row for each cluster.
+        centres: (w,) increasing.
     """
-    own = centres.to(norms.dtype) if centres.dim() == 1 else centres.to(norms.dtype)[cluster]
-    w = own.shape[-1]
-    seen = torch.isfinite(norms)
-    above = torch.searchsorted(own, norms[:, None].contiguous() if own.dim() == 2 else norms.contiguous()).reshape(norms.shape)
+    own, seen, w = centres.to(norms.dtype), torch.isfinite(norms), len(centres)
+    above = torch.searchsorted(own, norms.contiguous())
     low, high = (above - 1).clamp_min(0), above.clamp_max(w - 1)
-    ends = [own[i] if own.dim() == 1 else own.gather(1, i[:, None])[:, 0] for i in (low, high)]
+    ends = own[low], own[high]
     t = ((norms - ends[0]) / (ends[1] - ends[0])).clamp(0.0, 1.0)
     share = torch.where(seen & (low < high), (t * _WHOLE).round(), 0.0).long()
     counts = torch.zeros(k * w, dtype=torch.int64, device=norms.device)
@@ -187,40 +186,7 @@ def _soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> Bou
     return BoundedSum(counts.view(k, w), 1.0, unit="norms", replaced=math.sqrt(2.0), step=1.0 / _WHOLE)
 
 
-class _HistogramClipping(BoundedClipping):
-    """Bounds that follow the sum of the last `window` released histograms of norms.
-
-    Arguments:
-        noise_multiplier: sigma_C > 0, in counts.
-        bound: first bound.
-        window: released histograms to sum, at least 1; free post-processing.
-    """
-
-    noise_multiplier: float
-
-    def __init__(self, *, noise_multiplier: float, bound: float, window: int) -> None:
-        super().__init__(bound=bound)
-        if not noise_multiplier > 0:
-            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
-        if window < 1:
-            raise ValueError(f"window must be at least 1, got {window}")
-        self.noise_multiplier, self.window = noise_multiplier, window
-        self._released: list[Tensor] = []
-
-    def _summed(self, released: Tensor) -> Tensor:
-        """The sum (k, w) of the last `window` histograms, this one included."""
-        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
-        return torch.stack(self._released).sum(0)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"released": self._released}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        self._released = list(state_dict["released"])
-
-
-class DPNorm(_HistogramClipping):
+class DPNorm(BoundedClipping):
     r"""The mode of a noisy histogram of gradient norms as clip bound, one per cluster (Acs et al. 2017, Algorithm 3).
 
     Every step releases, for each cluster, the counts of norms in :math:`(C_{j-1}, C_j]` and of norms above
@@ -228,10 +194,9 @@ class DPNorm(_HistogramClipping):
     there, one at an edge half in each bin beside it, so that the sensitivity is 1 for norms in floating point too. The bound
     is the upper edge of the fullest bin of the sum over the last `window` released histograms.
 
-    The published form is `DPNorm(noise_multiplier=4, bins=100, spacing="linear", window=1)`. At a few records per cluster
-    its choice is mostly noise; log-spaced bins and a window of 10 choose the right bin in nearly every step from 40 records
-    on. Mind `c_max`: losses summed over hundreds of pixels have gradient
-    norms of 50-300, of which C_max = 10 sees none.
+    At a few records per cluster linear bins of a single step, as published, choose mostly noise; log-spaced bins and a window
+    of 10 choose the right bin in nearly every step from 40 records on. Mind `c_max`: losses summed over hundreds of pixels
+    have gradient norms of 50-300, of which C_max = 10 sees none.
 
     Arguments:
         noise_multiplier: sigma_C > 0, in counts.
@@ -240,6 +205,8 @@ class DPNorm(_HistogramClipping):
         spacing: "linear" (published) or "log".
         window: released histograms to sum, at least 1; free post-processing.
     """
+
+    noise_multiplier: float
 
     def __init__(
         self,
@@ -250,14 +217,33 @@ class DPNorm(_HistogramClipping):
         spacing: Literal["linear", "log"] = "log",
         window: int = 10,
     ) -> None:
-        super().__init__(noise_multiplier=noise_multiplier, bound=c_max, window=window)
+        super().__init__(bound=c_max)
+        if not noise_multiplier > 0:
+            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
+        if window < 1:
+            raise ValueError(f"window must be at least 1, got {window}")
         if bins < 1:
             raise ValueError(f"bins must be at least 1, got {bins}")
         if spacing not in ("linear", "log"):
             raise ValueError(f"spacing must be one of 'linear', 'log', got {spacing!r}")
         self.edges = bin_edges(c_max, bins, spacing)
         self.centres = bin_centres(self.edges, spacing)
+        self.noise_multiplier, self.window = noise_multiplier, window
+        self.steepness = math.sqrt(2.0) * float((self.centres[1:] / self.centres.diff()).max())
+        self._released: list[Tensor] = []
         self._warned = False
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"released": self._released}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._released = list(state_dict["released"])
+
+    def _summed(self, released: Tensor) -> Tensor:
+        """The sum (k, w) of the last `window` histograms, this one included."""
+        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
+        return torch.stack(self._released).sum(0)
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
         self.centres = place(self.centres, norms.device)
@@ -293,46 +279,3 @@ class DPNorm(_HistogramClipping):
                 "clipping 'auto'",
                 stacklevel=2,
             )
-
-
-class QuantileClipping(_HistogramClipping):
-    r"""Clip bounds that track a quantile of the norms: :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`.
-
-    Every step releases per cluster how many norms are at most C and how many exceed it, plus :math:`N(0, \sigma_C^2)`;
-    :math:`\tilde b` is the noisy share of the first, averaged over `window` released pairs. Within 10 % of C a norm counts on
-    both sides, by a ramp (`_soft_counts`), so that no last bit of a norm moves a whole record.
-
-    Source: Andrew, Thakkar, McMahan, Ramaswamy 2021, Algorithm 1 (here with both counts noisy, so no size is assumed).
-
-    Arguments:
-        noise_multiplier: sigma_C > 0, in counts.
-        quantile: target gamma in (0, 1).
-        learning_rate: eta > 0.
-        bound: initial bound.
-        window: released pairs that are averaged.
-    """
-
-    def __init__(
-        self,
-        *,
-        noise_multiplier: float = 10.0,
-        quantile: float = 0.5,
-        learning_rate: float = 0.2,
-        bound: float = 10.0,
-        window: int = 10,
-    ) -> None:
-        super().__init__(noise_multiplier=noise_multiplier, bound=bound, window=window)
-        if not 0 < quantile < 1:
-            raise ValueError(f"quantile must be in (0, 1), got {quantile}")
-        if not learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive, got {learning_rate}")
-        self.quantile, self.learning_rate = quantile, learning_rate
-
-    def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
-        bounds = self.placed_bounds(norms)
-        return _soft_counts(norms, cluster, torch.stack([bounds * (1 - _RAMP), bounds * (1 + _RAMP)], 1), bounds.numel())
-
-    def observe(self, released: Tensor) -> None:
-        below, above = self._summed(released).unbind(1)
-        share = (below / (below + above).clamp_min(1.0)).clamp(0.0, 1.0)
-        self._bounds = place(self.bounds, share.device) * (-self.learning_rate * (share - self.quantile)).exp().float()

@@ -57,10 +57,9 @@ def parser() -> OneLineParser:
     begin = "whether networks begin at released means (default true)"
     result.add_argument("--centred", choices=["true", "false"], default="true", help=begin)
     result.add_argument("--clusters", choices=["labels", "kmeans", "none"], default="labels", help="(default labels)")
-    result.add_argument("--schedule", choices=["joint", "published"], default="joint", help="(default joint)")
     result.add_argument("--k", type=int, default=None, help="clusters (default 10, or 1 with --clusters none)")
     result.add_argument("--n_features", type=int, default=200, help="random features of k-means (default 200)")
-    result.add_argument("--adaptive", action="store_true", default=False, help="clip by DPNorm or quantiles")
+    result.add_argument("--adaptive", action="store_true", default=False, help="clip by DPNorm")
     result.add_argument("--rows", type=int, default=20, help="rows of the table at most (default 20)")
     result.add_argument(
         "--out", type=Path, metavar="FILE", default=None, help="picture of epsilon per epoch: .png, .pdf or .svg"
@@ -73,7 +72,6 @@ def planned(options: dict[str, Any]) -> tuple[DPGMPlan, DPGMConfig]:
     config = DPGMConfig(
         k=options["k"],
         clusters=options["clusters"],
-        schedule=options["schedule"],
         n_features=options["n_features"],
         clipping="dpnorm" if options["adaptive"] else "auto",
         centred=options["centred"] == "true",
@@ -96,8 +94,6 @@ def headline(plan: DPGMPlan, config: DPGMConfig, end: EpochCost) -> str:
     used["sigma_means"] = config.releases_means
     sigmas = ", ".join(f"{name} {getattr(plan, name):.6g}" for name, shown in used.items() if shown)
     text = f"{guarantee(spent, plan.delta, plan.relation)}: sampling rate {plan.sampling_rate:g}, {plan.steps} steps, {sigmas}"
-    if config.parts > 1:
-        text += f"\nfor {config.parts} clusters of equal size that take turns; what unequal ones cost, the ledger will say"
     if plan.epsilon is not None and spent > plan.epsilon:
         text += f"\nthis is more than the budget: training would end early, before epsilon {plan.epsilon:g} is exceeded"
     return text

@@ -17,15 +17,13 @@ Segments = Sequence[tuple[int, int, int]]
 """Products to take: cluster, first and last row (excluded) of each."""
 
 
-def segments(bounds: Sequence[int], most: int | None) -> Iterator[tuple[int, int, int]]:
-    """Cluster, first and last row (excluded) of every product: the rows of a cluster, `most` at a time.
+def segments(bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Cluster, first and last row (excluded) of every cluster that has rows.
 
-    >>> list(segments([0, 0, 5], 3))
-    [(1, 0, 3), (1, 3, 5)]
+    >>> list(segments([0, 0, 5]))
+    [(1, 0, 5)]
     """
-    for c, (a, b) in enumerate(pairwise(bounds)):
-        for start in range(a, b, most or b - a or 1):
-            yield c, start, min(b, start + most) if most else b
+    return ((c, a, b) for c, (a, b) in enumerate(pairwise(bounds)) if b > a)
 
 
 class Factor(NamedTuple):
@@ -47,18 +45,16 @@ class RecordGradients(NamedTuple):
 
     `offset` (k, p), if given, holds public values: record r of cluster c has gradient (factors of r) - offset[c].
     `present` (k,), if given, says how many of a cluster's rows are records; they come first, the rest only pads.
-    `most_rows`, if given, is how many rows one product may have.
     """
 
     factors: Sequence[Factor]
     bounds: Sequence[int]
     offset: Tensor | None = None
     present: Sequence[int] | None = None
-    most_rows: int | None = None
 
     def segments(self) -> Iterator[tuple[int, int, int]]:
         """See `segments`."""
-        return segments(self.bounds, self.most_rows)
+        return segments(self.bounds)
 
     def full(self) -> "RecordGradients":
         """The same gradients with every factor at least float32: those of half precision count with the values they have."""
@@ -91,14 +87,8 @@ class ModelBank(nn.Module, ABC):
         shapes: shape of every named parameter of one model.
     """
 
-    dense: ClassVar[bool] = False
-    """Whether gradients are multiplied out, p numbers for every record."""
-
     passes: ClassVar[int] = 1
     """Passes through a model that a sample of it takes."""
-
-    has_offset: ClassVar[bool] = False
-    """Whether gradients come with public values to be taken off, see `RecordGradients`."""
 
     descent: Descent | None = None
     """Plain gradient descent, where it trains this bank better under noise than Adam does."""
@@ -114,17 +104,6 @@ class ModelBank(nn.Module, ABC):
         ends = torch.tensor([prod(s) for s in self.shapes.values()]).cumsum(0).tolist()
         self.columns = {name: slice(a, b) for name, a, b in zip(self.shapes, [0, *ends[:-1]], ends)}
         self.theta = nn.Parameter(torch.zeros(k, ends[-1]))
-        self.most_rows: int | None = None
-        """Rows of one product at most; None: as many as a cluster has."""
-        self.transposed = False
-        """Affine maps multiply the transposed records: slower, but every record is a column, and treated like any other.
-
-        A bank without affine maps of its own gives every record a product of its own instead.
-        """
-
-    def segments(self, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """See `segments`, with this bank's `most_rows`."""
-        return segments(bounds, self.most_rows)
 
     @property
     def p(self) -> int:

@@ -14,24 +14,22 @@ from dpgen.cosines import coordinates, planes
 from dpgen.nets.bank import ModelBank, Noise, RecordGradients, logistic
 from dpgen.nets.tape import Layers, OneModel, Tape
 
-Loss = Literal["nonsaturating", "wgan"]
 SLOPE = 0.2
 GAIN = 2.0**0.5
 
 
-def critic_loss(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
-    r"""Loss of the critic's scores D: real :math:`-D`, fake :math:`+D` ("wgan"); the softplus of it ("nonsaturating").
+def critic_loss(score: Tensor, *, real: bool) -> Tensor:
+    r"""Loss of the critic's scores D: the softplus of :math:`-D` for real records, of :math:`D` for fake ones.
 
-    Source: Arjovsky et al. 2017; Goodfellow et al. 2014.
+    Source: Goodfellow et al. 2014.
     """
-    signed = -score if real else score
-    return signed if loss == "wgan" else softplus(signed)
+    return softplus(-score if real else score)
 
 
-def _critic_slope(score: Tensor, *, real: bool, loss: Loss) -> Tensor:
+def _critic_slope(score: Tensor, *, real: bool) -> Tensor:
     """Derivative of `critic_loss` by the scores."""
     sign = -1.0 if real else 1.0
-    return torch.full_like(score, sign) if loss == "wgan" else logistic(sign * score) * sign
+    return logistic(sign * score) * sign
 
 
 def sameness(x: Tensor, z: Tensor) -> Tensor:
@@ -66,7 +64,6 @@ class CriticBank(ModelBank):
         categories: number of labels, 0 without; a record's one-hot label follows its columns.
         hidden: units per hidden layer.
         depth: hidden layers.
-        loss: "nonsaturating" or "wgan".
         image_shape: of images, see `dpgen.cosines.planes`; needed with `frequencies`.
         frequencies: the critic sees so many of the lowest frequencies of each channel in place of pixels, and has as many
             fewer parameters that noise is added to.
@@ -83,14 +80,13 @@ class CriticBank(ModelBank):
         categories: int = 0,
         hidden: int = 256,
         depth: int = 2,
-        loss: Loss = "nonsaturating",
         image_shape: tuple[int, ...] | None = None,
         frequencies: int | None = None,
         centred: bool = False,
     ) -> None:
         if min(d, hidden, depth) < 1:
             raise ValueError(f"d, hidden and depth must be at least 1, got {d}, {hidden} and {depth}")
-        self.d, self.categories, self.hidden, self.depth, self.loss = d, categories, hidden, depth, loss
+        self.d, self.categories, self.hidden, self.depth = d, categories, hidden, depth
         self.image_shape, self.frequencies, self.centred = image_shape, frequencies, centred
         basis = coordinates(d, image_shape, frequencies, categories=0)
         self._width = d if basis is None else len(basis)
@@ -112,7 +108,7 @@ class CriticBank(ModelBank):
         return shapes
 
     def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "categories", "hidden", "depth", "loss", "image_shape", "frequencies", "centred")
+        names = ("k", "d", "categories", "hidden", "depth", "image_shape", "frequencies", "centred")
         return {name: getattr(self, name) for name in names}
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
@@ -125,7 +121,7 @@ class CriticBank(ModelBank):
     def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
         tape = Tape(self, bounds)
         scores = self._scores(x, tape)
-        return tape.gradients(None, (scores, _critic_slope(scores.detach(), real=real, loss=self.loss)))
+        return tape.gradients(None, (scores, _critic_slope(scores.detach(), real=real)))
 
     def score(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
         """D(x), (m,), differentiable by x (m, d + categories), rows sorted by critic."""

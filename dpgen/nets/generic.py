@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
+from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, segments
 
 _MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 
@@ -45,8 +45,6 @@ class GenericBank(ModelBank):
         ValueError: the module holds a layer that mixes records (BatchNorm, InstanceNorm with running statistics).
     """
 
-    dense = True
-
     def __init__(self, k: int, module: nn.Module) -> None:
         require_unmixed(module)
         super().__init__(k, {name: tuple(value.shape) for name, value in module.named_parameters() if value.requires_grad})
@@ -78,14 +76,11 @@ class GenericBank(ModelBank):
     def record_gradients(self, method: str, x: Tensor, bounds: Sequence[int], z: Tensor) -> RecordGradients:
         """Dense gradients of a method of the template that returns a loss per record."""
         loss = self._call(method)
-        # Transposed, every record multiplies weights of its own, in a product of its own.
-        own = 0 if self.transposed else None
-        per_record = vmap(grad(lambda row, a, b: loss(row, a[None], b[None])[0]), in_dims=(own, 0, 0))
+        per_record = vmap(grad(lambda row, a, b: loss(row, a[None], b[None])[0]), in_dims=(None, 0, 0))
         theta = self.theta.detach()
         dense = x.new_empty(x.shape[0], self.p)
-        for c, a, b in self.segments(bounds):
-            row = theta[c].expand(b - a, -1) if self.transposed else theta[c]
-            dense[a:b] = per_record(row, x[a:b], z[a:b])
+        for c, a, b in segments(bounds):
+            dense[a:b] = per_record(theta[c], x[a:b], z[a:b])
         return RecordGradients([Factor(dense, None, None, slice(0, self.p))], bounds)
 
     @torch.no_grad()

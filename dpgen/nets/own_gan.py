@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from dpgen.nets.bank import RecordGradients
-from dpgen.nets.gan import Loss, critic_loss
+from dpgen.nets.gan import critic_loss
 from dpgen.nets.generic import GenericBank, require_unmixed
 from dpgen.nets.own import OwnClass, close, require_means
 
@@ -157,19 +157,19 @@ class _Scored(nn.Module):
 
     module: Any
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module, self.kind = module, loss
+        self.module = module
 
     def score(self, x: Tensor) -> Tensor:
         scores: Tensor = self.module.score(x)
         return scores
 
     def loss(self, x: Tensor, z: Tensor) -> Tensor:
-        return critic_loss(self.score(x), real=True, loss=self.kind)
+        return critic_loss(self.score(x), real=True)
 
     def fake_loss(self, x: Tensor, z: Tensor) -> Tensor:
-        return critic_loss(self.score(x), real=False, loss=self.kind)
+        return critic_loss(self.score(x), real=False)
 
 
 class OwnCriticBank(GenericBank):
@@ -182,7 +182,6 @@ class OwnCriticBank(GenericBank):
         network: the class, see `CriticNetwork`, or the import path of one that is imported already.
         network_options: keyword arguments of the class.
         categories: number of labels, 0 without.
-        loss: "nonsaturating" or "wgan".
 
     Raises:
         ValueError: a class that cannot be imported or built, or that is no `CriticNetwork`.
@@ -198,13 +197,12 @@ class OwnCriticBank(GenericBank):
         network: type[nn.Module] | str,
         network_options: Mapping[str, Any] | None = None,
         categories: int = 0,
-        loss: Loss = "nonsaturating",
     ) -> None:
         self._own = own = _own_class(network, CRITIC, network_options, d, categories)
         module = own.built(seed=0)
         require_unmixed(module)
         own.require_parameters(module)
-        super().__init__(1, _Scored(module, loss))
+        super().__init__(1, _Scored(module))
         self.assumptions = (
             f"the code of the critic {own.path} takes a record's score from that record alone, and keeps and hands on nothing "
             "of it: this was tried on random records, and is no proof",

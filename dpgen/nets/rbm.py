@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpgen.cosines import coordinates
-from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, logistic
+from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, logistic, segments
 from dpgen.nets.tape import in_ambient_precision
 
 
@@ -42,7 +42,6 @@ class RBMBank(ModelBank):
     and Mueller 2012.
     """
 
-    has_offset = True
     passes = 50
 
     def __init__(
@@ -172,7 +171,7 @@ class RBMBank(ModelBank):
         if self._basis is None:
             return x * self._scale
         seen = x.new_empty(len(x), len(self._basis))
-        for _, a, b in self.segments(bounds):
+        for _, a, b in segments(bounds):
             torch.mm(x[a:b], self._basis.T, out=seen[a:b])
         return seen
 
@@ -180,12 +179,12 @@ class RBMBank(ModelBank):
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         if self.centre is not None:
             x = x.clone()
-            for i, a, b in self.segments(bounds):
+            for i, a, b in segments(bounds):
                 x[a:b] -= self.centre[i]
         seen = self._seen(x, bounds)
         weight, c, rows = in_ambient_precision(self.part("weight"), self.part("hidden_bias"), seen)
         h = rows.new_empty(len(rows), self.hidden)
-        for i, a, b in self.segments(bounds):
+        for i, a, b in segments(bounds):
             torch.addmm(c[i], rows[a:b], weight[i].T, out=h[a:b])
         h = logistic(h.to(x.dtype)).neg_()
         if self.centre is not None:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, group_norm, linear, pad
 
-from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Segments, full_precision
+from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Segments, full_precision, segments
 
 _GHOST = 64
 """Multiple c of T^2 from which on a layer of so many parameters is not multiplied out."""
@@ -156,30 +156,24 @@ class _SegmentAffine(torch.autograd.Function):
     """Rows of cluster c times the weights of model c; gradients flow to the rows only, the factors cover the weights."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, segments: Segments, transposed: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, segments: Segments) -> Tensor:
         x, weight, bias = in_ambient_precision(x, weight, bias)
         ctx.save_for_backward(weight)
-        ctx.segments, ctx.transposed = segments, transposed
+        ctx.segments = segments
         y = x.new_empty(x.shape[0], weight.shape[1])
         for c, a, b in segments:
-            if transposed:
-                torch.add((weight[c] @ x[a:b].T).T, bias[c], out=y[a:b])
-            else:
-                torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
+            torch.addmm(bias[c], x[a:b], weight[c].T, out=y[a:b])
         return y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None]:
         if not ctx.needs_input_grad[0]:
-            return None, None, None, None, None
+            return None, None, None, None
         (weight,), (grad,) = ctx.saved_tensors, grads
         out = grad.new_empty(grad.shape[0], weight.shape[2])
         for c, a, b in ctx.segments:
-            if ctx.transposed:
-                out[a:b] = (weight[c].T @ grad[a:b].T).T
-            else:
-                torch.mm(grad[a:b], weight[c], out=out[a:b])
-        return out, None, None, None, None
+            torch.mm(grad[a:b], weight[c], out=out[a:b])
+        return out, None, None, None
 
 
 class _SegmentConvolution(torch.autograd.Function):
@@ -214,21 +208,21 @@ class Tape:
     """Applies the layers of a bank to sorted rows and remembers what their factored gradients need; see `Layers`."""
 
     def __init__(self, bank: ModelBank, bounds: Sequence[int]) -> None:
-        self.bank, self.bounds, self._segments = bank, bounds, list(bank.segments(bounds))
+        self.bank, self.bounds, self._segments = bank, bounds, list(segments(bounds))
         self._models = _models(bounds).to(bank.theta.device) if bank.k > 1 else None
         self._calls: list[_Call] = []
 
     def affine(self, name: str, x: Tensor) -> Tensor:
         """Rows times `{name}.weight` of their own model plus `{name}.bias`; each map may be used once per record."""
         weight, bias, columns = self._parameters(name)
-        inputs, y = x.detach(), _SegmentAffine.apply(x, weight, bias, self._segments, self.bank.transposed)
+        inputs, y = x.detach(), _SegmentAffine.apply(x, weight, bias, self._segments)
         return self._kept(name, y, lambda slopes: iter([Factor(slopes, inputs, *columns)]))
 
     def fixed(self, x: Tensor, weight: Tensor) -> Tensor:
         """See `Layers`; in the shapes of the other products, so that a row has the same bits beside any others."""
         k, out = self.bank.k, len(weight)
         weights, biases = weight.expand(k, *weight.shape), weight.new_zeros(1, out).expand(k, out)
-        made: Tensor = _SegmentAffine.apply(x, weights, biases, self._segments, self.bank.transposed)
+        made: Tensor = _SegmentAffine.apply(x, weights, biases, self._segments)
         return made
 
     def convolution(self, name: str, x: Tensor, geometry: Geometry) -> Tensor:

@@ -1,7 +1,6 @@
 """Poisson sampling of records: the loader that subsampled accounting assumes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -41,7 +40,7 @@ class PoissonMask:
 
 
 class Batch(NamedTuple):
-    """One Poisson draw: records, the cluster and label of each (label -1: none), the only cluster drawn from (-1: all).
+    """One Poisson draw: records, the cluster and label of each (label -1: none).
 
     `sizes` (k,), if given, says that the rows are sorted by cluster and how many each cluster has: numbers that the host
     knows, so that a device is not asked for them. `mask` is what the curator wants to see before it releases anything of the
@@ -52,18 +51,9 @@ class Batch(NamedTuple):
     x: Tensor  # (b, d) float32
     cluster: Tensor  # (b,) int64
     labels: Tensor  # (b,) int64
-    group: int = -1
     sizes: Sequence[int] | None = None
     mask: PoissonMask | None = None
     share: Tensor | None = None  # (b,) float32
-
-
-@dataclass(frozen=True)
-class OneClusterSchedule:
-    """The published schedule: step t draws from cluster `order[t]` alone, each of its records with `rates[cluster]`."""
-
-    order: Sequence[int]
-    rates: Sequence[float]
 
 
 @runtime_checkable
@@ -158,7 +148,7 @@ class PoissonTable(Dataset[Batch]):
             sizes = tuple(torch.bincount(cluster, minlength=self.k).tolist())
         labels = self.labels[rows] if self.labels is not None else torch.full_like(cluster, -1)
         share = None if self.owners is None else self.owners.share[rows].float() / WHOLE  # exact
-        return Batch(self._records(rows), cluster, labels, draw.group, sizes, draw.mask, share)
+        return Batch(self._records(rows), cluster, labels, sizes, draw.mask, share)
 
     def fingerprint(self) -> str:
         """Hash of all records and labels in order, to tell whether two processes hold the same."""
@@ -177,10 +167,9 @@ class PoissonTable(Dataset[Batch]):
 
 
 class PoissonDraw(NamedTuple):
-    """Indices of one Poisson draw, sorted, the cluster that it was restricted to (-1: none), and the right to release it."""
+    """Indices of one Poisson draw, sorted, and the right to release it."""
 
     rows: Tensor
-    group: int = -1
     mask: PoissonMask | None = None
 
 
@@ -194,24 +183,6 @@ class _PoissonSampler(Sampler[PoissonDraw]):
     def __init__(self, table: PoissonTable, *, sampling_rate: float, draws: int, source: SecureSource) -> None:
         self.table, self.sampling_rate, self.draws, self.source = table, sampling_rate, draws, source
         self.ranks = Ranks()
-        self._schedule: OneClusterSchedule | None = None
-        self._members: list[Tensor] = []
-        self._next = 0
-
-    def follow(self, schedule: OneClusterSchedule | None, *, start: int = 0) -> None:
-        """PoissonDraw from one cluster per step, beginning with step `start` of the schedule; None: from all records again."""
-        self._schedule, self._next, self._members = schedule, start, []
-        if schedule is None:
-            return
-        if self.table.owners is not None:
-            raise ValueError("draws from one cluster are of records: with people every draw must be from all of them")
-        shard = self.ranks.shard(len(self.table))
-        cluster = self.table.cluster[shard]
-        self._members = [self._rows((cluster == c).nonzero()[:, 0]) for c in range(len(schedule.rates))]
-
-    def rate(self, group: int) -> float:
-        """Poisson rate of the draws from one cluster; -1: of draws from all."""
-        return self.sampling_rate if self._schedule is None or group < 0 else self._schedule.rates[group]
 
     def __len__(self) -> int:
         return self.draws
@@ -227,17 +198,12 @@ class _PoissonSampler(Sampler[PoissonDraw]):
         return shard.start + shard.step * places
 
     def _draw(self) -> PoissonDraw:
-        if self._schedule is None:
-            shard, owners = self.ranks.shard(self._units), self.table.owners
-            places = len(range(shard.start, shard.stop, shard.step))
-            drawn = self._rows(self.source.bernoulli_indices(places, probability=self.sampling_rate))
-            if owners is None:
-                return PoissonDraw(drawn, mask=PoissonMask(self.sampling_rate))
-            return PoissonDraw(owners.records(drawn), mask=PoissonMask(self.sampling_rate, owners.most))
-        group = self._schedule.order[self._next % len(self._schedule.order)]
-        self._next += 1
-        members, rate = self._members[group], self._schedule.rates[group]
-        return PoissonDraw(members[self.source.bernoulli_indices(len(members), probability=rate)], group, PoissonMask(rate))
+        shard, owners = self.ranks.shard(self._units), self.table.owners
+        places = len(range(shard.start, shard.stop, shard.step))
+        drawn = self._rows(self.source.bernoulli_indices(places, probability=self.sampling_rate))
+        if owners is None:
+            return PoissonDraw(drawn, mask=PoissonMask(self.sampling_rate))
+        return PoissonDraw(owners.records(drawn), mask=PoissonMask(self.sampling_rate, owners.most))
 
     def __iter__(self) -> Iterator[PoissonDraw]:
         for _ in range(self.draws):

@@ -23,12 +23,6 @@ def test_quick_options_give_way_to_given_ones() -> None:
     assert set(QUICK) <= set(audited())
 
 
-def test_the_gaussian_component_is_no_training() -> None:
-    job = parse_audit(["--component=gaussian"])
-    assert not job.trained
-    assert job.plan.sigma_sgd is None
-
-
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

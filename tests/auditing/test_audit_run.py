@@ -72,8 +72,6 @@ def test_exit_codes_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("options", "violated"),
     [
         ([], False),
-        (["--schedule=published"], False),
-        (["--schedule=published", "--accounting=published"], True),
         (["--loader=shuffled"], True),
         (["--noise=reused"], True),
         (["--canaries=1", "--noise=reused", "--sigma_sgd=3", "--workers=2"], True),

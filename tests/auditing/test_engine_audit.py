@@ -1,7 +1,6 @@
 """The audit of private training: the real engine passes, and each of its broken twins is caught."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from dpgen.auditing.engine import ATTACKS, EngineAudit, Observed, Seen, attack_scores, train_watched
 from dpgen.auditing.lower_bounds import one_run_lower_bound
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 SURE = {"delta": 1e-10, "confidence": 1 - 1e-6}
 """Of audits that must not raise an alarm: delta is so small that the theorem's correction leaves that confidence."""
@@ -30,7 +29,7 @@ def answered(audit: EngineAudit) -> tuple[Observed, Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore:DPNorm")
-@pytest.mark.parametrize("clipping", ["auto", "fixed", "dpnorm", "quantile"])
+@pytest.mark.parametrize("clipping", ["auto", "fixed", "dpnorm"])
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_without_noise_a_canary_is_seen_exactly(clipping: Any, relation: Any) -> None:
     plan = {"sigma_sgd": 1e-3, "sampling_rate": 1.0, "steps": 2, "relation": relation}
@@ -105,24 +104,6 @@ def test_a_shuffled_loader_booked_as_poisson_is_flagged() -> None:
     assert attack == "sum of the steps of a known order"
 
 
-def test_the_published_accounting_of_one_cluster_a_step_is_flagged_and_the_ledger_is_not() -> None:
-    """In the public schedule of this seed the small cluster has its turn 14 times in 800 steps."""
-    plan = {"sampling_rate": 0.01, "steps": 800, "sigma_sgd": 1.2}
-    audit = question(plan, {"schedule": "published"}, canaries=600, seed=16)
-    seen, included = answered(audit)
-    found = one_run_lower_bound(seen.scores, included, audit.plan.delta).epsilon
-    assert general_moments(audit.plan.calibrated(audit.resolved), audit.resolved) < found
-    assert seen.claimed > math.log(300 / -math.log(0.95)), "as many canaries could never refute the ledger"
-
-
-def test_the_published_claim_is_the_papers() -> None:
-    plan = {"sampling_rate": 0.1, "steps": 5}
-    audit = question(plan, {"schedule": "published", "k": 2}, canaries=1, share=0.1, accounting="published")
-    claimed = train_watched(audit, torch.tensor([True])).claimed
-    assert claimed == general_moments(audit.plan.calibrated(audit.resolved), audit.resolved)
-    assert claimed != train_watched(replace(audit, accounting="ledger"), torch.tensor([True])).claimed
-
-
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 
@@ -130,9 +111,6 @@ def test_the_published_claim_is_the_papers() -> None:
     ("options", "match"),
     [
         ({"canaries": 0}, "canaries must be at least 1"),
-        ({"share": 0.9}, "share must be in"),
-        ({"accounting": "published"}, "needs schedule='published'"),
-        ({"loader": "shuffled", "config": {"schedule": "published"}}, "needs schedule='joint'"),
     ],
 )
 def test_questions_without_meaning_are_refused(options: dict[str, Any], match: str) -> None:

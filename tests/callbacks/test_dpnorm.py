@@ -1,4 +1,4 @@
-"""Adaptive clip bounds: histograms of sensitivity 1, DPNorm finds the right bin, the quantile rule its quantile."""
+"""Adaptive clip bounds: histograms of sensitivity 1, DPNorm finds the right bin."""
 
 import math
 import warnings
@@ -11,21 +11,20 @@ import torch
 from fixed_source import FixedKeySource
 from torch import Tensor
 
-from dpgen.callbacks import DPNorm, QuantileClipping
+from dpgen.callbacks import DPNorm
 from dpgen.callbacks.clipping import bin_centres, bin_edges
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import PoissonMask
 
 K = 3
-Adaptive = DPNorm | QuantileClipping
 
 
 def lognormal(count: int, median: float, seed: int, spread: float = 0.15) -> Tensor:
     return median * (spread * torch.randn(count, generator=torch.Generator().manual_seed(seed))).exp()
 
 
-def chosen(policy: Adaptive, medians: Tensor, *, per_cluster: int, steps: int) -> Iterator[Tensor]:
+def chosen(policy: DPNorm, medians: Tensor, *, per_cluster: int, steps: int) -> Iterator[Tensor]:
     """Bounds (k,) after every step on norms around the clusters' medians."""
     policy.begin(len(medians))
     curator = Curator(Ledger(None, delta=1e-5), source=FixedKeySource(3))
@@ -50,13 +49,13 @@ def share_right(policy: DPNorm, per_cluster: int) -> float:
 # -- histograms ------------------------------------------------------------------------------------------------------
 
 GRID = [0.0, 1e-12, 0.01, 1.0, 9.999, 10.0, 10.1, 1e30, math.inf, math.nan]
-MAKE: list[Any] = [DPNorm, lambda: DPNorm(bins=4, spacing="linear"), QuantileClipping, lambda: QuantileClipping(bound=1.0)]
+MAKE: list[Any] = [DPNorm, lambda: DPNorm(bins=4, spacing="linear")]
 
 
 @pytest.mark.parametrize("make", MAKE)
 def test_one_record_moves_the_histogram_by_one(make: Any) -> None:
     """Every data set of two records on the grid of norms and clusters, without its second record, and with another one."""
-    policy: Adaptive = make()
+    policy: DPNorm = make()
     policy.begin(K)
     for (a, c), (b, e) in product(product(GRID, range(K)), repeat=2):
         both, one, other = (
@@ -73,7 +72,7 @@ def test_one_record_moves_the_histogram_by_one(make: Any) -> None:
 
 @pytest.mark.parametrize("make", MAKE)
 def test_a_histogram_is_the_sum_of_its_records_in_any_order(make: Any) -> None:
-    policy: Adaptive = make()
+    policy: DPNorm = make()
     policy.begin(K)
     norms, cluster = lognormal(500, 2.0, 1, spread=2.0), torch.arange(500) % K
     order = torch.randperm(500, generator=torch.Generator().manual_seed(0))
@@ -85,10 +84,10 @@ def test_a_histogram_is_the_sum_of_its_records_in_any_order(make: Any) -> None:
 @pytest.mark.parametrize("make", MAKE)
 def test_no_norm_is_at_an_edge(make: Any) -> None:
     """A last bit of a norm moves next to nothing, wherever it is; hard bins, the broken twin, move by sqrt 2 at an edge."""
-    policy: Adaptive = make()
+    policy: DPNorm = make()
     policy.begin(1)
-    edges = policy.edges if isinstance(policy, DPNorm) else policy.bounds
-    norms = torch.cat([edges, policy.centres if isinstance(policy, DPNorm) else edges * 0.9, torch.tensor([1e-30, 3.0, 1e20])])
+    edges = policy.edges
+    norms = torch.cat([edges, policy.centres, torch.tensor([1e-30, 3.0, 1e20])])
     nobody = torch.zeros(1, dtype=torch.int64)
 
     def moved(histogram: Any) -> float:
@@ -196,48 +195,14 @@ def test_enough_records_do_not_warn() -> None:
     list(chosen(DPNorm(), torch.tensor([0.1, 0.9, 5.0]), per_cluster=200, steps=30))
 
 
-# -- the quantile rule -----------------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("quantile", [0.5, 0.9])
-@pytest.mark.parametrize("first", [0.01, 100.0])
-def test_the_quantile_rule_converges(quantile: float, first: float) -> None:
-    medians = torch.tensor([0.1, 0.9, 5.0])
-    policy = QuantileClipping(quantile=quantile, bound=first)
-    bounds = list(chosen(policy, medians, per_cluster=200, steps=450))
-    right = medians * math.exp(0.15 * math.sqrt(2) * float(torch.erfinv(torch.tensor(2 * quantile - 1))))
-    late = torch.stack(bounds[400:]).log().mean(0).exp()
-    assert torch.allclose(late, right, rtol=0.1)
-
-
-def test_one_step_of_the_quantile_rule() -> None:
-    """C exp(-eta (b - gamma)) by hand."""
-    policy = QuantileClipping(quantile=0.5, learning_rate=0.2, bound=2.0, window=1)
-    policy.begin(1)
-    pair = policy.histogram(torch.tensor([1.0, 2.0, 3.0, math.nan]), torch.zeros(4, dtype=torch.int64))
-    assert torch.allclose(pair.values.double() * pair.step, torch.tensor([[1.5, 1.5]]).double(), atol=1e-5)
-    policy.observe(torch.tensor([[30, 10]]))
-    assert float(policy.bounds[0]) == pytest.approx(2.0 * math.exp(-0.2 * 0.25))
-
-
-def test_wild_noise_keeps_bounds_positive_and_finite() -> None:
-    policy = QuantileClipping()
-    policy.begin(1)
-    for released in ([-50, 20], [0, 0], [-5, -5], [1000, -1000]):
-        policy.observe(torch.tensor([released]))
-        assert 0 < float(policy.bounds[0]) < math.inf
-
-
-# -- both ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [DPNorm, QuantileClipping])
-def test_state_continues_as_if_never_stopped(kind: type[Adaptive]) -> None:
-    first, second = kind(), kind()
+def test_state_continues_as_if_never_stopped() -> None:
+    first, second = DPNorm(), DPNorm()
     generator = torch.Generator().manual_seed(0)
-    histograms = [torch.randint(0, 500, (K, 2), generator=generator) for _ in range(15)]
-    if kind is DPNorm:  # nothing above c_max, which would warn
-        histograms = [torch.nn.functional.pad(h, (5, 14)) for h in histograms]
+    # nothing above c_max, which would warn
+    histograms = [torch.nn.functional.pad(torch.randint(0, 500, (K, 2), generator=generator), (5, 14)) for _ in range(15)]
     first.begin(K)
     for released in histograms[:12]:
         first.observe(released)
@@ -251,20 +216,16 @@ def test_state_continues_as_if_never_stopped(kind: type[Adaptive]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "match"),
+    ("options", "match"),
     [
-        (DPNorm, {"noise_multiplier": 0.0}, "noise_multiplier must be positive, got 0"),
-        (DPNorm, {"noise_multiplier": math.nan}, "noise_multiplier must be positive"),
-        (DPNorm, {"c_max": -1.0}, "must be positive and finite, got -1"),
-        (DPNorm, {"bins": 0}, "bins must be at least 1, got 0"),
-        (DPNorm, {"window": 0}, "window must be at least 1, got 0"),
-        (DPNorm, {"spacing": "cubic"}, "one of 'linear', 'log', got 'cubic'"),
-        (QuantileClipping, {"noise_multiplier": -1.0}, "noise_multiplier must be positive, got -1"),
-        (QuantileClipping, {"quantile": 1.0}, r"quantile must be in \(0, 1\), got 1.0"),
-        (QuantileClipping, {"learning_rate": 0.0}, "learning_rate must be positive, got 0"),
-        (QuantileClipping, {"window": 0}, "window must be at least 1, got 0"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier must be positive, got 0"),
+        ({"noise_multiplier": math.nan}, "noise_multiplier must be positive"),
+        ({"c_max": -1.0}, "must be positive and finite, got -1"),
+        ({"bins": 0}, "bins must be at least 1, got 0"),
+        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"spacing": "cubic"}, "one of 'linear', 'log', got 'cubic'"),
     ],
 )
-def test_bad_parameters_are_refused(kind: type[Adaptive], options: dict[str, Any], match: str) -> None:
+def test_bad_parameters_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        kind(**options)
+        DPNorm(**options)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, DPNorm, QuantileClipping
+from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, DPNorm
 
 K = 3
 NORMS = torch.tensor([0.0, 1e-30, 1e-6, 0.5, 1.0, 2.0, 1e6, 3e38, math.inf, math.nan])
@@ -16,7 +16,6 @@ POLICIES = [
     BoundedClipping(bound=0.3),
     BoundedClipping(bound=1e6),
     DPNorm(),
-    QuantileClipping(),
 ]
 
 

@@ -39,12 +39,12 @@ WAYS = [
         ["--clusters", "kmeans", "--adaptive", "--n_features", "8"],
         {"clusters": "kmeans", "clipping": "dpnorm", "n_features": 8},
     ),
-    (["--schedule", "published", "--k", "4"], {"clusters": "labels", "schedule": "published", "k": 4}),
+    (["--k", "4"], {"clusters": "labels", "k": 4}),
     (["--clusters", "none", "--relation", "replace_one"], {"clusters": "none"}),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "options"), WAYS, ids=["labels", "kmeans", "published", "one model"])
+@pytest.mark.parametrize(("arguments", "options"), WAYS, ids=["labels", "kmeans", "four", "one model"])
 def test_the_noise_is_what_training_gets(arguments: list[str], options: dict) -> None:
     """The same options, once through the script and once through the model."""
     common = ["--sampling_rate", "0.2", "--epsilon", "2", "--steps", "20", *arguments]
@@ -68,13 +68,12 @@ def test_given_noise_beyond_the_budget_is_said(capsys: pytest.CaptureFixture[str
     assert "training would end early, before epsilon 1 is exceeded" in capsys.readouterr().out
 
 
-def test_kmeans_turns_and_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_kmeans_and_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "epsilon.png"
     sigmas = ["--sigma_count", "200", "--sigma_sum", "40", "--sigma_norm", "10", "--sigma_sgd", "1"]
-    options = ["--clusters", "kmeans", "--kmeans_rounds", "5", "--adaptive", "--schedule", "published", "--k", "3"]
+    options = ["--clusters", "kmeans", "--kmeans_rounds", "5", "--adaptive", "--k", "3"]
     assert budget([*COMMON, *sigmas, *options, "--epochs", "4", "--rows", "2", "--out", str(picture)]) == 0
     out = capsys.readouterr().out
-    assert "for 3 clusters of equal size" in out
     assert "sigma_norm 10, sigma_count 200, sigma_sum 40" in out
     assert f"picture in {picture}" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -117,7 +116,6 @@ def test_bad_values_are_one_line(capsys: pytest.CaptureFixture[str], arguments: 
         ["--steps", "ten"],
         ["--steps", "10", "--sigma", "1"],
         ["--clusters", "some"],
-        ["--schedule", "both"],
     ],
 )
 def test_bad_arguments_exit_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
@@ -128,4 +126,4 @@ def test_bad_arguments_exit_with_2(capsys: pytest.CaptureFixture[str], arguments
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert budget(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"--{name} " in text for name in [*PLAN, "epochs", "clusters", "schedule", "k", "n_features", "out"])
+    assert all(f"--{name} " in text for name in [*PLAN, "epochs", "clusters", "k", "n_features", "out"])

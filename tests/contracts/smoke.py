@@ -125,8 +125,7 @@ PEOPLE = {"unit": "person", "rows_per_unit": 3}
 
 
 SMOKE = [
-    *(Smoke("dpgm", _SGD, _NETS | {"clipping": c}) for c in ("auto", "fixed", "dpnorm", "dpnorm_published", "quantile")),
-    Smoke("dpgm", _SGD, _NETS | {"schedule": "published", "clipping": "dpnorm"}),
+    *(Smoke("dpgm", _SGD, _NETS | {"clipping": c}) for c in ("auto", "fixed", "dpnorm")),
     Smoke("dpgm", _SGD | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}),
     Smoke("dpgm", _SGD, _NETS | {"clusters": "none"}),
     Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm", "chains": 4}),
@@ -147,14 +146,12 @@ SMOKE = [
         )
     ),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}),
-    Smoke("dpgan", _SGD, _NETS | {"fakes": 8, "critics": "labels"}),
-    Smoke("dpgan", _SGD, _NETS | {"fakes": 8, "critics": "labels", "centred": True}),
+    Smoke("dpgan", _SGD, _NETS | {"fakes": 8, "centred": True}),
     Smoke("dpgan", _SGD, _NETS | {"fakes": 8}, DATA["points"]),
     *(Smoke(system, _SGD, _NETS | options, images) for system, options in (("dpgm", {}), ("dpgan", {"fakes": 8}))),
     *(Smoke("dpgm", _SGD | PEOPLE, _NETS | {"clipping": c}, people) for c in ("auto", "dpnorm")),
     Smoke("dpgm", _SGD | PEOPLE | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}, people),
     Smoke("dpgm", _SGD | PEOPLE, {"hidden": 3, "component": "rbm", "chains": 4}, people),
-    Smoke("dpgm", {"epsilon": 2.0} | PEOPLE, {"component": "gaussian"}, people),
     Smoke("dpgan", _SGD | PEOPLE, _NETS | {"fakes": 8}, people),
     Smoke("dpgan", _SGD | PEOPLE, _NETS | {"fakes": 8}, people_of_points),
     Smoke("merf", {"epsilon": 2.0}, _MERF),

@@ -241,17 +241,12 @@ def exact_sums(ranks: Ranks, scratch: Path) -> Any:
 
 @check
 def shards(ranks: Ranks, scratch: Path) -> Any:
-    """Rows that each rank draws when everybody is drawn, by both schedules."""
-    from dpgen.privacy.sampling import OneClusterSchedule
-
+    """Rows that each rank draws when everybody is drawn."""
     result: dict[str, Any] = {}
     for n in (1, 2, 7, N):
         loader = PoissonLoader(torch.arange(n)[:, None], sampling_rate=1.0)
         loader.share(ranks)
         result[str(n)] = [int(v) for batch in loader for v in batch.x[:, 0]]
-        loader.assign(torch.arange(n) % 2, 2)
-        loader.poisson.follow(OneClusterSchedule([1], [1.0, 1.0]))
-        result[f"{n} odd"] = [int(v) for batch in loader for v in batch.x[:, 0]]
     return result
 
 
@@ -308,7 +303,7 @@ def training(ranks: Ranks, scratch: Path) -> Any:
     configs: dict[str, dict[str, Any]] = {
         "vae labels": {},
         "rbm labels dpnorm": {"component": "rbm", "latent": DPGMConfig.latent, "chains": 4, "clipping": "dpnorm"},
-        "vae kmeans published": {"clusters": "kmeans", "k": 3, "n_features": 8, "schedule": "published"},
+        "vae kmeans": {"clusters": "kmeans", "k": 3, "n_features": 8},
         "vae labels bf16": {},
     }
     result = {}

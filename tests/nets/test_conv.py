@@ -127,7 +127,7 @@ def test_critics_have_the_gradients_of_each_record(shape: tuple[int, ...], categ
     made = bank.gradients(x, [0, 4], torch.randn) if real else bank.fake_gradients(x, [0, 4])
 
     def loss(layers: Any, row: Tensor, r: int) -> Tensor:
-        return critic_loss(bank._scores(row, layers), real=real, loss="nonsaturating")
+        return critic_loss(bank._scores(row, layers), real=real)
 
     require_equal(made, by_autograd(bank, x, [0, 4], loss), bank.theta)
     assert bank.score(x, [0, 4]).shape == (4,)

@@ -103,9 +103,8 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"network": "mpl"}, "network is 'mpl'; it must be mlp, cnn, or import paths"),
     ({"network": ("a:B", "c:D", "e:F")}, r"it must be mlp, cnn, or import paths package.module:Class of a generator"),
     ({"network": ("mlp", "c:D")}, "it must be mlp, cnn, or import paths"),
-    ({"network": "a:B", "hidden": 7}, "hidden is 7 and network is 'a:B', which it does not change"),
-    ({"network": ("a:B", "c:D"), "critic_hidden": 7}, "critic_hidden is 7 and network is"),
-    ({"network": ("a:B", "c:D"), "critic": "cnn"}, "critic is cnn and network is"),
+    ({"network": "a:B", "latent": 7}, "latent is 7 and network is 'a:B', which it does not change"),
+    ({"network": ("a:B", "c:D"), "hidden": 7}, "hidden is 7 and network is"),
     ({"generator_options": {"a": 1}}, "network must name the class of a generator of your own"),
     ({"network": "a:B", "critic_options": {}}, "network must name the class of a generator and critic of your own"),
 ]
@@ -118,7 +117,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], match: str
 
 
 def test_a_critic_of_the_package_keeps_its_options() -> None:
-    config = DPGANConfig(network="own_gans:Maker", critic_hidden=5, critic_depth=1)
+    config = DPGANConfig(network="own_gans:Maker", hidden=5)
     assert config.critic_bank(D, 0, None).shapes["0.weight"] == (5, D)
 
 

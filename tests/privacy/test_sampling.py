@@ -9,7 +9,7 @@ from fixed_source import FixedKeySource
 from torch import Tensor
 
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
+from dpgen.privacy.sampling import Batch, PoissonLoader
 
 N, Q, EPOCHS = 40, 0.2, 800
 DRAWS = EPOCHS * 5
@@ -128,24 +128,6 @@ def test_records_keep_their_cluster_and_label() -> None:
         assert torch.equal(batch.labels, who(batch) % 7)
     unlabelled = next(iter(PoissonLoader(x(), sampling_rate=1.0)))
     assert set(unlabelled.labels.tolist()) == {-1}
-
-
-def test_the_published_schedule_draws_from_one_cluster_at_its_rate() -> None:
-    loader = PoissonLoader(x(), sampling_rate=0.1, source=FixedKeySource())
-    cluster = torch.arange(N) % 4 // 3  # three quarters in cluster 0
-    loader.assign(cluster)
-    loader.poisson.follow(OneClusterSchedule([0, 1, 1], [0.25, 0.75]), start=2)
-    batches = [batch for _ in range(300) for batch in loader]
-    assert [batch.group for batch in batches[:4]] == [1, 0, 1, 1], "it begins with step 2"
-    for group, rate in enumerate([0.25, 0.75]):
-        drawn = [batch for batch in batches if batch.group == group]
-        size = int((cluster == group).sum())
-        mean = sum(len(batch.x) for batch in drawn) / len(drawn)
-        assert all(bool((batch.cluster == group).all()) for batch in drawn)
-        assert abs(mean - rate * size) < 5 * math.sqrt(size * rate * (1 - rate) / len(drawn))
-        assert loader.poisson.rate(group) == rate
-        assert {batch.mask.use() for batch in drawn if batch.mask is not None} == {rate}
-    assert loader.poisson.rate(-1) == 0.1
 
 
 @pytest.mark.parametrize("q", [0.0, -0.1, 1.1, math.nan, math.inf])

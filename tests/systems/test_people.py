@@ -69,7 +69,6 @@ def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "more", "said"),
     [
-        ("dpgm", ["--rows_per_unit", "2", "--schedule", "published"], "it must be 1 with schedule 'published'"),
         ("gaussian", ["--rows_per_unit", "0"], "rows_per_unit is 0; it must be a whole number >= 1"),
         ("merr", ["--rows_per_unit", "2", "--method", "choosing"], "it must be 1 with selection 'choosing'"),
         ("gaussian", ["--split_column", "a"], "split_column is 'a' and unit is 'who'"),

@@ -14,7 +14,7 @@ from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness, to_device
-from dpgen.privacy.sampling import Batch, OneClusterSchedule, PoissonLoader
+from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.statement import UNTRAINED, PrivacyStatement
 from dpgen.systems.dp_sgd.partition import Partition
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
@@ -24,10 +24,6 @@ from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED
 STEPS = "training steps"
 """Note of training steps in the ledger."""
 
-SAME_BITS = (
-    "a record's gradient has the same bits beside any other records: products of the shapes that training uses were tried on "
-    "random records when it began"
-)
 ASSUMPTIONS = (
     ONE_RECORD,
     CHOSEN_BLIND,
@@ -35,7 +31,6 @@ ASSUMPTIONS = (
     "so do sampling masks, and nobody sees the number of records in a draw",
     ROUNDED_FLOATS,
     EXACT_INTEGERS,
-    SAME_BITS,
 )
 """Assumptions of the statement of a training by DP-SGD."""
 
@@ -140,17 +135,17 @@ class DPSGD(PrivateSums):
         self.serve(self._accountant.curator)
         self._require_equal_ranks(loader)
         loader.share(self._accountant.ranks)
-        self._find_shapes(loader)
+        self._measure(loader)
         table = loader.table
         if not self.partitioned:
             if not self._declared:
                 self.declare(self._accountant.curator)
             self._find_partition(loader)
             self.partition_found()
+        self._assume(str(self.measure(table.x.shape[1])))
         loader.assign(self.partition.assign(table.x, table.labels), self.bank.k)
         if self.device.type == "cuda":
             loader.reside(self.device)
-        loader.poisson.follow(self._schedule(), start=self.global_step)
         for logger in self.loggers:
             logger.log_metrics({f"released/size_{c}": size for c, size in enumerate(self.partition.counts.tolist())}, 0)
         if checkpoint := self._callback(Checkpoint):
@@ -166,12 +161,14 @@ class DPSGD(PrivateSums):
         curator.declare(*self.planned(curator.relation))
         self._declared = True
 
-    def _find_shapes(self, loader: PoissonLoader) -> None:
-        """Shapes of products that keep a record's gradient, tried in the precision of training; see `sums`."""
-        self._shapes = None
-        half = self.trainer.precision == "bf16-mixed"
+    def _measure(self, loader: PoissonLoader) -> None:
+        """What other records change of a record's gradient, in the precision of training; of several ranks, the most."""
+        ranks, d = self._accountant.ranks, loader.table.x.shape[1]
+        self._change = None
         with self.trainer.precision_plugin.forward_context():
-            self._fit_shapes(loader.table.x.shape[1], declared=half)
+            changes = torch.zeros(ranks.count, dtype=torch.float64)
+            changes[ranks.index] = self.measure(d).change
+        self._change = float(ranks.sum_(changes).max())
 
     def _find_partition(self, loader: PoissonLoader) -> None:
         """Rank 0 charges and releases the partition of all records; the others take over what it released."""
@@ -237,21 +234,13 @@ class DPSGD(PrivateSums):
             raise ValueError(f"the loader needs labels: the model was made for n_classes={self.n_classes}")
         return loader
 
-    def _schedule(self) -> OneClusterSchedule | None:
-        """Cluster that each step draws from; None: every step draws from all of them."""
-        return None
-
-    def _charged_to(self, cluster: int) -> str | None:
-        """The disjoint group of records that a step on one cluster (-1: on all) is charged to, if it is one."""
-        return None
-
     # -- one step ----------------------------------------------------------------------------------------------------
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> int | None:
         """Ask for the draw's release; where the budget refuses it the epoch ends (-1) and training stops."""
         if batch.mask is None:
             raise ValueError("the batch has no mask of a Poisson draw: only those of dpgen's PoissonLoader may be released")
-        self._draw = self._accountant.draw(STEPS, batch.mask, self.parts(), group=self._charged_to(batch.group))
+        self._draw = self._accountant.draw(STEPS, batch.mask, self.parts())
         if self._draw is None:
             self.trainer.should_stop = True
             return -1
@@ -266,11 +255,11 @@ class DPSGD(PrivateSums):
             self.bank.begin_step()
         with draw:
             gradients = self.noisy_sums(batch, draw, out=self._sums, averaged=True)
-        self._descend(gradients, batch.group)
+        self._descend(gradients)
 
-    def _descend(self, gradients: Tensor, group: int) -> None:
-        for c, (row, gradient) in enumerate(zip(self._rows, gradients)):
-            row.grad = gradient if group in (-1, c) else None
+    def _descend(self, gradients: Tensor) -> None:
+        for row, gradient in zip(self._rows, gradients):
+            row.grad = gradient
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
         if self.config.lr_decay == "linear":

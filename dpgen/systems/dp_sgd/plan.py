@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.callbacks import Clipping
-    from dpgen.privacy.composition import Filter
 
 DEFAULT_EPSILON = 3.0
 MOST_STEPS = 10**9
@@ -46,8 +45,8 @@ class DPSGDConfig:
         optimizer: "adam", "sgd", or "auto": what the networks say, momentum for centred ones and Adam for others.
         lr: learning rate of the first step; of momentum in units that the networks choose.
         lr_decay: "linear" (to zero at the last step, which averages the noise away) or "none".
-        clipping: "auto", "fixed", "dpnorm", "dpnorm_published" or "quantile".
-        clip_bound: bound of "fixed", first bound of "quantile", C_max of DPNorm.
+        clipping: "auto", "fixed" or "dpnorm".
+        clip_bound: bound of "fixed", C_max of DPNorm.
         micro_batch: most records whose activations are in memory at once; one Poisson draw is split, never several joined.
 
     Raises:
@@ -57,7 +56,7 @@ class DPSGDConfig:
     optimizer: Literal["auto", "adam", "sgd"] = "auto"
     lr: float = 0.1
     lr_decay: Literal["linear", "none"] = "linear"
-    clipping: Literal["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"] = "auto"
+    clipping: Literal["auto", "fixed", "dpnorm"] = "auto"
     clip_bound: float = 10.0
     micro_batch: int = 1024
 
@@ -75,24 +74,17 @@ class DPSGDConfig:
     @property
     def adaptive(self) -> bool:
         """Whether steps release a norm histogram."""
-        return self.clipping not in ("auto", "fixed")
+        return self.clipping == "dpnorm"
 
     def clipping_callback(self, plan: "DPSGDPlan[Any]") -> "Clipping":
         """The clipping policy as a Lightning callback."""
-        from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm, QuantileClipping
+        from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm
 
-        sigma, bound = plan.sigma_norm, self.clip_bound
-        match self.clipping:
-            case "auto":
-                return AutomaticClipping()
-            case "fixed":
-                return BoundedClipping(bound=bound)
-            case "quantile":
-                return QuantileClipping(noise_multiplier=sigma, bound=bound)
-            case "dpnorm_published":
-                return DPNorm(noise_multiplier=sigma, c_max=bound, bins=100, spacing="linear", window=1)
-            case _:
-                return DPNorm(noise_multiplier=sigma, c_max=bound)
+        if self.clipping == "auto":
+            return AutomaticClipping()
+        if self.clipping == "fixed":
+            return BoundedClipping(bound=self.clip_bound)
+        return DPNorm(noise_multiplier=plan.sigma_norm, c_max=self.clip_bound)
 
 
 C = TypeVar("C", bound=DPSGDConfig)
@@ -178,8 +170,8 @@ class DPSGDPlan(RowPlan, Generic[C]):
             raise ValueError(NOT_CALIBRATED)
         return count_event(self.sigma_count, self.relation)
 
-    def step_event(self, config: C, *, rate: float | None = None) -> "DpEvent":
-        """One training step at Poisson rate `rate` (default: sampling_rate).
+    def step_event(self, config: C) -> "DpEvent":
+        """One training step.
 
         Raises:
             ValueError: the plan is not calibrated.
@@ -187,16 +179,13 @@ class DPSGDPlan(RowPlan, Generic[C]):
         if self.sigma_sgd is None:
             raise ValueError(NOT_CALIBRATED)
         sigma = effective_multiplier(self.sigma_sgd, self.sigma_norm) if config.adaptive else self.sigma_sgd
-        return subsampled_gaussian_event(self.sampling_rate if rate is None else rate, sigma)
+        return subsampled_gaussian_event(self.sampling_rate, sigma)
 
     def event(self, config: C) -> "DpEvent":
         """The whole run of a calibrated plan."""
-        return self._run(config, self.step_event(config), self.steps)
-
-    def _run(self, config: C, step: "DpEvent", steps: int) -> "DpEvent":
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(step, steps)])
+        return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(self.step_event(config), self.steps)])
 
     def affordable_steps(self, config: C) -> int:
         """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more.
@@ -222,9 +211,6 @@ class DPSGDPlan(RowPlan, Generic[C]):
         """Epsilon of the whole run at the plan's delta and relation."""
         from dpgen.privacy.accountants import epsilon
 
-        limits = self.filter(config)
-        if limits is not None:
-            return limits.epsilon_of(self.event(config), self.relation)
         return epsilon(self.event(config), self.delta, relation=self.relation)
 
     # -- calibration ---------------------------------------------------------------------------------------------------
@@ -248,13 +234,8 @@ class DPSGDPlan(RowPlan, Generic[C]):
             lambda s: replace(plan, sigma_sgd=s).event(config),
             plan.budget,
             relation=self.relation,
-            limits=plan.filter(config),
         )
         return replace(plan, sigma_sgd=sigma)
-
-    def filter(self, config: C) -> "Filter | None":
-        """The privacy filter of a run whose steps are chosen along the way; None where all are declared at the start."""
-        return None
 
     def _require_first_step(self, config: C) -> None:
         """Given sigmas may end training early, but not before it began."""

@@ -1,30 +1,21 @@
 r"""The private sums of a step: per-record gradients that depend on their own record alone, clipped, added up, with noise.
 
-**Shapes of products.** A matrix product gives a row other last bits when the number of rows changes, for libraries choose
-their kernels by shape. A record at a kink of its loss (ReLU) then has another gradient beside other records, and what is
-charged for one record is not what one record moves. So the rows of a cluster are padded with zeros to whole multiples of
-`unit` and multiplied at most `most` at a time, and before training the shapes that can occur are tried on random records: in
-every shape, at every place, beside full and beside absent neighbours, a record must have the same gradient and norm. Kernels
-choose the order of their sums by shape and place, not by value, so equal bits on random records mean the same order for all.
-
-| case | what holds |
-|---|---|
-| all multiples of `unit` agree | one product per cluster, with less than `unit` rows of padding |
-| they do not | every product has one shape, by the size that a cluster is expected to have, or `unit` |
-| no shape agrees at several places | the same shapes of transposed products, in which every record is a column, or a product |
-| nor do those | one record at a time, slowly; each has the same shape, place and neighbours: none |
-| not even that | `fitting_shapes` refuses: the device is not deterministic |
-
-Source: batch-invariant kernels, He et al. 2025 ("Defeating nondeterminism in LLM inference").
+**A record beside others.** A matrix product may give a row other last bits when the number of rows changes, for libraries
+choose their kernels by shape; a unit that is at its kink (ReLU) then opens or closes. So the rows of a cluster are padded to
+a multiple of `UNIT`, with which common kernels treat every row alike. What is left is measured when training begins:
+:math:`\delta`, the largest change of a record's gradient beside other records, relative to its norm, over random records and
+sizes. A clipped gradient changes by at most twice that. Ten times :math:`\delta` for each of the n records that a draw may
+have is added to the sensitivity, :math:`1 + 2^{-10} + 10 \delta n`. It is a measurement, not a proof, and the statement says
+so. Where it would add more than `ALLOWED`, as for a network that mixes records, training is refused.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, cycle, pairwise
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 import lightning as L
@@ -43,207 +34,138 @@ from dpgen.privacy.sampling import Batch
 from dpgen.systems.dp_sgd.partition import Partition
 from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan
 
-_UNIT = 16
-_MOST = 128
-_ENTRIES = 2**20  # of gradients that are multiplied out: more rows would make them no faster
+UNIT = 4
+"""The rows of a cluster are padded to a multiple of this."""
+
+ALLOWED = 0.1
+"""The most that `Margin` may add to a sensitivity."""
+
+_SAFETY = 10.0
+_TRIED, _COMPANY = 24, 512  # random records that are compared, and all that they may stand beside
+_ENTRIES = 2**25  # of gradients that are in memory when they are compared
 _NORMS = 64  # on which a policy of your own is tried
-_TRIALS = 16  # at least, and two of every shape: one with all rows present, one with some
 
 
-class Shapes(NamedTuple):
-    """Rows of a cluster are padded to multiples of `unit` and multiplied `most` at a time.
+class Margin(NamedTuple):
+    """What the other records of a draw may change of a record's gradient, as a share of its norm; see the module.
 
     Arguments:
-        alone: one call per record.
-        transposed: affine maps multiply transposed records.
+        change: the largest one that was measured.
+        records: that a draw has at most: ten standard deviations above what released sizes say.
     """
 
-    unit: int
-    most: int
-    alone: bool = False
-    transposed: bool = False
+    change: float
+    records: int
 
-    def bounds(self, present: Sequence[int]) -> list[int]:
-        """First padded row of every cluster, and the end, (k + 1,).
+    @property
+    def each(self) -> float:
+        """The change of each record that is charged for."""
+        return _SAFETY * self.change
 
-        >>> Shapes(16, 128).bounds([3, 0, 17])
-        [0, 16, 16, 48]
-        """
-        return [0, *accumulate(-(-n // self.unit) * self.unit for n in present)]
+    @property
+    def added(self) -> float:
+        """What is added to the sensitivity of sums of clipped gradients."""
+        return self.each * self.records
 
-    def gradients(self, bank: ModelBank, x: Tensor, present: Sequence[int], noise: Noise) -> RecordGradients:
-        """Gradients of padded rows x (b, d), `present` (k,) records first in every cluster, each from that record alone."""
-        bounds = self.bounds(present)
-        bank.most_rows, bank.transposed = self.most, self.transposed
-        if not self.alone or bounds[-1] == 0:
-            made = bank.gradients(x, bounds, noise)
-        else:
-            rows = (
-                bank.gradients(x[r : r + 1], [0] * (c + 1) + [1] * (bank.k - c), noise)
-                for c, (a, b) in enumerate(pairwise(bounds))
-                for r in range(a, b)
-            )
-            made = _joined(list(rows))
-        return made.full()._replace(bounds=bounds, present=present, most_rows=self.most)
-
-
-def _joined(parts: Sequence[RecordGradients]) -> RecordGradients:
-    columns = zip(*(part.factors for part in parts))
-    factors = [
-        column[0]._replace(
-            outputs=torch.cat([f.outputs for f in column]),
-            inputs=None if column[0].inputs is None else torch.cat([f.inputs for f in column if f.inputs is not None]),
+    def __str__(self) -> str:
+        """The sentence of a statement."""
+        if not self.change:
+            return "a record's gradient has the same bits beside any other records: measured on random ones, not proved"
+        return (
+            f"beside other records a record's gradient changes by at most {self.each:.1e} of its norm: ten times the most "
+            f"that random records showed, not proved; for "
+            f"{self.records} records in a draw that adds {self.added:.1e} to the sensitivity, and noise covers it"
         )
-        for column in columns
-    ]
-    return parts[0]._replace(factors=factors)
 
 
-def candidates(expected: float, most_rows: int) -> list[Shapes]:
-    """Shapes to try, the fastest first, for clusters of `expected` records in a draw and at most so many rows at once.
+def padded(present: Sequence[int]) -> list[int]:
+    """First padded row of every cluster, and the end, (k + 1,).
 
-    >>> [(s.unit, s.most) for s in candidates(60.0, 1024)]  # the last but two are transposed, the last one is alone
-    [(16, 128), (80, 80), (16, 16), (16, 128), (16, 16), (1, 1)]
+    >>> padded([3, 0, 17])
+    [0, 4, 4, 24]
     """
-    top = max(1, min(most_rows, _MOST))
-    unit = min(_UNIT, 2 ** (top.bit_length() - 1))
-    most = top // unit * unit
-    fixed = min(most, max(1, math.ceil((expected + 2.0 * math.sqrt(expected)) / unit)) * unit)
-    tried = [Shapes(unit, most), Shapes(fixed, fixed), Shapes(unit, unit)]
-    transposed = [Shapes(unit, rows, transposed=True) for rows in (most, unit)]
-    return list(dict.fromkeys([*tried, *transposed, Shapes(1, 1, alone=True)]))
+    return [0, *accumulate(-(-n // UNIT) * UNIT for n in present)]
 
 
-def fitting_shapes(
-    bank: ModelBank, d: int, *, categories: int = 0, expected: float, micro_batch: int, declared: bool = False
-) -> Shapes:
-    """The fastest shapes that pass the test on the device, in the precision and with the threads of this moment.
+def gradients_of(bank: ModelBank, x: Tensor, present: Sequence[int], noise: Noise) -> RecordGradients:
+    """Float32 gradients of padded rows x (b, d), `present` (k,) records first in every cluster."""
+    bounds = padded(present)
+    return bank.gradients(x, bounds, noise).full()._replace(bounds=bounds, present=present)
+
+
+def largest_change(bank: ModelBank, d: int, *, categories: int = 0, most: int = _COMPANY) -> float:
+    """The largest change of a random record's gradient beside others, relative to its norm; infinite where only one is finite.
 
     Arguments:
         d: columns of a record.
         categories: how many of them, the last, are a one-hot label.
-        expected: records of a cluster in a draw.
-        micro_batch: most rows in one call.
-        declared: in half precision it is an assumption that records do not depend on each other: where no shapes pass at
-            once, the first ones are taken.
-
-    Raises:
-        ValueError: not even a record by itself has the same gradient twice.
+        most: records at once.
     """
     generator = torch.Generator().manual_seed(0)  # public: random records of its own
-    at_once = min(micro_batch, max(_UNIT, _ENTRIES // bank.p)) if bank.dense else micro_batch
-    tried = candidates(expected, at_once)
-    for shapes in tried:
-        if declared and shapes.alone:
-            return tried[0]
-        if _Trials(bank, shapes, d, categories, generator).passed(max(micro_batch, shapes.unit)):
-            if shapes.alone and micro_batch > 1:
-                warnings.warn(
-                    f"on this device a record of {type(bank).__name__} has another gradient beside other records, whatever the "
-                    "shape of the batch: gradients are taken one record at a time, which is slow",
-                    stacklevel=2,
-                )
-            return shapes
-    raise ValueError(
-        f"the gradient of a record of {type(bank).__name__} is not the same twice on {bank.theta.device}, so no sensitivity "
-        "holds: use deterministic kernels (torch.use_deterministic_algorithms) or another device"
-    )
+    device, latents = bank.theta.device, dict[int, Tensor]()
+    x = torch.rand(_COMPANY, d, generator=generator)
+    if categories:
+        x[:, -categories:] = one_hot(torch.arange(_COMPANY) % categories, categories).float()
+    x = x.to(device)
+    own = int(torch.randint(bank.k, (), generator=generator))
 
-
-class _Trials:
-    """Random records with latent noise of their own, in many batches; their gradients' bits as one number each."""
-
-    def __init__(self, bank: ModelBank, shapes: Shapes, d: int, categories: int, generator: torch.Generator) -> None:
-        self.bank, self.shapes, self.generator, self.device = bank, shapes, generator, bank.theta.device
-        x = torch.rand(shapes.most, d, generator=generator)
-        if categories:
-            x[:, -categories:] = 0.0
-            x[torch.arange(len(x)), d - categories + torch.arange(len(x)) % categories] = 1.0
-        self.x = x.to(self.device)
-        self._latents: dict[int, Tensor] = {}
-        self._offset = torch.randn(bank.theta.shape, generator=generator).to(self.device) if bank.has_offset else None
-
-    def passed(self, most: int) -> bool:
-        """Whether every record has the same bits in all batches of up to `most` rows, and a cluster's sum beside any other."""
-        everybody = torch.arange(self.shapes.most)
-        nobody = everybody[:0]
-        k = self.bank.k
-        alone = [self._bits([everybody if c == own else nobody for c in range(k)])[own] for own in range(k)]
-        for chosen in self._batches(most):
-            found = self._bits(chosen)
-            if not all(torch.equal(own[rows], bits) for own, rows, bits in zip(alone, chosen, found)):
-                return False
-            fewer = [rows if c % 2 else nobody for c, rows in enumerate(chosen)]
-            if not torch.equal(self._sums(chosen)[1::2], self._sums(fewer)[1::2]):
-                return False
-        return True
-
-    def _batches(self, most: int) -> Iterator[list[Tensor]]:
-        """Records of each cluster in the trials: every size is tried with all places taken, then with some, as often again."""
-        sizes = range(self.shapes.unit, self.shapes.most + 1, self.shapes.unit)
-        visits = max(2, -(-_TRIALS // len(sizes)))
-        left = [(size, visit % 2 == 0) for visit in range(visits) for size in sizes]
-        clusters = cycle(range(self.bank.k))
-        while left:
-            chosen, rows = [torch.arange(0)] * self.bank.k, 0
-            for _ in range(self.bank.k):
-                if left and (rows == 0 or rows + left[0][0] <= most):
-                    size, full = left.pop(0)
-                    n = (
-                        size
-                        if full
-                        else int(torch.randint(max(1, size - self.shapes.unit + 1), size + 1, (), generator=self.generator))
-                    )
-                    chosen[next(clusters)] = torch.randperm(self.shapes.most, generator=self.generator)[:n]
-                    rows += size
-            next(clusters)
-            yield chosen
-
-    def _gradients(self, chosen: Sequence[Tensor]) -> RecordGradients:
-        present = [len(rows) for rows in chosen]
-        bounds = self.shapes.bounds(present)
-        owner = torch.randint(self.shapes.most, (bounds[-1],), generator=self.generator)
-        x = self.x.new_zeros(bounds[-1], self.x.shape[1])
-        for start, rows in zip(bounds, chosen):
-            owner[start : start + len(rows)] = rows
-            x[start : start + len(rows)] = self.x[rows.to(self.device)]
-        asked = 0
+    def made(rows: Tensor, others: int) -> RecordGradients:
+        """Gradients of these records of one cluster, beside so many of each other one; they come first."""
+        chosen = [rows if c == own else torch.randint(_COMPANY, (others,), generator=generator) for c in range(bank.k)]
+        filled = torch.cat([torch.cat([r, r[:1].expand(-len(r) % UNIT)]) for r in chosen])
 
         def noise(*shape: int) -> Tensor:
-            nonlocal asked
-            b, width = shape
-            if width not in self._latents:
-                self._latents[width] = torch.randn(self.shapes.most, width, generator=self.generator)
-            asked += b
-            return self._latents[width][owner[asked - b : asked]].to(self.device)
+            drawn = latents.setdefault(shape[1], torch.randn(_COMPANY, shape[1], generator=generator))
+            return drawn[filled].to(device)
 
+        present = [len(r) for r in chosen]
         with torch.enable_grad():
-            made = self.shapes.gradients(self.bank, x, present, noise)
-        return made if self._offset is None else made._replace(offset=self._offset)
+            found = gradients_of(bank, x[filled.to(device)], present, noise)
+        start = padded(present)[own]
+        return _rows(found, own, torch.arange(start, start + len(rows)))
 
-    def _bits(self, chosen: Sequence[Tensor]) -> list[Tensor]:
-        """A number (n_c,) for every record of every cluster: of its factors and its norm."""
-        made = self._gradients(chosen)
-        parts = [v for f in made.factors for v in (f.outputs, f.inputs) if v is not None]
-        total = sum(_hashed(v) for v in (*parts, gradient_norms(made)[:, None]))
-        assert isinstance(total, Tensor)
-        return [total[start : start + len(rows)] for start, rows in zip(made.bounds, chosen)]
-
-    def _sums(self, chosen: Sequence[Tensor]) -> Tensor:
-        made = self._gradients(chosen)
-        norms = gradient_norms(made)
-        weights = torch.zeros_like(norms)
-        for start, n in zip(made.bounds, made.present or ()):
-            own = norms[start : start + n]
-            weights[start : start + n] = torch.where(torch.isfinite(own) & (own > 0), 1.0 / own, 0.0)  # as in training
-        return clipped_sums(made, weights, torch.empty_like(self.bank.theta))
+    first = made(torch.tensor([0]), 0)
+    entries = sum(v.numel() for f in first.factors for v in (f.outputs, f.inputs) if v is not None)
+    n = max(UNIT + 1, min(most, _COMPANY, _ENTRIES // entries))
+    tried = min(n, _TRIED)
+    alone = [first, *(made(torch.tensor([r]), 0) for r in range(1, tried))]
+    worst = 0.0
+    for size in sorted({2, 3, UNIT + 1, n // 4, n // 2 + 1, n} - {0, 1}):
+        rows = torch.randperm(n, generator=generator)[:size]
+        among = made(rows, min(size, UNIT))
+        for place, row in enumerate(rows.tolist()):
+            if row < tried:
+                worst = max(worst, _change(alone[row], _rows(among, own, torch.tensor([place]))))
+    return worst
 
 
-def _hashed(rows: Tensor) -> Tensor:
-    """A number for each row (b, ...) that differs if a bit does; 0 and -0 are the same."""
-    words = (rows.detach().flatten(1) + 0.0).view(torch.int32 if rows.dtype == torch.float32 else torch.int64).long()
-    odd = torch.randint(2**62, (words.shape[1],), generator=torch.Generator().manual_seed(words.shape[1])) * 2 + 1
-    return (words * odd.to(words.device)).sum(1)
+def _rows(gradients: RecordGradients, cluster: int, rows: Tensor) -> RecordGradients:
+    """Those of some rows, all of one cluster."""
+    rows = to_device(rows, gradients.factors[0].outputs.device)
+    factors = [
+        f._replace(outputs=f.outputs[rows], inputs=None if f.inputs is None else f.inputs[rows]) for f in gradients.factors
+    ]
+    k = len(gradients.bounds) - 1
+    return gradients._replace(factors=factors, bounds=[0] * (cluster + 1) + [len(rows)] * (k - cluster), present=None)
+
+
+def _change(alone: RecordGradients, among: RecordGradients) -> float:
+    """The change of one record's gradient over its norm, from |G a^T - G' a'^T| <= |G - G'| |a| + |G'| |a - a'|."""
+    total = 0.0
+    for f, g in zip(alone.factors, among.factors):
+        moved = _length(f.outputs - g.outputs)
+        if f.inputs is not None and g.inputs is not None:
+            bias = float(f.bias is not None)
+            moved = moved * (_length(f.inputs).square() + bias).sqrt() + _length(g.outputs) * _length(f.inputs - g.inputs)
+        total += float(moved.sum()) ** 2
+    norms = [float(gradient_norms(made)) for made in (alone, among)]
+    if not all(map(math.isfinite, norms)):
+        return 0.0 if not any(map(math.isfinite, norms)) else math.inf
+    return math.sqrt(total) / norms[0] if total else 0.0
+
+
+def _length(values: Tensor) -> Tensor:
+    return values.double().norm(dim=-1)
 
 
 def _require_length(what: str, values: Tensor, n: int, meaning: str) -> None:
@@ -285,6 +207,14 @@ def _weights_of(policy: Clipping, norms: Tensor, cluster: Tensor) -> Tensor:
     return given
 
 
+def widened(sums: BoundedSum, added: float) -> BoundedSum:
+    """Sums whose sensitivity is larger by what the other records of a draw add."""
+    if not added:
+        return sums
+    replaced = None if sums.replaced is None else sums.replaced + added
+    return replace(sums, sensitivity=sums.sensitivity + added, replaced=replaced)
+
+
 class _Part(NamedTuple):
     """Some rows of a sorted draw: of every cluster a slice, maybe an empty one, and how many that is."""
 
@@ -309,9 +239,9 @@ class PrivateSums(L.LightningModule):
 
     | case | what holds |
     |---|---|
-    | any record | moves the sums by at most `SENSITIVITY`: 1 and what rounding adds; without a finite norm by nothing |
+    | any record | moves the sums by at most `SENSITIVITY` and the margin; without a finite norm by nothing |
     | a person with k records | weighs each of them 1/k: their terms have norm at most 1 together, in any clusters |
-    | a record among others | its gradient, norm and clipped term have the bits that they have alone (see the module) |
+    | a record among others | what they change of its gradient is measured and added to the sensitivity, see `Margin` |
     | a cluster, a rank or everybody without records | releases noise like any other |
     | micro-batches | the same sums; one draw is split, never several joined |
     | several ranks | each adds its own draw's sums and histograms; the total gets its noise once |
@@ -343,7 +273,7 @@ class PrivateSums(L.LightningModule):
     _policy: Clipping
     _private_logs: bool = False
     _curator: Curator | None = None
-    _shapes: Shapes | None = None
+    _change: float | None = None
 
     def clip_by(self, policy: Clipping) -> None:
         """Let a policy that has begun decide how gradients are clipped.
@@ -391,7 +321,7 @@ class PrivateSums(L.LightningModule):
             out: where to write, (k, p).
             averaged: give out the gradients of the step instead, the noisy sums times `averaging()`.
         """
-        self._fit_shapes(batch.x.shape[1])
+        margin = self.measure(batch.x.shape[1])
         order, batch = self._sorted(batch)
         assert batch.sizes is not None
         parts = self._parts(batch.sizes)
@@ -400,7 +330,8 @@ class PrivateSums(L.LightningModule):
         if self._policy.noise_multiplier is not None:
             norms, clusters = zip(*(p[1:3] for p in kept or (self._piece(batch, order, part) for part in parts)))
             histogram = self._policy.histogram(torch.cat(norms), torch.cat(clusters))
-            self._policy.observe(draw.gaussian("norms", histogram))
+            moved = margin.each * self._policy.steepness + 2.0**-19 if margin.change else 0.0  # and rounding to 2^-20
+            self._policy.observe(draw.gaussian("norms", widened(histogram, moved * margin.records)))
         sums = self._target(batch.sizes, out)
         for i, part in enumerate(parts):
             piece = kept[i] if kept else self._piece(batch, order, part)
@@ -411,17 +342,17 @@ class PrivateSums(L.LightningModule):
             short = min(SHORT, self.config.micro_batch)
             clipped_sums(piece.gradients, weights, sums, accumulate=i > 0, drawn=batch.sizes, short=short)
         factor = self.averaging() if averaged else None
-        noisy = draw.gaussian("gradients", self._bounded(sums, of_people=batch.share is not None), factor=factor)
+        noisy = draw.gaussian("gradients", self._bounded(sums, margin.added, of_people=batch.share is not None), factor=factor)
         if noisy.dtype == self.bank.theta.dtype:
             return noisy
         return noisy.to(self.bank.theta.dtype) if out is None else out.copy_(noisy)
 
-    def _bounded(self, sums: Tensor, *, of_people: bool) -> BoundedSum:
+    def _bounded(self, sums: Tensor, added: float, *, of_people: bool) -> BoundedSum:
         """The sums with what a record moves them by, or a person whose records are averaged."""
         assert self._curator is not None
         clusters = min(self._curator.rows, self.bank.k)
         sensitivity = sensitivity_of_people(clusters) if of_people else SENSITIVITY
-        return BoundedSum(sums, sensitivity, unit="clipped gradients", of_unit=of_people)
+        return widened(BoundedSum(sums, sensitivity, unit="clipped gradients", of_unit=of_people), added)
 
     def _weights(self, piece: _Piece) -> Tensor:
         """Coefficients (b,): whatever a policy says, no record weighs more than 1, or than its share of a person.
@@ -472,17 +403,16 @@ class PrivateSums(L.LightningModule):
 
         A cluster that is larger has parts of its own, so that how it is cut does not depend on other clusters.
         """
-        assert self._shapes is not None
-        unit, most = self._shapes.unit, self.config.micro_batch
+        most = self.config.micro_batch
         empty = [slice(0, 0)] * len(sizes)
         rows, used, start = list(empty), 0, 0
         parts: list[list[slice]] = []
         for c, n in enumerate(sizes):
-            padded = math.ceil(n / unit) * unit
+            rounded = math.ceil(n / UNIT) * UNIT
             if n and n <= most:
-                if used and used + padded > most:
+                if used and used + rounded > most:
                     parts, rows, used = [*parts, rows], list(empty), 0
-                rows[c], used = slice(start, start + n), used + padded
+                rows[c], used = slice(start, start + n), used + rounded
             for first in range(start, start + n, most) if n > most else ():
                 own = list(empty)
                 own[c] = slice(first, min(first + most, start + n))
@@ -493,40 +423,43 @@ class PrivateSums(L.LightningModule):
         return [_Part(rows, [r.stop - r.start for r in rows]) for rows in parts]
 
     def _piece(self, batch: Batch, order: Tensor | None, part: _Part) -> _Piece:
-        """Some records of a draw, padded so that each has the gradient that it would have alone, and their norms."""
-        assert self._shapes is not None
-        shapes = self._shapes
-        bounds = shapes.bounds(part.present)
+        """Some records of a draw, padded, and the norms of their gradients."""
+        bounds = padded(part.present)
         places = torch.cat([torch.arange(start, start + n) for start, n in zip(bounds, part.present)])
         rows = torch.cat([torch.arange(r.start, r.stop) for r in part.rows])
         # Padding repeats the first record of the part: what stands beside a record does not matter, and weighs nothing.
-        padded = rows[:1].repeat(bounds[-1]).index_copy_(0, places, rows)
-        chosen, on_device = to_device(padded, batch.x.device), to_device(places, batch.x.device)
+        filled = rows[:1].repeat(bounds[-1]).index_copy_(0, places, rows)
+        chosen, on_device = to_device(filled, batch.x.device), to_device(places, batch.x.device)
         chosen = chosen if order is None else order[chosen]
         x = batch.x[chosen]
         if self.categories:
             x = torch.cat([x, one_hot(batch.labels[chosen], self.categories).to(x)], 1)
         with torch.enable_grad():
-            gradients = shapes.gradients(self.bank, x, part.present, self._latent)
+            gradients = gradients_of(self.bank, x, part.present, self._latent)
         norms, own = gradient_norms(gradients)[on_device], to_device(rows, x.device)
         share = None if batch.share is None else batch.share[own if order is None else order[own]]
         return _Piece(gradients, norms, batch.cluster[own], on_device, share)
 
-    def _fit_shapes(self, d: int, *, declared: bool = False) -> None:
-        """Find the shapes of products for records of d columns, once for a training, by trying them.
+    def measure(self, d: int) -> Margin:
+        """The margin for records of d columns, in the precision of this moment; measured once for a training.
 
-        Arguments:
-            declared: that records do not depend on each other is an assumption of the statement; what fails costs nothing.
+        Raises:
+            ValueError: it would add more than `ALLOWED` to the sensitivity, as of networks that mix records.
         """
-        if self._shapes is None:
-            self._shapes = fitting_shapes(
-                self.bank,
-                d + self.categories,
-                categories=self.categories,
-                expected=max(1.0, self.expected_records() / self.bank.k) if self.partitioned else 1.0,
-                micro_batch=self.config.micro_batch,
-                declared=declared,
+        assert self._curator is not None
+        if self._change is None:
+            self._change = largest_change(
+                self.bank, d + self.categories, categories=self.categories, most=self.config.micro_batch
             )
+        likely = self.expected_records() if self.partitioned else 1.0
+        found = Margin(self._change, self._curator.rows * math.ceil(likely + 10.0 * math.sqrt(likely) + 10.0))
+        if not found.added <= ALLOWED:
+            raise ValueError(
+                f"{type(self.bank).__name__} gives a record another gradient beside other records: by {found.change:.1e} of "
+                f"its norm, which for {found.records} records in a draw adds {found.added:.1e} to the sensitivity, and at most "
+                f"{ALLOWED:g} is allowed: networks must not mix records (BatchNorm), and kernels must be deterministic"
+            )
+        return found
 
     def _latent(self, *shape: int) -> Tensor:
         """Standard normal noise that acts on records, so it is secret."""

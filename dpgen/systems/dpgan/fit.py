@@ -30,6 +30,9 @@ from dpgen.systems.plan import PrivateImages, PrivatePoints, PrivateRecords
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
 
+_BETAS = (0.5, 0.999)
+"""Of Adam, for both networks."""
+
 
 class _ClassPartition:
     """Records belong to the one critic, or to that of their label; the noisy sizes of the classes are released in any case.
@@ -121,8 +124,8 @@ class DPGAN(DPSGD):
         training = gan.critic_training
         plan = plan.calibrated(training)
         bank = gan.critic_bank(d, n_classes, image_shape)
-        if gan.centred and not (bounded and bank.k == max(n_classes, 1)):
-            raise ValueError("centred is True; it must be false for points, and with critics='one' where records have labels")
+        if gan.centred and not bounded:
+            raise ValueError("centred is True; it must be false for points")
         assert plan.sigma_count is not None
         classes = _ClassPartition(n_classes, k=bank.k, noise_count=plan.sigma_count)
         super().__init__(
@@ -160,11 +163,11 @@ class DPGAN(DPSGD):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
         self._generator_optimizer = torch.optim.Adam(
-            self.generator.parameters(), lr=self.gan.generator_lr, betas=(self.gan.momentum, 0.999), fused=True
+            self.generator.parameters(), lr=self.gan.generator_lr, betas=_BETAS, fused=True
         )
         optimizer = super().configure_optimizers()
         for settings in optimizer.param_groups:
-            settings["betas"] = (self.gan.momentum, 0.999)
+            settings["betas"] = _BETAS
         return optimizer
 
     def on_train_start(self) -> None:
@@ -206,13 +209,10 @@ class DPGAN(DPSGD):
             weights = self._policy.coefficients(gradient_norms(made), critic)
             return clipped_sums(made, weights, torch.empty_like(self.bank.theta)) / sizes.clamp_min(1)[:, None]
 
-    def _descend(self, gradients: Tensor, group: int) -> None:
+    def _descend(self, gradients: Tensor) -> None:
         bounds = self._policy.scale()
         mean = self._fake_gradient() * (1.0 if bounds is None else bounds.to(gradients)[:, None])
-        super()._descend(gradients.add_(mean), group)
-        bound = self.gan.weight_bound
-        if bound is not None:
-            self.bank.theta.clamp_(-bound, bound)
+        super()._descend(gradients.add_(mean))
         if self.global_step % self.gan.critic_steps == 0:
             for turn in range(self.gan.generator_steps):
                 self._teach_generator(turn)
@@ -234,7 +234,7 @@ class DPGAN(DPSGD):
     def generator_loss(self, x: Tensor, z: Tensor) -> Tensor:
         """Loss of the generator on its records x (m, d + categories), of `paired` labels, made of z (m, latent)."""
         score = self.bank.score(*self._by_critic(x))
-        loss = critic_loss(score, real=True, loss=self.gan.loss).mean()
+        loss = critic_loss(score, real=True).mean()
         weight = self.gan.diversity
         return loss + weight * sameness(x[:, : self.generator.d], z) if weight else loss
 

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from dpgen.nets.gan import CriticBank, Generator
     from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
 
-_OF_GENERATOR = ("hidden", "depth", "latent", "frequencies")
+_OF_GENERATOR = ("latent", "frequencies")
 """Options that a generator of your own replaces."""
-_OF_CRITIC = ("critic", "critics", "critic_hidden", "critic_depth")
-"""Options that a critic of your own replaces."""
+_OF_CRITIC = ("hidden", "centred")
+"""Options that a critic of your own replaces as well."""
+_LARGEST_CRITIC = 128  # hidden units: parameters of critics get noise
+_DEPTH = 2  # hidden layers of a generator, and of a critic of all records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,24 +53,16 @@ class DPGANConfig:
     Arguments:
         network: "mlp" or "cnn" (images with sides divisible by 4); or the import path `package.module:Class` of a generator
             of your own, see `dpgen.GeneratorNetwork`, or of a generator and a critic, see `dpgen.CriticNetwork`.
-        critic: of the critic, in place of `network`: "cnn" is `depth` convolutions with GroupNorm (sides divisible by 2^depth).
-        critics: "one" for all records, from which a label selects an output; or "labels": one for each class, with its own
-            records. They are smaller, and a record still moves only one of them.
         generator_options: what the class of the generator is built with, beside d and the number of labels.
         critic_options: what the class of the critic is built with.
         frequencies: with "mlp" on images: the generator writes so many of the lowest frequencies of each channel in place of
             pixels, and the critic (mlp) sees them, so that noise is added to fewer parameters. None: 100 for images of at
             least 400 pixels; 0: pixels.
-        centred: with "mlp" and a critic for each class (or no labels): critics see records minus released means of their class,
-            and the generator begins at the log-odds of these; `means_share` of the budget pays for them.
-        hidden: units per hidden layer, of both networks.
-        depth: hidden layers, of both networks (mlp).
-        critic_hidden: of the critic, whose parameters get noise, in place of `hidden`.
-        critic_depth: of the critic, in place of `depth`.
+        centred: with "mlp", of bits and images: a critic of one hidden layer for each class (or one without labels), which sees
+            records minus released means of its class, and the generator begins at the log-odds of these; `means_share` of the
+            budget pays for them. A record still moves only one critic. False: one critic, from which a label selects an output.
+        hidden: units per hidden layer, at most 128 in critics.
         latent: dimension of the generator's noise.
-        loss: "nonsaturating" (no weight clipping, no gradient penalty) or "wgan" (as published, with `weight_clip`).
-        weight_clip: critic parameters are kept in [-c, c] after every step; None: not at all. With "wgan" the default
-            is 1, for maps that divide by the square root of their fan-in.
         critic_steps: steps of the critic per step of the generator, each of them paid. With much noise tens are better
             (Bie, Kamath, Zhang 2023); with a fixed number of paid steps the generator then learns less often.
         generator_steps: steps of the generator each time; they are free.
@@ -77,38 +71,27 @@ class DPGANConfig:
             that know one record per label; 0: none.
         lr: learning rate of the critic, falling linearly to zero.
         generator_lr: learning rate of the generator, falling as well: a slow critic is not to be overrun.
-        momentum: Adam's decay rate of mean gradients (beta 1), of both networks, in [0, 1).
         average: share of the old value in the running average of generator weights that is released, in [0, 1).
-        clipping: "fixed" or "auto" (normalised gradients: they hide how sure the critic is, which training needs).
-        clip_bound: bound of "fixed".
+        clip_bound: bound of a record's gradient; normalised ones would hide how sure the critic is, which training needs.
         micro_batch: most records whose activations are in memory at once.
 
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1; Mao et al. 2019 (diversity).
     """
 
     network: tuple[str, str] | str = "mlp"
-    critic: Literal["mlp", "cnn"] | None = None
-    critics: Literal["one", "labels"] = "one"
     generator_options: Mapping[str, Any] | None = None
     critic_options: Mapping[str, Any] | None = None
     frequencies: int | None = None
     centred: bool = False
     hidden: int = 128
-    depth: int = 2
-    critic_hidden: int | None = None
-    critic_depth: int | None = None
     latent: int = 16
-    loss: Literal["nonsaturating", "wgan"] = "nonsaturating"
-    weight_clip: float | None = None
     critic_steps: int = 5
     generator_steps: int = 1
     fakes: int = 256
     diversity: float = 0.0
     lr: float = 5e-2
     generator_lr: float = 2e-3
-    momentum: float = 0.5
     average: float = 0.9
-    clipping: Literal["auto", "fixed"] = "fixed"
     clip_bound: float = 1.0
     micro_batch: int = 1024
 
@@ -116,44 +99,24 @@ class DPGANConfig:
 
     def __post_init__(self) -> None:
         self._require_networks()
-        for name in (
-            "hidden",
-            "depth",
-            "critic_hidden",
-            "critic_depth",
-            "latent",
-            "generator_steps",
-            "fakes",
-            "micro_batch",
-        ):
-            if getattr(self, name) is not None or not name.startswith("critic_"):
-                require_whole(name, getattr(self, name))
-        require_whole("critic_steps", self.critic_steps)
+        for name in ("hidden", "latent", "critic_steps", "generator_steps", "fakes", "micro_batch"):
+            require_whole(name, getattr(self, name))
         for name in ("lr", "generator_lr", "clip_bound"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if self.weight_clip is not None and not self.weight_clip > 0:
-            raise ValueError(f"weight_clip must be positive, got {self.weight_clip}")
         if not 0 <= self.diversity < float("inf"):
             raise ValueError(f"diversity must be at least 0 and finite, got {self.diversity}")
         if self.diversity and self.fakes < 2:
             raise ValueError(f"fakes must be at least 2 with diversity {self.diversity:g}, got {self.fakes}")
-        for name in ("average", "momentum"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if self.critics not in ("one", "labels"):
-            raise ValueError(f"critics is {self.critics!r}; it must be one or labels")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be in [0, 1), got {self.average}")
         require_frequencies(self.frequencies)
         if self.frequencies and self.network != "mlp":
             raise ValueError(
                 f"frequencies is {self.frequencies}; it must be 0 with network={self.network!r}, which makes pixels"
             )
-        self._require_centred()
-
-    def _require_centred(self) -> None:
-        """Refuse means that nothing would begin at."""
-        if self.centred and (self.network != "mlp" or self.critic == "cnn"):
-            raise ValueError(f"centred is True; it must be false with network={self.network!r} and critic={self.critic!r}")
+        if self.centred and self.network != "mlp":
+            raise ValueError(f"centred is True; it must be false with network={self.network!r}")
 
     def _require_networks(self) -> None:
         """Refuse names of networks that are none, and options that those of your own replace."""
@@ -197,15 +160,10 @@ class DPGANConfig:
         return chosen_frequencies(self.frequencies, image_shape) if self.network == "mlp" else None
 
     @property
-    def weight_bound(self) -> float | None:
-        """The weight bound that applies."""
-        return 1.0 if self.weight_clip is None and self.loss == "wgan" else self.weight_clip
-
-    @property
     def critic_training(self) -> CriticTraining:
         """Optimizer and clipping of the critic."""
-        names = ("clipping", "clip_bound", "micro_batch", "lr", "centred")
-        return CriticTraining(**{name: getattr(self, name) for name in names})
+        names = ("clip_bound", "micro_batch", "lr", "centred")
+        return CriticTraining(clipping="fixed", **{name: getattr(self, name) for name in names})
 
     def generator(
         self, d: int, categories: int, image_shape: tuple[int, ...] | None, *, bounded: bool = True
@@ -231,7 +189,7 @@ class DPGANConfig:
             latent=self.latent,
             categories=categories,
             hidden=self.hidden,
-            depth=self.depth,
+            depth=_DEPTH,
             image_shape=image_shape if self.network == "cnn" or frequencies else None,
             output=output,
             frequencies=frequencies,
@@ -239,19 +197,15 @@ class DPGANConfig:
         )
 
     def count_of_critics(self, n_classes: int) -> int:
-        """How many critics there are.
+        """How many critics there are: one, or one for each class.
 
         Raises:
-            ValueError: too few generated records for all of them, or no labels.
+            ValueError: too few generated records for all of them.
         """
-        if self.critics == "one":
-            return 1
-        if n_classes < 1:
-            raise ValueError("critics is 'labels'; it must be 'one' where records have no labels")
-        least = 2 * n_classes
-        if self.fakes < least:
-            raise ValueError(f"fakes is {self.fakes}; it must be at least {least}, two for each of {n_classes} critics")
-        return n_classes
+        k = max(n_classes, 1) if self.centred else 1
+        if k > 1 and self.fakes < 2 * k:
+            raise ValueError(f"fakes is {self.fakes}; it must be at least {2 * k}, two for each of {k} critics")
+        return k
 
     def critic_bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None) -> "CriticBank | OwnCriticBank":
         """Untrained critics of d columns: one that has a one-hot label beside them, or one for each label.
@@ -266,18 +220,17 @@ class DPGANConfig:
 
         if len(self.own_networks) == 2:
             network, options = imported(self.own_networks[1]), self.critic_options
-            return OwnCriticBank(d, network=network, network_options=options, categories=categories, loss=self.loss)
-        convolutional = (self.critic or self.network) == "cnn"
+            return OwnCriticBank(d, network=network, network_options=options, categories=categories)
+        convolutional = self.network == "cnn"
         if convolutional and image_shape is None:
-            raise ValueError("critic='cnn' needs images: records of this data have no image_shape; use 'mlp'")
+            raise ValueError("network='cnn' needs images: records of this data have no image_shape; use 'mlp'")
         k = self.count_of_critics(categories)
         return (ConvCriticBank if convolutional else CriticBank)(
             d,
             k=k,
             categories=categories if k == 1 else 0,
-            hidden=self.critic_hidden or self.hidden,
-            depth=self.critic_depth or self.depth,
-            loss=self.loss,
+            hidden=min(self.hidden, _LARGEST_CRITIC),
+            depth=1 if self.centred else _DEPTH,
             image_shape=image_shape,
             frequencies=None if convolutional else self._frequencies(image_shape),
             centred=self.centred,

@@ -12,8 +12,6 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.privacy.sampling import OneClusterSchedule
-from dpgen.release import ImageModel, RecordModel
 from dpgen.systems.dp_sgd.engine import DPSGD
 from dpgen.systems.dp_sgd.inputs import TrainingData
 from dpgen.systems.dp_sgd.means import MeansPartition
@@ -24,15 +22,9 @@ from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.plan import PrivateImages, PrivateRecords
-from dpgen.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
-
-RATES_FOLLOW_SIZES = (
-    "the published schedule took its rates from released sizes and no budget was enforced: this epsilon adds up what ran, "
-    "which is a guarantee for rates fixed in advance only; with an epsilon the privacy filter gives one"
-)
 
 
 def _require_fitting(bank: ModelBank, config: DPGMConfig, d: int) -> None:
@@ -96,8 +88,7 @@ class DPGM(DPSGD):
     Raises:
         ValueError: a plan that is too small for its budget, or a bank that cannot be released or has another k or d.
 
-    Source: Acs et al. 2017, Algorithms 1 and 4. The published one-cluster-per-step schedule is charged what it costs: a
-    cluster of share p_c runs about p_c T steps at rate q / p_c (its paper books it as rate q).
+    Source: Acs et al. 2017, Algorithms 1 and 4; every step trains all models, where the paper picks one cluster.
     """
 
     plan: DPGMPlan
@@ -162,43 +153,11 @@ class DPGM(DPSGD):
         )
         return KMeansPartition(kmeans, public_x=public_x)
 
-    def _require_ledger(self, ledger: Ledger) -> None:
-        if self.config.schedule == "published" and not self.partitioned and any(e.group for e in ledger.entries()):
-            raise ValueError(
-                "the ledger holds steps on the clusters of another partition, and clusters of two partitions overlap: "
-                "schedule='published' needs a new ledger for a new partition"
-            )
-        super()._require_ledger(ledger)
-
     @torch.no_grad()
     def partition_found(self) -> None:
         """Begin at the means that were released."""
         if isinstance(self.partition, MeansPartition):
             self.bank.begin_at(self.partition.means.to(self.bank.theta), self._public.spawn("means").generator)
-
-    def _schedule(self) -> OneClusterSchedule | None:
-        """With "published": clusters by their noisy sizes, drawn publicly; cluster c's records at rate q n / n_c."""
-        if self.config.schedule != "published":
-            return None
-        counts = self.partition.counts.clamp_min(1.0)
-        shares = counts / counts.sum()
-        generator = self._public.spawn("schedule").generator
-        order = torch.multinomial(shares, self.plan.steps, replacement=True, generator=generator)
-        return OneClusterSchedule(order.tolist(), (self.plan.sampling_rate / shares).clamp_max(1.0).tolist())
-
-    def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        """Of the published schedule the partition only: its rates come from noisy sizes, so the filter grants its steps."""
-        return self.partition.planned(relation) if self.config.schedule == "published" else super().planned(relation)
-
-    def _charged_to(self, cluster: int) -> str | None:
-        return None if cluster < 0 else f"cluster {cluster}"
-
-    def expected_sizes(self) -> Tensor:
-        """Those of a step, which are those of its one cluster with "published"."""
-        if self.config.schedule != "published":
-            return super().expected_sizes()
-        counts = self.partition.counts
-        return torch.full_like(counts, max(1.0, self.plan.sampling_rate * float(counts.clamp_min(1.0).sum())))
 
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of samples of the released parameters, always from the same latent draws."""
@@ -215,8 +174,6 @@ class DPGM(DPSGD):
             ValueError: another ledger, or nothing was trained.
         """
         statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
-        if self.config.schedule == "published" and ledger.budget is None:
-            statement = statement.extended((RATES_FOLLOW_SIZES,))
         found = self.partition.inner if isinstance(self.partition, MeansPartition) else self.partition
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
@@ -230,49 +187,36 @@ class DPGM(DPSGD):
         )
 
 
-def _fit_networks(
-    data: TrainingData, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
-) -> NetworkModel | NetworkImages:
-    """Train DPGM on private records or images, or resume it, and release the mixture with its statement."""
-
-    def release(module: DPGM, ledger: Ledger) -> NetworkModel | NetworkImages:
-        shape = data.image_shape if data.pixels is None else None
-        return released(module.release(ledger, image_shape=shape, columns=data.columns), data)
-
-    if data.pixels is not None:
-        config.require_images()
-    module = DPGM(
-        d=data.d,
-        plan=plan,
-        config=config,
-        n_classes=data.n_classes,
-        image_shape=data.image_shape,
-        white=data.inputs.white,
-        public_x=data.public_x,
-        seed=runtime.seed,
-        private_logs=runtime.private_logs,
-    )
-    return train(module, release, data, curator=curator, runtime=runtime)
-
-
-def module(config: DPGMConfig) -> type[DPGM] | None:
-    """The module that DP-SGD trains; None where the component has a closed form."""
-    return None if config.component == "gaussian" else DPGM
+def module(config: DPGMConfig) -> type[DPGM]:
+    """The module that DP-SGD trains."""
+    return DPGM
 
 
 def fit(
     data: PrivateRecords | PrivateImages, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
-) -> RecordModel | ImageModel:
-    """Fit a mixture of the configured component and release it with its statement.
+) -> NetworkModel | NetworkImages:
+    """Train DPGM on private records or images, or resume it, and release the mixture with its statement.
 
     Raises:
-        ValueError: what the component's own fit and its options refuse.
+        ValueError: what `DPGM`, its options and its loader refuse.
     """
-    if config.component != "gaussian":
-        return _fit_networks(TrainingData.of(data), plan=plan, config=config, curator=curator, runtime=runtime)
-    plan.require_use(config)
-    model = SYSTEMS["gaussian"].fit(
-        data, plan=plan.for_gaussians(), config=config.for_gaussians(), curator=curator, runtime=runtime
+    own = TrainingData.of(data)
+    if own.pixels is not None:
+        config.require_images()
+
+    def release(module: DPGM, ledger: Ledger) -> NetworkModel | NetworkImages:
+        shape = own.image_shape if own.pixels is None else None
+        return released(module.release(ledger, image_shape=shape, columns=own.columns), own)
+
+    module = DPGM(
+        d=own.d,
+        plan=plan,
+        config=config,
+        n_classes=own.n_classes,
+        image_shape=own.image_shape,
+        white=own.inputs.white,
+        public_x=own.public_x,
+        seed=runtime.seed,
+        private_logs=runtime.private_logs,
     )
-    assert isinstance(model, RecordModel | ImageModel)
-    return model
+    return train(module, release, own, curator=curator, runtime=runtime)

@@ -1,7 +1,7 @@
 """Privacy plan and configuration of DPGM, and the cost of a plan epoch by epoch."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -13,25 +13,33 @@ from dpgen.systems.dp_sgd.plan import (
     chosen_frequencies,
     require_frequencies,
 )
-from dpgen.systems.gaussian.plan import ClusterOptions, GaussianConfig, GaussianOptions, GaussianPlan
+from dpgen.systems.gaussian.plan import ClusterOptions
 from dpgen.systems.kmeans.plan import KMeansPlan
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.nets import ModelBank
-    from dpgen.privacy.composition import Filter
 
 GENERAL_MOMENTS = "general moments (as published, not a guarantee)"
 
 # -- configuration -----------------------------------------------------------------------------------------------------
 
 
+OF_COMPONENT = {"vae": ("latent", "depth", "encoder", "label_weight"), "rbm": ("chains", "gibbs_steps")}
+"""Network options that one component alone uses."""
+_OWN_OPTIONS = ("component", "hidden", "centred", "frequencies", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
+"""What a network of your own replaces."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(DPSGDConfig):
-    """Component networks, and the k-means that finds their clusters; none of these choices is private.
+class DPGMConfig(DPSGDConfig, ClusterOptions):
+    """The networks, their training, and the k-means that finds their clusters; public choices, none of them private.
+
+    Options that the component does not use must be left at their defaults.
 
     Arguments:
+        component: the network of each cluster, "vae" or "rbm".
         network: import path `package.module:Class` of a network of your own, in place of `component`; see `dpgen.Network`.
         network_options: what its class is built with, beside d.
         hidden: hidden units.
@@ -47,12 +55,15 @@ class NetworkOptions(DPSGDConfig):
             pixels; 0: pixels.
         chains: persistent chains per model (rbm).
         gibbs_steps: sweeps per step (rbm).
-        schedule: "joint" (every model moves in every step) or "published" (one cluster per step, at its true cost).
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
         init: initial centres of k-means: "random", "public" or "kmeans++" (the last two need public records).
+
+    Raises:
+        ValueError: a number out of its range, or an option of the other component.
     """
 
+    component: Literal["vae", "rbm"] = "vae"
     network: str | None = None
     network_options: Mapping[str, Any] | None = None
     hidden: int = 200
@@ -64,50 +75,30 @@ class NetworkOptions(DPSGDConfig):
     frequencies: int | None = None
     chains: int = 64
     gibbs_steps: int = 1
-    schedule: Literal["joint", "published"] = "joint"
     gamma: float = 0.01
     n_features: int = 200
     init: Literal["random", "public", "kmeans++"] = "random"
-
-
-OF_COMPONENT = {"vae": ("latent", "depth", "encoder", "label_weight"), "rbm": ("chains", "gibbs_steps")}
-"""Network options that one component alone uses."""
-_OWN_OPTIONS = ("component", "hidden", "centred", "frequencies", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
-"""What a network of your own replaces."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
-    """The model and its training; public choices, none of them private.
-
-    Options that the component does not use, `NetworkOptions` or `GaussianOptions`, must be left at their defaults.
-
-    Arguments:
-        component: of each cluster: a network, "vae" or "rbm", or "gaussian", fitted in closed form.
-
-    Raises:
-        ValueError: a number out of its range, or an option of the other components.
-    """
-
-    component: Literal["vae", "rbm", "gaussian"] = "vae"
 
     of_component: ClassVar[dict[str, tuple[str, ...]]] = OF_COMPONENT
     replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": _OWN_OPTIONS}
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
+        if self.component not in OF_COMPONENT:
+            raise ValueError(f"component is {self.component!r}; it must be vae or rbm (Gaussians are the system 'gaussian')")
         self._require_one_kind()
-        ignored = fields(NetworkOptions if self.component == "gaussian" else GaussianOptions)
-        _require_defaults(self, ignored, self.component)
-        for other in OF_COMPONENT.keys() - {self.component}:
-            _require_defaults(self, (f for f in fields(self) if f.name in OF_COMPONENT[other]), self.component, other)
+        for other, names in OF_COMPONENT.items():
+            changed = next((o for o in fields(self) if o.name in names and getattr(self, o.name) != o.default), None)
+            if changed is not None and other != self.component:
+                value = getattr(self, changed.name)
+                users = f"which only component {other!r} uses"
+                raise ValueError(f"{changed.name} is {value}, {users}; component is {self.component!r}")
         if self.encoder not in ("mlp", "cnn"):
             raise ValueError(f"encoder is {self.encoder!r}; it must be mlp or cnn")
         if self.encoder == "cnn" and self.depth != 1:
             raise ValueError(f"depth is {self.depth}; it must be 1 with encoder='cnn', which has two convolutions each way")
         self._require_frequencies()
-        NetworkOptions.__post_init__(self)
-        GaussianOptions.__post_init__(self)
+        DPSGDConfig.__post_init__(self)
 
     def _require_frequencies(self) -> None:
         """Refuse frequencies that are none, or of networks that see pixels."""
@@ -134,7 +125,7 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
             ValueError: Boltzmann machines, which are of bits, or clusters that are not the classes.
         """
         if self.component == "rbm" and self.network is None:
-            raise ValueError("component is 'rbm'; it must be 'vae' or 'gaussian' for images: its units are bits")
+            raise ValueError("component is 'rbm'; it must be 'vae' for images: its units are bits")
         if self.clusters not in ("auto", "labels"):
             raise ValueError(f"clusters is {self.clusters!r}; it must be 'auto' or 'labels' for images: a model for each class")
 
@@ -157,18 +148,7 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
     @property
     def releases_means(self) -> bool:
         """Whether the means of the clusters are released before training."""
-        return self.centred and self.network is None and self.component != "gaussian"
-
-    @property
-    def parts(self) -> int:
-        """Clusters that take turns: k in the published schedule, 1 in the joint one; of a resolved configuration."""
-        assert self.k is not None
-        return self.k if self.schedule == "published" else 1
-
-    def for_gaussians(self) -> GaussianConfig:
-        """The same choices as a configuration of the Gaussian system."""
-        shared = [field.name for kind in (GaussianOptions, ClusterOptions) for field in fields(kind)]
-        return GaussianConfig(**{name: getattr(self, name) for name in shared})
+        return self.centred and self.network is None
 
     def bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None = None) -> "ModelBank":
         """k untrained component models for records of d columns, the last `categories` of them a one-hot label.
@@ -182,8 +162,6 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
         assert self.k is not None
         if self.network is not None:
             return OwnBank(self.k, d, network=imported(self.network), network_options=self.network_options)
-        if self.component == "gaussian":
-            raise ValueError("component='gaussian' has no networks to train: use the system 'gaussian'")
         options = {name: getattr(self, name) for name in OF_COMPONENT[self.component] if name != "encoder"}
         options |= {"hidden": self.hidden, "categories": categories, "centred": self.centred}
         if self.encoder == "cnn":
@@ -193,15 +171,6 @@ class DPGMConfig(GaussianOptions, NetworkOptions, ClusterOptions):
         make: Callable[..., ModelBank] = BANKS[self.component]
         frequencies = chosen_frequencies(self.frequencies, image_shape if self.centred else None)
         return make(self.k, d, frequencies=frequencies, image_shape=image_shape, **options)
-
-
-def _require_defaults(options: object, ignored: Iterable[Field[Any]], component: str, user: str = "") -> None:
-    """Refuse options that the component ignores, and `user` does not."""
-    users = repr(user) if user else "'vae' or 'rbm'" if component == "gaussian" else "'gaussian'"
-    for option in ignored:
-        value = getattr(options, option.name)
-        if value != option.default:
-            raise ValueError(f"{option.name} is {value}, which only component {users} uses; component is {component!r}")
 
 
 # -- plan --------------------------------------------------------------------------------------------------------------
@@ -216,43 +185,23 @@ class DPGMPlan(MeansPlan[DPGMConfig]):
     Arguments:
         kmeans_rounds: rounds T_K of k-means.
         sigma_sum: noise on sums of unit-norm features; None: from `partition_share`.
-        public_n: number of records, if it is declared public; used by component="gaussian" only, and None: a noisy number.
 
     Source: Acs et al. 2017, Algorithm 1, with the corrected joint schedule.
     """
 
     kmeans_rounds: int = 5
     sigma_sum: float | None = None
-    public_n: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require_positive("sigma_sum")
-        for name in ("kmeans_rounds", "public_n"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.kmeans_rounds < 1:
+            raise ValueError(f"kmeans_rounds must be at least 1, got {self.kmeans_rounds}")
 
     def require_use(self, config: object) -> None:
-        """Refuse numbers that the component ignores: those of training with Gaussians, `public_n` with networks.
-
-        Raises:
-            ValueError: naming the number, its value and the components that use it.
-        """
-        if not isinstance(config, DPGMConfig):
-            return
-        closed = config.component == "gaussian"
-        if self.rows > 1 and config.schedule == "published":
-            raise ValueError(f"rows_per_unit is {self.rows}; it must be 1 with schedule 'published', which draws records")
-        used = {field.name for field in fields(GaussianPlan)}
-        if not closed and not config.releases_means:
+        """Refuse numbers of means where none are released."""
+        if isinstance(config, DPGMConfig) and not config.releases_means:
             self._require_means()
-        ignored = [f for f in fields(DPGMPlan) if (f.name not in used if closed else f.name == "public_n")]
-        _require_defaults(self, ignored, config.component)
-
-    def for_gaussians(self) -> GaussianPlan:
-        """The same budget as a plan of the Gaussian system."""
-        return GaussianPlan(**{field.name: getattr(self, field.name) for field in fields(GaussianPlan)})
 
     def kmeans_plan(self) -> KMeansPlan:
         """Rounds and noise of k-means."""
@@ -263,27 +212,6 @@ class DPGMPlan(MeansPlan[DPGMConfig]):
     def _clusters_event(self, config: DPGMConfig) -> "DpEvent":
         """Noisy sizes, with k-means its rounds."""
         return self.kmeans_plan().event(self.relation) if config.kmeans else super()._clusters_event(config)
-
-    def event(self, config: DPGMConfig) -> "DpEvent":
-        """The whole run; with the published schedule over k equal clusters, as a record of one of them sees it.
-
-        Under replace_one a record may leave one cluster for another: it sees the steps of both.
-        """
-        parts = config.parts
-        seen = 2 if parts > 1 and self.relation == "replace_one" else 1
-        step = self.step_event(config, rate=min(1.0, self.sampling_rate * parts))
-        return self._run(config, step, seen * ceil(self.steps / parts))
-
-    def filter(self, config: DPGMConfig) -> "Filter | None":
-        """That of the published schedule, whose rates come from noisy counts, in the light of released values.
-
-        It asks for more noise than exact accounting (`privacy/composition.py`).
-        """
-        from dpgen.privacy.composition import Filter
-
-        if config.parts == 1 or self.budget is None:
-            return None
-        return Filter.best(self.budget.epsilon, self.budget.delta)
 
     def _with_cluster_noise(self, config: DPGMConfig) -> Self:
         if not config.kmeans:
@@ -326,7 +254,7 @@ class EpochCost:
 def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
     """Epsilon that the paper's own accounting would claim for a calibrated plan: as published, not a guarantee.
 
-    It books the published schedule as if every step drew from all records, and releases no cluster sizes but k-means'.
+    It books no cluster sizes but k-means'.
 
     Source: Acs et al. 2017, Theorems 3 and 4; see `general_moments_epsilon`.
 
@@ -350,7 +278,7 @@ def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
 
 
 def epoch_cost(plan: DPGMPlan, config: DPGMConfig) -> EpochCost:
-    """Every reading of epsilon at the end of a calibrated plan; with the published schedule, for equal clusters.
+    """Every reading of epsilon at the end of a calibrated plan.
 
     Raises:
         ValueError: the plan is not calibrated.

@@ -50,9 +50,9 @@ NETWORKS: list[tuple[str, dict[str, Any]]] = [
     ("dpgm", {}),
     ("dpgm", {"encoder": "cnn"}),
     ("dpgan", {"fakes": 8}),
-    ("dpgan", {"fakes": 8, "network": "cnn", "critic_depth": 2}),
+    ("dpgan", {"fakes": 8, "network": "cnn"}),
     ("dpgan", {"fakes": 8, "frequencies": 10}),
-    ("dpgan", {"fakes": 8, "critics": "labels", "centred": True}),
+    ("dpgan", {"fakes": 8, "centred": True}),
 ]
 
 
@@ -107,7 +107,7 @@ def test_rows_of_pixels_and_pictures_are_each_other() -> None:
 @pytest.mark.parametrize(
     ("config", "match"),
     [
-        ({"component": "rbm", "latent": 10}, "component is 'rbm'; it must be 'vae' or 'gaussian' for images"),
+        ({"component": "rbm", "latent": 10}, "component is 'rbm'; it must be 'vae' for images"),
         ({"clusters": "kmeans"}, "clusters is 'kmeans'; it must be 'auto' or 'labels' for images"),
         ({"encoder": "cnn"}, r"image_shape is \(3, 6, 6\); a convolutional autoencoder needs .* sides divisible by 4"),
     ],

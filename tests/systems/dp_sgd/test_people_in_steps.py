@@ -168,11 +168,3 @@ def test_a_step_says_whether_it_is_of_people(people: Tensor | None) -> None:
         made.noisy_sums(batch, draw)
     stated = SENSITIVITY if people is None else sensitivity_of_people(K)
     assert [(s.of_unit, s.sensitivity) for s in seen] == [(people is not None, stated)]
-
-
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def test_draws_from_one_cluster_are_of_records() -> None:
-    with pytest.raises(ValueError, match="rows_per_unit is 4; it must be 1 with schedule 'published'"):
-        DPGMPlan(unit="who", rows_per_unit=M).require_use(DPGMConfig(schedule="published"))

@@ -1,7 +1,6 @@
 """DPGM as a Lightning module: what a step releases, what is refused, and that resuming never under-reports."""
 
 import contextlib
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.systems.dp_sgd import sums as private_sums
-from dpgen.systems.dpgm.fit import DPGM, RATES_FOLLOW_SIZES, KMeansPartition
+from dpgen.systems.dpgm.fit import DPGM, KMeansPartition
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -266,34 +265,21 @@ def test_an_empty_draw_releases_noise_for_every_cluster() -> None:
 
 @pytest.mark.parametrize("component", ["vae", "rbm"])
 @pytest.mark.parametrize("clusters", ["labels", "kmeans", "none"])
-@pytest.mark.parametrize("schedule", ["joint", "published"])
-def test_every_configuration_trains_and_charges_what_it_ran(component: Any, clusters: Any, schedule: Any) -> None:
+def test_every_configuration_trains_and_charges_what_it_ran(component: Any, clusters: Any) -> None:
     k = {"labels": K, "kmeans": 3, "none": 1}[clusters]
-    config = DPGMConfig(component=component, clusters=clusters, schedule=schedule, k=k, n_features=8, **SIZES[component])
+    config = DPGMConfig(component=component, clusters=clusters, k=k, n_features=8, **SIZES[component])
     module, ledger = fitted(config=config)
     steps = sum(e.count for e in ledger.entries() if e.note == "training steps")
     assert steps == 6 == module.global_step
     assert bool(torch.isfinite(module.bank.theta).all())
-    if schedule == "joint":
-        whole = module.plan.event(module.config)
-        assert ledger.epsilon() == pytest.approx(epsilon(whole, 1e-5), rel=0.01)
-
-
-@pytest.mark.filterwarnings("ignore:DPNorm")
-@pytest.mark.parametrize("clipping", ["auto", "fixed", "dpnorm", "dpnorm_published", "quantile"])
-def test_every_clipping_policy_trains_at_its_price(clipping: Any) -> None:
-    module, ledger = fitted(config=DPGMConfig(clipping=clipping, **TINY))
     assert ledger.epsilon() == pytest.approx(epsilon(module.plan.event(module.config), 1e-5), rel=0.01)
 
 
-def test_the_published_schedule_costs_what_one_cluster_sees() -> None:
-    """One cluster per step at rate q / share: dearer than the joint schedule's rate q, cheaper than all steps at q / share."""
-    published, ledger = fitted(config=DPGMConfig(schedule="published", **TINY), steps=40, sampling_rate=0.02)
-    joint = epsilon(published.plan.event(replace(published.config, schedule="joint")), 1e-5)
-    steps = [e for e in ledger.entries() if e.group is not None]
-    assert sum(e.count for e in steps) == 40
-    assert len({e.group for e in steps}) == K
-    assert ledger.epsilon() > 1.2 * joint
+@pytest.mark.filterwarnings("ignore:DPNorm")
+@pytest.mark.parametrize("clipping", ["auto", "fixed", "dpnorm"])
+def test_every_clipping_policy_trains_at_its_price(clipping: Any) -> None:
+    module, ledger = fitted(config=DPGMConfig(clipping=clipping, **TINY))
+    assert ledger.epsilon() == pytest.approx(epsilon(module.plan.event(module.config), 1e-5), rel=0.01)
 
 
 def test_training_stops_before_the_budget_is_exceeded() -> None:
@@ -406,14 +392,6 @@ def test_an_untrained_module_has_nothing_to_release() -> None:
         module.release(Ledger(None, delta=1e-5))
 
 
-def test_rates_that_follow_sizes_are_said_where_no_filter_watches_them() -> None:
-    said = {}
-    for schedule in ("published", "joint"):
-        module, ledger = fitted(config=DPGMConfig(schedule=schedule, **TINY))
-        said[schedule] = RATES_FOLLOW_SIZES in module.release(ledger).statement.not_covered
-    assert said == {"published": True, "joint": False}
-
-
 def test_kmeans_begins_at_public_records_alone() -> None:
     seeds: list[Tensor | None] = []
     kmeans: Any = SimpleNamespace(k=K, counts_=torch.ones(K), fit=lambda x, **options: seeds.append(options["public_x"]))
@@ -421,14 +399,6 @@ def test_kmeans_begins_at_public_records_alone() -> None:
     for given in (public, None):
         KMeansPartition(kmeans, public_x=given).fit(records()[0], None, curator=curator)
     assert seeds == [public, None]
-
-
-def test_a_second_partition_under_one_ledger_is_refused_with_the_published_schedule() -> None:
-    """Clusters of two partitions overlap: a record in both would be charged for one only."""
-    config = DPGMConfig(schedule="published", clusters="kmeans", k=3, n_features=8, **TINY)
-    _, ledger = fitted(config=config)
-    with pytest.raises(ValueError, match="clusters of two partitions overlap"):
-        fitted(ledger, config=config)
 
 
 def test_private_logs_mark_the_statement() -> None:
@@ -447,16 +417,6 @@ def test_tensor_float_32_is_refused() -> None:
         refuse("float32_matmul_precision must be 'highest'", accountant())
     finally:
         torch.set_float32_matmul_precision("highest")
-
-
-def test_a_loader_forgets_the_published_schedule() -> None:
-    x, labels = records()
-    loader = PoissonLoader(x, labels, sampling_rate=0.5)
-    for schedule in ("published", "joint"):
-        ledger = Ledger(None, delta=1e-5)
-        module = DPGM(d=D, plan=plan(), config=DPGMConfig(schedule=schedule, **TINY), n_classes=K)  # type: ignore[arg-type]
-        trainer(PrivacyAccountant(Curator(ledger))).fit(module, loader)
-    assert all(e.group is None for e in ledger.entries())
 
 
 # -- checkpoint and resume -------------------------------------------------------------------------------------------

@@ -57,11 +57,10 @@ def test_every_record_is_on_one_rank(rank_results: Results, count: int) -> None:
     seen = rank_results[count]["shards"]
     for n in (1, 2, 7, N):
         assert sorted(row for rank in seen for row in rank[str(n)]) == list(range(n))
-        assert sorted(row for rank in seen for row in rank[f"{n} odd"]) == list(range(1, n, 2)), "of one cluster, too"
 
 
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("name", ["vae labels", "rbm labels dpnorm", "vae kmeans published", "vae labels bf16", "two records"])
+@pytest.mark.parametrize("name", ["vae labels", "rbm labels dpnorm", "vae kmeans", "vae labels bf16", "two records"])
 def test_parameters_sizes_and_charges_are_equal_on_all_ranks(rank_results: Results, count: int, name: str) -> None:
     first, *others = (rank[name] for rank in rank_results[count]["training"])
     assert first["steps"] == 6
