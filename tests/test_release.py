@@ -215,7 +215,7 @@ def test_a_model_is_released_into_a_folder_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "options"), [("records", {}), ("records", {"form": "independent"}), ("images", {"frequencies": 8})], ids=str
+    ("data", "options"), [("records", {}), ("records", {"subclusters": 2}), ("images", {"frequencies": 8})], ids=str
 )
 def test_models_of_earlier_versions_are_read_without_their_noise_multiplier(data: str, options: dict[str, Any]) -> None:
     model: Any = dpgen.fit("gaussian", DATA[data](), epsilon=2.0, **options)

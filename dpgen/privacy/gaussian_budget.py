@@ -100,7 +100,7 @@ class GaussianBudget:
 
     Arguments:
         curator: charges and adds noise.
-        budget: epsilon and delta of the whole Gaussian.
+        budget: epsilon and delta of the whole Gaussian, or its multiplier.
         note: what the ledger calls it.
 
     Raises:
@@ -114,10 +114,12 @@ class GaussianBudget:
     0.268
     """
 
-    def __init__(self, curator: Curator, budget: Budget, note: str) -> None:
+    def __init__(self, curator: Curator, budget: Budget | float, note: str) -> None:
         self.curator = curator
-        relation = curator.relation
-        scale = calibrate_noise(lambda s: gaussian_event(s / _PRICED), budget, relation=relation, low=1e-3, high=1e6)
+        scale = budget
+        if isinstance(scale, Budget):
+            priced, relation = (lambda s: gaussian_event(s / _PRICED)), curator.relation
+            scale = calibrate_noise(priced, scale, relation=relation, low=1e-3, high=1e6)
         self.note = f"{note} (multiplier {scale:.10g})"
         curator.declare(Planned(gaussian_event(scale), note=self.note, divisible=True))
         planned = sum(line.count for line in curator.ledger.promised() if line.note == self.note)

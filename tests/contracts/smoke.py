@@ -135,11 +135,10 @@ SMOKE = [
         for options, data in (
             ({}, tiny.records),
             ({"clusters": "kmeans", "k": 2}, tiny.records),
-            ({"subclusters": 2, "clip": "quantile"}, tiny.records),
+            ({"subclusters": 2}, tiny.records),
             ({"form": "latent", "clusters": "none", "calibration": "thresholds"}, tiny.records),
             ({"form": "latent", "clusters": "none", "calibration": "pairs"}, tiny.records),
             ({"form": "sizes", "clusters": "none"}, sets),
-            ({"form": "independent", "clusters": "none"}, sets),
             ({"clusters": "none"}, grey_records),
             ({"frequencies": 12}, images),
             ({"frequencies": 8, "mirror": False}, images),
@@ -179,7 +178,7 @@ SMOKE = [
         for data, n in ((clamped_columns, None), (DATA["columns"], 400))
     ),
     *(Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": "laplace"}, small_columns) for n in (None, 400)),
-    *(Smoke("gaussian", {"epsilon": 2.0} | PEOPLE, options) for options in ({}, {"subclusters": 2, "clip": "quantile"})),
+    *(Smoke("gaussian", {"epsilon": 2.0} | PEOPLE, options) for options in ({}, {"subclusters": 2})),
     Smoke("marginals", {"epsilon": 2.0} | PEOPLE),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3} | PEOPLE, {"queries": 20}),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3} | PEOPLE, {}, narrow_records),

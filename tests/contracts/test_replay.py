@@ -163,7 +163,7 @@ MINIMAX = Row("minimax", EVENTS, {"draws": 2}, (OTHERS,))
 ROWS = [
     *(MOMENTS, MARGINALS, SPLIT, CELLS, MIXTURE, PARTITION, POINT, NETWORK, MACHINE, MINIMAX),
     Row("gaussian", BITS, {"clusters": "kmeans", "k": 2}, (RECORD, OTHERS)),
-    Row("gaussian", BITS, {"subclusters": 2, "clip": "quantile"}, (RECORD, OTHERS)),
+    Row("gaussian", BITS, {"subclusters": 2}, (RECORD, OTHERS)),
     Row("gaussian", COLOURS, {"frequencies": 4}, ((0, False, "add_remove"), ANOTHER)),
     Row("marginals", CLASSES, {}, (RECORD, OTHERS)),
     Row("merf", BITS, {"n_features": 8, "hidden": 2, "latent": 1, "steps": 2, "batch": 4}, (RECORD, OTHERS)),

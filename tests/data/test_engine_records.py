@@ -108,7 +108,7 @@ def test_released_bits_are_those_of_the_records_in_memory(folder: Path, case: st
 def test_grey_values_in_lists_release_those_of_columns_in_memory(folder: Path, table: str) -> None:
     shared: dict[str, Any] = {"image_shape": SIDES, "grey_threshold": 100}
     engine, whole = stream(folder, table, **shared), memory(folder, "grey", **shared)
-    options: dict[str, Any] = {"clip": "quantile", "warp": 0.0}
+    options: dict[str, Any] = {"warp": 0.0}
     require_equal(released("gaussian", engine, **options), released("gaussian", replace(whole, columns=None), **options))
 
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum, clipped, row_squares
 from dpgen.systems.gaussian.model import Cleaned, LatentMixture, clean_covariance
-from dpgen.systems.gaussian.plan import Covariance
 from dpgen.systems.gaussian.sums import BORDER, Batches, Encode, Spending, gram_sums, spectral_noise, symmetric, vector_sums
 
 _DETECTED = 4.0  # noise stds of a count below which a component is not told from an empty one
@@ -216,28 +215,6 @@ def _initial_centres(classes: Components, s: int, generator: torch.Generator) ->
     return result
 
 
-def tied(classes: Moments, centres: Centres, cut: float) -> Components:
-    """Sub-clusters with one covariance per class: the class's own minus what the centres explain.
-
-    Noise of the centres would count as spread between them; it is known and given back. Centres are moved together so that
-    the class keeps its own, better known mean.
-    """
-    parts, detected = [], classes.detected.tolist()
-    for c in (c for c, known in enumerate(detected) if known):
-        counts = centres.counts[c].clamp_min(0.0)
-        shares = counts / counts.sum().clamp_min(1.0) if counts.sum() > 0 else torch.ones_like(counts) / len(counts)
-        offset = centres.centres[c] - shares @ centres.centres[c]
-        noise = float((shares * (centres.sum_std / counts.clamp_min(1.0)).square()).sum())
-        within = classes.covariances[c] - (offset.T * shares) @ offset
-        within.diagonal().add_(min(noise, float((offset.square().T @ shares).sum()) / offset.shape[1]))
-        for share, place in zip(shares, offset):
-            if share > 0:
-                parts.append(_Part(classes.means[c] + place, within, classes.edge(c), share * classes.counts[c], c))
-    undetected = [c for c, known in enumerate(detected) if not known]
-    owners = torch.arange(len(detected))
-    return _assembled(parts + _pooled_parts(classes, owners, undetected), cut, undetected)
-
-
 def release_components(
     batches: Batches,
     encode: Encode,
@@ -245,7 +222,6 @@ def release_components(
     k: int,
     m: int,
     subclusters: int,
-    covariance: Covariance,
     cut: float,
     spending: Spending,
     generator: torch.Generator,
@@ -258,9 +234,8 @@ def release_components(
         k: classes.
         m: axes.
         subclusters: Gaussians of a class.
-        covariance: "full" or "tied" among the sub-clusters of a class.
         cut: see `GaussianOptions`.
-        spending: pays for "components", or for "classes", "clusters" and, with full covariances, "components".
+        spending: pays for "components", or for "classes", "clusters" and "components".
         generator: public randomness of initial centres.
     """
     if subclusters == 1:
@@ -269,8 +244,6 @@ def release_components(
     classes = release_moments(batches, encode, k=k, m=m, name="classes", spending=spending)
     start = _initial_centres(mixture_of(classes, torch.arange(k), cut), subclusters, generator)
     centres = release_centres(batches, encode, start, spending=spending)
-    if covariance == "tied":
-        return tied(classes, centres, cut)
 
     def assigned(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         u, own = encode(x, labels)

@@ -18,14 +18,14 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import ImageModel, RecordModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.calibration import fit_tilt, release_marginals, release_pairs
-from dpgen.systems.gaussian.codecs import CODECS, Codec, Warp, calibrated_thresholds, encoded
 from dpgen.systems.gaussian.components import Components, release_components
 from dpgen.systems.gaussian.image_fit import fit_images
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
-from dpgen.systems.gaussian.plan import GaussianConfig, GaussianOptions, GaussianPlan, Sizes, default_shares, sizes
+from dpgen.systems.gaussian.plan import MARGINALS, GaussianConfig, GaussianOptions, GaussianPlan, Sizes, default_shares, sizes
 from dpgen.systems.gaussian.sets import SHARES, release_sets
-from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_radius, release_subspace
-from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, Spending, checked, require_shares
+from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_subspace
+from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, Spending, checked
+from dpgen.systems.gaussian.warps import Warp, calibrated_thresholds
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.plan import (
     CHOSEN_BLIND,
@@ -159,70 +159,25 @@ class Inputs:
             strength = _WARP if self.n_classes else 0.0
         return Warp.of_strength(strength, self.image_shape) if strength and self.image_shape is not None else None
 
-    @property
-    def codec(self) -> Codec | None:
-        """The codec of the images.
-
-        Raises:
-            ValueError: the records are not images.
-        """
-        if self.options.codec == "none":
-            return None
-        if self.image_shape is None:
-            raise ValueError(f"codec={self.options.codec!r} needs images, and image_shape is None")
-        return CODECS[self.options.codec](self.image_shape)
-
     def frequencies(self, axes: int) -> Tensor | None:
         """Rows (r, d) that principal axes of large images are found in: twice as many of the lowest frequencies."""
-        if self.image_shape is None or not large(self.image_shape) or self.options.codec != "none":
+        if self.image_shape is None or not large(self.image_shape):
             return None
         return lowest_frequencies(self.image_shape, min(2 * axes, self.d)).double()
 
-    @property
-    def codes(self) -> Batches:
-        """Records as the Gaussians model them: the values or their codes."""
-        return self.values if self.codec is None else encoded(self.values, self.codec)
-
-    @property
-    def first_codes(self) -> Batches:
-        """The same for the first pass, which also checks every record."""
-        stream = checked(self.values, self.d, self.n_classes)
-        return stream if self.codec is None else encoded(stream, self.codec)
-
-    @property
-    def width(self) -> int:
-        """Features of a code."""
-        return self.d if self.codec is None else self.codec.code_size
-
     def sizes(self, mu: float, count: float) -> Sizes:
         """Axes and Gaussians per class, from the options or by the rule."""
-        ruled = sizes(mu, count, d=self.width, k=self.groups)
+        ruled = sizes(mu, count, d=self.d, k=self.groups)
         return Sizes(self.options.axes or ruled.axes, self.options.subclusters or self.k or ruled.subclusters)
 
     def shares(self, subclusters: int) -> dict[str, float]:
-        """Shares of mu^2 of a latent fit with that many Gaussians per class.
-
-        Raises:
-            ValueError: the given shares are not those of the releases.
-        """
-        separate = self.calibration == "thresholds" and (self.grey or self.codec is not None)
+        """Shares of mu^2 of a latent fit with that many Gaussians per class."""
+        separate = self.calibration == "thresholds" and self.grey
         extra = [name for name, wanted in (("pairs", self.calibration == "pairs"), ("marginals", separate)) if wanted]
-        if self.options.clip == "quantile":
-            extra.append("radius")
-        ruled = default_shares(subclusters=subclusters, covariance=self.options.covariance, extra=tuple(extra))
+        ruled = default_shares(subclusters=subclusters, extra=tuple(extra))
         if self.calibration == "thresholds" and not separate:  # the mean of bits is their marginals, and must be good
-            ruled["mean"] += default_shares(subclusters=1, covariance="full", extra=("marginals",))["marginals"]
-        given = self.options.shares
-        if given is None:
-            return require_shares(ruled)
-        if set(given) != set(ruled):
-            raise ValueError(f"shares has {sorted(given)}; this fit releases {sorted(ruled)}")
-        return require_shares(given)
-
-    def shares_by_size(self) -> dict[bool, dict[str, float]]:
-        """Shares for one and for several Gaussians per class; only one of them where the number is public already."""
-        fixed = self.options.subclusters or self.k
-        return {several: self.shares(2 if several else 1) for several in (False, True) if not fixed or several == (fixed > 1)}
+            ruled["mean"] += MARGINALS
+        return ruled
 
     def require_sound(self) -> None:
         """Refuse options that contradict each other or the width of the records, before anything is paid for.
@@ -234,9 +189,9 @@ class Inputs:
             if self.public_n is not None:
                 raise ValueError(f"public_n is {self.public_n}; only form='latent' uses it, and the form is {self.form!r}")
             return
-        self.shares_by_size()
-        if self.options.axes is not None and self.options.axes > self.width:
-            raise ValueError(f"axes must be at most {self.width}, the features of a record, got {self.options.axes}")
+        _ = self.calibration
+        if self.options.axes is not None and self.options.axes > self.d:
+            raise ValueError(f"axes must be at most {self.d}, the features of a record, got {self.options.axes}")
 
 
 @dataclass(frozen=True)
@@ -298,8 +253,6 @@ ASSUMPTIONS = (
 )
 """Assumptions of the statement of a Gaussian fit."""
 
-_QUANTILE = 0.8
-
 
 def fit(
     data: PrivateRecords | PrivateStream | PrivateImages,
@@ -347,14 +300,10 @@ def fit_inputs(inputs: Inputs, *, budget: Budget, curator: Curator) -> RecordMod
         BudgetExceeded: the ledger does not allow what the budget promised.
     """
     inputs.require_sound()
-    if inputs.form == "latent":
-        fit_form, shares = _fit_latent, next(iter(inputs.shares_by_size().values()))  # the mean has one share in all
-    elif inputs.form == "sizes":
-        fit_form, shares = _fit_sizes, SHARES
-    else:
-        fit_form, shares = _fit_independent, {"marginals": 1.0}
-    run = _Run(inputs, curator, Spending.within(curator, budget, shares))
-    return fit_form(run)
+    latent = inputs.form == "latent"
+    shares = inputs.shares(1) if latent else SHARES  # the mean has one share in all
+    run = _Run(inputs, curator, Spending(curator, budget, shares))
+    return _fit_latent(run) if latent else _fit_sizes(run)
 
 
 @dataclass(frozen=True)
@@ -388,7 +337,7 @@ def _fit_sizes(run: _Run) -> RecordModel:
     )
 
 
-def _fit_independent(run: _Run, declared: str = "independent marginals of every class") -> RecordModel:
+def _fit_independent(run: _Run, declared: str) -> RecordModel:
     inputs = run.inputs
     bits = checked(inputs.bits, inputs.d, inputs.n_classes)
     counts, frequencies = release_marginals(bits, inputs.d, k=inputs.groups, spending=run.spending)
@@ -404,11 +353,11 @@ def _fit_independent(run: _Run, declared: str = "independent marginals of every 
 
 def _fit_latent(run: _Run) -> RecordModel:
     inputs, spending = run.inputs, run.spending
-    location = release_location(inputs.first_codes, inputs.width, spending=spending)
+    location = release_location(checked(inputs.values, inputs.d, inputs.n_classes), inputs.d, spending=spending)
     if inputs.public_n is not None:
         location = replace(location, count=float(inputs.public_n))
     chosen = inputs.sizes(spending.mu, location.count)
-    spending.share({name: share for name, share in inputs.shares_by_size()[chosen.subclusters > 1].items() if name != "mean"})
+    spending.share({name: share for name, share in inputs.shares(chosen.subclusters).items() if name != "mean"})
     subspace = _subspace(run, location, chosen)
     if float(subspace.eigenvalues[0]) <= subspace.edge:
         spending.share({"marginals": 1.0})
@@ -429,19 +378,13 @@ def _no_signal(mu: float, location: Location, subspace: Subspace) -> str:
 
 
 def _subspace(run: _Run, location: Location, chosen: Sizes) -> Subspace:
-    inputs, clip = run.inputs, run.inputs.options.clip
-    if clip == "quantile":
-        clip = release_radius(inputs.codes, location, quantile=_QUANTILE, spending=run.spending)
-    elif clip == "moments":
-        clip = math.sqrt(location.spread)
-    assert not isinstance(clip, str)
+    inputs = run.inputs
     return release_subspace(
-        inputs.codes,
+        inputs.values,
         location,
         axes=chosen.axes,
-        power=inputs.options.whitening,
         radius=inputs.options.radius,
-        clip=clip,
+        clip=math.sqrt(location.spread),
         spending=run.spending,
         within=inputs.frequencies(chosen.axes),
     )
@@ -453,7 +396,7 @@ def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: S
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         return subspace.project(x), torch.zeros(len(x), dtype=torch.int64, device=x.device) if labels is None else labels
 
-    batches: Batches = inputs.codes
+    batches: Batches = inputs.values
     coordinates: Encode = encode
     if chosen.subclusters > 1 and isinstance(inputs.values, RecordStream) and isinstance(inputs.values.x, Tensor):
         batches, coordinates = _coordinates(batches, encode), _as_they_are
@@ -463,12 +406,11 @@ def _fit_components(run: _Run, location: Location, subspace: Subspace, chosen: S
         k=inputs.groups,
         m=chosen.axes,
         subclusters=chosen.subclusters,
-        covariance=inputs.options.covariance,
         cut=inputs.options.cut,
         spending=run.spending,
         generator=PublicRandomness(inputs.seed).spawn("centres").generator,
     )
-    m, width = chosen.axes, inputs.width
+    m, width = chosen.axes, inputs.d
     left = (location.spread - float(subspace.eigenvalues.clamp_min(0.0).sum())) / max(1, width - m)
     model = _model(run, subspace, components, residual=max(left, 1e-4 * location.spread / width))
     model = _calibrated(run, model, location)
@@ -498,13 +440,11 @@ def _declared(components: Components) -> Sequence[str]:
 
 
 def _model(run: _Run, subspace: Subspace, components: Components, residual: float) -> GaussianMixtureModel:
-    inputs, options = run.inputs, run.inputs.options
+    inputs = run.inputs
     post = PostProcessing(
         warp=inputs.warp,
         grey=inputs.grey,
         threshold=inputs.threshold,
-        fill=options.fill,
-        codec=None if options.codec == "none" else options.codec,
     )
     return GaussianMixtureModel(
         subspace,
@@ -531,7 +471,7 @@ def _calibrated(run: _Run, model: GaussianMixtureModel, location: Location) -> G
     if inputs.calibration == "pairs":
         pairs, noise_std = release_pairs(bits, inputs.d, spending=run.spending)
         marginals = pairs.diagonal().clone()
-    elif inputs.grey or inputs.codec is not None:
+    elif inputs.grey:
         marginals = release_marginals(bits, inputs.d, k=1, spending=run.spending)[1][0]
     else:
         marginals = location.mean

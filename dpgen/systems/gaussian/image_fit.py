@@ -247,7 +247,7 @@ def fit_images(data: PrivateImages, options: ImageOptions, *, budget: Budget, cu
         BudgetExceeded: the ledger does not allow what the budget promised.
     """
     map = Frequencies(tuple(data.x.shape[1:]), options.frequencies, options.mirror)  # type: ignore[arg-type]
-    spending = Spending.within(curator, budget, {"images": 1.0})
+    spending = Spending(curator, budget, {"images": 1.0})
     k = data.n_classes
     sums = image_sums(data.x, data.labels, map, k=k, device=device)
     moments = Moments.of(spending.release("images", sums), map, k)

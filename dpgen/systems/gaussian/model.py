@@ -14,8 +14,8 @@ from dpgen.files import under
 from dpgen.release import GreySamples, RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.calibration import tilted_choice
-from dpgen.systems.gaussian.codecs import CODECS, Codec, Warp, calibrated_thresholds
 from dpgen.systems.gaussian.subspace import Subspace
+from dpgen.systems.gaussian.warps import Warp, calibrated_thresholds
 
 # -- bivariate ---------------------------------------------------------------------------------------------------------
 
@@ -139,15 +139,11 @@ class PostProcessing:
         warp: random affine warp of images; None: none.
         grey: whether grey values are given out, clamped to [0, 1].
         threshold: a bit is 1 above it, unless the model has thresholds of its own per feature.
-        fill: whether draws have the mean of the cut eigenvalues in the directions that were cut.
-        codec: name of a codec, or None.
     """
 
     warp: Warp | None = None
     grey: bool = False
     threshold: float = 0.5
-    fill: bool = True
-    codec: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,11 +207,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         self.columns = tuple(known["columns"]) if known["columns"] is not None else None
         self.declared = tuple(known["declared"])
 
-    @property
-    def codec(self) -> Codec | None:
-        """The codec of the images, if there is one."""
-        return CODECS[self.post.codec](self.image_shape) if self.post.codec and self.image_shape else None
-
     # -- draws -------------------------------------------------------------------------------------------------------
 
     def samples(
@@ -254,8 +245,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         return GreySamples(x=bits, cluster=cluster, labels=labels, columns=self.columns, k=k, grey=grey)
 
     def _empty(self) -> Tensor:
-        mean = self.subspace.mean[None].float()
-        return (self.codec.decode(mean) if self.codec else mean)[0]
+        return self.subspace.mean.float()
 
     def _allowed(self, clusters: Sequence[int] | None, components: Sequence[int] | None) -> list[int] | None:
         if clusters is not None and components is not None:
@@ -282,13 +272,11 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         """Real values (n, d) of one draw of each component (n,), warped and jittered, before clamping and thresholds."""
         order = component.argsort(stable=True)
         sizes = torch.bincount(component, minlength=self.mixture.k).tolist()
-        mixture = self.mixture.filled() if self.post.fill else self.mixture
+        mixture = self.mixture.filled()
         drawn = [mixture.draw(j, size, generator) for j, size in enumerate(sizes) if size]
         u = torch.empty(len(component), len(self.subspace.scales))
         u[order] = torch.cat(drawn)
         x = self.subspace.place(u)
-        if self.codec is not None:
-            x = self.codec.decode(x)
         if self.post.warp is not None and self.image_shape is not None:
             x = self.post.warp(x.clamp(-0.05, 1.05), self.image_shape, generator)
         if self.calibration.jitter is not None:
@@ -329,8 +317,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
     def _joint(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """log w_j p_j (n, k), and log-density of what the axes leave out (n,)."""
         x = x.to(torch.float32)
-        if self.codec is not None:
-            x = self.codec.encode(x)
         d, m = self.subspace.axes.shape
         if x.ndim != 2 or x.shape[1] != d:
             raise ValueError(f"x must have shape (n, {d}), got {tuple(x.shape)}")
@@ -344,7 +330,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
     def log_prob(self, x: Tensor) -> Tensor:
         """Log-density (n,) in nats of records (n, d) in [0, 1]: Gaussians on the axes, one variance elsewhere.
 
-        Of the mixture before post-processing; with a codec, of the codes.
+        Of the mixture before post-processing.
         """
         joint, outside = self._joint(x)
         return torch.logsumexp(joint, 1) + outside
@@ -372,17 +358,15 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         """P(all features in `items` are 1) in closed form, for one or two of them: normal and bivariate normal orthants.
 
         Raises:
-            ValueError: more than two items, or a warp, a tilt or a codec, which have no closed form: draw and count.
+            ValueError: more than two items, or a warp or a tilt, which have no closed form: draw and count.
         """
-        if self.post.warp is not None or self.calibration.tilt is not None or self.post.codec is not None:
-            raise ValueError(
-                "conjunction has no closed form for a model with a warp, a tilt or a codec: use sample() and count"
-            )
+        if self.post.warp is not None or self.calibration.tilt is not None:
+            raise ValueError("conjunction has no closed form for a model with a warp or a tilt: use sample() and count")
         if len(items) not in (1, 2):
             raise ValueError(f"items has {len(items)} features; closed forms are known for 1 and 2: use sample() and count")
         index = torch.tensor(list(items))
         axes = self.subspace.axes[index] * self.subspace.scales
-        mixture = self.mixture.filled() if self.post.fill else self.mixture
+        mixture = self.mixture.filled()
         means = mixture.means @ axes.T + self.subspace.mean[index]
         covariances = axes @ mixture.covariances() @ axes.T
         if self.calibration.jitter is not None:
@@ -422,7 +406,10 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
     ) -> "GaussianMixtureModel":
         options = dict(description)
         post = options.pop("post")
-        warp = Warp(**post["warp"]) if post["warp"] is not None else None
+        warp = Warp(**post.pop("warp")) if post["warp"] is not None else post.pop("warp")
+        codec, filled = post.pop("codec", None), post.pop("fill", True)  # of dpgen 0.4
+        if codec is not None or not filled:
+            raise ValueError(f"the model has codec {codec!r} and fill {filled}; such models of dpgen 0.4 need that version")
         shape = options.pop("image_shape")
         options.pop("noise_multiplier", None)  # of dpgen 0.4
         return cls(
@@ -432,7 +419,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
             classes=tensors["classes"],
             counts=tensors["counts"],
             statement=statement,
-            post=replace(PostProcessing(**{**post, "warp": None}), warp=warp),
+            post=PostProcessing(**post, warp=warp),
             calibration=Calibration(**under("calibration", tensors)),
             image_shape=tuple(shape) if shape else None,
             **options,

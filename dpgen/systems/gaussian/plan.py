@@ -10,7 +10,6 @@ n a public or noisy number of records and k classes, the signal of a moment matr
 | sub-clusters of a class | mu n / (1,200 k), 1 to 10 | 1 | 10 |
 | shares, one Gaussian per class | mean .02, axes .20, moments .78 | | |
 | shares, sub-clusters | mean .02, axes .20, classes .10, k-means .08, moments .60 | | |
-| shares, sub-clusters of one covariance per class | mean .02, axes .15, classes .63, k-means .20 | | |
 | shares, sets | sizes .05, items .55, frequent items .40 | | |
 
 The constants were set on training splits of MNIST and Fashion-MNIST, those of sets on retail, Gowalla and a simulated city,
@@ -18,18 +17,14 @@ which no budget covers; for any other data they are public.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, Self
 
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.plan import RowPlan
 
-Covariance = Literal["full", "tied"]
-
 SINGLE = {"mean": 0.02, "subspace": 0.20, "components": 0.78}
 FULL = {"mean": 0.02, "subspace": 0.20, "classes": 0.10, "clusters": 0.08, "components": 0.60}
-TIED = {"mean": 0.02, "subspace": 0.15, "classes": 0.63, "clusters": 0.20}
 MARGINALS = 0.04
 """Share of `marginals` or `pairs`, beside the others, where they are released."""
 
@@ -54,13 +49,12 @@ def sizes(mu: float, n: float, *, d: int, k: int) -> Sizes:
     return Sizes(axes=max(1, min(axes, d // 2)), subclusters=max(1, min(10, int(signal / (1_200.0 * k)))))
 
 
-def default_shares(*, subclusters: int, covariance: Covariance, extra: tuple[str, ...] = ()) -> dict[str, float]:
-    """Shares of mu^2 by name; `extra` releases get `MARGINALS` each before normalisation."""
-    base = SINGLE if subclusters == 1 else FULL if covariance == "full" else TIED
-    return {**base, **dict.fromkeys(extra, MARGINALS)}
+def default_shares(*, subclusters: int, extra: tuple[str, ...] = ()) -> dict[str, float]:
+    """Shares of mu^2 by name; `extra` releases get `MARGINALS` each."""
+    return {**(SINGLE if subclusters == 1 else FULL), **dict.fromkeys(extra, MARGINALS)}
 
 
-Form = Literal["auto", "latent", "sizes", "independent"]
+Form = Literal["auto", "latent", "sizes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,24 +119,16 @@ class GaussianOptions:
     """Form, sizes and post-processing of a Gaussian fit; None means the public rule. Nothing here is learnt from records.
 
     Arguments:
-        form: "latent" (Gaussians on principal axes), "sizes" (of sets: classes of sizes and of the most frequent items),
-            "independent" (independent marginals of each class), or "auto": "sizes" for unlabelled records of more than
-            256 features that are not images, else "latent".
+        form: "latent" (Gaussians on principal axes), "sizes" (of sets: classes of sizes and of the most frequent items), or
+            "auto": "sizes" for unlabelled records of more than 256 features that are not images, else "latent".
         axes: principal axes.
         subclusters: Gaussians per class; with clusters="kmeans" k says it.
-        covariance: of sub-clusters, "full" or one per class, "tied".
-        whitening: p, axis i is divided by eigenvalue^(p/2), in [0, 1].
         radius: clip radius of records on the axes, in units of their released root mean square, above 0.
-        clip: clip norm of centred records: a public number above 0, "moments" (their released root mean square) or
-            "quantile" (the 80 % quantile of a noisy histogram, which is paid for).
         cut: eigenvalues below this many noise edges are cut, at least 0.
-        fill: give draws the mean of the cut eigenvalues where they were cut.
         warp: strength of the random affine warp of images; None: 0.8 with labels, else 0.
-        codec: "none", "shear" or "distance": public change of coordinates of images.
         calibration: make bits agree with released marginals: "none", "thresholds" (one-way), "pairs" (two-way, at most 256
             features), or "auto": thresholds for images, pairs for tables of at most 128 features.
         grey: use grey values of images where the data have them.
-        shares: share of mu^2 of each release, by name; None: the rule.
 
     Raises:
         ValueError: a number out of its range.
@@ -151,29 +137,19 @@ class GaussianOptions:
     form: Form = "auto"
     axes: int | None = None
     subclusters: int | None = None
-    covariance: Covariance = "full"
-    whitening: float = 0.5
     radius: float = 1.0
-    clip: float | Literal["moments", "quantile"] = "moments"
     cut: float = 0.6
-    fill: bool = True
     warp: float | None = None
-    codec: Literal["none", "shear", "distance"] = "none"
     calibration: Literal["auto", "none", "thresholds", "pairs"] = "auto"
     grey: bool = True
-    shares: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("axes", "subclusters"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        if not 0 <= self.whitening <= 1:
-            raise ValueError(f"whitening must be in [0, 1], got {self.whitening}")
-        for name in ("radius", "clip"):
-            value = getattr(self, name)
-            if not isinstance(value, str) and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {value}")
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f"radius must be positive and finite, got {self.radius}")
         for name in ("cut", "warp"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:

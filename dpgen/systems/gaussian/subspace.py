@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpgen.privacy.exact_sums import BoundedSum, totals
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.gaussian.sums import (
     MEAN_BORDER,
     MEAN_SQUARE,
@@ -19,7 +19,7 @@ from dpgen.systems.gaussian.sums import (
 )
 
 _IN_CACHE = 512  # rows
-_RADIUS_BINS = 64
+_POWER = 0.5
 _LEAST_EIGENVALUE = 0.3  # in units of the noise edge: an axis below cannot be told from noise and is not magnified more
 
 
@@ -61,7 +61,7 @@ class Subspace:
     eigenvalues: Tensor
 
     def project(self, x: Tensor) -> Tensor:
-        """Coordinates (b, m) float64 of records or codes (b, d) in [0, 1]; not clipped.
+        """Coordinates (b, m) float64 of records (b, d) in [0, 1]; not clipped.
 
         Records, the mean and weights are rounded to grids so fine that float64 holds every sum of their products: what a
         record gives does not depend on the batch that it is in.
@@ -130,7 +130,6 @@ def release_subspace(
     location: Location,
     *,
     axes: int,
-    power: float,
     radius: float,
     clip: float,
     spending: Spending,
@@ -145,7 +144,6 @@ def release_subspace(
         batches: private records.
         location: released first moments.
         axes: number of axes m, in [1, d].
-        power: p in [0, 1].
         radius: r of the projected records' clip radius.
         clip: clip norm of x - mean, public or released, above 0.
         spending: pays for the release "subspace".
@@ -166,36 +164,5 @@ def release_subspace(
     safe = values.clamp_min(_LEAST_EIGENVALUE * edge)
     # A spike s shows up at s + (edge / 2)^2 / s (Benaych-Georges, Nadakuditi 2011); its size without noise sets the radius.
     spikes = (safe + (safe.square() - edge**2).clamp_min(0.0).sqrt()) / 2.0
-    scales = safe.pow(power / 2.0) * radius * float((spikes * safe.pow(-power)).sum()) ** 0.5
+    scales = safe.pow(_POWER / 2.0) * radius * float((spikes * safe.pow(-_POWER)).sum()) ** 0.5
     return Subspace(location.mean, vectors.contiguous(), scales, edge, values)
-
-
-def radius_histogram(batches: Batches, location: Location) -> BoundedSum:
-    """Records by |x - mean|, over 64 equal bins of [0, sqrt d]: one record, one bin; a replaced one leaves another.
-
-    x and the mean are whole numbers of grid steps, so squares, their sums and the bin are exact in int64.
-    """
-    d = len(location.mean)
-    grid = 2.0 ** min(24, (62 - math.ceil(math.log2(d))) // 2)
-    edges = torch.tensor([d * (i * round(grid) // _RADIUS_BINS) ** 2 for i in range(1, _RADIUS_BINS)])
-    centre = (location.mean * grid).round().long()
-
-    def counted(batches: Batches) -> Tensor:
-        histogram = torch.zeros(_RADIUS_BINS, dtype=torch.int64)
-        for x, _ in batches:
-            distance = (x.double() * grid).round_().long() - centre.to(x.device)
-            place = torch.bucketize(distance.square_().sum(1).cpu(), edges, right=True)
-            histogram += torch.bincount(place, minlength=_RADIUS_BINS)
-        return histogram
-
-    histogram = totals(batches, counted)
-    return BoundedSum(histogram, 1.0, "records by norm", replaced=math.sqrt(2.0))
-
-
-def release_radius(batches: Batches, location: Location, *, quantile: float, spending: Spending) -> float:
-    """A quantile of |x - mean| from a noisy `radius_histogram`: the upper end of its bin."""
-    noisy, _ = spending.release("radius", radius_histogram(batches, location))
-    total = noisy.cumsum(0)
-    reached = (total >= quantile * total[-1]).nonzero().flatten()
-    bins = int(reached[0]) + 1 if len(reached) else _RADIUS_BINS
-    return bins * math.sqrt(len(location.mean)) / _RADIUS_BINS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpgen.systems.gaussian.plan import FULL, MARGINALS, SINGLE, TIED, default_shares, sizes
+from dpgen.systems.gaussian.plan import FULL, MARGINALS, SINGLE, default_shares, sizes
 
 
 def test_more_signal_never_gives_fewer_axes_or_clusters() -> None:
@@ -23,7 +23,7 @@ def test_axes_are_at_most_half_the_features() -> None:
 
 
 def test_ways_agree_on_what_is_released_before_they_part() -> None:
-    ways = [default_shares(subclusters=s, covariance=c) for s, c in ((1, "full"), (5, "full"), (5, "tied"))]  # type: ignore[arg-type]
-    assert [sum(way.values()) for way in ways] == pytest.approx([1.0] * 3)
-    assert len({way["mean"] for way in (SINGLE, FULL, TIED)}) == 1
-    assert default_shares(subclusters=1, covariance="full", extra=("pairs",))["pairs"] == MARGINALS
+    ways = [default_shares(subclusters=s) for s in (1, 5)]
+    assert [sum(way.values()) for way in ways] == pytest.approx([1.0] * 2)
+    assert len({way["mean"] for way in (SINGLE, FULL)}) == 1
+    assert default_shares(subclusters=1, extra=("pairs",))["pairs"] == MARGINALS

@@ -9,9 +9,9 @@ import tiny
 import torch
 
 from dpgen.release import GreySamples
-from dpgen.systems.gaussian.codecs import Warp
 from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, LatentMixture, PostProcessing
 from dpgen.systems.gaussian.subspace import Subspace
+from dpgen.systems.gaussian.warps import Warp
 from dpgen.systems.registry import load
 
 D, M = 16, 3
@@ -83,11 +83,10 @@ def test_conditional_draws() -> None:
             made.samples(5, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("fill", [False, True])
 @pytest.mark.parametrize("jitter", [None, torch.full((D,), 0.2)])
-def test_closed_form_conjunctions_agree_with_counting(fill: bool, jitter: torch.Tensor | None) -> None:
+def test_closed_form_conjunctions_agree_with_counting(jitter: torch.Tensor | None) -> None:
     thresholds = torch.linspace(0.3, 0.7, D)
-    made = model(post=PostProcessing(fill=fill), calibration=Calibration(thresholds=thresholds, jitter=jitter))
+    made = model(calibration=Calibration(thresholds=thresholds, jitter=jitter))
     x = made.samples(60_000, random_state=0).x.double()
     for items in ([0], [3, 7], [15, 2], [5, 6]):
         assert made.conjunction(items) == pytest.approx(float(x[:, items].prod(1).mean()), abs=0.012)
@@ -111,7 +110,7 @@ def test_another_warp_keeps_the_marginals() -> None:
 
 
 def test_everything_survives_a_file(tmp_path: Path) -> None:
-    post = PostProcessing(warp=Warp(), grey=True, codec=None, threshold=0.4)
+    post = PostProcessing(warp=Warp(), grey=True, threshold=0.4)
     calibration = Calibration(thresholds=torch.full((D,), 0.5), jitter=torch.full((D,), 0.1), marginals=torch.full((D,), 0.5))
     made = model(post=post, calibration=calibration, declared=("a fallback",), columns=[f"c{i}" for i in range(D)])
     made.save(tmp_path / "a")
@@ -127,15 +126,14 @@ def test_everything_survives_a_file(tmp_path: Path) -> None:
     assert torch.allclose(loaded.log_prob(x), made.log_prob(x))
 
 
-def test_codes_are_decoded_and_tilts_resample() -> None:
+def test_tilts_resample() -> None:
     generator = torch.Generator().manual_seed(0)
     made = model(calibration=Calibration(tilt=torch.diag(torch.tensor([3.0] + [0.0] * (D - 1))).double()))
     plain = replace(made.calibration, tilt=None)
     tilted = float(made.samples(4000, random_state=0).x[:, 0].double().mean())
     made.calibration = plain
     assert tilted > float(made.samples(4000, random_state=0).x[:, 0].double().mean()) + 0.1
-    coded = model(post=PostProcessing(codec="distance"))
-    assert coded.values(torch.zeros(7, dtype=torch.int64), generator).shape == (7, D)
+    assert made.values(torch.zeros(7, dtype=torch.int64), generator).shape == (7, D)
     assert made.samples(0).x.shape == (0, D)
     assert made.size == 1000
 

@@ -6,10 +6,10 @@ import pytest
 import tiny
 import torch
 
-from dpgen.systems.gaussian.codecs import Warp
 from dpgen.systems.gaussian.fit import Inputs
 from dpgen.systems.gaussian.plan import GaussianOptions
 from dpgen.systems.gaussian.sums import checked
+from dpgen.systems.gaussian.warps import Warp
 
 
 def inputs(d: int = 16, *, n_classes: int = 2, shape: tuple[int, int] | None = None, **options: Any) -> Inputs:
@@ -23,7 +23,6 @@ def test_auto_is_a_public_rule() -> None:
     assert inputs(shape=(4, 4)).calibration == "thresholds"
     assert inputs(shape=(4, 4)).warp == Warp.of_strength(0.8, (4, 4))
     assert inputs().warp is None
-    assert inputs(shape=(4, 4), codec="shear").width == 17
 
 
 def test_records_become_streams() -> None:
@@ -36,16 +35,7 @@ def test_records_become_streams() -> None:
 
 def test_shares_of_all_sizes_begin_alike() -> None:
     made = inputs()
-    shares = list(made.shares_by_size().values())
-    assert len(shares) == 2
-    assert len({each["mean"] for each in shares}) == 1, "the mean is released before the size is known"
-
-
-def test_given_shares_fix_the_size() -> None:
-    shares = {"mean": 1.0, "subspace": 1.0, "components": 1.0, "pairs": 1.0}
-    assert inputs(shares=shares, subclusters=1).shares(1)["pairs"] == 0.25
-    with pytest.raises(ValueError, match="this fit releases"):
-        inputs(shares=shares).shares_by_size()
+    assert made.shares(1)["mean"] == made.shares(5)["mean"], "the mean is released before the size is known"
     with pytest.raises(ValueError, match="calibration='pairs' needs at most 256 features, got 300"):
         _ = inputs(300, calibration="pairs").calibration
 

@@ -174,7 +174,7 @@ def test_the_number_of_items_that_are_held_is_exact() -> None:
 
 def fitted(x: torch.Tensor, epsilon: float) -> tuple[SetMixture, Ledger]:
     ledger = Ledger(Budget(epsilon, 1e-5))
-    spending = Spending.within(Curator(ledger), Budget(epsilon, 1e-5), SHARES)
+    spending = Spending(Curator(ledger), Budget(epsilon, 1e-5), SHARES)
     generator = torch.Generator().manual_seed(0)
     return release_sets(RecordStream(x, None), x.shape[1], spending=spending, generator=generator), ledger
 

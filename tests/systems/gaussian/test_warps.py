@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import affine_grid, grid_sample
 
-from dpgen.systems.gaussian.codecs import Warp, calibrated_thresholds
+from dpgen.systems.gaussian.warps import Warp, calibrated_thresholds
 
 
 def test_no_warp_is_the_identity() -> None:
