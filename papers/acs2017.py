@@ -30,8 +30,8 @@ from dpgen import (
 from dpgen.data import Records, load_call_detail, load_digits, load_mnist, load_sets
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import clustering_accuracy, independent_marginals, query_errors
-from dpgen.privacy import accountants
 from dpgen.privacy.accountants import calibrate_noise
+from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
 from papers.common import fit_system, main, quiet_runtime, write_table
 
@@ -107,7 +107,7 @@ def published_epsilon(plan: DPGMPlan, config: DPGMConfig, steps: int) -> float:
     """
     rate, sigma = min(1.0, plan.sampling_rate * K), effective_multiplier(plan.sigma_sgd or 0.0, plan.sigma_norm)
     step = SelfComposedDpEvent(subsampled_gaussian_event(rate, sigma), math.ceil(steps / K))
-    return accountants.epsilon(ComposedDpEvent([plan.partition_event(config), step]), DELTA)
+    return epsilon_of(ComposedDpEvent([plan.partition_event(config), step]), DELTA)
 
 
 def _paper_plan(*, rate: float, sigma_kmeans: float, sigma_sgd: float) -> tuple[DPGMPlan, DPGMConfig]:
