@@ -112,6 +112,12 @@ _KINDS = {
 
 _WARM = "no network was better than the release that it began at, so warm starts were removed"
 REMOVED = dict.fromkeys(("warm_start", "warm_start_steps", "warm_start_origin", "warm_start_keep", "start_multiplier"), _WARM)
+REMOVED |= {
+    "composition": "steps of points add up by zCDP, and as pure epsilons with delta 0",
+    "published_noise": "papers/diakonikolas2015.py has the rule as it was printed",
+    "report_only": "every release of merr keeps its budget",
+    "levels": "private quantiles were removed: method partition answers quantile",
+}
 """What to do instead of options that were removed or renamed, in a sentence, by their names."""
 
 
