@@ -7,7 +7,6 @@ from .api import DPGANSynthesizer as DPGANSynthesizer
 from .api import DPGMSynthesizer as DPGMSynthesizer
 from .api import GaussianSynthesizer as GaussianSynthesizer
 from .api import GridResponseSynthesizer as GridResponseSynthesizer
-from .api import IntervalLaplaceSynthesizer as IntervalLaplaceSynthesizer
 from .api import MarginalsSynthesizer as MarginalsSynthesizer
 from .api import MBDESynthesizer as MBDESynthesizer
 from .api import MERRSynthesizer as MERRSynthesizer
@@ -108,12 +107,10 @@ from .systems.mbde.densities import ClippedDensity as ClippedDensity
 from .systems.mbde.densities import GaussianReference as GaussianReference
 from .systems.mbde.densities import TiltedDensity as TiltedDensity
 from .systems.mbde.densities import UniformReference as UniformReference
-from .systems.mbde.densities import as_reference as as_reference
 from .systems.mbde.model import MBDE as MBDE
 from .systems.mbde.plan import BernsteinPlan as BernsteinPlan
 from .systems.mbde.plan import DrawPlan as DrawPlan
 from .systems.mbde.plan import MBDEConfig as MBDEConfig
-from .systems.mbde.samplers import MetropolisSampler as MetropolisSampler
 from .systems.mbde.samplers import RejectionSampler as RejectionSampler
 from .systems.mbde.samplers import SIRSampler as SIRSampler
 from .systems.ordered.fit import ordered_estimator as ordered_estimator
@@ -170,7 +167,6 @@ __all__ = [
     "GaussianSynthesizer",
     "GeneratorNetwork",
     "GridResponseSynthesizer",
-    "IntervalLaplaceSynthesizer",
     "Job",
     "KMeansPlan",
     "LabelPartition",
@@ -184,7 +180,6 @@ __all__ = [
     "MWEMSynthesizer",
     "MarginalsSynthesizer",
     "MechanismSampler",
-    "MetropolisSampler",
     "MinimaxSampler",
     "MinimaxSynthesizer",
     "MixtureModel",
@@ -227,7 +222,6 @@ __all__ = [
     "TablesSynthesizer",
     "TiltedDensity",
     "UniformReference",
-    "as_reference",
     "audit",
     "compare",
     "data",

@@ -113,6 +113,8 @@ _KINDS = {
 _WARM = "no network was better than the release that it began at, so warm starts were removed"
 REMOVED = dict.fromkeys(("warm_start", "warm_start_steps", "warm_start_origin", "warm_start_keep", "start_multiplier"), _WARM)
 REMOVED |= {
+    "chain_length": "papers/husain2018.py has the chains as they were published",
+    "training": "papers/husain2018.py has the training as it was published",
     "composition": "steps of points add up by zCDP, and as pure epsilons with delta 0",
     "published_noise": "papers/diakonikolas2015.py has the rule as it was printed",
     "report_only": "every release of merr keeps its budget",

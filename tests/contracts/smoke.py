@@ -187,12 +187,11 @@ SMOKE = [
     Smoke("merr", {"delta": 1e-6} | PEOPLE, {"method": "laplace"}, small_columns),
     *(
         Smoke("mbde", {"draws": 3}, {"steps": 2, "codebook": 16, "sampler": sampler}, None, _LOCAL)
-        for sampler in ("sir", "rejection", "metropolis")
+        for sampler in ("sir", "rejection")
     ),
     Smoke("bernstein", {}, {"degree": 6}),
     Smoke("bernstein", PEOPLE, {"degree": 6}),
     Smoke("grid_response", {"draws": 3}, {}, None, _LOCAL),
-    Smoke("interval_laplace", {"draws": 3}, {"cells": 16}, None, _LOCAL),
     *(
         Smoke(name, {"draws": 2}, {}, None, _LOCAL)
         for name in ("minimax", "mollifier", "projected_kernel", "q_invariant", "randomized_response", "park")

@@ -177,7 +177,6 @@ ROWS = [
     Row("dpgan", COLOURS, GAN, ((0, False, "add_remove"),)),
     Row("mbde", ANY, {"draws": 2, "steps": 2, "codebook": 8}, (OTHERS,)),
     Row("grid_response", ANY, {"draws": 2, "cells": 3}, (OTHERS,)),
-    Row("interval_laplace", ANY, {"draws": 2, "cells": 4}, (OTHERS,)),
     *(
         Row(name, EVENTS, {"draws": 2}, (OTHERS,))
         for name in ("projected_kernel", "q_invariant", "randomized_response", "park")

@@ -56,7 +56,6 @@ ROWS = {
     "mbde": Row({"draws": 3}, {"steps": 2, "codebook": 16}),
     "bernstein": Row(config={"degree": 6}),
     "grid_response": Row({"draws": 3}),
-    "interval_laplace": Row({"draws": 3}, {"cells": 16}),
     "tables": Row({"epsilon": 2.0}, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     "merr": Row({"delta": 1e-6}),
     **{name: Row({"draws": 2}) for name in SAMPLERS},
