@@ -90,15 +90,10 @@ from .systems.local.boxes import ParkSampler as ParkSampler
 from .systems.local.boxes import ProjectedKernel as ProjectedKernel
 from .systems.local.boxes import QInvariantMinimax as QInvariantMinimax
 from .systems.local.boxes import RelativeMollifier as RelativeMollifier
-from .systems.local.kernels import MechanismSampler as MechanismSampler
 from .systems.local.kernels import MinimaxSampler as MinimaxSampler
 from .systems.local.kernels import RandomizedResponse as RandomizedResponse
 from .systems.local.model import FiniteSampler as FiniteSampler
 from .systems.local.model import load_mechanism as load_mechanism
-from .systems.local.mollifiers import in_relative_mollifier as in_relative_mollifier
-from .systems.local.mollifiers import is_mollifier as is_mollifier
-from .systems.local.mollifiers import mechanism_mollifier as mechanism_mollifier
-from .systems.local.mollifiers import mollify_density as mollify_density
 from .systems.local.plan import LocalConfig as LocalConfig
 from .systems.local.plan import LocalPlan as LocalPlan
 from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
@@ -179,7 +174,6 @@ __all__ = [
     "MERRSynthesizer",
     "MWEMSynthesizer",
     "MarginalsSynthesizer",
-    "MechanismSampler",
     "MinimaxSampler",
     "MinimaxSynthesizer",
     "MixtureModel",
@@ -233,14 +227,10 @@ __all__ = [
     "f_divergence",
     "fit",
     "guarantee",
-    "in_relative_mollifier",
     "intervals",
-    "is_mollifier",
     "load",
     "load_mechanism",
-    "mechanism_mollifier",
     "metrics",
-    "mollify_density",
     "ordered_estimator",
     "parse_audit",
     "parse_job",
