@@ -43,7 +43,7 @@ def small_records(directory: Path) -> list[str]:
 
 
 def small_points(directory: Path) -> list[str]:
-    return ["--data=ring", "--n_points=60", "--n_test=40", "--steps=2", "--training=fast", "--progress_bar=false"]
+    return ["--data=ring", "--n_points=60", "--n_test=40", "--steps=2", "--progress_bar=false"]
 
 
 def small_columns(directory: Path) -> list[str]:
