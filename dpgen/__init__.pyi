@@ -7,7 +7,6 @@ from .api import DPGANSynthesizer as DPGANSynthesizer
 from .api import DPGMSynthesizer as DPGMSynthesizer
 from .api import GaussianSynthesizer as GaussianSynthesizer
 from .api import GridResponseSynthesizer as GridResponseSynthesizer
-from .api import IntervalLaplaceSynthesizer as IntervalLaplaceSynthesizer
 from .api import MarginalsSynthesizer as MarginalsSynthesizer
 from .api import MBDESynthesizer as MBDESynthesizer
 from .api import MERRSynthesizer as MERRSynthesizer
@@ -90,15 +89,10 @@ from .systems.local.boxes import ParkSampler as ParkSampler
 from .systems.local.boxes import ProjectedKernel as ProjectedKernel
 from .systems.local.boxes import QInvariantMinimax as QInvariantMinimax
 from .systems.local.boxes import RelativeMollifier as RelativeMollifier
-from .systems.local.kernels import MechanismSampler as MechanismSampler
 from .systems.local.kernels import MinimaxSampler as MinimaxSampler
 from .systems.local.kernels import RandomizedResponse as RandomizedResponse
 from .systems.local.model import FiniteSampler as FiniteSampler
 from .systems.local.model import load_mechanism as load_mechanism
-from .systems.local.mollifiers import in_relative_mollifier as in_relative_mollifier
-from .systems.local.mollifiers import is_mollifier as is_mollifier
-from .systems.local.mollifiers import mechanism_mollifier as mechanism_mollifier
-from .systems.local.mollifiers import mollify_density as mollify_density
 from .systems.local.plan import LocalConfig as LocalConfig
 from .systems.local.plan import LocalPlan as LocalPlan
 from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
@@ -107,12 +101,10 @@ from .systems.mbde.densities import ClippedDensity as ClippedDensity
 from .systems.mbde.densities import GaussianReference as GaussianReference
 from .systems.mbde.densities import TiltedDensity as TiltedDensity
 from .systems.mbde.densities import UniformReference as UniformReference
-from .systems.mbde.densities import as_reference as as_reference
 from .systems.mbde.model import MBDE as MBDE
 from .systems.mbde.plan import BernsteinPlan as BernsteinPlan
 from .systems.mbde.plan import DrawPlan as DrawPlan
 from .systems.mbde.plan import MBDEConfig as MBDEConfig
-from .systems.mbde.samplers import MetropolisSampler as MetropolisSampler
 from .systems.mbde.samplers import RejectionSampler as RejectionSampler
 from .systems.mbde.samplers import SIRSampler as SIRSampler
 from .systems.ordered.fit import ordered_estimator as ordered_estimator
@@ -169,7 +161,6 @@ __all__ = [
     "GaussianSynthesizer",
     "GeneratorNetwork",
     "GridResponseSynthesizer",
-    "IntervalLaplaceSynthesizer",
     "KMeansPlan",
     "LabelPartition",
     "Ledger",
@@ -181,8 +172,6 @@ __all__ = [
     "MERRSynthesizer",
     "MWEMSynthesizer",
     "MarginalsSynthesizer",
-    "MechanismSampler",
-    "MetropolisSampler",
     "MinimaxSampler",
     "MinimaxSynthesizer",
     "MixtureModel",
@@ -225,7 +214,6 @@ __all__ = [
     "TablesSynthesizer",
     "TiltedDensity",
     "UniformReference",
-    "as_reference",
     "audit",
     "compare",
     "data",
@@ -237,14 +225,10 @@ __all__ = [
     "f_divergence",
     "fit",
     "guarantee",
-    "in_relative_mollifier",
     "intervals",
-    "is_mollifier",
     "load",
     "load_mechanism",
-    "mechanism_mollifier",
     "metrics",
-    "mollify_density",
     "ordered_estimator",
     "parse_audit",
     "parse_job",

@@ -34,6 +34,16 @@ REMOVED |= dict.fromkeys(
     ("loss", "weight_clip"), "the loss is the one that does not saturate, which the published one never beat"
 )
 REMOVED["schedule"] = "every step trains the models of all clusters; the published schedule is in papers/acs2017.py"
+REMOVED |= {
+    "chain_length": "papers/husain2018.py has the chains as they were published",
+    "training": "papers/husain2018.py has the training as it was published",
+    "composition": "steps of points add up by zCDP, and as pure epsilons with delta 0",
+    "published_noise": "papers/diakonikolas2015.py has the rule as it was printed",
+    "report_only": "every release of merr keeps its budget",
+    "levels": "private quantiles were removed: method partition answers quantile",
+}
+_CODEC = "no change of coordinates, clip or covariance was better than the usual one"
+REMOVED |= dict.fromkeys(("codec", "clip", "covariance", "whitening", "fill", "shares"), _CODEC)
 """What to do instead of options that were removed or renamed, in a sentence, by their names."""
 
 # -- what a command line and a file say --------------------------------------------------------------------------------

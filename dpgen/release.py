@@ -319,10 +319,6 @@ class PrivateDensity(ABC):
     def log_ratio(self, x: Tensor) -> Tensor:
         """log dQ/dQ0 (n,) at points (n, d)."""
 
-    def certificates(self) -> list[dict[str, Any]]:
-        """Certified quality, a row for each round: computed on private data, not for release."""
-        return []
-
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it is not private, only draws are")
 

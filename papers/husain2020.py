@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dpgen import mollify_density
 from dpgen.figures import new_figure, save_figure
 from papers.common import main, write_table
 
@@ -88,6 +88,41 @@ def sufficient(epsilon: float) -> tuple[float, float]:
 def necessary(epsilon: float) -> tuple[float, float]:
     """No continuous density of an epsilon-mollifier leaves this range: each has the value 1 somewhere."""
     return math.exp(-epsilon), math.exp(epsilon)
+
+
+@dataclass(frozen=True)
+class MollifiedDensity:
+    """1 + scale (f - 1): a bounded density on [0, 1] brought into the range $[e^{-eps/2}, e^{eps/2}]$."""
+
+    density: Callable[[Tensor], Tensor]
+    scale: float
+    epsilon: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The mollified density at x; values outside the range, from an f that broke its bounds, are clipped."""
+        low, high = sufficient(self.epsilon)
+        return (1 + self.scale * (self.density(x) - 1)).clamp(low, high)
+
+
+def mollify_density(density: Callable[[Tensor], Tensor], epsilon: float, *, bounds: tuple[float, float]) -> MollifiedDensity:
+    r"""Scale and shift a density f on [0, 1] with m <= f <= M as little as an epsilon-mollifier asks for.
+
+    $$ g = 1 + s (f - 1), \qquad s = \min\left(1, \frac{1 - e^{-\epsilon/2}}{1 - m}, \frac{e^{\epsilon/2} - 1}{M - 1}\right) $$
+
+    g integrates to 1, keeps f's modes, and its derivative is s f' (Husain et al. 2018, Figure 3 right).
+
+    Raises:
+        ValueError: bounds out of range.
+
+    >>> round(mollify_density(lambda x: 2 * x, 1.0, bounds=(0.0, 2.0)).scale, 4)
+    0.3935
+    """
+    low, high = bounds
+    if not 0 <= low <= 1 <= high < math.inf:
+        raise ValueError(f"bounds are {bounds!r}; they must be 0 <= m <= 1 <= M, finite, as a density on [0, 1] has mean 1")
+    down = -math.expm1(-epsilon / 2) / (1 - low) if low < 1 else 1.0
+    up = math.expm1(epsilon / 2) / (high - 1) if high > 1 else 1.0
+    return MollifiedDensity(density, min(1.0, down, up), epsilon)
 
 
 def _draw_members(axes: "Axes", x: Tensor, members: dict[float, dict[str, Tensor]]) -> None:

@@ -133,7 +133,7 @@ def require_public(page: Page) -> None:
 def small(name: str, directory: Path) -> list[str]:
     return {
         "columns": ["--model=merr", "--data=mixture", "--n_records=500", "--epsilon=1"],
-        "points": ["--model=mbde", "--data=ring", "--n_points=60", "--n_test=40", "--steps=2", "--training=fast", "--draws=2"],
+        "points": ["--model=mbde", "--data=ring", "--n_points=60", "--n_test=40", "--steps=2", "--draws=2"],
         "users": ["--model=minimax", "--data=synthetic_users", "--n_users=12", "--n_categories=5"],
     }[name] + ["--progress_bar=false", f"--run_dir={directory / name}"]
 

@@ -40,7 +40,6 @@ QUICK: dict[str, dict[str, str]] = {
     "mbde": {"steps": "100", "codebook": "64"},
     "bernstein": {"degree": "4", "bandwidth": "0.05"},
     "grid_response": {"cells": "4"},
-    "interval_laplace": {"cells": "16"},
 }
 """Options of small fits, taken where the command line gives no others."""
 

@@ -6,14 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from dpgen.data.points import Points
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
-from dpgen.files import write_atomically
 from dpgen.metrics.densities import Quadrature, dense_threshold, mode_coverage, negative_log_likelihood, optimal_mollification
 from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, PublicModel, Release
 from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
@@ -99,7 +97,7 @@ def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, point
 # -- evaluation --------------------------------------------------------------------------------------------------------
 
 NOT_COVERED = (
-    "metrics, pictures and certificates of the evaluation look at the test points and at the density behind the draws, "
+    "metrics and pictures of the evaluation look at the test points and at the density behind the draws, "
     f"which is private: {UNPROTECTED}"
 )
 """Note of a statement on the files of an evaluation."""
@@ -137,7 +135,7 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
     points of the reference. The reference Q0 alone is the baseline of every score, the target itself is "real"; the best that
     the release's box allows has a score of its own. Scores that look at private data are marked.
 
-    Files: certificates.csv (where the sampler has some), samples.csv of a released model, and density.png; where that shows
+    Files: samples.csv of a released model, and density.png; where that shows
     the density behind private draws, its title says so, and for real points its name is private_density.png.
 
     Raises:
@@ -148,21 +146,10 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
     pictures: dict[str, Callable[[Path], object]] = {}
     if view.rule is not None:
         pictures["private_density.png" if view.private and points.target is None else "density.png"] = view.picture
-    rows = view.certificates
-    if rows:
-        pictures["certificates.csv"] = lambda path: write_certificates(rows, path)
     released = {}
     if isinstance(release, PublicModel):
         released["samples.csv"] = partial(release.samples(_SYNTHETIC, random_state=seed).encoded, ".csv")
     return Evaluation(scores=scores, released=released, pictures=pictures)
-
-
-def write_certificates(rows: list[dict[str, Any]], path: Path) -> None:
-    """A table whose first column says that it is not for publication."""
-    table = pd.DataFrame(rows)
-    table = table.drop(columns=[name for name in ("note",) if name in table])
-    table.insert(0, "status", UNPROTECTED)
-    write_atomically(path, table.to_csv(index=False))
 
 
 class _View:
@@ -174,7 +161,6 @@ class _View:
         self.private = False  # whether the density itself must not leave this machine
         self.normalised = False  # whether densities integrate to 1 as they are
         self.box: Any = None  # public bounds of the ratio of q and q0
-        self.certificates: list[dict[str, Any]] = []
         self.draws: Tensor | None = None
 
     def set_densities(self, log_q: Callable[[Tensor], Tensor], log_q0: Callable[[Tensor], Tensor]) -> None:
@@ -241,7 +227,6 @@ def _view(release: Release, points: Points, seed: int) -> _View:
         law = release.origin
         view = _View(points, name, *_nodes(points, law.reference, law.lattice, seed))
         view.private, view.normalised, view.box = True, law.lattice is not None, law.box
-        view.certificates = law.certificates()
         view.set_densities(lambda x: law.reference.log_prob(x) + law.log_ratio(x), law.reference.log_prob)
         if list(release.to_pandas().columns) == list(points.columns):
             view.draws = torch.from_numpy(release.to_pandas().to_numpy(copy=True)).to(torch.float64)

@@ -152,12 +152,6 @@ SYSTEMS: dict[str, System] = {
         config_path="dpgen.systems.mbde.plan:GridResponseConfig",
         fit_path="dpgen.systems.mbde.channels:fit_grid_response",
     ),
-    "interval_laplace": System(
-        kinds=("points",),
-        plan_path="dpgen.systems.mbde.plan:DrawPlan",
-        config_path="dpgen.systems.mbde.plan:IntervalLaplaceConfig",
-        fit_path="dpgen.systems.mbde.channels:fit_interval_laplace",
-    ),
     **{
         name: System(
             kinds=("users",),

@@ -120,7 +120,7 @@ def test_no_system_is_flagged(model: str) -> None:
     assert finding.claimed <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize("model", ["randomized_response", "minimax", "q_invariant", "grid_response", "interval_laplace"])
+@pytest.mark.parametrize("model", ["randomized_response", "minimax", "q_invariant", "grid_response"])
 def test_a_tight_sampler_whose_statement_halves_its_epsilon_is_flagged(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     system = SYSTEMS[model]
     fit = system.fit
@@ -168,7 +168,7 @@ def test_noise_of_half_its_scale_is_found_by_few_fits() -> None:
 @pytest.mark.parametrize("broken", ["no", "rows"])
 def test_noise_for_single_rows_is_found_where_a_person_has_several(broken: str) -> None:
     people = ["--unit=who", "--rows_per_unit=3", f"--broken={broken}"]
-    options = ["--model=merr", "--method=fixed", "--cells=4", "--delta=0", "--trainings=400", "--workers=1"]
+    options = ["--model=merr", "--method=laplace", "--delta=0", "--trainings=400", "--workers=1"]
     confidence = 1 - 1e-9 if broken == "no" else 0.95
     finding = audit(parse_audit([*options, *people, "--progress_bar=false", f"--confidence={confidence}"]))
     assert finding.violated == (broken == "rows"), finding.to_text()
@@ -177,7 +177,7 @@ def test_noise_for_single_rows_is_found_where_a_person_has_several(broken: str) 
 
 def test_no_release_to_people_loses_more_than_their_budget() -> None:
     """Of a pure release the loss is never larger; with the noise for single rows it soon is."""
-    given = ["--model=merr", "--method=fixed", "--cells=4", "--delta=0", "--unit=who", "--rows_per_unit=3"]
+    given = ["--model=merr", "--method=laplace", "--delta=0", "--unit=who", "--rows_per_unit=3"]
     found = {}
     for broken in ("no", "rows"):
         with curator_audit(game_of(*given, f"--broken={broken}")) as watched:

@@ -13,7 +13,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.mbde import samplers
 from dpgen.systems.mbde.bernstein import BernsteinConfig, lattice_sums
-from dpgen.systems.mbde.channels import CellDensity, GridResponse, IntervalLaplace, Lattice
+from dpgen.systems.mbde.channels import CellSampler, GridResponse, Lattice
 from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity
 from dpgen.systems.mbde.plan import DrawPlan
 
@@ -98,34 +98,10 @@ def rejection_law(values: np.ndarray, relation: Relation) -> Law:
     return Law(samplers.RejectionSampler(ideal, curator=curator()).event, np.log(law))
 
 
-def chain_law(values: np.ndarray, relation: Relation) -> Law:
-    """The state of a chain on a ring of equally likely points after a thousand steps, from a start in their law."""
-    ideal = tilted(1.0)
-    words = samplers.acceptance_words(torch.from_numpy(values), ideal.bound).double().numpy()
-    kernel = np.zeros((M, M))
-    for i in range(M):
-        for j in ((i - 1) % M, (i + 1) % M):
-            kernel[i, j] = min(1.0, words[j] / words[i]) / 2
-        kernel[i, i] = 1.0 - kernel[i].sum()
-    law = np.full(M, 1 / M) @ np.linalg.matrix_power(kernel, 1000)
-    return Law(samplers.MetropolisSampler(ideal, curator=curator()).event, np.log(law))
-
-
 MBDE = [
     LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(None), relations=WHOLE),
     LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(1 / M), relations=WHOLE),
     LawRow("mbde", (samplers.REJECTION_DRAWS,), functions(0.1), spike, law=rejection_law, relations=WHOLE),
-    LawRow(
-        "mbde",
-        (samplers.METROPOLIS_STATES,),
-        functions(0.1),
-        spike,
-        law=chain_law,
-        relations=WHOLE,
-        pairs=60,
-        reaches=0.95,
-        why="the tilt of one point of 24 moves the normaliser as well",
-    ),
 ]
 
 
@@ -134,22 +110,12 @@ MBDE = [
 BOX = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
 
 
-def channel(make: type[CellDensity], cells: int) -> Any:
-    """The law of the answered cell; every record may be another one."""
-    middles = (torch.arange(cells, dtype=torch.float64)[:, None] + 0.5) / cells
-
-    def law(x: np.ndarray, relation: Relation) -> Law:
-        made = make(torch.from_numpy(x), lattice=Lattice(BOX, cells), epsilon=1.0)
-        sampler = _sampler(made)
-        return Law(sampler.event, made.log_ratio(middles).numpy() - math.log(cells))
-
-    return law
-
-
-def _sampler(law: CellDensity) -> Any:
-    from dpgen.systems.mbde.channels import CellSampler
-
-    return CellSampler(law, curator=curator(), note="cells")
+def cells_law(x: np.ndarray, relation: Relation) -> Law:
+    """The law of the answered cell of 7; every record may be another one."""
+    middles = (torch.arange(7, dtype=torch.float64)[:, None] + 0.5) / 7
+    made = GridResponse(torch.from_numpy(x), lattice=Lattice(BOX, 7), epsilon=1.0)
+    sampler = CellSampler(made, curator=curator(), note="cells")
+    return Law(sampler.event, made.log_ratio(middles).numpy() - math.log(7))
 
 
 def any_points(rng: np.random.Generator, relation: Relation) -> Pair:
@@ -166,15 +132,7 @@ CELLS = [
         ("randomised response on a public grid",),
         any_points,
         ends,
-        law=channel(GridResponse, 7),
-        relations=WHOLE,
-    ),
-    LawRow(
-        "interval_laplace",
-        ("Laplace mechanism on bounded intervals",),
-        any_points,
-        ends,
-        law=channel(IntervalLaplace, 16),
+        law=cells_law,
         relations=WHOLE,
     ),
 ]

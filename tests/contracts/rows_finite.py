@@ -10,7 +10,6 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.local.fit import PRIOR_NOTE, SAMPLERS, histogram
-from dpgen.systems.local.kernels import MechanismSampler, MinimaxSampler
 from dpgen.systems.local.model import FiniteSampler
 from dpgen.systems.local.plan import LocalPlan
 
@@ -46,7 +45,6 @@ def drawn(mechanism: FiniteSampler) -> Any:
 
 
 MECHANISMS: dict[str, FiniteSampler] = {name: make(EPSILON, PRIOR) for name, make in SAMPLERS.items()}
-MECHANISMS["mechanism"] = MechanismSampler(MinimaxSampler(EPSILON, PRIOR).kernel())
 
 
 def one_hot(relation: Relation) -> Pair:

@@ -167,17 +167,11 @@ SMOKE = [
         for method, options in (
             ("partition", {}),
             ("points", {"steps": 3}),
-            ("points", {"steps": 3, "composition": "basic"}),
-            ("points", {"steps": "private"}),
-            ("exponential", {"steps": 3}),
-            ("choosing", {"steps": 3}),
-            ("fixed", {"cells": 16}),
-            ("tree", {"depth": 4}),
-            ("quantiles", {"levels": 3}),
         )
         for data, n in ((clamped_columns, None), (DATA["columns"], 400))
     ),
     *(Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": "laplace"}, small_columns) for n in (None, 400)),
+    Smoke("merr", {"delta": 0.0}, {"method": "points", "steps": 3}, small_columns),
     *(Smoke("gaussian", {"epsilon": 2.0} | PEOPLE, options) for options in ({}, {"subclusters": 2})),
     Smoke("marginals", {"epsilon": 2.0} | PEOPLE),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3} | PEOPLE, {"queries": 20}),
@@ -187,23 +181,17 @@ SMOKE = [
         for method, options in (
             ("partition", {}),
             ("points", {"steps": 3}),
-            ("points", {"steps": 3, "composition": "basic"}),
-            ("points", {"steps": "private"}),
-            ("exponential", {"steps": 3}),
-            ("fixed", {"cells": 16}),
-            ("tree", {"depth": 4}),
-            ("quantiles", {"levels": 3}),
         )
     ),
+    Smoke("merr", {"delta": 0.0} | PEOPLE, {"method": "points", "steps": 3}, small_columns),
     Smoke("merr", {"delta": 1e-6} | PEOPLE, {"method": "laplace"}, small_columns),
     *(
         Smoke("mbde", {"draws": 3}, {"steps": 2, "codebook": 16, "sampler": sampler}, None, _LOCAL)
-        for sampler in ("sir", "rejection", "metropolis")
+        for sampler in ("sir", "rejection")
     ),
     Smoke("bernstein", {}, {"degree": 6}),
     Smoke("bernstein", PEOPLE, {"degree": 6}),
     Smoke("grid_response", {"draws": 3}, {}, None, _LOCAL),
-    Smoke("interval_laplace", {"draws": 3}, {"cells": 16}, None, _LOCAL),
     *(
         Smoke(name, {"draws": 2}, {}, None, _LOCAL)
         for name in ("minimax", "mollifier", "projected_kernel", "q_invariant", "randomized_response", "park")

@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 import dpgen
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import Relation
-from dpgen.systems.ordered.steps import step_budget
+from dpgen.systems.ordered.merr import Step
 from dpgen.systems.registry import SYSTEMS
 
 Rows = list[tuple[Any, ...]]
@@ -171,7 +171,6 @@ ROWS = [
     Row("tables", TABLE, {"method": "independent"}, (RECORD, OTHERS)),
     Row("merr", NUMBERS, {"method": "laplace"}, SIZED),
     Row("merr", NAMES, {"method": "laplace"}, (RECORD, OTHERS)),
-    Row("merr", NUMBERS, {"method": "tree", "delta": 1e-6}, SIZED),
     Row("bernstein", POINTS, {"degree": 4}, (RECORD, OTHERS)),
     Row("dpgm", BITS, VAE | KMEANS | {"clipping": "dpnorm"}, (OTHERS,)),
     Row("dpgan", BITS, GAN, (ANOTHER,)),
@@ -179,7 +178,6 @@ ROWS = [
     Row("dpgan", COLOURS, GAN, ((0, False, "add_remove"),)),
     Row("mbde", ANY, {"draws": 2, "steps": 2, "codebook": 8}, (OTHERS,)),
     Row("grid_response", ANY, {"draws": 2, "cells": 3}, (OTHERS,)),
-    Row("interval_laplace", ANY, {"draws": 2, "cells": 4}, (OTHERS,)),
     *(
         Row(name, EVENTS, {"draws": 2}, (OTHERS,))
         for name in ("projected_kernel", "q_invariant", "randomized_response", "park")
@@ -260,7 +258,7 @@ FAULTS = [
           ("dpgen.systems.marginals.fit:Answers.selection",)),
     Fault("zCDP of m rows at m rho", POINT, OTHERS, "moves",
           lambda real: lambda event, m: ZCDpEvent(m * event.rho) if isinstance(event, ZCDpEvent) else real(event, m),
-          ("dpgen.privacy.curator:for_rows", "dpgen.systems.ordered.steps:for_rows")),
+          ("dpgen.privacy.curator:for_rows", "dpgen.systems.ordered.merr:for_rows")),
     Fault("half the noise for a draw", MINIMAX, OTHERS, "moves",
           lambda real: lambda self, p: torch.softmax(2 * real(self, p).log(), 1),
           ("dpgen.systems.local.kernels:MinimaxSampler._apply",)),
@@ -295,7 +293,7 @@ def test_faults_are_of_rows_that_pass() -> None:
 def test_what_is_wrong_is_rejected(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in fault.paths:
         monkeypatch.setattr(path.replace(":", "."), fault.make(resolve_name(path)))
-    step_budget.cache_clear()  # of prices
+    Step.of.cache_clear()  # of prices
     with pytest.raises(AssertionError, match=fault.said):
         fault.row.shares(*fault.unit)
-    step_budget.cache_clear()
+    Step.of.cache_clear()

@@ -11,7 +11,7 @@ import torch
 from dpgen.data.points import Points, load_digits_pca
 from dpgen.data.toy import load_mixture_1d, load_ring
 from dpgen.evaluation import points as module
-from dpgen.evaluation.points import NOT_COVERED, evaluate, kernel_density, privacy_model, write_certificates
+from dpgen.evaluation.points import evaluate, kernel_density, privacy_model
 from dpgen.evaluation.scores import Score
 from dpgen.privacy.events import pure_event
 from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
@@ -25,18 +25,13 @@ from dpgen.systems.mbde.plan import DrawPlan
 class Law(PrivateDensity):
     """The exact plug-in mollification of a known target, or anything else."""
 
-    def __init__(
-        self, log_ratio: Any, d: int, *, epsilon: float | None = None, rows: list[dict[str, Any]] | None = None
-    ) -> None:
-        self.function, self.reference, self.rows = log_ratio, GaussianReference.standard(d), rows or []
+    def __init__(self, log_ratio: Any, d: int, *, epsilon: float | None = None) -> None:
+        self.function, self.reference = log_ratio, GaussianReference.standard(d)
         if epsilon is not None:
             self.box = Box.of(epsilon)
 
     def log_ratio(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(x)
-
-    def certificates(self) -> list[dict[str, Any]]:
-        return self.rows
 
 
 def draws(points: Points, law: Any, *, epsilon: float = 1.0) -> Draws:
@@ -150,20 +145,6 @@ def test_the_kernel_density_is_a_mean_of_gaussians() -> None:
     width = torch.tensor([0.3, 0.5], dtype=torch.float64)
     slow = [torch.distributions.Normal(centre, width).log_prob(y).sum(1).exp() for centre in x]
     assert torch.allclose(kernel_density(y, x, width).exp(), torch.stack(slow).mean(0))
-
-
-def test_certificates_say_that_they_are_not_for_release(tmp_path: Path) -> None:
-    points = load_mixture_1d(n_points=50, n_test=50)
-    law = Law(zero, 1, rows=[{"round": 1, "gamma_p": 0.5, "note": "private"}, {"round": "all", "ceiling": 0.5}])
-    evaluation = evaluate(draws(points, law), points, seed=0)
-    assert evaluation.released == {}
-    assert set(evaluation.pictures) == {"density.png", "certificates.csv"}
-    evaluation.pictures["certificates.csv"](tmp_path / "c.csv")
-    table = pd.read_csv(tmp_path / "c.csv")
-    assert list(table.columns) == ["status", "round", "gamma_p", "ceiling"]
-    assert set(table["status"]) == {UNPROTECTED}
-    assert UNPROTECTED in NOT_COVERED
-    write_certificates([{"round": 1}], tmp_path / "d.csv")
 
 
 def test_privacy_models_are_told_apart() -> None:

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde.channels import CellDensity
+from dpgen.systems.mbde.channels import GridResponse
 
 
-def log_density(law: CellDensity, x: Tensor) -> Tensor:
+def log_density(law: GridResponse, x: Tensor) -> Tensor:
     """Log density of a draw with respect to length, area, ..."""
     return law.reference.log_prob(x) + law.log_ratio(x)
 
 
-def worst_loss(first: CellDensity, second: CellDensity, x: Tensor) -> float:
+def worst_loss(first: GridResponse, second: GridResponse, x: Tensor) -> float:
     """Largest absolute log-ratio of two laws over points x; infinite where only one of them has mass."""
     a, b = log_density(first, x), log_density(second, x)
     both = (a > -math.inf) | (b > -math.inf)

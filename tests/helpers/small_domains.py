@@ -6,7 +6,6 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from dpgen.systems.ordered.counts import MonotoneCounts
-from dpgen.systems.ordered.selection import levels
 
 
 @cache
@@ -30,23 +29,9 @@ def neighbours(N: int, most: int, relation: str, size: int | None = None) -> tup
     return histograms, np.array(first), np.array(second)
 
 
-def dyadic(N: int) -> np.ndarray:
-    """Ends (k, 2) of all dyadic intervals that meet [N), cut at N."""
-    depth = levels(N) - 1
-    found = [(a, min(N, a + (1 << (depth - j)))) for j in range(depth + 1) for a in range(0, N, 1 << (depth - j))]
-    return np.array(found)
-
-
 def point_cells(histograms: np.ndarray, model: MonotoneCounts) -> tuple[np.ndarray, np.ndarray]:
     """Prefix counts (m, N - 1) at 1 ... N - 1 and the model's."""
     return np.cumsum(histograms, axis=1)[:, :-1], model.at(np.arange(1, histograms.shape[1]))
-
-
-def interval_cells(histograms: np.ndarray, model: MonotoneCounts) -> tuple[np.ndarray, np.ndarray]:
-    """Counts (m, k) of all dyadic intervals and the model's."""
-    ends = dyadic(histograms.shape[1])
-    below = np.concatenate([np.zeros((len(histograms), 1)), np.cumsum(histograms, axis=1)], axis=1)
-    return below[:, ends[:, 1]] - below[:, ends[:, 0]], model.at(ends[:, 1]) - model.at(ends[:, 0])
 
 
 def exponential(scores: np.ndarray, rate: float) -> np.ndarray:

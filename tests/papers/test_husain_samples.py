@@ -17,7 +17,9 @@ from papers.husain2018 import (
     gan_samples,
     histogram,
     kernel_log_density,
+    metropolis,
     modes_found,
+    published_tilt,
     samples_sheet,
     valley,
 )
@@ -90,3 +92,24 @@ def test_a_generator_keeps_its_budget(method: str, monkeypatch: pytest.MonkeyPat
 def test_the_sheet_is_written(tmp_path: Path) -> None:
     panels = {name: draws(LOG_P, RULE, 20, seed=0) for name in ("a", "b", "c")}
     assert samples_sheet(panels, RULE, tmp_path / "a.png", per_row=2, title="t").stat().st_size > 0
+
+
+# -- the published sampler ---------------------------------------------------------------------------------------------
+
+
+def test_the_published_training_learns_inside_its_bound() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = 1.5 + 0.5 * torch.randn(500, 1, generator=generator)
+    tilt = published_tilt(x, epsilon=1.0, epochs=60)
+    z = torch.linspace(-5, 5, 101)[:, None]
+    assert float(tilt(z).abs().max()) <= 0.25
+    assert float(tilt(x).mean()) > 0.1
+    assert float(tilt(-x).mean()) < -0.1
+
+
+def test_chains_reach_the_density_that_they_are_given() -> None:
+    """N(0, 1) e^(z / 2) is N(1/2, 1)."""
+    drawn = metropolis(lambda z: 0.5 * z[:, 0], d=1, n=4000, length=60)
+    assert float(drawn.mean()) == pytest.approx(0.5, abs=0.1)
+    assert float(drawn.std()) == pytest.approx(1.0, abs=0.1)
+    assert float(metropolis(lambda z: 0.5 * z[:, 0], d=1, n=4000, length=0).mean()) == pytest.approx(0.0, abs=0.1)

@@ -70,7 +70,6 @@ def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
     ("model", "more", "said"),
     [
         ("gaussian", ["--rows_per_unit", "0"], "rows_per_unit is 0; it must be a whole number >= 1"),
-        ("merr", ["--rows_per_unit", "2", "--method", "choosing"], "it must be 1 with selection 'choosing'"),
         ("gaussian", ["--split_column", "a"], "split_column is 'a' and unit is 'who'"),
     ],
 )
@@ -115,7 +114,6 @@ GAPS = pd.DataFrame({"a": np.arange(300) % 2, "who": np.arange(300)}).astype({"a
 OF_COLUMNS = {f"merr {method}": {"low": 0, "high": 1, "method": method} for method in get_args(Method)}
 PAIRS: dict[str, dict[str, Any]] = {
     **OF_COLUMNS,
-    "merr points, private steps": {"low": 0, "high": 1, "method": "points", "steps": "private"},
     "mwem cells": {"domain": "cells"},
     "mwem items": {"domain": "items", "rounds": 2},
 }

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dpgen.divergences import Divergence, perspective
 from dpgen.systems.local.kernels import MinimaxSampler
-from dpgen.systems.local.model import PRIOR_FLOOR, FiniteSampler, distributions
+from dpgen.systems.local.model import PRIOR_FLOOR, FiniteSampler
 
 _STEPS = 300
 _LEAST = 1e-300  # probabilities below it are treated as 0: u / P stays finite
@@ -58,12 +58,6 @@ class BoxSampler(FiniteSampler):
 
     def keeps(self) -> Tensor:
         return torch.minimum(self.upper, self.lower + (1 - self.lower.sum()).clamp_min(0))
-
-    def best_tv(self, p: Tensor) -> Tensor:
-        r"""Total variation to the nearest point, $\max(\sum (P-u)_+, \sum (l-P)_+)$, without finding it; one per row."""
-        p = distributions(p, self.n)
-        lower, upper = self.lower.to(p.device), self.upper.to(p.device)
-        return torch.maximum((p - upper).clamp_min(0).sum(-1), (lower - p).clamp_min(0).sum(-1))
 
 
 class RelativeMollifier(BoxSampler, kind="mollifier"):

@@ -1,12 +1,10 @@
-"""Linear samplers Q = PK: the minimax kernel with a public prior, randomised response, and any finite mechanism."""
+"""Linear samplers Q = PK: the minimax kernel with a public prior, and randomised response."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numba
 import numpy as np
@@ -14,10 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.privacy.mechanisms import Secrets, require_within
-from dpgen.privacy.selection import draw_categorical, exact_sum, resolve, running_sum, scan_error, uniform_words
-from dpgen.systems.local.model import EPSILON, PRIOR_FLOOR, ROUNDING, SUM_TOLERANCE, FiniteSampler
-from dpgen.systems.local.mollifiers import mollifier_epsilon
+from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.selection import exact_sum, resolve, running_sum, scan_error, uniform_words
+from dpgen.systems.local.model import PRIOR_FLOOR, FiniteSampler
 
 Reals = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.int64]
@@ -26,49 +23,7 @@ MOST_EXPLICIT = 4096
 _BLOCK = 1023  # sums are taken in blocks of 1024, so that errors grow like 1024 + n / 1024
 
 
-class _LinearSampler(FiniteSampler):
-    r"""Q = PK with a row-stochastic kernel K whose columns vary by at most $e^\epsilon$: one item drawn from P is enough."""
-
-    @abstractmethod
-    def _kernel(self) -> Tensor:
-        """K (n, m)."""
-
-    @abstractmethod
-    def sample_items(self, items: Tensor, *, secrets: Secrets) -> Tensor:
-        """One draw from row `items[...]` of K for each item, int64 of the same shape.
-
-        Fed with a fresh draw of P it is distributed like `sample(P)`; the user's P itself is not needed.
-
-        Arguments:
-            items: private categories, any shape.
-            secrets: secret randomness, as a curator hands it to a mechanism; nothing is charged here.
-
-        Raises:
-            TypeError: `secrets` are no `SecureSource`, or items are not integers.
-            ValueError: an item outside [0, n).
-        """
-
-    def kernel(self) -> Tensor:
-        """K (n, m) as a matrix.
-
-        Raises:
-            ValueError: n > 4096; `apply` and the draws never need the matrix.
-        """
-        if self.n > MOST_EXPLICIT:
-            raise ValueError(f"kernel() has n * n entries and n is {self.n}; it must be <= {MOST_EXPLICIT} (use apply)")
-        return self._kernel()
-
-    def _checked_items(self, items: Tensor) -> Tensor:
-        items = torch.as_tensor(items)
-        if items.is_floating_point() or items.dtype == torch.bool:
-            raise TypeError(f"items have dtype {items.dtype}; they must be integers")
-        if items.numel() and not bool(((items >= 0) & (items < self.n)).all()):
-            bad = items[(items < 0) | (items >= self.n)].reshape(-1)[0]
-            raise ValueError(f"items hold {int(bad)}; they must be categories in [0, {self.n})")
-        return items.detach().to("cpu", torch.int64).reshape(-1)
-
-
-class MinimaxSampler(_LinearSampler, kind="minimax"):
+class MinimaxSampler(FiniteSampler, kind="minimax"):
     r"""The kernel that is minimax optimal, for every f-divergence, among those that leave the public prior q as it is.
 
     With q sorted increasingly, $E = e^\epsilon - 1$ and $S_k = \sum_{j \ge k} q_j$, the recursion of Zamanlooy et al.
@@ -78,7 +33,8 @@ class MinimaxSampler(_LinearSampler, kind="minimax"):
 
     K is row-stochastic (rows k and k + 1 have equal sums exactly if the ratio holds), qK = q, and the worst user holds
     the rarest category: total variation $(1 - q_1) / (E q_1 + 1)$ (theorem 1). As $K_{ii} \ge q_i$, all
-    $a_i \ge e^{-\epsilon}$: nothing underflows. K is never formed: n numbers, O(n) for `apply`, O(log n) a draw.
+    $a_i \ge e^{-\epsilon}$: nothing underflows. K is never formed: n numbers, O(n) for `apply`, O(log n) a draw. The
+    columns of K vary by at most $e^\epsilon$, so one item that is drawn from P is enough for a draw (`sample_items`).
 
     >>> MinimaxSampler(1.0, torch.tensor([0.01, 0.99])).kernel()[1].tolist()
     [0.00983..., 0.99016...]
@@ -128,7 +84,14 @@ class MinimaxSampler(_LinearSampler, kind="minimax"):
         scale = torch.cat([self._a[:-1], self._a[-2:-1]])
         return torch.empty_like(scale).scatter_(0, self._order, scale * self._q)
 
-    def _kernel(self) -> Tensor:
+    def kernel(self) -> Tensor:
+        """K (n, m) as a matrix.
+
+        Raises:
+            ValueError: n > 4096; `apply` and the draws never need the matrix.
+        """
+        if self.n > MOST_EXPLICIT:
+            raise ValueError(f"kernel() has n * n entries and n is {self.n}; it must be <= {MOST_EXPLICIT} (use apply)")
         ranks = torch.arange(self.n)
         k = self._a[torch.minimum(ranks[:, None], ranks)] * self._q
         k.fill_diagonal_(0.0).diagonal().add_(self._gain * self._a * self._q)
@@ -136,9 +99,26 @@ class MinimaxSampler(_LinearSampler, kind="minimax"):
         return k[rank][:, rank]
 
     def sample_items(self, items: Tensor, *, secrets: Secrets, margin: float | None = None) -> Tensor:
-        flat = self._checked_items(items)
-        drawn = self._rows.draw(self._rank[flat], secrets, margin)
-        return self._order[drawn].reshape(torch.as_tensor(items).shape)
+        """One draw from row `items[...]` of K for each item, int64 of the same shape.
+
+        Fed with a fresh draw of P it is distributed like `sample(P)`; the user's P itself is not needed.
+
+        Arguments:
+            items: private categories, any shape.
+            secrets: secret randomness, as a curator hands it to a mechanism; nothing is charged here.
+
+        Raises:
+            TypeError: `secrets` are no `SecureSource`, or items are not integers.
+            ValueError: an item outside [0, n).
+        """
+        items = torch.as_tensor(items)
+        if items.is_floating_point() or items.dtype == torch.bool:
+            raise TypeError(f"items have dtype {items.dtype}; they must be integers")
+        if items.numel() and not bool(((items >= 0) & (items < self.n)).all()):
+            bad = items[(items < 0) | (items >= self.n)].reshape(-1)[0]
+            raise ValueError(f"items hold {int(bad)}; they must be categories in [0, {self.n})")
+        drawn = self._rows.draw(self._rank[items.detach().to("cpu", torch.int64).reshape(-1)], secrets, margin)
+        return self._order[drawn].reshape(items.shape)
 
 
 class RandomizedResponse(MinimaxSampler, kind="randomized_response"):
@@ -152,64 +132,6 @@ class RandomizedResponse(MinimaxSampler, kind="randomized_response"):
 
     def __init__(self, epsilon: float, prior: Tensor | int) -> None:
         super().__init__(epsilon, prior if isinstance(prior, int) else int(torch.as_tensor(prior).numel()))
-
-
-class MechanismSampler(_LinearSampler, kind="mechanism"):
-    r"""The sampler A_R of a finite mechanism R: draw x from P, release a draw of row R(x) (Husain et al. 2020, section 2).
-
-    Arguments:
-        matrix: R (n, m), row x the distribution of the release for x; m may differ from n. Rows are divided by their sums.
-        epsilon: what the mechanism is used at; None computes the largest log-ratio within a column.
-
-    Raises:
-        ValueError: rows that are no distributions, or a matrix that is not epsilon-LDP (beyond 1e-12).
-
-    >>> MechanismSampler(torch.tensor([[0.75, 0.25], [0.25, 0.75]])).epsilon
-    1.09861...
-    """
-
-    def __init__(self, matrix: Tensor, epsilon: float | None = None) -> None:
-        matrix = torch.as_tensor(matrix).detach().to("cpu", torch.float64)
-        if matrix.ndim != 2 or matrix.shape[0] < 2 or matrix.shape[1] < 1:
-            raise ValueError(f"matrix has shape {tuple(matrix.shape)}; it must be (n, m) with n >= 2 and m >= 1")
-        worst = float((matrix.sum(1) - 1).abs().max())
-        if not (bool((matrix >= 0).all()) and worst <= SUM_TOLERANCE):
-            raise ValueError(
-                f"matrix must have entries >= 0 and rows that sum to 1 within {SUM_TOLERANCE:g}, off by {worst:.3g}"
-            )
-        if worst > ROUNDING:  # draws follow normalised rows, so those are what epsilon is checked for
-            matrix = matrix / matrix.sum(1, keepdim=True)
-        spent = mollifier_epsilon(matrix)
-        if epsilon is not None and not spent <= epsilon + 1e-12:
-            raise ValueError(f"matrix is {spent:.15g}-LDP; it must be epsilon-LDP for epsilon {epsilon!r}")
-        self.epsilon = require_within("epsilon", max(spent, 1e-300) if epsilon is None else epsilon, EPSILON, " nats")
-        self.matrix, self.n = matrix, matrix.shape[0]
-
-    def get_params(self) -> dict[str, Any]:
-        return {"matrix": self.matrix, "epsilon": self.epsilon}
-
-    def _apply(self, p: Tensor) -> Tensor:
-        return p @ self.matrix.to(p.device)
-
-    def misses(self) -> Tensor:
-        """Needs m = n."""
-        return self._square().clone().fill_diagonal_(0.0).sum(1)
-
-    def keeps(self) -> Tensor:
-        """Needs m = n."""
-        return self._square().diagonal()
-
-    def _square(self) -> Tensor:
-        if self.matrix.shape[0] != self.matrix.shape[1]:
-            raise ValueError(f"matrix has shape {tuple(self.matrix.shape)}; distances of P and Q need m = n")
-        return self.matrix
-
-    def _kernel(self) -> Tensor:
-        return self.matrix.clone()
-
-    def sample_items(self, items: Tensor, *, secrets: Secrets) -> Tensor:
-        flat = self._checked_items(items)
-        return draw_categorical(secrets, self.matrix[flat])[0].reshape(torch.as_tensor(items).shape)
 
 
 class _KernelRows:

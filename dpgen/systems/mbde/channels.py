@@ -1,10 +1,8 @@
-r"""Private draws that send a record's cell through a channel: randomised response and Laplace noise on a public lattice."""
+r"""Randomised response on a public grid: private draws that send a record's cell through a channel."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import pandas as pd
@@ -18,15 +16,14 @@ from dpgen.privacy.mechanisms import Secrets, require_whole
 from dpgen.release import Draws, PrivateDensity, PrivateSampler
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.densities import UniformReference
-from dpgen.systems.mbde.plan import GRID_CELLS, INTERVAL_CELLS, DrawPlan, GridResponseConfig, IntervalLaplaceConfig
+from dpgen.systems.mbde.plan import GRID_CELLS, DrawPlan, GridResponseConfig
 from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
 
-_CHUNK = 2**22
 WORD = 2**52
-"""Channels give every cell a whole number of this many equally likely words, so their probabilities are exact."""
+"""The channel gives every cell a whole number of this many equally likely words, so their probabilities are exact."""
 
 
 class Lattice:
@@ -66,46 +63,10 @@ class Lattice:
         return low + (high - low) * (index + secrets.uniform(*index.shape)) / self.per_axis
 
 
-class CellDensity(PrivateDensity):
-    """Density of a draw: a record's cell, sent through a channel. PRIVATE: it shows the data, only draws may leave.
-
-    Arguments:
-        x: private points (n, d) inside the box; of none the middle of the box stands in, for how many there are is private.
-        lattice: public.
-        epsilon: of one draw.
-    """
-
-    def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
-        self.lattice, self.reference, self.epsilon = lattice, lattice.reference, epsilon
-        self._cells = lattice.index(x if len(x) else lattice.bounds.mean(1)[None])
-
-    def log_ratio(self, x: Tensor) -> Tensor:
-        """Log density (m,) at points (m, d) relative to the reference; points outside count as the nearest ones inside."""
-        return self._ratio(self.lattice.index(x)).log()
-
-    @abstractmethod
-    def _ratio(self, cells: Tensor) -> Tensor:
-        """Density (m,) in cells (m, d), relative to the reference."""
-
-    @abstractmethod
-    def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
-        """The cells (k, d) that the channel makes of these (k, d), in an amount of work that does not depend on them."""
-
-    def pick(self, k: int, secrets: Secrets) -> Tensor:
-        """Cells (k, d) of k records, each drawn uniformly; any mixture of records keeps the guarantee."""
-        return self._cells[(secrets.uniform(k) * len(self._cells)).to(torch.int64)]
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it holds the cell of every record")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(epsilon={self.epsilon:g}, {self.lattice.per_axis}^{self.lattice.d} cells)"
-
-
 class CellSampler(PrivateSampler):
-    """Draws of a `CellDensity`."""
+    """Draws of a `GridResponse`."""
 
-    def __init__(self, density: CellDensity, *, curator: Curator, note: str) -> None:
+    def __init__(self, density: GridResponse, *, curator: Curator, note: str) -> None:
         super().__init__(epsilon=density.epsilon, curator=curator, note=note)
         self._density = density
 
@@ -132,29 +93,7 @@ def require_box(data: PrivatePoints) -> Tensor:
     return data.bounds
 
 
-def release_draws(
-    make: Callable[..., CellDensity], data: PrivatePoints, *, cells: int, plan: DrawPlan, curator: Curator, note: str
-) -> Draws:
-    """Declare and make the draws of a density, with their statement; the density stays with the release for evaluation.
-
-    Arguments:
-        make: the density of points x with `lattice` and `epsilon`.
-        cells: of the lattice, on each axis.
-        note: what the draws are called in the ledger.
-
-    Raises:
-        ValueError: points outside the public bounds, or numbers that the density cannot serve; nothing was declared.
-        BudgetExceeded: the ledger does not allow the draws.
-    """
-    density = make(data.x, lattice=Lattice(require_box(data), cells), epsilon=plan.per_draw)
-    curator.declare(Planned(pure_event(plan.per_draw), note, plan.draws))
-    points = CellSampler(density, curator=curator, note=note).sample(plan.draws)
-    table = pd.DataFrame(points.numpy(), columns=list(data.columns))
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(CHOSEN_BLIND, SECURE_NOISE))
-    return Draws(table, statement=statement, origin=density)
-
-
-class GridResponse(CellDensity):
+class GridResponse(PrivateDensity):
     r"""Randomised response over the $K$ cells of a grid, then a uniform point of the answered cell.
 
     A record's cell is kept with probability $e^\epsilon / (e^\epsilon + K - 1)$, every other answered with
@@ -163,8 +102,10 @@ class GridResponse(CellDensity):
 
     Probabilities are whole multiples of $2^{-52}$, rounded so that their ratio never exceeds $e^\epsilon$.
 
+    PRIVATE: it shows the data, only draws may leave.
+
     Arguments:
-        x: private points (n, d) inside the box.
+        x: private points (n, d) inside the box; of none the middle of the box stands in, for how many there are is private.
         lattice: public, at most 2^24 cells.
         epsilon: of one draw, in nats.
 
@@ -173,7 +114,8 @@ class GridResponse(CellDensity):
     """
 
     def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
-        super().__init__(x, lattice=lattice, epsilon=epsilon)
+        self.lattice, self.reference, self.epsilon = lattice, lattice.reference, epsilon
+        self._cells = lattice.index(x if len(x) else lattice.bounds.mean(1)[None])
         self.size = lattice.per_axis**lattice.d
         if self.size > GRID_CELLS[1]:
             raise ValueError(f"cells is {lattice.per_axis}; {lattice.per_axis}^{lattice.d} cells are above {GRID_CELLS[1]}")
@@ -188,11 +130,17 @@ class GridResponse(CellDensity):
         counts = torch.bincount(lattice.flat(self._cells), minlength=self.size).to(torch.float64)
         self._shares = counts / counts.sum()
 
-    def _ratio(self, cells: Tensor) -> Tensor:
+    def log_ratio(self, x: Tensor) -> Tensor:
+        """Log density (m,) at points (m, d) relative to the reference; points outside count as the nearest ones inside."""
         shares = (self.other + (self.own - self.other) * self._shares) / WORD
-        return shares[self.lattice.flat(cells)] * self.size
+        return (shares[self.lattice.flat(self.lattice.index(x))] * self.size).log()
+
+    def pick(self, k: int, secrets: Secrets) -> Tensor:
+        """Cells (k, d) of k records, each drawn uniformly; any mixture of records keeps the guarantee."""
+        return self._cells[(secrets.uniform(k) * len(self._cells)).to(torch.int64)]
 
     def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
+        """The cells (k, d) that the channel makes of these (k, d), in an amount of work that does not depend on them."""
         return self.lattice.unflat(self.answer(self.lattice.flat(cells), words(len(cells), secrets)))
 
     def answer(self, number: Tensor, word: Tensor) -> Tensor:
@@ -200,102 +148,27 @@ class GridResponse(CellDensity):
         step = 1 + (word - self.own).clamp_min(0) // self.other
         return torch.where(word < self.own, number, (number + step) % self.size)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it holds the cell of every record")
 
-def laplace_channel(cells: int, epsilon: float) -> Tensor:
-    r"""Truncated Laplace on a line of cells, as whole numbers (cells, cells), int64, with rows of sum 2^52.
-
-    $P(j | i) \propto r^{|i - j|}$ with $r = e^{-\epsilon / (L - 1)}$, normalised in each row. Normalising costs nothing when
-    the scale is that of the whole interval: the worst ratio is at an end, $r^0 Z_{L-1} / (r^{L-1} Z_0) = e^\epsilon$, as the
-    normalisers of the two ends are equal. (Holohan et al. 2018 need more noise because they assume a lower sensitivity.)
-
-    Raises:
-        ValueError: cells or epsilon out of range.
-
-    >>> laplace_channel(3, 1.0).sum(1).tolist() == [WORD] * 3
-    True
-    """
-    require_whole("cells", cells, *INTERVAL_CELLS)
-    if not 0 < epsilon <= 12:
-        raise ValueError(f"epsilon is {epsilon!r} a draw and coordinate; it must be in (0, 12]")
-    place = torch.arange(cells, dtype=torch.float64)
-    # The part 1e-9 that is kept back pays for rounding to whole words.
-    weights = (-(epsilon * (1 - 1e-9) / (cells - 1)) * (place[:, None] - place).abs()).exp()
-    edges = ((weights / weights.sum(1, keepdim=True)).cumsum(1) * WORD).round().to(torch.int64)
-    edges[:, -1] = WORD
-    channel = edges.diff(dim=1, prepend=torch.zeros(cells, 1, dtype=torch.int64))
-    if channel_loss(channel) > epsilon:
-        raise ValueError(
-            f"epsilon is {epsilon!r} for {cells} cells; 52 bits cannot hold it: take fewer cells or a larger epsilon"
-        )
-    return channel
-
-
-def channel_loss(channel: Tensor) -> float:
-    """The exact epsilon of a channel (i, j): the largest log-ratio within a column."""
-    channel = channel.to(torch.float64)
-    return float((channel.amax(0) / channel.amin(0)).log().max()) if bool((channel > 0).all()) else math.inf
-
-
-class IntervalLaplace(CellDensity):
-    r"""Laplace noise on a bounded interval, epsilon / d in each coordinate, truncated to the interval and renormalised.
-
-    A draw is a random record's cell through `laplace_channel`, then a uniform point of the answered cell. Being a mixture
-    over records, any data set may replace any other at epsilon.
-
-    Arguments:
-        x: private points (n, d) inside the box.
-        lattice: public, at most 2048 cells on an axis.
-        epsilon: of one draw, in nats.
-    """
-
-    def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
-        super().__init__(x, lattice=lattice, epsilon=epsilon)
-        self.channel = laplace_channel(lattice.per_axis, epsilon / lattice.d)
-        self._edges = self.channel.cumsum(1)
-        self._table = self._smoothed() if lattice.d <= 2 else None
-
-    def _smoothed(self) -> Tensor:
-        """Density of the answered cell, on the lattice of one or two axes."""
-        size, channel = self.lattice.per_axis, self.channel.to(torch.float64) / WORD
-        counts = torch.bincount(self.lattice.flat(self._cells), minlength=size**self.lattice.d).to(torch.float64)
-        table = (counts / counts.sum()).reshape([size] * self.lattice.d)
-        for _ in range(self.lattice.d):
-            table = torch.tensordot(table, channel, dims=([0], [0]))  # the new axis comes last: a full turn restores order
-        return table
-
-    def _ratio(self, cells: Tensor) -> Tensor:
-        size = float(self.lattice.per_axis**self.lattice.d)  # 256 cells on 8 axes are more than an int64 holds
-        if self._table is not None:
-            return self._table[tuple(cells.unbind(1))] * size
-        step = max(1, _CHUNK // len(self._cells))
-        return torch.cat([self._mean(part) for part in cells.split(step)]) * size
-
-    def _mean(self, cells: Tensor) -> Tensor:
-        """Density (m,) of answered cells (m, d), record by record."""
-        product = torch.ones(len(cells), len(self._cells), dtype=torch.float64)
-        for axis in range(self.lattice.d):
-            product *= self.channel[self._cells[:, axis]].T[cells[:, axis]].to(torch.float64) / WORD
-        return product.mean(1)
-
-    def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
-        flat = cells.reshape(-1)
-        answer = torch.searchsorted(self._edges[flat], words(len(flat), secrets)[:, None], right=True)
-        return answer.reshape(cells.shape)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(epsilon={self.epsilon:g}, {self.lattice.per_axis}^{self.lattice.d} cells)"
 
 
 def fit_grid_response(
     data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, curator: Curator, runtime: Runtime
 ) -> Draws:
-    """Draws by randomised response on the grid of the public bounds."""
+    """Draws by randomised response on the grid of the public bounds; the density stays with them for evaluation.
+
+    Raises:
+        ValueError: points outside the public bounds, or numbers that the grid cannot serve; nothing was declared.
+        BudgetExceeded: the ledger does not allow the draws.
+    """
     runtime.require_one_process()
     note = "randomised response on a public grid"
-    return release_draws(GridResponse, data, cells=config.cells, plan=plan, curator=curator, note=note)
-
-
-def fit_interval_laplace(
-    data: PrivatePoints, *, plan: DrawPlan, config: IntervalLaplaceConfig, curator: Curator, runtime: Runtime
-) -> Draws:
-    """Draws by the Laplace mechanism on the public bounds."""
-    runtime.require_one_process()
-    note = "Laplace mechanism on bounded intervals"
-    return release_draws(IntervalLaplace, data, cells=config.cells, plan=plan, curator=curator, note=note)
+    density = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
+    curator.declare(Planned(pure_event(plan.per_draw), note, plan.draws))
+    points = CellSampler(density, curator=curator, note=note).sample(plan.draws)
+    table = pd.DataFrame(points.numpy(), columns=list(data.columns))
+    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(CHOSEN_BLIND, SECURE_NOISE))
+    return Draws(table, statement=statement, origin=density)

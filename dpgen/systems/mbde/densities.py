@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 from torch.quasirandom import SobolEngine
 
 from dpgen.privacy.mechanisms import Secrets, require_within
@@ -67,10 +66,7 @@ class Reference(ABC):
         Raises:
             ValueError: this reference has samples only.
         """
-        raise ValueError(
-            f"the reference {type(self).__name__} has no density: the Metropolis sampler and likelihoods need one; "
-            "use sampler='sir' or 'rejection', which need samples only"
-        )
+        raise ValueError(f"the reference {type(self).__name__} has no density, which likelihoods need")
 
     def standardised(self, x: Tensor) -> Tensor:
         """Points as networks see them: float32 (n, d) in public units."""
@@ -143,22 +139,6 @@ class StandardReference(Reference):
         inside = (z >= self._low) & (z <= self._high)
         return torch.where(inside, self._log_density(z) - self._mass.log(), -math.inf).sum(1)
 
-    def coordinate_log_density(self, z: Tensor) -> Tensor:
-        """Log density of every coordinate in standard units, (n, d) like z, up to a constant and without the bounds."""
-        return self._log_density(z.to(torch.float64))
-
-    def lattice(self, spacing: float, reach: float) -> tuple[Tensor, Tensor]:
-        """First and last whole multiples of `spacing` in each coordinate, int64 (d,), inside the support and +-reach.
-
-        Raises:
-            ValueError: there are none.
-        """
-        first = (self._low.clamp_min(-reach) / spacing).ceil().to(torch.int64)
-        last = (self._high.clamp_max(reach) / spacing).floor().to(torch.int64)
-        if not bool((first <= last).all()):
-            raise ValueError(f"spacing is {spacing:g}; no multiple lies in the bounds, in standard units: take a finer one")
-        return first, last
-
 
 class GaussianReference(StandardReference):
     """N(location, diag(scale^2)), cut to the bounds if there are any; the paper's Q0 is location 0, scale 1.
@@ -199,30 +179,6 @@ class UniformReference(StandardReference):
         return torch.full_like(z, -math.log(2))
 
 
-class DistributionReference(Reference):
-    """Any `torch.distributions` distribution on R or R^d that can be sampled in bounded memory."""
-
-    def __init__(self, distribution: Distribution) -> None:
-        shape = distribution.batch_shape + distribution.event_shape
-        if len(shape) != 1 or len(distribution.event_shape) > 1:
-            raise ValueError(
-                f"the distribution draws points of shape {tuple(shape)}; it must be (d,), for example by Independent"
-            )
-        mean, std = _moments(distribution)
-        super().__init__(mean, std)
-        self.distribution = distribution
-
-    def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            return _points(self.distribution.sample((n,)), n, self.d)
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        dtype = torch.get_default_dtype()
-        value = self.distribution.log_prob(x.to(dtype)).to(torch.float64)
-        return value if self.distribution.event_shape else value.sum(1)
-
-
 class ModelReference(Reference):
     """A generative model of public data: a released model, or any callable (n, generator) -> points (n, d).
 
@@ -251,24 +207,6 @@ class ModelReference(Reference):
 
     def log_prob(self, x: Tensor) -> Tensor:
         return super().log_prob(x) if self.log_density is None else self.log_density(x).to(torch.float64)
-
-
-def as_reference(q0: Reference | Distribution | PublicModel | PublicSampler) -> Reference:
-    """The reference that an object stands for: a distribution, a released model, or a callable.
-
-    Raises:
-        ValueError: anything else.
-
-    >>> as_reference(torch.distributions.MultivariateNormal(torch.zeros(3), torch.eye(3))).d
-    3
-    """
-    if isinstance(q0, Reference):
-        return q0
-    if isinstance(q0, Distribution):
-        return DistributionReference(q0)
-    if isinstance(q0, PublicModel) or callable(q0):
-        return ModelReference(q0)
-    raise ValueError(f"the reference is a {type(q0).__name__}; it must be a distribution, a released model or a callable")
 
 
 def require_bounds(bounds: Tensor, d: int) -> Tensor:
@@ -301,17 +239,6 @@ def _points(x: Tensor, n: int, d: int | None = None) -> Tensor:
     if x.ndim != 2 or len(x) != n or (d is not None and x.shape[1] != d) or not bool(torch.isfinite(x).all()):
         raise ValueError(f"the reference drew an array of shape {tuple(x.shape)}; it must be finite points ({n}, {d or 'd'})")
     return x.to(torch.float64)
-
-
-def _moments(distribution: Distribution) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation where the distribution has them, else 0 and 1: they only set the unit of networks."""
-    try:
-        mean, std = distribution.mean, distribution.stddev
-    except NotImplementedError:
-        mean = std = torch.full((1,), math.nan)
-    shape = distribution.batch_shape + distribution.event_shape
-    usable = bool(torch.isfinite(mean).all()) and bool(torch.isfinite(std).all()) and bool((std > 0).all())
-    return (mean, std) if usable else (torch.zeros(shape), torch.ones(shape))
 
 
 _SHRINK = 1e-9
@@ -467,11 +394,7 @@ class Density(PrivateDensity):
 
     def __init__(self, function: PrivateFunction, reference: Reference, *, box: Box, epsilon: float) -> None:
         self.function, self.reference, self.box, self.epsilon = function, reference, box, epsilon
-        self.rows: list[dict[str, Any]] = []
         self._constant: float | None = None
-
-    def certificates(self) -> list[dict[str, Any]]:
-        return self.rows
 
     def _public_values(self) -> Tensor:
         return evaluated(self.function, self.reference.evaluation_points(_PUBLIC_POINTS))

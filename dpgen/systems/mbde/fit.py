@@ -20,21 +20,19 @@ from dpgen.systems.mbde.densities import (
     ClippedDensity,
     Density,
     GaussianReference,
+    ModelReference,
     Reference,
     TiltedDensity,
     UniformReference,
-    as_reference,
-    evaluated,
 )
-from dpgen.systems.mbde.model import MBDE, Minibatches, RoundCertificate, plug_in_row, total_row, write_density
+from dpgen.systems.mbde.model import MBDE, Minibatches, write_density
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
-from dpgen.systems.mbde.samplers import MetropolisSampler, RejectionSampler, SIRSampler, tries_for
+from dpgen.systems.mbde.samplers import RejectionSampler, SIRSampler, tries_for
 from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
 from dpgen.systems.registry import released
 
 _STAND_INS = 64
-_CERTIFIED_POINTS = 2**15
-NOTES = {"sir": samplers.SIR_DRAWS, "rejection": samplers.REJECTION_DRAWS, "metropolis": samplers.METROPOLIS_STATES}
+NOTES = {"sir": samplers.SIR_DRAWS, "rejection": samplers.REJECTION_DRAWS}
 """Note of the draws of each sampler."""
 
 ASSUMPTIONS = (
@@ -55,7 +53,7 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
         BudgetExceeded: the ledger does not allow the draws.
     """
     read = None if config.reference_path is None else released("reference_path", config.reference_path, curator)
-    reference = reference_for(data, config) if read is None else as_reference(read)
+    reference = reference_for(data, config) if read is None else ModelReference(read)
     _require_tries(plan, config)
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
@@ -127,37 +125,13 @@ def train(
         seed=runtime.seed,
         private_logs=runtime.private_logs,
     )
-    batch = config.batch if config.training == "fast" else None
-    loader = Minibatches(x, batch=batch, length=module.steps_per_round, seed=runtime.seed)
+    loader = Minibatches(x, batch=config.batch, length=config.steps, seed=runtime.seed)
     trainer = runtime.private_trainer(max_steps=module.total_steps)
     trainer.fit(module, loader)
     module.to(trainer.strategy.root_device).eval()  # evaluated where it was trained; what decides about draws is on the CPU
-    return _density_of(module, plan.per_draw, x)
-
-
-@torch.no_grad()
-def _density_of(module: MBDE, epsilon: float, x: Tensor) -> ClippedDensity | TiltedDensity:
-    """The density that a trained module stands for, with its certificates at private points x."""
-    reference, config = module.reference, module.config
-    y = reference.evaluation_points(_CERTIFIED_POINTS)
-    rounds = [
-        RoundCertificate.of(
-            t + 1,
-            theta,
-            at_private=evaluated(lambda z, t=t: module.classified(z, t), x),  # type: ignore[misc]
-            at_public=evaluated(lambda z, t=t: module.classified(z, t), y),  # type: ignore[misc]
-            log_weights=evaluated(lambda z, t=t: module.tilt(z, t), y),  # type: ignore[misc]
-        )
-        for t, theta in enumerate(module.thetas[: module.trained])
-    ]
-    density: ClippedDensity | TiltedDensity
     if config.sampler == "sir":
-        density = ClippedDensity(module.logits, reference, box=Box.of(epsilon, config.alpha), epsilon=epsilon)
-        density.rows = [plug_in_row(density, x, y)]
-    else:
-        density = TiltedDensity(module.tilt, reference, bound=module.bound, epsilon=epsilon)
-        density.rows = [*(r.row() for r in rounds), total_row(rounds, density.box)]
-    return density
+        return ClippedDensity(module.logits, reference, box=Box.of(plan.per_draw, config.alpha), epsilon=plan.per_draw)
+    return TiltedDensity(module.tilt, reference, bound=module.bound, epsilon=plan.per_draw)
 
 
 def sampler_for(density: ClippedDensity | TiltedDensity, config: MBDEConfig, curator: Curator) -> PrivateSampler:
@@ -165,9 +139,7 @@ def sampler_for(density: ClippedDensity | TiltedDensity, config: MBDEConfig, cur
     if config.sampler == "sir":
         return SIRSampler(density, curator=curator, codebook=config.codebook)
     assert isinstance(density, TiltedDensity)
-    if config.sampler == "rejection":
-        return RejectionSampler(density, curator=curator, tries=config.tries)
-    return MetropolisSampler(density, curator=curator, length=config.chain_length)
+    return RejectionSampler(density, curator=curator, tries=config.tries)
 
 
 def log_density(density: Density, data: PrivatePoints, runtime: Runtime) -> None:

@@ -70,7 +70,6 @@ class DrawPlan(Plan):
 
 
 LOG2 = math.log(2)
-SHARES = ("split", "scaled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,40 +77,34 @@ class MBDEConfig:
     """Sampler, classifiers and training; public choices, none of them learned from private data.
 
     Arguments:
-        sampler: "sir" (one classifier for every epsilon, whole budget), "rejection" (boosted density, exact) or "metropolis"
-            (boosted density, single states of chains, as published).
+        sampler: "sir" (one classifier for every epsilon, whole budget) or "rejection" (boosted density, exact).
         rounds: of boosting; None: 3, with "sir" 1.
         alpha: asymmetric box of "sir", in (0, 1): about the share of the reference that the data are thought to cover;
             None: symmetric box.
         codebook: points of the reference for each draw of "sir".
         tries: proposals for each draw of "rejection"; None: so many that its fallback has probability 1e-9.
-        chain_length: steps for each draw of "metropolis".
         draws_by: several planned draws get epsilon / draws each ("split"), or classifiers of the whole epsilon scaled down
             by 1 / draws ("scaled"; boosted densities only).
         steps_full: scale theta so that the boosted density uses the whole budget; the paper leaves theta_T of it unused.
         reference: "gaussian" at the data's public location and scale, cut to public bounds, or "uniform" on public bounds.
         reference_path: directory of a released model of points, whose samples are the reference instead.
-        training: "fast" (Adam on minibatches with fresh points of the reference) or "paper" (Nesterov 0.01, 750 full-batch
-            epochs a round on 10,000 points of the reference).
-        steps: training steps a round of "fast".
-        batch: private points a step of "fast".
-        lr: highest learning rate of "fast".
+        steps: training steps a round, of Adam on minibatches with fresh points of the reference.
+        batch: private points a step.
+        lr: highest learning rate.
         hidden: widths of the classifier's tanh layers.
 
-    Source: Husain et al. 2020, section 5, for rounds, hidden and training="paper".
+    Source: Husain et al. 2020, section 5, for rounds and hidden.
     """
 
-    sampler: Literal["sir", "rejection", "metropolis"] = "sir"
+    sampler: Literal["sir", "rejection"] = "sir"
     rounds: int | None = None
     alpha: float | None = None
     codebook: int = 1024
     tries: int | None = None
-    chain_length: int = 1000
     draws_by: Literal["split", "scaled"] = "split"
     steps_full: bool = False
     reference: Literal["gaussian", "uniform"] = "gaussian"
     reference_path: str | None = None
-    training: Literal["fast", "paper"] = "fast"
     steps: int = 600
     batch: int = 500
     lr: float = 0.02
@@ -119,15 +112,13 @@ class MBDEConfig:
 
     def __post_init__(self) -> None:
         for name, choices in (
-            ("sampler", ("sir", "rejection", "metropolis")),
-            ("draws_by", SHARES),
-            ("training", ("fast", "paper")),
+            ("sampler", ("sir", "rejection")),
+            ("draws_by", ("split", "scaled")),
+            ("reference", ("gaussian", "uniform")),
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
-        if self.reference not in ("gaussian", "uniform"):
-            raise ValueError(f"reference must be one of gaussian, uniform, got {self.reference!r}")
-        for name in ("rounds", "steps", "batch", "chain_length"):
+        for name in ("rounds", "steps", "batch"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
         for width in self.hidden:
@@ -183,10 +174,7 @@ def step_sizes(epsilon: float, rounds: int, *, full: bool = False, draws: int = 
 
 
 GRID_CELLS = (2, 2**24)
-"""Range of the cells on an axis of a lattice, and of the whole lattice of a grid response."""
-
-INTERVAL_CELLS = (2, 2048)
-"""Range of the cells of an interval with Laplace noise."""
+"""Range of the cells on an axis of a lattice, and of the whole lattice."""
 
 BANDWIDTHS = (1e-6, 1.0)
 """Range of a kernel's standard deviation, as a share of the box's width."""
@@ -204,20 +192,6 @@ class GridResponseConfig:
 
     def __post_init__(self) -> None:
         require_whole("cells", self.cells, *GRID_CELLS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class IntervalLaplaceConfig:
-    """Public choices of the Laplace mechanism on an interval.
-
-    Arguments:
-        cells: of each interval; the noise is discrete on them and a draw is uniform in its cell.
-    """
-
-    cells: int = 256
-
-    def __post_init__(self) -> None:
-        require_whole("cells", self.cells, *INTERVAL_CELLS)
 
 
 @dataclass(frozen=True, kw_only=True)

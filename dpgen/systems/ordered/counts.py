@@ -37,8 +37,8 @@ Norm = Literal["l1", "l2"]
 NO_RECORDS: Integers = np.empty(0, np.int64)
 RECORDS_NOTE = "number of records, discrete Laplace"
 SCORE = 1.0
-"""Sensitivity of a score |count - model| of an interval or a prefix under either relation: the count moves by at most 1, the
-model, which is public, not at all."""
+"""Sensitivity of a score |count - model| of a prefix under either relation: the count moves by at most 1, the model, which
+is public, not at all."""
 
 
 def records_moved(relation: Relation) -> int:
@@ -100,33 +100,13 @@ def cell_counts(values: Values, ends: Integers, *, norm: Norm) -> BoundedSum:
     return _bounded(np.diff(below(values, ends)), 1, 2, norm)
 
 
-def tree_counts(values: Values, ends: Integers, *, root: bool, norm: Norm) -> BoundedSum:
-    """Records of all cells of a complete binary tree over the leaves [ends[i], ends[i + 1]), from the top, one after another.
+def prefix_count(values: Values, knot: int, *, norm: Norm) -> BoundedSum:
+    """Records (1,) below a knot: any neighbour moves the count by 1 at most, also where a record is replaced.
 
-    A record is in one cell of each of the L levels: L counts. A replaced one leaves and enters one of each, but for the root,
-    which holds everybody: 2 L counts, or 2 (L - 1) with the root.
-
-    Arguments:
-        values: records in [0, N).
-        ends: (2^h + 1,) increasing.
-        root: whether the count of all records is among them, as L = h + 1 levels rather than h.
+    >>> prefix_count(np.array([0, 4, 4]), 4, norm="l1").values.tolist()
+    [1]
     """
-    leaves = np.diff(below(values, ends))
-    height = (len(leaves) - 1).bit_length()
-    levels = [leaves.reshape(2**level, -1).sum(1) for level in range(0 if root else 1, height + 1)]
-    return _bounded(np.concatenate(levels), len(levels), 2 * max(height, 1), norm)
-
-
-def asked_counts(values: Values, knots: list[int], *, norm: Norm) -> BoundedSum:
-    """The answer to one step of the maximum error rule: records below the first knot, and between it and the second.
-
-    Two disjoint cells: 1 count moves, or 2 when a record is replaced. With one knot it is one prefix count, which any
-    neighbour moves by 1 at most. (Diakonikolas, Hardt, Schmidt 2015, Figure 2, take 1 record for the two disjoint cells.)
-
-    >>> asked_counts(np.array([0, 4, 4]), [1, 5], norm="l1").values.tolist()
-    [1, 2]
-    """
-    return _bounded(np.diff(below(values, np.array(knots, np.int64)), prepend=0), 1, len(knots), norm)
+    return _bounded(below(values, np.array([knot], np.int64)), 1, 1, norm)
 
 
 def record_count(values: Values) -> BoundedSum:
@@ -180,17 +160,6 @@ def relation_gaussian(noise_multiplier: float, relation: Relation) -> "DpEvent":
     Events state the add/remove sensitivity, which the ledger doubles under replace-one.
     """
     return gaussian_event(noise_multiplier * records_moved(relation))
-
-
-def curator_multiplier(noise_multiplier: float, sums: BoundedSum, relation: Relation) -> float:
-    """A multiplier of `relation` itself in the add/remove units that `Curator.gaussian` takes.
-
-    >>> import torch
-    >>> moves = BoundedSum(torch.zeros(3, dtype=torch.int64), 1.0, replaced=1.5)
-    >>> curator_multiplier(2.0, moves, "add_remove"), curator_multiplier(2.0, moves, "replace_one")
-    (2.0, 3.0)
-    """
-    return noise_multiplier * sums.under(relation) / sums.sensitivity
 
 
 @lru_cache(maxsize=64)

@@ -11,9 +11,9 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
 from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, size_sentence
 from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, ranked
+from dpgen.systems.ordered.histogram import LaplaceHistogram
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import RECORDS, OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
@@ -65,20 +65,7 @@ def ordered_estimator(
             return PartitionCDF(**common)
         case "laplace":
             return LaplaceHistogram(**common)
-        case "fixed":
-            return FixedPartitionHistogram(**common, cells=config.cells)
-        case "tree":
-            return DyadicTree(**common, depth=config.depth)
-        case "quantiles":
-            return PrivateQuantiles(**common, levels=config.levels)
-        case selection:
-            return MERR(
-                **common,
-                selection=selection,
-                steps=config.steps,
-                composition=config.composition,
-                published_noise=config.published_noise,
-            )
+    return MERR(**common, steps=config.steps)
 
 
 def _columns(
@@ -108,13 +95,13 @@ def _composed(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, le
     The factor is a function of the plan alone, found by bisection in [1, k]; 1 where nothing is gained.
     """
     columns = _columns(data, plan, config, ledger)
-    if plan.budget is None or not plan.budget.delta or len(columns) == 1:
+    if not plan.resolved_delta or len(columns) == 1:
         return columns
     low, high = 1.0, min(float(len(columns)), EPSILON[1] / max(column.epsilon for column in columns))
     while high - low > _FACTOR_STEP:
         middle = (low + high) / 2
         tried = _columns(data, plan, config, ledger, factor=middle)
-        if _cost(tried, plan) <= plan.budget.epsilon * (1 - _ROUNDING):
+        if _cost(tried, plan) <= plan.epsilon * (1 - _ROUNDING):
             low, columns = middle, tried
         else:
             high = middle
@@ -138,9 +125,8 @@ def fit(
 
     Raises:
         ValueError: choices that contradict each other, or that cannot serve these columns; nothing was charged then.
-        BudgetExceeded: an estimator costs more than the budget, as published noise does.
     """
-    _require_possible(data, plan, config, known=curator.keeps_size)
+    _require_public_n(data, plan, known=curator.keeps_size)
     columns = _composed(data, plan, config, curator.ledger)
     curator.declare(*(line for column in columns for line in column.planned(plan.relation)))
     cdfs, facts, split = {}, dict[str, Any](method=config.method), []
@@ -177,10 +163,8 @@ def _split_sentence(split: list[str]) -> str:
     return f"the budget was split over {len(split)} columns, which cost it together (each by itself: {'; '.join(split)})"
 
 
-def _require_possible(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, *, known: bool) -> None:
-    """Refuse contradictions among what is public; the number of records is, where it is `known`."""
-    if config.published_noise and not plan.report_only:
-        raise ValueError("published_noise is True and report_only False; set report_only: this noise ignores epsilon")
+def _require_public_n(data: PrivateColumns, plan: OrderedPlan, *, known: bool) -> None:
+    """Refuse another public number of records than that of the data, where it is `known`."""
     n = len(next(iter(data.values.values())))
     if plan.public_n is not None and known and plan.public_n != n:
         raise ValueError(f"public_n is {plan.public_n}; under replace_one the number of records is public and is {n}")

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import Relation, require_whole, require_within
 from dpgen.systems.plan import RowPlan
 
@@ -15,16 +14,13 @@ EPSILON = (1e-3 * (1 - 1e-9), 1e3 * (1 + 1e-9))
 
 PER_COLUMN = " for each column"
 
-DELTA_BELOW = 0.5
 STEPS = (1, 10_000)
-CELLS = (1, 2**24)
-DEPTH = (1, 22)
-LEVELS = (1, 16)
+CELLS = 2**24
+"""Values of a domain whose histogram is released, at most."""
 
 # -- ordered options ---------------------------------------------------------------------------------------------------
 
-Method = Literal["partition", "points", "exponential", "choosing", "laplace", "fixed", "tree", "quantiles"]
-SELECTIONS = ("points", "exponential", "choosing")
+Method = Literal["partition", "points", "laplace"]
 
 DEFAULT_DELTA = 1e-9
 CLAMP_SHARE = 0.02
@@ -46,7 +42,6 @@ class OrderedPlan(RowPlan):
         public_n: number of records, if it is declared public where it is private; without it a noisy number is bought.
             Where it is public anyway another number than that of the data is refused.
         column_shares: positive weights of the columns in the budget; None: equal.
-        report_only: no limit: the statement reports what was spent (for noise that breaks its published claim).
 
     Raises:
         ValueError: a number out of its range.
@@ -60,7 +55,6 @@ class OrderedPlan(RowPlan):
     relation: Relation = "replace_one"
     public_n: int | None = None
     column_shares: list[float] | None = None
-    report_only: bool = False
     several_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -77,11 +71,6 @@ class OrderedPlan(RowPlan):
         if self.delta is not None:
             return self.delta
         return DEFAULT_DELTA if self.public_n is None else float(self.public_n) ** -1.1
-
-    @property
-    def budget(self) -> Budget | None:
-        """The budget that the ledger enforces; None with `report_only`."""
-        return None if self.report_only else super().budget
 
     def shares(self, columns: int) -> list[tuple[float, float]]:
         """(epsilon, delta) of each column; they add up to the whole budget.
@@ -101,16 +90,9 @@ class OrderedConfig:
     """Estimator of the distribution of a column; public choices, none of them private.
 
     Arguments:
-        method: "partition" (recommended), the maximum error rule with "points", "exponential" or "choosing" selection
-            (Diakonikolas et al. 2015, Figure 2), "laplace" (Theorem 3, small domains), "fixed" (Theorem 4), and the
-            baselines "tree" and "quantiles".
-        steps: steps T of the maximum error rule, in [1, 10000], or "private": chosen by an exponential mechanism; what the
-            costliest choice could have spent is charged.
-        composition: of the steps, "zcdp" or "basic".
-        published_noise: the noise printed in Figure 2, which costs 4 T epsilon; needs `report_only`.
-        cells: equal cells of "fixed", in [1, 2^24].
-        depth: halvings of "tree", in [1, 22].
-        levels: halvings of "quantiles", in [1, 16].
+        method: "partition" (recommended), "points" (the maximum error rule of Diakonikolas et al. 2015, Figure 2, with knots
+            selected among all points) or "laplace" (Theorem 3, small domains).
+        steps: steps T of the maximum error rule, in [1, 10000].
         degree: None keeps the private cells; 0, 1 or 2 merges them to few pieces of this degree (Theorem 5, step 2).
         pieces: how many pieces; None: chosen from the private cells.
 
@@ -119,28 +101,14 @@ class OrderedConfig:
     """
 
     method: Method = "partition"
-    steps: int | Literal["private"] = 12
-    composition: Literal["zcdp", "basic"] = "zcdp"
-    published_noise: bool = False
-    cells: int = 256
-    depth: int = 12
-    levels: int = 6
+    steps: int = 12
     degree: int | None = None
     pieces: int | None = None
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
-        if self.steps != "private":
-            require_whole("steps", self.steps, *STEPS)
-        require_whole("cells", self.cells, *CELLS)
-        require_whole("depth", self.depth, *DEPTH)
-        require_whole("levels", self.levels, *LEVELS)
-        if self.published_noise and (self.method not in SELECTIONS or self.steps == "private"):
-            raise ValueError(
-                f"published_noise is True, method is {self.method!r} and steps is {self.steps!r}; published_noise is of the "
-                f"methods {', '.join(SELECTIONS)} with a fixed number of steps"
-            )
+        require_whole("steps", self.steps, *STEPS)
         if self.degree not in (None, 0, 1, 2):
             raise ValueError(f"degree is {self.degree!r}; it must be none, 0, 1 or 2")
         if self.pieces is not None and (self.pieces < 1 or self.degree is None):

@@ -21,7 +21,6 @@ from dpgen.systems.local.boxes import (
     project_to_box,
 )
 from dpgen.systems.local.kernels import MinimaxSampler
-from dpgen.systems.local.mollifiers import in_relative_mollifier
 
 BOXES = {
     "mollifier": RelativeMollifier,
@@ -60,6 +59,12 @@ def test_a_box_one_percent_wider_is_seen(name: str) -> None:
     assert ldp_excess(project_to_box(corners, lower / 1.01, 1.01 * upper), 1.0) > 1e-3
 
 
+def best_tv(p: Tensor, box: BoxSampler) -> Tensor:
+    """Total variation to the nearest point of the box, without finding it."""
+    lower, upper = box.box()
+    return torch.maximum((p - upper).clamp_min(0).sum(-1), (lower - p).clamp_min(0).sum(-1))
+
+
 @pytest.mark.parametrize("divergence", [*DIVERGENCES, lambda t: (t - 1).abs() ** 3])
 @pytest.mark.parametrize("name", list(BOXES))
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
@@ -68,7 +73,7 @@ def test_worst_case(name: str, divergence: str, epsilon: float) -> None:
     p = users(7, seed=2, rows=500)
     out = box.apply(p)
     assert float(f_divergence(p, out, divergence).max()) == pytest.approx(box.worst_case(divergence), rel=1e-9)
-    assert torch.allclose(f_divergence(p, out), box.best_tv(p), rtol=0, atol=1e-14)
+    assert torch.allclose(f_divergence(p, out), best_tv(p, box), rtol=0, atol=1e-14)
     kept = box.apply(torch.eye(7, dtype=torch.float64)).diagonal()
     assert torch.allclose(kept, 1 - box.misses(), rtol=0, atol=1e-14)
     assert torch.allclose(kept, box.keeps(), rtol=1e-13, atol=0)
@@ -99,8 +104,7 @@ def test_published_example() -> None:
 def test_the_relative_mollifier_is_its_definition() -> None:
     q = dirichlet(9, seed=1)
     out = RelativeMollifier(1.0, q).apply(users(9, seed=0))
-    assert bool(in_relative_mollifier(out, q, 1.0).all())
-    assert not bool(in_relative_mollifier(out, q, 0.99).all())
+    assert 0.99 / 2 < float((out / q).log().abs().max()) <= 0.5 + 1e-12
 
 
 def test_the_projected_kernel_is_never_worse_than_the_kernel() -> None:

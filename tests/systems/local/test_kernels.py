@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpgen.divergences import DIVERGENCES, f_divergence
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.local.kernels import MechanismSampler, MinimaxSampler, RandomizedResponse
+from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
 
 SEED_EXAMPLE = torch.tensor([0.01, 0.99], dtype=torch.float64)
 
@@ -93,7 +93,7 @@ def test_no_kernel_does_better_by_linear_programme(epsilon: float) -> None:
 @pytest.mark.parametrize("divergence", [*DIVERGENCES, lambda t: (t - 1).abs() ** 3])
 def test_the_worst_user_holds_one_category(divergence: str) -> None:
     q = dirichlet(6, seed=2, sharpness=2.0)
-    for sampler in (MinimaxSampler(1.0, q), RandomizedResponse(1.0, q), MechanismSampler(MinimaxSampler(2.0, q).kernel())):
+    for sampler in (MinimaxSampler(1.0, q), RandomizedResponse(1.0, q)):
         p = users(6, seed=4, rows=500)
         reached = f_divergence(p, sampler.apply(p), divergence).max()
         assert float(reached) == pytest.approx(sampler.worst_case(divergence), rel=1e-9)
@@ -123,7 +123,7 @@ def chi_square_p(drawn: Tensor, expected: Tensor) -> float:
 def test_every_row_is_drawn_as_it_stands(epsilon: float) -> None:
     q = dirichlet(5, seed=6)
     minimax = MinimaxSampler(epsilon, q)
-    for sampler in (minimax, RandomizedResponse(epsilon, 5), MechanismSampler(minimax.kernel())):
+    for sampler in (minimax, RandomizedResponse(epsilon, 5)):
         kernel = sampler.kernel()
         items = torch.arange(5).repeat_interleave(20_000)
         drawn = sampler.sample_items(items.reshape(5, -1), secrets=SecureSource())
@@ -165,56 +165,6 @@ def test_bad_items() -> None:
 def test_the_matrix_is_for_small_n() -> None:
     with pytest.raises(ValueError, match=r"n is 5000; it must be <= 4096 \(use apply\)"):
         MinimaxSampler(1.0, 5000).kernel()
-
-
-def test_a_mechanism_with_other_outputs() -> None:
-    matrix = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]])
-    sampler = MechanismSampler(matrix)
-    assert sampler.epsilon == pytest.approx(math.log(2))
-    assert sampler.apply(torch.tensor([0.5, 0.5])).tolist() == [0.375, 0.375, 0.25]
-    assert sampler.sample(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), k=3, secrets=SecureSource()).shape == (3, 2)
-    with pytest.raises(ValueError, match="distances of P and Q need m = n"):
-        sampler.worst_case()
-
-
-@pytest.mark.parametrize(
-    ("matrix", "epsilon", "match"),
-    [
-        (torch.ones(3), None, r"shape \(3,\); it must be \(n, m\)"),
-        (torch.ones(1, 1), None, "n >= 2"),
-        (torch.tensor([[0.5, 0.5], [0.5, 0.4]]), None, "rows that sum to 1 within 1e-06, off by 0.1"),
-        (torch.tensor([[1.5, -0.5], [0.5, 0.5]]), None, "entries >= 0"),
-        (torch.tensor([[float("nan"), 0.5], [0.5, 0.5]]), None, "entries >= 0"),
-        (torch.tensor([[0.75, 0.25], [0.25, 0.75]]), 1.0, "matrix is 1.09861.*-LDP; it must be epsilon-LDP for epsilon 1.0"),
-        (torch.tensor([[1.0, 0.0], [0.5, 0.5]]), None, r"epsilon is inf; it must be in \(0, 700\]"),
-    ],
-)
-def test_bad_mechanisms(matrix: Tensor, epsilon: float | None, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        MechanismSampler(matrix, epsilon)
-
-
-def test_a_mechanism_one_entry_off_is_no_longer_private_enough() -> None:
-    kernel = MinimaxSampler(1.0, dirichlet(4, seed=0)).kernel()
-    assert MechanismSampler(kernel, 1.0).epsilon == 1.0
-    kernel[0, 0] *= 1.01
-    with pytest.raises(ValueError, match=r"it must be epsilon-LDP for epsilon 1\.0"):
-        MechanismSampler(kernel / kernel.sum(1, keepdim=True), 1.0)
-
-
-def test_epsilon_is_checked_for_the_rows_that_are_drawn() -> None:
-    """Rows may miss the sum 1 by 1e-6, and draws divide by it."""
-    e = math.e
-    matrix = torch.tensor([[0.5, 0.5 - 9e-7], [0.5 / e, 1 - 0.5 / e + 9e-7]], dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"matrix is 1\.0000018\d*-LDP; it must be epsilon-LDP for epsilon 1\.0"):
-        MechanismSampler(matrix, 1.0)
-    sampler = MechanismSampler(matrix)
-    assert float((sampler.matrix.sum(1) - 1).abs().max()) <= 4e-16
-    drawn = sampler.apply(torch.eye(2, dtype=torch.float64))
-    drawn = drawn / drawn.sum(1, keepdim=True)
-    assert float((drawn.amax(0) / drawn.amin(0)).log().max()) <= sampler.epsilon + EXCESS
-    again = MechanismSampler(**sampler.get_params())
-    assert torch.equal(again.matrix, sampler.matrix), "saved and loaded it is the same"
 
 
 def test_doubles_decide_nothing_that_is_close() -> None:

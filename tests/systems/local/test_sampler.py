@@ -15,14 +15,12 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.local.boxes import ParkSampler, RelativeMollifier
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.local.kernels import MechanismSampler, MinimaxSampler
 from dpgen.systems.local.model import FiniteSampler, load_mechanism
 from dpgen.systems.local.plan import LocalPlan
 
 Q = dirichlet(6, seed=0)
 ALL = {
     **{name: sampler(name, 1.5, Q) for name in SAMPLERS},
-    "mechanism": MechanismSampler(MinimaxSampler(1.5, Q).kernel()),
     "bounded": ParkSampler(1.5, Q, density_bounds=(0.1, 4.0)),
 }
 
@@ -106,7 +104,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     good = card.read_text()
     for bad, match in (
         (good.replace("1.5", "0.5"), "does not match the checksum"),
-        (good.replace('"minimax"', '"maximin"'), "kind 'maximin'; this version reads format 2 and the kinds"),
+        (good.replace('"minimax"', '"mechanism"'), "kind 'mechanism'"),
         (good[:20], "damaged mechanism"),
         ("[]", "damaged mechanism"),
     ):

@@ -12,7 +12,7 @@ from lattice_laws import data
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde.channels import WORD, CellSampler, GridResponse, Lattice, release_draws, require_box, words
+from dpgen.systems.mbde.channels import WORD, CellSampler, GridResponse, Lattice, require_box, words
 from dpgen.systems.mbde.plan import DrawPlan
 
 BOX = torch.tensor([[0.0, 1.0], [-2.0, 2.0]], dtype=torch.float64)
@@ -68,18 +68,6 @@ def test_every_draw_is_charged_before_it_is_made() -> None:
     with pytest.raises(TypeError, match="cannot be saved"):
         pickle.dumps(sampler)
     assert not hasattr(sampler, "log_ratio")
-
-
-def test_released_draws_are_a_table_within_the_box() -> None:
-    plan = DrawPlan(epsilon=2.0, draws=2)
-    ledger = plan.open_ledger()
-    points = data(torch.zeros(20, 2), BOX)
-    release = release_draws(GridResponse, points, cells=4, plan=plan, curator=Curator(ledger), note="draws")
-    assert list(release.to_pandas().columns) == ["c0", "c1"]
-    assert len(release.to_pandas()) == 2
-    assert release.statement.epsilon == pytest.approx(2.0)
-    assert "whole data set" in release.statement.unit
-    assert isinstance(release.origin, GridResponse)
 
 
 def test_a_box_is_needed_and_holds_the_points() -> None:

@@ -80,19 +80,6 @@ def test_importance_weights_stand_for_samples_of_the_round() -> None:
     assert abs(exact) > 0.2
 
 
-def test_the_papers_preset() -> None:
-    module = MBDE(GaussianReference.standard(1), config=MBDEConfig(sampler="rejection", training="paper"))
-    assert module.total_steps == 3 * 750
-    optimizer = module.configure_optimizers()
-    assert isinstance(optimizer, torch.optim.SGD)
-    assert optimizer.param_groups[0]["nesterov"] is True
-    assert optimizer.param_groups[0]["lr"] == 0.01
-    first, second = module._opponents(5, 0), module._opponents(5, 0)
-    assert len(first[0]) == 10_000
-    assert torch.equal(first[0], second[0])
-    assert float(first[1].exp().mean()) == pytest.approx(1)
-
-
 @pytest.mark.parametrize(("draws", "full"), [(1, False), (1, True), (5, False), (5, True)])
 def test_bound_is_the_budget(draws: int, full: bool) -> None:
     config = MBDEConfig(sampler="rejection", steps_full=full)
@@ -143,7 +130,7 @@ def test_minibatches_cover_the_points() -> None:
     seen = list(Minibatches(x, batch=4, length=6))
     assert [len(b) for b in seen] == [4] * 6
     assert sorted(torch.cat(seen[:3]).flatten().tolist()) == list(range(12))
-    assert [len(b) for b in Minibatches(x, batch=None, length=2)] == [12, 12]
+    assert [len(b) for b in Minibatches(x, batch=12, length=2)] == [12, 12]
 
 
 @pytest.mark.parametrize("batch", [torch.zeros(3), torch.zeros(3, 1), "x", [torch.zeros(3, 5)]])

@@ -26,29 +26,29 @@ def test_three_rounds_leave_budget_unused(epsilon: float, percent: int) -> None:
 def test_rounds_by_sampler() -> None:
     assert MBDEConfig().total_rounds == 1
     assert MBDEConfig(sampler="rejection").total_rounds == 3
-    assert MBDEConfig(sampler="metropolis", rounds=5).total_rounds == 5
+    assert MBDEConfig(sampler="rejection", rounds=5).total_rounds == 5
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("option", "others"),
     [
-        ({"sampler": "gibbs"}, "sampler must be one of sir, rejection, metropolis, got 'gibbs'"),
-        ({"sampler": "rejection", "rounds": 0}, "rounds is 0; it must be a whole number >= 1"),
-        ({"rounds": 3}, "sampler='sir' learns one classifier"),
-        ({"draws_by": "scaled"}, "sampler='sir' learns one classifier"),
-        ({"draws_by": "shared"}, "draws_by must be one of split, scaled"),
-        ({"reference": "cauchy"}, "reference must be one of gaussian, uniform"),
-        ({"training": "slow"}, "training must be one of fast, paper"),
-        ({"steps": 0}, "steps is 0; it must be a whole number >= 1"),
-        ({"lr": math.nan}, "lr is nan; it must be a finite number > 0"),
-        ({"hidden": (25, 0)}, "a width in hidden is 0; it must be a whole number >= 1"),
-        ({"codebook": 1}, "codebook is 1; it must be a whole number in"),
-        ({"codebook": 2**17}, "codebook is 131072"),
-        ({"sampler": "rejection", "tries": 0}, "tries is 0; it must be a whole number in"),
-        ({"alpha": 1.5}, "alpha is 1.5; it must lie in"),
-        ({"alpha": 0.1, "sampler": "rejection"}, "only sampler='sir' has an asymmetric box"),
+        ({"sampler": "gibbs"}, {}),
+        ({"rounds": 0}, {"sampler": "rejection"}),
+        ({"rounds": 3}, {}),
+        ({"draws_by": "scaled"}, {}),
+        ({"draws_by": "shared"}, {}),
+        ({"reference": "cauchy"}, {}),
+        ({"steps": 0}, {}),
+        ({"batch": 0}, {}),
+        ({"lr": math.nan}, {}),
+        ({"hidden": (25, 0)}, {}),
+        ({"codebook": 1}, {}),
+        ({"codebook": 2**17}, {}),
+        ({"tries": 0}, {"sampler": "rejection"}),
+        ({"alpha": 1.5}, {}),
+        ({"alpha": 0.1}, {"sampler": "rejection"}),
     ],
 )
-def test_bad_options(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        MBDEConfig(**options)
+def test_refusals_name_the_option(option: dict[str, Any], others: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(option))):
+        MBDEConfig(**option, **others)

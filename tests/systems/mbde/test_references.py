@@ -8,18 +8,16 @@ import torch
 from scipy import stats
 from test_sir import three_points
 from tiny import statement
-from torch import Tensor, distributions
+from torch import Tensor
 
 from dpgen.nets import VAEBank
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.dpgm.model import MixtureModel
 from dpgen.systems.mbde.densities import (
-    DistributionReference,
     GaussianReference,
     ModelReference,
     Reference,
     UniformReference,
-    as_reference,
     require_bounds,
 )
 
@@ -29,9 +27,6 @@ EVERY = [
     GaussianReference(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 3.0])),
     GaussianReference(torch.tensor([0.5, 2.5]), torch.tensor([0.75, 1.25]), bounds=BOX),
     UniformReference(BOX),
-    DistributionReference(distributions.MultivariateNormal(torch.ones(2), 2 * torch.eye(2))),
-    as_reference(distributions.Laplace(torch.zeros(8), torch.ones(8))),
-    as_reference(distributions.Cauchy(torch.zeros(2), torch.ones(2))),
     ModelReference(three_points),
 ]
 
@@ -77,16 +72,11 @@ def test_quasi_random_points_integrate_well() -> None:
     assert abs(float((x**2).sum(1).mean()) - 2) < 2e-3
 
 
-def test_torch_density_is_used() -> None:
-    reference = as_reference(distributions.Laplace(torch.zeros(3), torch.ones(3)))
-    assert float(reference.log_prob(torch.zeros(1, 3))) == pytest.approx(-3 * math.log(2))
-
-
 def test_a_released_model_is_a_reference_without_density() -> None:
     bank = VAEBank(1, 4, hidden=2, latent=1)
     bank.initialize(torch.Generator().manual_seed(0))
     released = MixtureModel(bank, counts=torch.ones(1), statement=statement())
-    samples = as_reference(released)
+    samples = ModelReference(released)
     assert samples.draw(5, SecureSource()).shape == (5, 4)
     with pytest.raises(ValueError, match="ModelReference has no density"):
         samples.log_prob(torch.zeros(1, 1))
@@ -112,8 +102,6 @@ class Scaler:
         (lambda: GaussianReference(torch.zeros(2), torch.tensor([1.0, 0.0])), "scale is .*entries > 0"),
         (lambda: GaussianReference(torch.tensor([math.nan]), torch.ones(1)), "location is .*finite"),
         (lambda: GaussianReference(torch.zeros(1), torch.ones(1), bounds=torch.tensor([[20.0, 21.0]])), "more than 1e-6"),
-        (lambda: as_reference(distributions.Normal(0.0, 1.0)), r"must be \(d,\)"),
-        (lambda: as_reference(3), "the reference is a int"),  # type: ignore[arg-type]
         (lambda: ModelReference(lambda n, g: torch.zeros(n)), "it must be finite points"),
         (lambda: ModelReference(lambda n, g: torch.full((n, 1), math.nan)), "it must be finite points"),
     ],

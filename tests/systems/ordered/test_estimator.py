@@ -1,5 +1,8 @@
 """What every estimator of a column keeps: privacy before noise, any order of records, refusals."""
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
 from fixed_source import FixedKeySource
@@ -8,16 +11,17 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.systems.ordered.baselines import DyadicTree, FixedPartitionHistogram, LaplaceHistogram, PrivateQuantiles
 from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, sorted_values
+from dpgen.systems.ordered.histogram import LaplaceHistogram
+from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.partition import PartitionCDF
 
-ALL: list[type[OrderedEstimator]] = [PartitionCDF, LaplaceHistogram, FixedPartitionHistogram, DyadicTree, PrivateQuantiles]
+ALL: list[type[OrderedEstimator]] = [PartitionCDF, LaplaceHistogram, MERR]
 VALUES = np.random.default_rng(0).integers(0, 300, 5000)
 
 
 def estimator(kind: type[OrderedEstimator], **options: float) -> OrderedEstimator:
-    return kind(**{"epsilon": 1.0, "delta": 1e-6 if kind in (PartitionCDF, DyadicTree) else 0.0, **options})  # type: ignore[arg-type]
+    return kind(**{"epsilon": 1.0, "delta": 0.0 if kind is LaplaceHistogram else 1e-6, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -37,7 +41,7 @@ def test_it_spends_its_epsilon_and_finds_the_distribution(kind: type[OrderedEsti
 def test_a_budget_that_is_too_small_draws_nothing(kind: type[OrderedEstimator], monkeypatch: pytest.MonkeyPatch) -> None:
     source = SecureSource()
     monkeypatch.setattr(source, "_stream", lambda: pytest.fail("drew before the ledger agreed"))
-    with pytest.raises(BudgetExceeded, match="budget epsilon"):
+    with pytest.raises(BudgetExceeded):
         estimator(kind).fit(VALUES, N=300, curator=Curator(Ledger(Budget(0.25, 1e-6), relation="replace_one"), source=source))
 
 
@@ -49,17 +53,11 @@ def test_public_randomness_is_refused(kind: type[OrderedEstimator]) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"epsilon": 0.0}, "epsilon is 0.0"),
-        ({"epsilon": float("nan")}, "epsilon is nan"),
-        ({"delta": 1.0}, "delta is 1"),
-        ({"size": 0}, "size is 0"),
-    ],
+    ("option", "value"), [("epsilon", 0.0), ("epsilon", float("nan")), ("delta", 1.0), ("size", 0), ("rows", 0)]
 )
-def test_bad_options(kind: type[OrderedEstimator], options: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        estimator(kind, **options)
+def test_bad_options(kind: type[OrderedEstimator], option: str, value: float) -> None:
+    with pytest.raises(ValueError, match=option):
+        estimator(kind, **{option: value})
 
 
 @pytest.mark.parametrize(
@@ -97,8 +95,10 @@ def test_the_plan_is_what_is_charged(kind: type[OrderedEstimator], relation: Rel
     some = estimator(kind)
     ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
     some.fit(VALUES, N=300, curator=Curator(ledger))
-    charged = [(entry.event, entry.note, entry.count) for entry in ledger.entries()]
-    assert charged == [(line.event, line.note, line.count) for line in some.planned(300, relation)]
+    charged: Counter[Any] = Counter()
+    for entry in ledger.entries():
+        charged[entry.event, entry.note] += entry.count
+    assert charged == {(line.event, line.note): line.count for line in some.planned(300, relation)}
 
 
 def test_the_private_array_is_left_alone_and_uint64_is_fine() -> None:

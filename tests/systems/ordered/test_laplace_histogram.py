@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.ordered.baselines import LaplaceHistogram
 from dpgen.systems.ordered.counts import NO_RECORDS, cell_counts
+from dpgen.systems.ordered.histogram import LaplaceHistogram
 
 
 def pmf(scale: float, reach: int = 200) -> np.ndarray:
@@ -45,15 +45,6 @@ def test_the_printed_scale_is_rejected_under_replace_one(epsilon: float) -> None
     assert hockey_stick(1 / epsilon, 2 * epsilon, "replace_one") < 1e-12
 
 
-def test_the_total_is_the_noisy_one_where_the_number_of_records_is_private() -> None:
-    totals = set()
-    for _ in range(5):
-        curator = Curator(Ledger(Budget(0.1, 0.0)))
-        counts = LaplaceHistogram(epsilon=0.1).fit_counts(np.full(1000, 3), N=8, curator=curator)
-        totals.add(float(counts.counts[-1]))
-    assert len(totals) > 1
-
-
 @pytest.mark.parametrize(("relation", "scale"), [("add_remove", 2.0), ("replace_one", 4.0)])
 def test_the_fit_draws_noise_of_that_scale(relation: Relation, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, source = [], SecureSource()
@@ -66,13 +57,6 @@ def test_the_fit_draws_noise_of_that_scale(relation: Relation, scale: float, mon
     assert asked == [((5,), scale)]
     assert ledger.epsilon() == pytest.approx(0.5, rel=1e-3)
     assert ledger.entries()[0].event.epsilon == 0.5
-
-
-def test_nothing_is_drawn_when_the_ledger_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = SecureSource()
-    monkeypatch.setattr(source, "discrete_laplace", lambda *_, **__: pytest.fail("drew before the ledger agreed"))
-    with pytest.raises(BudgetExceeded, match=r"budget epsilon 0\.4"):
-        LaplaceHistogram(epsilon=0.5).fit(np.array([0, 1]), N=5, curator=Curator(Ledger(Budget(0.4, 1e-9)), source=source))
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -98,5 +82,5 @@ def test_the_total_is_noisy_where_it_is_private(relation: Relation) -> None:
 
 
 def test_large_domains_are_refused() -> None:
-    with pytest.raises(ValueError, match="needs N <= 16777216"):
+    with pytest.raises(ValueError, match="N is"):
         LaplaceHistogram(epsilon=1.0).fit(np.array([0, 1]), N=2**25, curator=Curator(Ledger(None, delta=1e-9)))

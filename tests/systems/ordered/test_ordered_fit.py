@@ -40,7 +40,7 @@ def test_every_method_keeps_the_budget_of_several_columns(method: Method, relati
     assert model.columns == ("a", "b")
     (split,) = (text for text in model.statement.assumptions if "split over 2 columns, which cost it together" in text)
     first, second = (float(part.split(",")[0]) for part in split.split(" eps ")[1:])
-    gained = method not in ("laplace", "fixed", "quantiles")
+    gained = method != "laplace"
     assert first == second
     assert (first > 1.05) == gained
     assert abs(model.cdf([49], "b")[0] - 1) < 0.5
@@ -69,7 +69,9 @@ def test_the_noisy_number_of_clamped_values_is_paid_for() -> None:
 def test_released_values_do_not_hold_the_exact_count() -> None:
     """The noise on the clamped number has scale 100 here: ten equal draws have chance < 1e-20."""
     plan, data = OrderedPlan(epsilon=1.0, delta=1e-6), columns({"a": 700, "b": 0})
-    assert len({release(plan, OrderedConfig(method="fixed"), data).notes["clamped values of a, noisy"] for _ in range(10)}) > 1
+    assert (
+        len({release(plan, OrderedConfig(method="laplace"), data).notes["clamped values of a, noisy"] for _ in range(10)}) > 1
+    )
 
 
 def test_pieces_are_merged_on_demand() -> None:
@@ -78,24 +80,14 @@ def test_pieces_are_merged_on_demand() -> None:
     assert release(plan, OrderedConfig(degree=2), data).cdfs["x"].degree == 2
 
 
-def test_published_noise_is_refused_with_a_budget_and_reported_without() -> None:
-    config = OrderedConfig(method="points", composition="basic", steps=4, published_noise=True)
-    with pytest.raises(ValueError, match="published_noise is True and report_only False"):
-        release(OrderedPlan(), config, load_mixture(n_records=2000))
-    model = release(OrderedPlan(report_only=True), config, load_mixture(n_records=2000))
-    assert model.statement.epsilon > 5
-
-
 @pytest.mark.parametrize(
     ("plan", "config", "said"),
     [
-        ({"public_n": 2999}, {}, "public_n is 2999; under replace_one the number of records is public and is 3000"),
-        ({"column_shares": [1.0]}, {}, "column_shares has 1 entries"),
-        ({"column_shares": [1.0, 2000.0]}, {}, r"column 'a': epsilon is 0\.0004\d*; it must be in \[0\.001, 1000\]"),
+        ({"public_n": 2999}, {}, "public_n is 2999"),
+        ({"column_shares": [1.0]}, {}, "column_shares"),
+        ({"column_shares": [1.0, 2000.0]}, {}, "column 'a': epsilon"),
         ({"delta": 0.0}, {}, "column 'a': delta is 0"),
-        ({"delta": 0.0}, {"method": "points"}, "column 'a': delta is 0"),
-        ({"delta": 0.0}, {"method": "choosing", "composition": "basic"}, "needs delta > 0"),
-        ({"epsilon": 0.0022, "delta": 1e-300}, {"method": "points"}, r"column 'a': epsilon is 0\.001\d* and delta is 5e-301"),
+        ({"epsilon": 0.0022, "delta": 1e-300}, {"method": "points", "steps": 10_000}, "column 'a': epsilon"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_charged(plan: dict, config: dict, said: str) -> None:
@@ -131,9 +123,7 @@ def test_a_wrong_public_number_is_not_looked_at_where_it_is_private() -> None:
 def test_every_epsilon_that_is_allowed_can_be_spent(epsilon: float, method: Method, relation: str) -> None:
     plan = OrderedPlan(epsilon=epsilon, relation=relation)  # type: ignore[arg-type]
     data = Columns("one", {"x": np.arange(60)}, {"x": DiscretizedColumn.integers(100)})
-    for composition in ("zcdp", "basic"):
-        model = release(plan, OrderedConfig(method=method, steps=1, composition=composition), data)  # type: ignore[arg-type]
-        assert 0 < model.statement.epsilon <= epsilon
+    assert 0 < release(plan, OrderedConfig(method=method, steps=1), data).statement.epsilon <= epsilon
 
 
 def test_the_number_of_records_is_explained() -> None:

@@ -35,7 +35,7 @@ def test_blocks_hold_every_candidate_once_and_bound_its_score(N: int, n: int, ra
     edges = np.unique(np.concatenate([[0], rng.integers(1, N, 5), values[::500], [N]]))
     model = MonotoneCounts(edges, np.concatenate([[0.0], np.sort(rng.uniform(0, n, edges.size - 2)), [float(n)]]))
     selection = PointSelection(values, N=N, rate=rate)
-    cells, scores = selection._blocks(model)
+    cells, scores = selection.blocks(model)
     order = np.argsort(cells[:, 0])
     starts, sizes = cells[order, 0], cells[order, 1]
     assert starts[0] == 1
