@@ -25,13 +25,13 @@ import pandas as pd
 import torch
 from measuring import add_data_root, machine, store
 
-from dpgen.data.call_detail import TOWERS, CallDetail
 from dpgen.metrics.queries import SANITY, answers, random_queries
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.systems.gaussian.fit import Inputs, fit_inputs
 from dpgen.systems.gaussian.plan import GaussianOptions
 from dpgen.systems.marginals.model import ProductMixture
+from papers.data import TOWERS, CallDetail
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -14,11 +14,11 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from dpgen import Curator, Ledger, OrderedConfig, OrderedDistribution, PrivacyStatement, ordered_estimator
-from dpgen.data import load_cms, load_higgs
 from dpgen.data.toy import OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import empirical_error, kolmogorov_error
 from dpgen.figures import new_figure, save_figure
 from papers.common import main, write_table
+from papers.data import load_cms, load_higgs
 
 Integers = npt.NDArray[np.int64]
 

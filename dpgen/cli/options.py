@@ -112,6 +112,10 @@ _KINDS = {
 
 _WARM = "no network was better than the release that it began at, so warm starts were removed"
 REMOVED = dict.fromkeys(("warm_start", "warm_start_steps", "warm_start_origin", "warm_start_keep", "start_multiplier"), _WARM)
+_OWN_FILES = "papers/data.py reads it for the papers' figures; a table of your own is read by"
+REMOVED |= dict.fromkeys(("avazu", "movielens"), f"{_OWN_FILES} --data events")
+REMOVED |= dict.fromkeys(("cms", "higgs", "digits_pca"), f"{_OWN_FILES} --data csv, parquet or npy")
+REMOVED |= {"call_detail": f"{_OWN_FILES} --data sets or sparse"}
 """What to do instead of options that were removed or renamed, in a sentence, by their names."""
 
 
