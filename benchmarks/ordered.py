@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from measuring import interleaved, machine
 
-from dpgen.data.columns import load_cms
 from dpgen.data.toy import REFERENCE_MIXTURES, OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import kolmogorov_error, total_variation
 from dpgen.privacy.curator import Curator
@@ -27,6 +26,7 @@ from dpgen.systems.ordered.counts import MonotoneCounts
 from dpgen.systems.ordered.fit import ordered_estimator
 from dpgen.systems.ordered.model import PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.plan import OrderedConfig
+from papers.data import load_cms
 
 N = 10**18
 RESULTS = Path(__file__).parent / "results" / "ordered.json"

@@ -42,6 +42,10 @@ REMOVED |= {
     "report_only": "every release of merr keeps its budget",
     "levels": "private quantiles were removed: method partition answers quantile",
 }
+_OWN_FILES = "papers/data.py reads it for the papers' figures; a table of your own is read by"
+REMOVED |= dict.fromkeys(("avazu", "movielens"), f"{_OWN_FILES} --data events")
+REMOVED |= dict.fromkeys(("cms", "higgs", "digits_pca"), f"{_OWN_FILES} --data csv, parquet or npy")
+REMOVED |= {"call_detail": f"{_OWN_FILES} --data sets or sparse"}
 _CODEC = "no change of coordinates, clip or covariance was better than the usual one"
 REMOVED |= dict.fromkeys(("codec", "clip", "covariance", "whitening", "fill", "shares"), _CODEC)
 """What to do instead of options that were removed or renamed, in a sentence, by their names."""

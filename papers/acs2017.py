@@ -27,13 +27,14 @@ from dpgen import (
     epoch_costs,
     quiet_training,
 )
-from dpgen.data import Records, load_call_detail, load_digits, load_mnist, load_sets
+from dpgen.data import Records, load_digits, load_mnist, load_sets
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import clustering_accuracy, independent_marginals, query_errors
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
 from papers.common import fit_system, main, quiet_runtime, write_table
+from papers.data import load_call_detail
 
 DELTA, EPSILON, RATE, EPOCHS, K = 1e-5, 1.74, 0.0017, 20, 10
 """Of the paper's MNIST runs: delta (of all figures), epsilon of Figure 3, sampling rate, epochs, clusters."""
@@ -386,7 +387,7 @@ def set_data(data_root: Path | None, *, seed: int, n_users: int = 20_000) -> Ite
     for name, file in FILES.items():
         if data_root is not None and (data_root / file).is_file():
             yield replace(load_sets(path=str(data_root / file), top_items=ITEMS), name=name)
-    yield load_call_detail(n_users=n_users, data_seed=seed)
+    yield load_call_detail(n_users=n_users, seed=seed)
 
 
 def compare(

@@ -28,11 +28,11 @@ from scipy.optimize import isotonic_regression
 from tqdm.auto import tqdm
 
 from dpgen import Curator, Ledger, OrderedConfig, OrderedDistribution, PrivacyStatement, ordered_estimator
-from dpgen.data import load_cms, load_higgs
 from dpgen.data.toy import OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import empirical_error, kolmogorov_error
 from dpgen.figures import new_figure, save_figure
 from papers.common import main, write_table
+from papers.data import load_cms, load_higgs
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -24,9 +23,10 @@ from dpgen import (
     RelativeMollifier,
     f_divergence,
 )
-from dpgen.data import Users, load_avazu, load_movielens
+from dpgen.data import Users
 from dpgen.figures import new_figure, save_figure
 from papers.common import main, write_table
+from papers.data import click_users, load_movielens, read_clicks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,8 +43,6 @@ PAPER = ("minimax", "mollifier")
 EPSILONS = (1.0, 2.0, 5.0, 8.0)
 AVAZU_FILES = ("train.csv", "train.csv.gz", "train.gz")
 ATTRIBUTE, TOP_SITES, MIN_CLICKS, MIN_USERS = "C18", 100, 20, 20
-NO_DEVICE = "a99f214a"
-"""Device of the log whose id is not known: most rows, and not one user."""
 
 
 def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, seed: int = 0) -> str:
@@ -152,33 +150,16 @@ def avazu_groups(path: Path) -> dict[str, Users]:
     Subcategories with fewer than 20 such devices are left out; the prior is the average of the devices themselves.
     """
     groups = {}
-    with TemporaryDirectory() as directory:
-        part = Path(directory) / "clicks.csv"
-        for value, inside in _clicks(path).groupby(ATTRIBUTE):
-            if inside["site_id"].nunique() < 2:
-                continue
-            inside.to_csv(part, index=False)
-            users = load_avazu(path=str(part), attribute=ATTRIBUTE, top_sites=TOP_SITES, min_clicks=MIN_CLICKS)
-            if users.u >= MIN_USERS:
-                groups[str(value)] = replace(
-                    users,
-                    name=f"{ATTRIBUTE} = {value}",
-                    prior=users.distributions.mean(0),
-                    prior_origin="average of these users",
-                )
+    for value, inside in read_clicks(path, ATTRIBUTE).groupby(ATTRIBUTE):
+        users = click_users(f"{ATTRIBUTE} = {value}", inside, top_sites=TOP_SITES, min_clicks=MIN_CLICKS)
+        if users is not None and users.u >= MIN_USERS:
+            groups[str(value)] = users
     return dict(sorted(groups.items(), key=lambda group: (len(group[0]), group[0])))
-
-
-def _clicks(path: Path) -> pd.DataFrame:
-    """The clicks of known devices, a million rows of the log at a time: it has 40 million."""
-    columns = ["device_id", "site_id", "click", ATTRIBUTE]
-    chunks = pd.read_csv(path, usecols=columns, dtype=str, keep_default_na=False, chunksize=10**6)
-    return pd.concat([part[(part["click"] == "1") & (part["device_id"] != NO_DEVICE)] for part in chunks])
 
 
 def movielens_groups(root: Path) -> dict[str, Users]:
     """Users of MovieLens 1M by age group, each with the average of its age group in 100K as prior (section 5.4)."""
-    private, public = (load_movielens(data_root=str(root), version=version) for version in ("1m", "100k"))
+    private, public = load_movielens(root, "1m"), load_movielens(root, "100k")
     return {
         name: replace(
             private.of_group(name),

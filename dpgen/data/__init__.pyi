@@ -1,10 +1,7 @@
 """Public names of dpgen.data, for type checkers and for `lazy_loader`, which imports each on first use."""
 
-from .call_detail import load_call_detail as load_call_detail
 from .columns import Columns as Columns
-from .columns import load_cms as load_cms
 from .columns import load_columns as load_columns
-from .columns import load_higgs as load_higgs
 from .drafts import draft_schema as draft_schema
 from .events import load_events as load_events
 from .image_files import Images as Images
@@ -19,10 +16,7 @@ from .mapped import MappedRows as MappedRows
 from .mapped import load_mapped as load_mapped
 from .points import Points as Points
 from .points import PublicScaling as PublicScaling
-from .points import load_digits_pca as load_digits_pca
 from .points import load_points as load_points
-from .ratings import load_avazu as load_avazu
-from .ratings import load_movielens as load_movielens
 from .records import Records as Records
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
@@ -48,22 +42,16 @@ __all__ = [
     "Table",
     "Users",
     "draft_schema",
-    "load_avazu",
-    "load_call_detail",
     "load_cifar10",
-    "load_cms",
     "load_columns",
     "load_digits",
-    "load_digits_pca",
     "load_events",
     "load_fashion_mnist",
-    "load_higgs",
     "load_images",
     "load_mapped",
     "load_mixture",
     "load_mixture_1d",
     "load_mnist",
-    "load_movielens",
     "load_points",
     "load_random_gaussians",
     "load_records",

@@ -161,7 +161,6 @@ def test_loaders_are_those_a_command_line_offers() -> None:
         "fashion_mnist",
         "sets",
         "sparse",
-        "call_detail",
         "csv",
         "parquet",
         "npy",

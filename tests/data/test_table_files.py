@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgen.data import load_avazu, load_columns, load_events, load_points, load_records, table_files
+from dpgen.data import load_columns, load_events, load_points, load_records, table_files
 from dpgen.data.table_files import (
     BLANKS,
     column_name,
@@ -33,9 +33,8 @@ READERS: dict[str, Load] = {
     "columns": lambda path: load_columns(path=path, columns="click", low=0, high=10).values["click"],
     "points": lambda path: load_points(path=path, columns="click", bounds="-1,11", test_fraction=0.5).x,
     "events": lambda path: load_events(path=path, user="device_id", category="site_id").counts,
-    "avazu": lambda path: load_avazu(path=path, min_clicks=1).counts,
 }
-"""The five readers of csv files; each uses some columns only where it can."""
+"""The four readers of csv files; each uses some columns only where it can."""
 
 HEADER = "click,device_id,site_id,C18"
 ROWS = [f"{i % 2},{(i // 2) % 2},{(i // 4) % 2},{i % 2}" for i in range(40)]

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.data.points import Points, load_digits_pca
+from dpgen.data.points import Points, split_points
+from dpgen.data.split import Split
 from dpgen.data.toy import load_mixture_1d, load_ring
 from dpgen.evaluation import points as module
 from dpgen.evaluation.points import evaluate, kernel_density, privacy_model
@@ -32,6 +33,13 @@ class Law(PrivateDensity):
 
     def log_ratio(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(x)
+
+
+def normal_points() -> Points:
+    """Points without a known density, in three dimensions."""
+    x = torch.randn(1500, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).clamp(-5, 5)
+    bounds = torch.tensor([-5.0, 5.0]).expand(3, 2)
+    return split_points("normals", x, bounds=bounds, columns=("a", "b", "c"), split=Split.public(0))
 
 
 def draws(points: Points, law: Any, *, epsilon: float = 1.0) -> Draws:
@@ -81,7 +89,7 @@ def test_the_exact_mollification_reaches_all_of_the_gain() -> None:
 
 
 def test_points_without_a_target_are_judged_by_test_points() -> None:
-    points = load_digits_pca(components=3)
+    points = normal_points()
     found = scores(draws(points, Law(zero, 3)), points)
     nll = -GaussianReference.standard(3).log_prob(points.test_x).mean()
     score = found["negative log-likelihood of test points, nats"]
@@ -93,7 +101,7 @@ def test_points_without_a_target_are_judged_by_test_points() -> None:
 
 
 def test_an_unnormalised_ratio_is_normalised_in_every_dimension() -> None:
-    for points in (load_mixture_1d(n_points=50, n_test=50), load_digits_pca(components=3)):
+    for points in (load_mixture_1d(n_points=50, n_test=50), normal_points()):
         plain = scores(draws(points, Law(zero, points.d)), points)
         shifted = scores(draws(points, Law(lambda x: zero(x) + 7, points.d)), points)
         assert {k: s.value for k, s in plain.items()} == pytest.approx({k: s.value for k, s in shifted.items()})
