@@ -60,8 +60,6 @@ def _audit_engine(job: AuditJob) -> Finding:
         plan=plan,
         config=config,
         canaries=options.canaries or _CANARIES,
-        loader=options.loader,
-        noise=options.noise,
         seed=options.seed,
     )
     coins = canary_coins(engine.canaries, trainings=options.trainings, seed=options.seed)
@@ -115,10 +113,6 @@ def _engine_in_words(job: AuditJob, engine: EngineAudit) -> str:
     cost = f"epsilon {plan.epsilon:g}" if plan.sigma_sgd is None else f"sigma {plan.sigma_sgd:g}"
     trained = f"{job.model}: DP-SGD engine, {cost}, q {plan.sampling_rate:g}, {plan.steps} steps"
     words = [trained, f"{engine.config.clipping} clipping"]
-    if engine.loader == "shuffled":
-        words.append("BROKEN TWIN: shuffled loader booked as Poisson")
-    if engine.noise == "reused":
-        words.append("BROKEN TWIN: the same noise in every step")
     return ", ".join(words)
 
 
@@ -127,15 +121,13 @@ def _engine_in_words(job: AuditJob, engine: EngineAudit) -> str:
 
 def _game(job: AuditJob, trials: int) -> Game:
     options = job.options
-    return Game(model=job.model, plan=job.plan, config=job.config, trials=trials, seed=options.seed, broken=options.broken)
+    return Game(model=job.model, plan=job.plan, config=job.config, trials=trials, seed=options.seed)
 
 
 def _audit_draws(job: AuditJob) -> Finding:
     """Black box: tell the draws from two worst-case data sets apart; one fit makes all of them."""
     start, trials = time.monotonic(), _trials(job, _DRAWS)
     game = _game(job, trials)
-    if game.broken != "no":
-        raise ValueError(f"broken is {game.broken!r}; a sampler of single draws has no noise or sums that could be broken")
     found, claimed = _gather(_draw_many, [(game, side) for side in (0, 1)], job)
     first, second = with_direction(*map(torch.from_numpy, found))
     bound = epsilon_lower_bound(first, second, job.plan.open_ledger().delta, confidence=job.options.confidence)
@@ -232,16 +224,7 @@ def _finding(job: AuditJob, *, bound: float, start: float, claimed_by: str = "th
 
 def _played(job: AuditJob, game: Game) -> dict[str, str]:
     """A game in words: the system and the neighbouring data sets."""
-    audited = ", ".join([f"{job.model}: {_spent(job.plan)}", *_TWINS[game.broken]])
-    return {"audited": audited, "neighbours": game.pair().description}
-
-
-_TWINS = {
-    "no": [],
-    "noise": ["BROKEN TWIN: half the noise that is paid for"],
-    "sensitivity": ["BROKEN TWIN: a record moves sums by twice what is stated"],
-    "rows": ["BROKEN TWIN: the noise is that for single rows"],
-}
+    return {"audited": f"{job.model}: {_spent(job.plan)}", "neighbours": game.pair().description}
 
 
 def _spent(plan: Any) -> str:

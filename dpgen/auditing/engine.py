@@ -3,9 +3,9 @@
 Canaries have orthogonal gradients, and the adversary sees every released sum.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -14,8 +14,7 @@ from torch import Tensor
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
 from dpgen.privacy.curator import Curator, Draw
-from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step, multiply_rows_
-from dpgen.privacy.sampling import Batch, PoissonDraw, PoissonLoader, PoissonMask
+from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.runtime import quiet_training
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
@@ -76,53 +75,7 @@ class _WatchedDPGM(DPGM):
         return released
 
 
-class ReusedNoise(SecureSource):
-    """The broken twin of the secure source: one draw of noise for all sums of a shape."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kept: dict[tuple[int, ...], Tensor] = {}
-
-    def add_normal_(self, values: Tensor, *, noise_std: float, factor: Tensor | None = None) -> Tensor:
-        shape = tuple(values.shape)
-        if shape not in self._kept:
-            self._kept[shape] = self.unrounded_normal(*shape, noise_std=noise_std, dtype=values.dtype)
-        grid = grid_step(noise_std)
-        return multiply_rows_(values.add_(self._kept[shape]).div_(grid).round_().mul_(grid), factor)
-
-
-def public_batches(people: int, batches: int, *, epoch: int, seed: int) -> Tensor:
-    """In which batch of an epoch each of the people (people,) is, when a seeded generator shuffles them."""
-    order = torch.randperm(people, generator=PublicRandomness(seed).spawn(f"order {epoch}").generator)
-    return torch.empty_like(order).index_put_((order,), torch.arange(people) * batches // people)
-
-
-class ShuffledLoader(PoissonLoader):
-    """The broken twin of the loader: each epoch is a seeded shuffle cut into batches, booked as Poisson draws.
-
-    Arguments:
-        x: records (n, d).
-        labels: labels (n,).
-        sampling_rate: 1 / batches of an epoch.
-        ids: who each record belongs to, (n,) in [0, people).
-        people: all that may be in the data.
-        seed: public.
-    """
-
-    def __init__(self, x: Tensor, labels: Tensor | None, *, sampling_rate: float, ids: Tensor, people: int, seed: int) -> None:
-        super().__init__(x, labels, sampling_rate=sampling_rate)
-        self.ids, self.people, self.seed = ids, people, seed
-        self.epoch = 0
-
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        batches, epoch = len(self), self.epoch
-        batch_of = public_batches(self.people, batches, epoch=epoch, seed=self.seed)[self.ids]
-        for number in range(batches):
-            self.epoch = epoch + 1
-            yield self.table[PoissonDraw((batch_of == number).nonzero()[:, 0], mask=PoissonMask(self.sampling_rate))]
-
-
-ATTACKS = ("likelihood ratio", "sum of all steps", "differences of steps", "sum of the steps of a known order")
+ATTACKS = ("likelihood ratio", "sum of all steps", "differences of steps")
 """Statistics of the adversary for each canary; which of them serves best is chosen on trainings that are not counted."""
 
 _OTHERS = 200  # further records in the canaries' cluster
@@ -137,23 +90,17 @@ class EngineAudit:
         plan: privacy of the training.
         config: clipping and number of clusters; networks are replaced by the worst case.
         canaries: m orthogonal records whose presence is guessed; 1: with or without it, in many trainings.
-        loader: "poisson", or the broken twin "shuffled".
-        noise: "fresh", or the broken twin "reused".
         seed: public, of orders, weights and coins.
     """
 
     plan: DPGMPlan
     config: DPGMConfig
     canaries: int = 1
-    loader: Literal["poisson", "shuffled"] = "poisson"
-    noise: Literal["fresh", "reused"] = "fresh"
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.canaries < 1:
             raise ValueError(f"canaries must be at least 1, got {self.canaries}")
-        if self.loader == "shuffled" and self.plan.rows > 1:
-            raise ValueError("loader is 'shuffled'; it needs rows_per_unit 1: it shuffles records")
 
     @property
     def k(self) -> int:
@@ -201,8 +148,9 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
         target=audit.k - 1,
     )
     ids = torch.cat([torch.arange(len(others)), len(others) + here])
-    source = ReusedNoise() if audit.noise == "reused" else None
-    accountant = PrivacyAccountant(Curator(module.plan.open_ledger(), source=source), every=_EVERY)
+    people = ids if audit.plan.rows > 1 else None
+    loader = PoissonLoader(x, labels, sampling_rate=audit.plan.sampling_rate, people=people, rows=audit.plan.rows)
+    accountant = PrivacyAccountant(Curator(module.plan.open_ledger()), every=_EVERY)
     with quiet_training():
         trainer = L.Trainer(
             max_steps=module.plan.steps,
@@ -215,16 +163,8 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        trainer.fit(module, _loader(audit, x, labels, ids))
+        trainer.fit(module, loader)
     return Observed(attack_scores(audit, module.seen, module.plan), accountant.ledger.epsilon())
-
-
-def _loader(audit: EngineAudit, x: Tensor, labels: Tensor | None, ids: Tensor) -> PoissonLoader:
-    rate = audit.plan.sampling_rate
-    if audit.loader == "poisson":
-        return PoissonLoader(x, labels, sampling_rate=rate, people=ids if audit.plan.rows > 1 else None, rows=audit.plan.rows)
-    people = len(audit.others()) + audit.canaries
-    return ShuffledLoader(x, labels, sampling_rate=rate, ids=ids, people=people, seed=audit.seed)
 
 
 def attack_scores(audit: EngineAudit, seen: list[Seen], plan: DPGMPlan) -> Tensor:
@@ -232,7 +172,7 @@ def attack_scores(audit: EngineAudit, seen: list[Seen], plan: DPGMPlan) -> Tenso
 
     The likelihood ratio of Poisson sampling is :math:`\sum_t \log(1 - q_t + q_t e^{(y_t - 1/2) / \sigma^2})`, minus the same
     of :math:`-y_t` where an absent canary is a reversed one. Differences, largest minus smallest :math:`y_t`, see noise that
-    repeats; the steps of a known order see batches that a public generator has chosen.
+    repeats.
     """
     if not seen:
         return torch.zeros(audit.canaries, len(ATTACKS), dtype=torch.float64)
@@ -242,19 +182,8 @@ def attack_scores(audit: EngineAudit, seen: list[Seen], plan: DPGMPlan) -> Tenso
     ratio = _log_mixture(y, rates, plan.sigma_sgd)
     if plan.relation == "replace_one":
         ratio = ratio - _log_mixture(-y, rates, plan.sigma_sgd)
-    known = _known_steps(audit, [step.step for step in seen])
-    return torch.stack([ratio.sum(0), y.sum(0), y.amax(0) - y.amin(0), (y * known).sum(0)], 1)
+    return torch.stack([ratio.sum(0), y.sum(0), y.amax(0) - y.amin(0)], 1)
 
 
 def _log_mixture(y: Tensor, rates: Tensor, sigma: float) -> Tensor:
     return torch.logaddexp(torch.log1p(-rates), rates.log() + (y - 0.5) / sigma**2)
-
-
-def _known_steps(audit: EngineAudit, steps: list[int]) -> Tensor:
-    """Whether a seeded shuffle would have each canary in each of the steps, (t, m)."""
-    batches, n = audit.plan.steps_per_epoch, len(audit.others())
-    orders = {
-        epoch: public_batches(n + audit.canaries, batches, epoch=epoch, seed=audit.seed)[n:]
-        for epoch in {step // batches for step in steps}
-    }
-    return torch.stack([orders[step // batches] == step % batches for step in steps])

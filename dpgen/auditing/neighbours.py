@@ -12,21 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.auditing.options import Broken, ClusteringConfig, ClusteringPlan, audited
 from dpgen.auditing.releases import CuratorAudit
 from dpgen.data import Columns, Points, Records, Table, Users
 from dpgen.discretized import DiscretizedColumn
-from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel
-from dpgen.runtime import Runtime, quiet_runtime, quiet_training
+from dpgen.runtime import quiet_runtime, quiet_training
 from dpgen.schema import Schema
-from dpgen.systems.kmeans.fit import DPKMeans
-from dpgen.systems.kmeans.plan import KMeansPlan
 from dpgen.systems.mbde.plan import DrawPlan
-from dpgen.systems.plan import PrivateRecords
+from dpgen.systems.registry import systems
 
 _RECORDS, _BITS = 40, 4
 _VALUES, _GRID = 60, 64
@@ -51,7 +46,7 @@ def records_pair(relation: str, size: int, copies: int = 1) -> Pair:
 
     Arguments:
         size: trials of a fit, for data whose units are trials.
-        copies: how often the one record is there; more than once for the broken twin of the sensitivity.
+        copies: rows of the one who differs.
     """
     x = (torch.arange(_RECORDS) % 2)[:, None].expand(_RECORDS, _BITS).to(torch.uint8)
     ones, zeros = (torch.full((copies, _BITS), bit, dtype=torch.uint8) for bit in (1, 0))
@@ -133,9 +128,9 @@ NEIGHBOURS: dict[str, Callable[[str, int, int], Pair]] = {
 # -- statistics ------------------------------------------------------------------------------------------------------
 
 
-def released_numbers(release: Any) -> Tensor:
-    """All numbers of a released model, or of a clustering."""
-    tensors = release.tensors() if isinstance(release, PublicModel) else release.state_dict()
+def released_numbers(release: PublicModel) -> Tensor:
+    """All numbers of a released model."""
+    tensors = release.tensors()
     return torch.cat([tensors[name].double().reshape(-1) for name in sorted(tensors)])
 
 
@@ -166,31 +161,16 @@ def with_direction(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 # -- fits ------------------------------------------------------------------------------------------------------------
 
 
-def fit_clusters(
-    data: PrivateRecords, *, plan: ClusteringPlan, config: ClusteringConfig, curator: Curator, runtime: Runtime
-) -> DPKMeans:
-    """K-means alone, with the noise that its budget asks for."""
-
-    def at(scale: float) -> KMeansPlan:
-        return KMeansPlan.from_multiplier(scale, rounds=plan.rounds, n_features=config.n_features, relation=plan.relation)
-
-    sigma = calibrate_noise(gaussian_event, Budget(plan.epsilon, plan.delta), relation=plan.relation)
-    kmeans = DPKMeans(config.k, at(sigma), gamma=0.1, n_features=config.n_features, seed=runtime.seed)
-    curator.declare(*kmeans.planned(plan.relation))
-    return kmeans.fit(data.x, curator=curator)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Game:
     """A distinguishing game: which of two neighbouring data sets did a system see?
 
     Arguments:
-        model: name of the system, a key of `audited()`.
+        model: name of the system.
         plan: what one fit, or one trial of a sampler, may spend.
         config: of the system.
         trials: of each data set.
         seed: public.
-        broken: the broken twin, if any.
     """
 
     model: str
@@ -198,22 +178,21 @@ class Game:
     config: Any
     trials: int
     seed: int = 0
-    broken: Broken = "no"
 
     @property
     def at_once(self) -> bool:
         """Whether one fit makes all trials."""
-        return self.by_draw or audited()[self.model].kinds[0] == "users"
+        return self.by_draw or systems()[self.model].kinds[0] == "users"
 
     @property
     def by_draw(self) -> bool:
         """Whether the trials of a fit are draws from one data set, each at its own price."""
-        return audited()[self.model].kinds[0] == "points" and isinstance(self.plan, DrawPlan)
+        return systems()[self.model].kinds[0] == "points" and isinstance(self.plan, DrawPlan)
 
     def pair(self) -> Pair:
         """The neighbours that are worst for the system's kind of data and unit of privacy: people have all equal rows."""
-        kind, relation = audited()[self.model].kinds[0], str(self.plan.open_ledger().relation)
-        copies = self.plan.rows * (2 if self.broken == "sensitivity" else 1)
+        kind, relation = systems()[self.model].kinds[0], str(self.plan.open_ledger().relation)
+        copies = self.plan.rows
         if kind == "points" and not self.by_draw:
             return points_pair(relation, self.trials, copies, whole=False)
         return NEIGHBOURS[kind](relation, self.trials, copies)
@@ -221,7 +200,7 @@ class Game:
     def fit(self, directory: Path, data: Any, plan: Any, curator: Curator) -> Any:
         """One fit of the system."""
         runtime = quiet_runtime(directory, self.seed)
-        return audited()[self.model].fit(data, plan=plan, config=self.config, curator=curator, runtime=runtime)
+        return systems()[self.model].fit(data, plan=plan, config=self.config, curator=curator, runtime=runtime)
 
 
 class _Trials(NamedTuple):
@@ -247,14 +226,13 @@ def curator_audit(game: Game) -> Iterator[CuratorAudit]:
     """Audit of a system's fits on the game's two data sets; every fit has a reporting ledger of its own."""
     plan, pair = game.plan, game.pair()
     whole = plan.open_ledger()
-    terms = whole.terms | ({"rows": 1} if game.broken == "rows" else {})
 
     def report() -> Ledger:
-        return Ledger(None, delta=whole.delta, **terms)
+        return Ledger(None, delta=whole.delta, **whole.terms)
 
     with TemporaryDirectory() as directory, quiet_training():
         first, second = (partial(game.fit, Path(directory), data, plan) for data in (pair.first, pair.second))
-        yield CuratorAudit((first, second), report, game.broken)
+        yield CuratorAudit((first, second), report)
 
 
 def claim_of(game: Game) -> float:

@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from dpgen.config import DEFAULT_MODEL
 from dpgen.options import Sources, choose, keys, require_writable, split_options, typed
-from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
-from dpgen.systems.plan import Plan
-from dpgen.systems.registry import System, systems
+from dpgen.systems.registry import systems
 
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
-"""Of private training with many canaries, unless other numbers are given: enough for the broken twins to show."""
+"""Of private training with many canaries, unless other numbers are given: enough for faults to show."""
 
 """The same with one cluster a step: the canaries' has its turn about 16 times."""
 
@@ -34,7 +32,6 @@ QUICK: dict[str, dict[str, str]] = {
     "dpgan": TRAINED,
     "gaussian": COMPONENT,
     "marginals": NOISY,
-    "kmeans": NOISY | {"trainings": "400"},
     "merr": NOISY,
     "mwem": {"rounds": "1", "total_share": "0.98", "delta": "0"},
     "mbde": {"steps": "100", "codebook": "64"},
@@ -45,55 +42,6 @@ QUICK: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusteringPlan(Plan):
-    """Privacy budget of DP k-means by itself.
-
-    Arguments:
-        epsilon: budget in nats.
-        delta: in (0, 1).
-        relation: neighbouring relation.
-        rounds: of k-means.
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    relation: Relation = "add_remove"
-    rounds: int = 2
-    gaussian: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusteringConfig:
-    """Public choices of k-means.
-
-    Arguments:
-        k: clusters.
-        n_features: random Fourier features.
-    """
-
-    k: int = 2
-    n_features: int = 8
-
-
-KMEANS = System(
-    kinds=("records",),
-    plan_path="dpgen.auditing.options:ClusteringPlan",
-    config_path="dpgen.auditing.options:ClusteringConfig",
-    fit_path="dpgen.auditing.neighbours:fit_clusters",
-)
-"""The clustering that several systems begin with."""
-
-
-def audited() -> dict[str, System]:
-    """Systems that can be audited, by name: all of them, and "kmeans"."""
-    return systems() | {"kmeans": KMEANS}
-
-
-Broken = Literal["no", "noise", "sensitivity", "rows"]
-"""Nothing, noise of half the scale that is paid for, records that move sums by twice what is stated, or row-level noise."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class AuditOptions:
     """Options of an audit.
 
@@ -101,11 +49,6 @@ class AuditOptions:
         trainings: fits of each of the two data sets, or draws from each where a fit makes many; with several canaries,
             runs in which a coin decides about each of them. None: 1 run with canaries, else 600 fits or 20,000 draws.
         canaries: of private training: several, guessed in the same run, or 1, present in one data set alone. None: 1000.
-        loader: "poisson", or the broken twin "shuffled".
-        noise: "fresh", or the broken twin "reused".
-        broken: "no", or a broken twin of systems that are not trained: "noise" of half the scale that is paid for,
-            "sensitivity", a record that moves sums by twice what is stated, or "rows", the noise for single rows where the
-            unit is a person with `rows_per_unit` of them.
         confidence: of the lower bound, in (0, 1): an honest system is flagged with probability at most 1 - confidence.
         workers: processes; None: one for each CPU where there are hundreds of trainings, else 1.
         seed: of public randomness and of the canaries' coins.
@@ -115,9 +58,6 @@ class AuditOptions:
 
     trainings: int | None = None
     canaries: int | None = None
-    loader: Literal["poisson", "shuffled"] = "poisson"
-    noise: Literal["fresh", "reused"] = "fresh"
-    broken: Broken = "no"
     confidence: float = 0.95
     workers: int | None = None
     seed: int = 0
@@ -159,7 +99,7 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
         ValueError: in one line, what is wrong and what is allowed.
     """
     given = split_options(arguments)
-    model = choose("model", given.pop("model", DEFAULT_MODEL), list(audited()))
+    model = choose("model", given.pop("model", DEFAULT_MODEL), list(systems()))
     sources = sources_of(model)
     known = {name for source in sources.values() for name in keys(source)}
     quick = {name: value for name, value in quick_options(model, given).items() if name in known}
@@ -172,7 +112,7 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
 
 def sources_of(model: str) -> Sources:
     """By block, what the options of an audit of a system belong to."""
-    return {"privacy": audited()[model].plan, "model": audited()[model].config, "audit": AuditOptions}
+    return {"privacy": systems()[model].plan, "model": systems()[model].config, "audit": AuditOptions}
 
 
 def quick_options(model: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -188,17 +128,5 @@ def quick_options(model: str, given: Mapping[str, str]) -> dict[str, str]:
 def _require_meaning(job: AuditJob) -> None:
     """Refuse options that this system, or its audit, would ignore."""
     job.plan.require_use(job.config)
-    options = job.options
-    changed = [
-        name
-        for name, usual in (("loader", "poisson"), ("noise", "fresh"), ("canaries", None))
-        if getattr(options, name) != usual
-    ]
-    if options.broken != "no" and job.trained:
-        raise ValueError(
-            f"broken is {options.broken!r}; the twins of private training are loader='shuffled' and noise='reused'"
-        )
-    if options.broken == "rows" and job.plan.rows == 1:
-        raise ValueError("broken is 'rows'; rows_per_unit must be above 1 for it")
-    if changed and not job.trained:
-        raise ValueError(f"{changed[0]} is {getattr(options, changed[0])!r}: only systems that DP-SGD trains have that choice")
+    if job.options.canaries is not None and not job.trained:
+        raise ValueError(f"canaries is {job.options.canaries}: only systems that DP-SGD trains have them")

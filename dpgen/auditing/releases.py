@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.auditing.options import Broken
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
@@ -23,22 +22,6 @@ if TYPE_CHECKING:
 
 CERTAIN = 60.0
 """A log-likelihood ratio that stands for certainty."""
-
-
-class HalvedNoise(SecureSource):
-    """The broken twin of the secure source: half the scale that is asked for."""
-
-    def add_normal_(self, values: Tensor, *, noise_std: float, factor: Tensor | None = None) -> Tensor:
-        return super().add_normal_(values, noise_std=noise_std / 2, factor=factor)
-
-    def unrounded_normal(self, *shape: int, noise_std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-        return super().unrounded_normal(*shape, noise_std=noise_std / 2, dtype=dtype)
-
-    def rounded_normal(self, *shape: int, noise_std: float) -> Tensor:
-        return super().rounded_normal(*shape, noise_std=noise_std / 2)
-
-    def discrete_laplace(self, *shape: int, scale: float) -> Tensor:
-        return super().discrete_laplace(*shape, scale=scale / 2)
 
 
 class Seen(NamedTuple):
@@ -153,12 +136,10 @@ class CuratorAudit:
     Arguments:
         fits: a fit on each of the two data sets.
         report: a ledger that only reports, new for each fit.
-        broken: the broken twin, if any.
     """
 
     fits: tuple[Fit, Fit]
     report: Callable[[], Ledger]
-    broken: Broken = "no"
 
     def losses(self, side: int, count: int, most: int) -> list[float]:
         """log p / p' of all releases of `count` fits on data set `side`, p of the first and p' of the second one."""
@@ -180,7 +161,7 @@ class CuratorAudit:
         return watch
 
     def _curator(self, watch: _Watch) -> Curator:
-        return _WatchedCurator(self.report(), watch, source=HalvedNoise() if self.broken == "noise" else None)
+        return _WatchedCurator(self.report(), watch)
 
     def releases(self) -> int:
         """Largest number of releases of a fit on either data set, as far as one fit of each shows."""

@@ -2,9 +2,10 @@
 
 from jsonargparse import ArgumentParser
 
-from dpgen.auditing.options import AuditOptions, audited, parse_audit, quick_options, sources_of
+from dpgen.auditing.options import AuditOptions, parse_audit, quick_options, sources_of
 from dpgen.cli.command import Ended
 from dpgen.options import add_options, choose, split_options
+from dpgen.systems.registry import systems
 
 EXIT_CODES = "exit code: 0 consistent, 1 VIOLATED, 2 bad arguments"
 
@@ -26,8 +27,8 @@ def usage(arguments: list[str]) -> str:
     parser = ArgumentParser(prog="dpgen audit", epilog=EXIT_CODES, add_help=False)
     if "model" not in given:
         parser.usage = "dpgen audit [--model NAME] [--key value ...]"
-        parser.description = f"models: {', '.join(audited())}; add --model NAME for its options"
+        parser.description = f"models: {', '.join(systems())}; add --model NAME for its options"
         return add_options(parser, {"audit": AuditOptions}).format_help().rstrip()
-    model = choose("model", given["model"], list(audited()))
+    model = choose("model", given["model"], list(systems()))
     parser.usage = f"dpgen audit --model {model} [--key value ...]"
     return add_options(parser, sources_of(model), defaults=quick_options(model, given)).format_help().rstrip()

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import shtab
 
-from dpgen.auditing.options import AuditOptions, audited
+from dpgen.auditing.options import AuditOptions
 from dpgen.cli import budget, evaluate, report, sample, schema, verify
 from dpgen.cli.command import OneLineParser
 from dpgen.cli.main import COMMANDS
@@ -53,7 +53,7 @@ def _options(command: str) -> dict[str, list[str]]:
         named["data"] = list(dict.fromkeys(name for of_kind in LOADERS.values() for name in of_kind))
         return named | _choices([*_of_systems(systems()), *(loader.options for loader in loaders), Runtime])
     if command == "audit":
-        return {"model": list(audited())} | _choices([*_of_systems(audited()), AuditOptions])
+        return {"model": list(systems())} | _choices([*_of_systems(systems()), AuditOptions])
     return {}
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from dpgen.auditing.audits import audit, canary_coins
+from dpgen.auditing.engine import EngineAudit, Observed, train_watched
 from dpgen.auditing.options import parse_audit
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -17,6 +18,12 @@ pytestmark = pytest.mark.usefixtures("quiet")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "audit.py"
 QUIET = ("--progress_bar=false", "--workers=1")
 SMALL = ("--steps=4", "--sampling_rate=0.5", *QUIET)
+
+
+def modest(engine: EngineAudit, included: torch.Tensor) -> Observed:
+    """A faulty variant: a training that claims a tenth of what it spent."""
+    seen = train_watched(engine, included)
+    return seen._replace(claimed=seen.claimed / 10)
 
 
 def status(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -58,8 +65,8 @@ def test_exit_codes_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert status(*SMALL, *consistent, monkeypatch=monkeypatch) == 0
     assert "consistent" in capsys.readouterr().out
     assert json.loads(out.read_text())["verdict"] == "consistent"
-    violated = ("--steps=20", "--sampling_rate=0.5", "--canaries=400", "--sigma_sgd=4", "--noise=reused")
-    assert status(*QUIET, *violated, monkeypatch=monkeypatch) == 1
+    monkeypatch.setattr("dpgen.auditing.audits.train_watched", modest)
+    assert status(*QUIET, "--steps=2", "--sampling_rate=1", "--canaries=400", "--sigma_sgd=0.3", monkeypatch=monkeypatch) == 1
     assert "VIOLATED" in capsys.readouterr().out
     assert status("--canaries=3", monkeypatch=monkeypatch) == 2
     said = capsys.readouterr()
@@ -68,16 +75,7 @@ def test_exit_codes_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "violated"),
-    [
-        ([], False),
-        (["--loader=shuffled"], True),
-        (["--noise=reused"], True),
-        (["--canaries=1", "--noise=reused", "--sigma_sgd=3", "--workers=2"], True),
-        (["--canaries=1", "--workers=2"], False),
-    ],
-)
-def test_the_command_flags_the_broken_twins_and_not_the_engine(options: list[str], violated: bool) -> None:
+@pytest.mark.parametrize("options", [[], ["--canaries=1", "--workers=2"]])
+def test_the_command_does_not_flag_the_engine(options: list[str]) -> None:
     torch.set_num_threads(1)
-    assert audit(parse_audit([*options, "--progress_bar=false"])).violated == violated
+    assert not audit(parse_audit([*options, "--progress_bar=false"])).violated

@@ -97,8 +97,8 @@ def completed(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         ("dpgen train --sampling_r", ["--sampling_rate"]),
         ("dpgen train --config dpgm_mnist_p", ["dpgm_mnist_paper"]),
         ("dpgen sample run --clu", ["--clusters"]),
-        ("dpgen audit --broken se", ["sensitivity"]),
-        ("dpgen audit --model km", ["kmeans"]),
+        ("dpgen audit --relation re", ["replace_one"]),
+        ("dpgen audit --model ga", ["gaussian"]),
         ("dpgen audit --ledg", []),
     ],
 )
