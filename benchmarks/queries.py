@@ -31,7 +31,6 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.systems.gaussian.fit import Inputs, fit_inputs
 from dpgen.systems.gaussian.plan import GaussianOptions
 from dpgen.systems.marginals.model import ProductMixture
-from papers.data import TOWERS, CallDetail
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -48,6 +47,7 @@ from papers.acs2017 import (
     set_data,
     wins,
 )
+from papers.data import TOWERS, CallDetail
 
 RESULTS = Path(__file__).parent / "results" / "queries.json"
 
