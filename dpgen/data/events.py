@@ -426,8 +426,6 @@ def users_from_events(
     known: Known,
     *,
     source: str,
-    everyone: pd.DataFrame | None = None,
-    notes: Sequence[str] = (),
 ) -> Users:
     """`Users` from a table of `event_frame` and what is known about them.
 
@@ -436,16 +434,13 @@ def users_from_events(
         events: private events.
         known: categories and prior.
         source: file that error messages name.
-        everyone: all users (columns user and, where there are groups, group), also those without events: they are skipped.
-        notes: further sentences for the statement.
 
     Raises:
         ValueError: as `count_events` and `Users`.
     """
     categories, read = known.domain(events)
     found = count_events(events, categories, source=source)
-    asked = [part.drop_duplicates("user") for part in (events, everyone) if part is not None]
-    absent = pd.concat(asked).drop_duplicates("user").loc[lambda part: ~part["user"].isin(found.users)]
+    absent = events.drop_duplicates("user").loc[lambda part: ~part["user"].isin(found.users)]
     return Users(
         name=name,
         counts=torch.from_numpy(found.counts),
@@ -454,7 +449,7 @@ def users_from_events(
         groups=found.groups,
         skipped=len(absent),
         skipped_groups=tuple(absent["group"]) if found.groups is not None else None,
-        notes=(*notes, *read),
+        notes=read,
         **known.distribution(categories),
     )
 

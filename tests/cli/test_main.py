@@ -45,6 +45,16 @@ def test_a_misspelt_command_or_name_gets_the_nearest(capsys: pytest.CaptureFixtu
         assert f"did you mean {nearest}?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("model", "data"), [("minimax", "avazu"), ("merr", "cms"), ("dpgm", "call_detail"), ("mbde", "digits_pca")]
+)
+def test_a_removed_loader_says_what_replaces_it(model: str, data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--model", model, "--data", data]) == 2
+    errors = capsys.readouterr().err
+    assert data in errors
+    assert errors.endswith(f"{REMOVED[data]}\n")
+
+
 @pytest.mark.parametrize("name", REMOVED)
 @pytest.mark.parametrize("model", ["dpgm", "dpgan"])
 def test_a_removed_option_says_so_and_makes_nothing(
