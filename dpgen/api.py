@@ -106,7 +106,10 @@ def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         private = job.load(Path(scratch))  # before a budget is opened, which refused data leave as it is
         curator = Curator(job.open_ledger() if ledger is None else ledger)
-        return job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch)))
+        try:
+            return job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch)))
+        finally:
+            curator.ledger.commit()  # the caller gets a release or an error, and may show either
 
 
 def _require_same(ledger: Ledger, job: RunConfig) -> None:

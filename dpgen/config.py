@@ -129,11 +129,6 @@ class RunConfig:
         """Whether what dies while it is fitted goes on from a checkpoint."""
         return self.system.module(self.config) is not None
 
-    @property
-    def kept(self) -> bool:
-        """Whether a journal keeps what it is given while it is fitted, and gives it out again to the same run that died."""
-        return not self.resumable
-
     def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
         """The first setting of the job that is another one in stored settings, in words; empty where there is none.
 

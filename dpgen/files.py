@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
@@ -23,9 +24,13 @@ _LEFTOVER = re.compile(rf"\..+\.{_MARK}[a-z0-9_]{{8}}")
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what `write_atomically` leaves in a directory and below when the process is killed in the middle of it."""
-    for path in directory.rglob(".*"):
-        if path.is_file() and _LEFTOVER.fullmatch(path.name):
+    """Remove what a killed process was about to write into a directory and below."""
+    for path in list(directory.rglob(".*")):
+        if not _LEFTOVER.fullmatch(path.name):
+            continue
+        if path.is_dir():
+            rmtree(path)
+        else:
             path.unlink(missing_ok=True)
 
 
@@ -75,7 +80,7 @@ def create_private(path: Path, data: bytes) -> None:
 
 
 STATEMENT, DRAWS, MODEL, MECHANISM, METRICS = "privacy.json", "draws.csv", "model", "mechanism", "metrics.json"
-IN_WORDS, JOURNAL = "PRIVACY.md", "journal.jsonl"
+IN_WORDS = "PRIVACY.md"
 RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, IN_WORDS, "samples.npz", "samples.csv", "quantiles.csv")
 """Names in a run directory that may be shared; a report treats everything else as not for publication."""
 

@@ -6,6 +6,7 @@ written before what it states is released; a run that died later is finished by 
 
 import platform
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +28,6 @@ from dpgen.evaluation.scores import Score, marks, number
 from dpgen.files import (
     DRAWS,
     IN_WORDS,
-    JOURNAL,
     MECHANISM,
     MODEL,
     STATEMENT,
@@ -38,7 +38,6 @@ from dpgen.files import (
     write_files,
 )
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.journal import Journal
 from dpgen.privacy.ledger import Ledger
 from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
@@ -177,18 +176,18 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
     key = job.split_key(directory)
     with ledger:
         remove_leftovers(directory)  # of a process that was killed; the lock says that no other one is writing
-        if ledger.entries() or ledger.recovered:
+        if ledger.committed:
             _require_same(job, directory / "config.yaml")
             if key is not None and not key.exists():
                 raise ValueError(
                     f"{key} is missing beside a ledger with charges: under another key other records would be for evaluation; "
                     "choose another run_dir"
                 )
-            if not (is_released(directory) or job.resumable or job.kept):
+            if not (is_released(directory) or job.resumable):
                 raise ValueError(
-                    f"run_dir {str(directory)!r} holds a run that died after it had spent epsilon "
-                    f"{rounded_up(ledger.epsilon())} and before anything was released: that is lost, for a selection is made "
-                    "as a whole; a new run needs another run_dir and spends anew"
+                    f"run_dir {str(directory)!r} holds a run that ended with an error after it had spent epsilon "
+                    f"{rounded_up(ledger.epsilon())} and before anything was released; a new run needs another run_dir and "
+                    "spends anew"
                 )
         else:
             write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
@@ -198,9 +197,10 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
         try:
             if key is not None:
                 secret_key(key)
-            with _journal(job, directory, ledger) as journal:
-                yield directory, replace(job.runtime, run_dir=directory), Curator(ledger, journal=journal)
-        except BaseException:
+            yield directory, replace(job.runtime, run_dir=directory), Curator(ledger)
+        except BaseException as error:
+            if not isinstance(error, Exception) or not ledger.entries():
+                ledger.drop()  # ended from outside: nothing that was charged since the last commit is shown
             if new and not ledger.entries():
                 rmtree(directory)  # nothing was spent, so nothing has to be kept of a run that was refused
                 for above in made[1:]:
@@ -209,30 +209,15 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
             raise
 
 
-@contextmanager
-def _journal(job: RunConfig, directory: Path, ledger: Ledger) -> Iterator[Journal | None]:
-    """What a closed form has been given, until it has released something; None of other runs."""
-    path = directory / JOURNAL
-    if job.kept and not is_released(directory):
-        journal = Journal(path, ledger)
-        try:
-            yield journal
-        finally:
-            journal.close()
-    else:
-        yield None
-    if is_released(directory):
-        path.unlink(missing_ok=True)
-
-
 def _locked_ledger(job: RunConfig, path: Path) -> Ledger:
     """The ledger of an earlier run if it has spent anything, else a new one for this job."""
     if path.exists() and path.stat().st_size:
-        ledger = Ledger.open(path, recover=True)
-        if ledger.entries() or ledger.recovered:
+        ledger = Ledger.open(path)
+        if ledger.committed:
+            ledger.resume()
             return ledger
-        path.unlink()  # while still locked: a run that was refused before its first charge binds nobody
-        ledger.close()
+        path.unlink()  # while still locked: a run that never committed has shown nothing and binds nobody
+        ledger.drop()
     return job.open_ledger(path)
 
 
@@ -305,12 +290,11 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
             release = released(directory)
             if release is None:
                 bar.phase("fit")
-                release = job.fit(data, curator, runtime)
-                bar.phase("release")
-                release.statement = release.statement.extended([not_covered, *runtime.not_covered])
-                content = next(iter(release.files().values()))
-                curator.ledger.sync(released=sha256(content).hexdigest())  # before anything of it is written
-                _publish(release, directory, _of(release))
+                with _warnings_after(curator.ledger):
+                    release = job.fit(data, curator, runtime)
+                    bar.phase("release")
+                    release.statement = release.statement.extended([not_covered, *runtime.not_covered])
+                    _commit(release, directory, curator.ledger)
             bar.phase("evaluate")
             evaluation, problem = _evaluated(
                 job, release, lambda: evaluate(release, data, seed=runtime.seed), runtime, again=again
@@ -326,6 +310,37 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
     )
     untrained = UNTRAINED in release.statement.not_covered
     return Outcome(directory, release, evaluation.scores, text, UNTRAINED if untrained and not problem else problem)
+
+
+@contextmanager
+def _warnings_after(ledger: Ledger) -> Iterator[None]:
+    """Warnings may derive from private data: they wait until the charges behind them are committed, as errors do."""
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            yield
+    except Exception:
+        ledger.commit()
+        _warn(caught)
+        raise
+    _warn(caught)
+
+
+def _warn(caught: Sequence[warnings.WarningMessage]) -> None:
+    for found in caught:
+        warnings.warn_explicit(found.message, found.category, found.filename, found.lineno)
+
+
+def _commit(release: Release, directory: Path, ledger: Ledger) -> None:
+    """Write the release where nobody looks, commit, and make it visible; the statement first, so that nothing is without it."""
+    staged = ledger.staged(directory / "release")
+    staged.mkdir(mode=0o700)
+    _publish(release, staged, _of(release))
+    order = (IN_WORDS, STATEMENT, MECHANISM, MODEL, DRAWS)
+    names = sorted((path.name for path in staged.iterdir()), key=order.index)
+    moves = [(staged / name, directory / name) for name in names]
+    ledger.commit(released=sha256(next(iter(release.files().values()))).hexdigest(), moves=moves)
+    staged.rmdir()
 
 
 def _of(release: Release) -> dict[str, bytes]:
@@ -404,7 +419,7 @@ def _standing(job: RunConfig, directory: Path, ledger: Ledger) -> str:
             f"interrupted while evaluating: the release in {directory} is complete (epsilon {whole}); {same}, or dpgen "
             f"evaluate {directory}, finishes it"
         )
-    if job.resumable or job.kept:
+    if not ledger.committed or job.resumable:
         stated = f"epsilon {whole} is what any release of this run states"
         return f"interrupted: {_so_far(ledger)} has run, and {stated}; {same} goes on"
     return (

@@ -179,7 +179,7 @@ class Runtime:
         return self._trainer(
             max_steps,
             [*callbacks, *own],
-            loggers=[self.run_logger(), *self.loggers],
+            loggers=[self.run_logger(held=True), *self.loggers],
             plugins=[SealedCheckpointIO(), *self._environment()],
         )
 
@@ -235,13 +235,15 @@ class Runtime:
 
         return DDPStrategy(broadcast_buffers=False) if self.processes > 1 or self.strategy == "ddp" else "auto"
 
-    def run_logger(self) -> "Logger":
-        """The logger of the run directory."""
+    def run_logger(self, *, held: bool = False) -> "Logger":
+        """The logger of the run directory; `held`: its entries wait until their charges are committed."""
         from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
+        from dpgen.callbacks.held import HeldCSV, HeldTensorBoard
+
         if self.logger == "csv":
-            return CSVLogger(self.directory, name=None, version="csv")
-        return TensorBoardLogger(self.directory, name=None, version="tensorboard")
+            return (HeldCSV if held else CSVLogger)(self.directory, name=None, version="csv")
+        return (HeldTensorBoard if held else TensorBoardLogger)(self.directory, name=None, version="tensorboard")
 
     @property
     def logged(self) -> bool:

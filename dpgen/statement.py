@@ -65,13 +65,6 @@ FIXED_IN_ADVANCE = (
 """Assumption of a guarantee that is added up afterwards."""
 
 
-RECOVERED = (
-    "the last line of the ledger was cut when the process or the machine died: the whole budget is booked, whatever was lost "
-    "with that line, and nothing was granted afterwards"
-)
-"""Assumption of a guarantee that a budget gave, not the lines of its ledger."""
-
-
 RESUMED = (
     "the run was resumed after it had used the data: where they were changed in between, what is protected is one record in "
     "all of their versions, which none of them has for evaluation"
@@ -79,10 +72,7 @@ RESUMED = (
 """Assumption of a run that several processes made, each on the data as they were."""
 
 
-UNTRAINED = (
-    "NOTHING WAS TRAINED: the budget was spent, or booked for a cut ledger, before the first step; the networks have learnt "
-    "nothing from the records"
-)
+UNTRAINED = "NOTHING WAS TRAINED: the budget was spent before the first step; the networks have learnt nothing from the records"
 """Note of a release whose networks have seen no record."""
 
 
@@ -188,7 +178,6 @@ class PrivacyStatement:
         other = {name: value for name, value in other.items() if value < float("inf")}
         if ledger.unit != "one record":
             assumptions = [sentence for sentence in assumptions if not sentence.startswith(ONE_RECORD)]
-        recovered = (RECOVERED,) if ledger.recovered else ()
         resumed = (RESUMED,) if ledger.resumed else ()
         unplanned = (FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
         return cls(
@@ -199,7 +188,7 @@ class PrivacyStatement:
             accountant=ledger.accountant,
             also=other | (also or {}),
             mechanisms=_mechanisms(ledger),
-            assumptions=(*assumptions, SATISFIED, *unplanned, *resumed, *recovered),
+            assumptions=(*assumptions, SATISFIED, *unplanned, *resumed),
             not_covered=tuple(not_covered),
             shared=(ledger.payer.statement() or None) if ledger.payer is not None else None,
         )

@@ -18,6 +18,7 @@ import dpgen
 from dpgen.api import _job
 from dpgen.config import DROPPED
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.release import PublicModel
 from dpgen.systems.registry import SYSTEMS
 
@@ -355,3 +356,23 @@ def test_a_float_table_is_points_where_bounds_are_given() -> None:
     rows = release.sample(20, random_state=0)
     assert rows.dtypes.tolist() == table.dtypes.tolist()
     assert float(rows.abs().max().max()) <= 3
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_fit_returns_or_raises_is_committed(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the reservation of a release that somebody holds could be given back."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    if fails:
+        monkeypatch.setattr("dpgen.cli.jobs._warn_of_delta", fail)
+    with suppress(ZeroDivisionError):
+        dpgen.fit(
+            "marginals", np.random.default_rng(0).integers(0, 2, (50, 3)), epsilon=1.0, delta=1e-6,
+            ledger=tmp_path / "b", ledger_epsilon=2.0, ledger_delta=1e-5,
+        )  # fmt: skip
+    shared = SharedBudget(tmp_path / "b")
+    (payment,) = shared.spending().payments
+    with pytest.raises(ValueError, match="committed"):
+        shared.give_back(payment.run)

@@ -259,8 +259,9 @@ def test_a_run_that_died_pays_once_and_refuses_another_release(
         shutil.move(read / name, tmp_path / name)
         place = releases["selection"] / name
         (shutil.copytree if place.is_dir() else shutil.copy)(place, read / name)
-    assert main(arguments) == 2
-    assert not (run / "model").exists()
+    if model == "dpgm":  # it has committed at a checkpoint; a closed form begins again, with the release that is there now
+        assert main(arguments) == 2
+        assert not (run / "model").exists()
     for name in ("model", "privacy.json"):
         place = read / name
         shutil.rmtree(place) if place.is_dir() else place.unlink()

@@ -2,11 +2,9 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,9 @@ from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.main import main
 from dpgen.config import RunConfig, parse_job
 from dpgen.files import is_finished, is_released, write_atomically
-from dpgen.privacy.journal import Journal
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.run import run
-from dpgen.statement import RECOVERED, RESUMED, UNTRAINED, PrivacyStatement
+from dpgen.statement import PrivacyStatement
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -122,43 +118,37 @@ def test_death_at_any_write(kind: str, number: int, tmp_path: Path, monkeypatch:
     charges = 0
     if directory.exists():
         with Ledger.open(directory / "ledger.jsonl") as ledger:
-            charges = ledger.charges
+            charges = ledger.charges  # that were committed
     finished(job)
     with Ledger.open(directory / "ledger.jsonl") as ledger:
         assert charges in (0, ledger.charges), "nothing is charged twice"
 
 
 @pytest.mark.parametrize("kind", JOBS)
-@pytest.mark.parametrize("moment", ["charge", "value", "give"])
-def test_death_at_the_last_release_of_a_closed_form(
-    kind: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("committed", [False, True])
+def test_death_at_the_release_of_a_closed_form(
+    kind: str, committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies between its charge and the value, the value and its mark, or after it: one charge, one value, one release."""
+    """Before the commit nothing was seen: it runs again, for free. After it, what was written becomes visible."""
     job, directory = JOBS[kind](tmp_path, "--evaluation=none"), tmp_path / "run"
-    owner, name = {"charge": (Journal, "value"), "value": (Ledger, "give"), "give": (sys.modules["dpgen.run"], "_publish")}[
-        moment
-    ]
 
     def die(*_: object, **__: object) -> None:
         raise Died("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, die)
+        patch.setattr(Ledger, "_finish_moves" if committed else "commit", die)
         with pytest.raises(Died, match="gone"):
             run(job)
+    assert not (directory / "privacy.json").exists()
     with Ledger.open(directory / "ledger.jsonl") as ledger:
-        charges = ledger.charges
-        assert charges
-        assert bool(ledger.given) == (moment == "give")
+        assert ledger.committed == committed
+        assert bool(ledger.charges) == committed
     before = (directory / "ledger.jsonl").read_bytes()
     finished(job)
-    after = (directory / "ledger.jsonl").read_bytes()
-    assert after.startswith(before)
-    statement = PrivacyStatement.from_dict(json.loads((directory / "privacy.json").read_text()))
-    assert RESUMED in statement.assumptions
-    if moment == "give":
-        assert after == before, "all of it had been paid for and given"
-    assert not (directory / "journal.jsonl").exists(), "the release holds what was paid for"
+    assert ((directory / "ledger.jsonl").read_bytes() == before) == committed
+    with Ledger.open(directory / "ledger.jsonl") as ledger:
+        assert all(line.count == sum(e.count for e in ledger.entries() if e.note == line.note) for line in ledger.promised())
+    assert not list(directory.glob(".*"))
 
 
 def test_kill_9_of_a_closed_form_after_its_release(tmp_path: Path) -> None:
@@ -170,90 +160,9 @@ def test_kill_9_of_a_closed_form_after_its_release(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert ended.returncode == 0, ended.stderr
     shots = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-    lengths = [shot["lines"] for shot in shots]
+    lengths = [shot["commits"] for shot in shots]
     assert len(set(lengths)) == 1, "once released, nothing more is charged"
     assert is_finished(tmp_path / "run")
-
-
-# -- a ledger whose last line was cut --------------------------------------------------------------------------------
-
-
-EVENT = gaussian_event(30.0)
-
-
-def cut(directory: Path, lost: int) -> None:
-    path = directory / "ledger.jsonl"
-    path.write_bytes(path.read_bytes()[:-lost])
-
-
-def test_a_cut_ledger_after_the_release_states_the_whole_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = records(tmp_path, "--epsilon=2")
-    die_at(job, "metrics.json", monkeypatch)
-    cut(tmp_path / "run", 5)
-    statement = finished(job)
-    assert statement.epsilon <= 2.0, "what was released states what it cost: its ledger was whole then"
-    with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
-        assert (ledger.recovered, ledger.epsilon()) == (True, 2.0)
-
-
-def test_a_training_whose_ledger_was_cut_releases_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = tiny.job(tmp_path, *tiny.UNLABELLED, "--steps=6", "--checkpoint_every=4", "--epsilon=2", "--evaluation=none")
-    save = Checkpoint.on_train_batch_end
-
-    def die(self: Checkpoint, trainer: L.Trainer, *rest: Any) -> None:
-        save(self, trainer, *rest)
-        if trainer.global_step == 5:
-            raise Died("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "on_train_batch_end", die)
-        with pytest.raises(Died, match="gone"):
-            run(job)
-    cut(tmp_path / "run", 3)  # the charge of step 5; the checkpoint is that of step 4
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        statement = finished(job)
-    assert any("the budget ended training after 4 of 6 steps" in str(warning.message) for warning in heard)
-    assert statement.epsilon == 2.0
-    assert RECOVERED in statement.assumptions
-
-
-def test_a_release_that_was_never_trained_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = tiny.arguments(tmp_path, *tiny.UNLABELLED, "--epsilon=2", "--evaluation=none")
-
-    def die(*_: object, **__: object) -> None:
-        raise Died("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "on_train_batch_end", die)
-        with pytest.raises(Died, match="gone"):
-            main(["train", *arguments])
-    cut(tmp_path / "run", 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        assert main(["train", *arguments]) == 3
-    out, errors = capsys.readouterr()
-    assert "the budget ended training after 0 of 3 steps" in errors
-    assert UNTRAINED in out
-    assert UNTRAINED in errors
-    statement = PrivacyStatement.from_dict(json.loads((tmp_path / "run" / "privacy.json").read_text()))
-    assert UNTRAINED in statement.not_covered
-    assert {RECOVERED, RESUMED} < set(statement.assumptions)
-
-
-def test_the_statement_says_that_a_line_was_cut(tmp_path: Path) -> None:
-    job = records(tmp_path, "--epsilon=2")
-    with job.plan.open_ledger(tmp_path / "l.jsonl") as ledger:
-        ledger.charge(EVENT, note="marginals")
-    content = (tmp_path / "l.jsonl").read_bytes()
-    (tmp_path / "l.jsonl").write_bytes(content[:-4])
-    with Ledger.open(tmp_path / "l.jsonl", recover=True) as mended:
-        statement = PrivacyStatement.from_ledger(mended)
-    assert (statement.epsilon, statement.accountant) == (2.0, "the whole budget, whatever was spent of it")
-    assert RECOVERED in statement.assumptions
-    assert statement.also == {}
 
 
 # -- evaluation ------------------------------------------------------------------------------------------------------
@@ -344,18 +253,3 @@ def test_ctrl_c_while_training_saves_and_the_same_command_goes_on(
     assert main(["train", *arguments]) == 0
     with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
         assert {e.note: e.count for e in ledger.entries()}["training steps"] == 6, "no step twice"
-
-
-def test_random_bytes_at_the_end_of_a_ledger(tmp_path: Path) -> None:
-    """Whatever a torn page leaves behind the last whole line: the whole budget is booked."""
-    generator = random.Random(0)
-    job = records(tmp_path, "--epsilon=2")
-    with job.plan.open_ledger(tmp_path / "l.jsonl") as ledger:
-        ledger.charge(EVENT, note="marginals")
-    content = (tmp_path / "l.jsonl").read_bytes()
-    for size in (1, 2, 30, 700):
-        (tmp_path / "l.jsonl").write_bytes(content + generator.randbytes(size).replace(b"\n", b" "))
-        with Ledger.open(tmp_path / "l.jsonl", recover=True) as mended:
-            assert mended.epsilon() == 2.0
-        with Ledger.open(tmp_path / "l.jsonl") as again:
-            assert (again.recovered, again.epsilon()) == (True, 2.0)

@@ -1,6 +1,7 @@
 """The callback that stands between a Lightning module and its private data: ask, record, then step."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -8,6 +9,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
+from dpgen.callbacks.held import Held
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger
@@ -27,9 +29,10 @@ class PrivacyAccountant(Callback):
     | case | what holds |
     |---|---|
     | a step would exceed the budget | it does not run, training stops, nothing is charged |
-    | resume with `ckpt_path` | the ledger must extend the checkpoint's position; replayed steps stay counted |
-    | crash between charge and step | the step counts although it never ran |
-    | checkpoint written | the ledger is on disk first |
+    | resume with `ckpt_path` | the ledger must extend the checkpoint's position; steps that were shown stay counted |
+    | killed after a checkpoint | steps since then were not shown: they run again, unpaid, with fresh noise |
+    | checkpoint written | the charges are committed before it is visible |
+    | a logger that does not wait for checkpoints | every step is committed before it runs |
     | several processes | rank 0's ledger alone counts; the others do what it decides, and a step is charged once |
 
     Arguments:
@@ -52,6 +55,7 @@ class PrivacyAccountant(Callback):
         self.replayed = 0
         self.exhausted = False
         self.ranks = Ranks()
+        self._at_once = self._staged = False
 
     @property
     def ledger(self) -> Ledger:
@@ -71,6 +75,7 @@ class PrivacyAccountant(Callback):
         if trainer.world_size > 1:
             self._require_shards(trainer, pl_module)
         self.curator.join(self.ranks, trainer.strategy.root_device)
+        self._at_once = not all(isinstance(logger, Held) for logger in trainer.loggers)
 
     @staticmethod
     def _require_exact_sums(trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -111,6 +116,8 @@ class PrivacyAccountant(Callback):
             return None
         granted = self.curator.draw(note, mask, parts, group=group)
         self.exhausted = granted is None
+        if self._at_once and self.ranks.index == 0:
+            self.ledger.commit()
         return granted
 
     def on_train_batch_end(
@@ -134,7 +141,21 @@ class PrivacyAccountant(Callback):
         self.curator.leave()
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        self.ledger.sync()
+        if not self._staged:
+            self.ledger.commit()
+
+    def save(self, trainer: L.Trainer, path: Path) -> None:
+        """Commit all charges together with a checkpoint, then show what was logged; called by all ranks."""
+        staged, self._staged = self.ledger.staged(path), True
+        try:
+            trainer.save_checkpoint(staged)
+        finally:
+            self._staged = False
+        if self.ranks.index == 0:
+            self.ledger.commit(moves=[(staged, path)])
+        for logger in trainer.loggers:
+            if isinstance(logger, Held):
+                logger.show()
 
     def state_dict(self) -> dict[str, Any]:
         return {"ledger": self.ledger.position()}

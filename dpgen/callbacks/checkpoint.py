@@ -16,6 +16,7 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import Callback
 
+from dpgen.callbacks.accountant import PrivacyAccountant
 from dpgen.files import write_atomically
 from dpgen.privacy.distributed import Ranks
 
@@ -44,7 +45,7 @@ class Checkpoint(Callback):
 
     Arguments:
         path: file to (over)write.
-        every: steps between two checkpoints, at least 1; at most so many steps are replayed, and paid twice, after a crash.
+        every: steps between two checkpoints, at least 1; at most so many steps run again after a crash.
     """
 
     def __init__(self, path: Path, *, every: int = 100) -> None:
@@ -54,6 +55,9 @@ class Checkpoint(Callback):
 
     def save(self, trainer: L.Trainer) -> None:
         """Write the checkpoint now."""
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, PrivacyAccountant):
+                return callback.save(trainer, self.path)
         trainer.save_checkpoint(self.path)
 
     def on_train_batch_end(
@@ -74,7 +78,7 @@ class Preemption(Callback):
     """Ends training after the step during which one of `signals` came, on all ranks together.
 
     The handlers only note the signal. The checkpoint is written by the callback that writes it at the end of training,
-    and the ledger holds every step that was charged, so nothing is replayed. A second Ctrl-C does not wait.
+    so nothing is done again. A second Ctrl-C does not wait.
 
     Arguments:
         signals: what a scheduler sends before it ends a job, and what a terminal sends.

@@ -76,10 +76,6 @@ class _SelectionJob(RunConfig):
     def resumable(self) -> bool:
         return False
 
-    @property
-    def kept(self) -> bool:
-        return False
-
     def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
         """Empty where the stored settings are those of a choice: the one that was released."""
         found = [job.difference(stored) for _, job in self.choices]

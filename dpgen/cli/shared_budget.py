@@ -8,19 +8,19 @@ dpgen budget census.budget --plan --model gaussian --data csv --path census.csv 
 import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpgen.cli.command import OneLineParser
 from dpgen.options import require_writable
 from dpgen.privacy.composition import Loads, rdp_bound
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Budget
 from dpgen.privacy.shared_budget import Payer, Payment, SharedBudget, Spending
 from dpgen.statement import guarantee, rounded_up
 
 if TYPE_CHECKING:
     from dpgen.config import RunConfig
 
-COLUMNS = ("time", "user", "model", "run", "alone", "together")
+COLUMNS = ("time", "user", "model", "run", "id", "alone", "together")
 
 
 def parser() -> OneLineParser:
@@ -35,11 +35,7 @@ def parser() -> OneLineParser:
     result.add_argument("--delta", type=float, default=1e-5, help="at this delta (default 1e-05),")
     result.add_argument("--relation", choices=["add_remove", "replace_one"], default="add_remove", help="of neighbouring data")
     result.add_argument("--unit", default="one record", help='that differ in this (default "one record")')
-    result.add_argument(
-        "--confirm",
-        metavar="WHAT",
-        help="of a last line that was cut: the directory of the run that paid with it, unused or spent",
-    )
+    result.add_argument("--release", metavar="RUN", help="give back what this run has reserved, which never committed")
     result.add_argument("--plan", nargs=argparse.REMAINDER, metavar="...", help="options of dpgen train, for a planned run")
     return result
 
@@ -58,33 +54,21 @@ def main(arguments: list[str]) -> str:
         raise ValueError(f"epsilon is {options.epsilon:g}; the total is fixed when a budget is made, with --create")
     elif not file.exists():
         raise ValueError(f"{str(file)!r} does not exist; dpgen budget {file} --create --epsilon E --delta D makes it")
-    elif options.confirm is not None:
-        return _confirmed(file, options.confirm)
     else:
         shared = SharedBudget(file)
+        if options.release is not None:
+            shared.give_back(options.release)
     if options.plan is not None:
         return _planned(shared, options.plan)
     return "\n".join([*_table(shared, shared.spending()), _left(shared.spending())])
 
 
-def _confirmed(file: Path, what: str) -> str:
-    """Settle a cut last line as somebody says it was spent; the budget afterwards, in words."""
-    if what in ("unused", "spent"):
-        shared, booked = SharedBudget.confirmed(file, cast(Literal["unused", "spent"], what))
-    elif not (Path(what) / "ledger.jsonl").is_file():
-        raise ValueError(f"confirm is {what!r}; it must be unused, spent, or the directory of the run that paid")
-    else:
-        with Ledger.open(Path(what) / "ledger.jsonl") as ledger:
-            shared, booked = SharedBudget.confirmed(file, ledger)
-    return "\n".join([f"booked: {booked}", *_table(shared, shared.spending()), _left(shared.spending())])
-
-
 def _table(shared: SharedBudget, spending: Spending) -> list[str]:
     terms = spending.terms
     lines = [f"{shared.path.name}: {guarantee(terms.budget.epsilon, terms.budget.delta, terms.relation, terms.unit)} in all"]
-    if not spending.payments:
+    if not spending.kept:
         return [*lines, "nothing is paid for yet"]
-    rows = [COLUMNS, *(_row(spending, number) for number in range(len(spending.payments)))]
+    rows = [COLUMNS, *(_row(spending, number) for number, payment in enumerate(spending.payments) if not payment.returned)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     return [*lines, "alone: epsilon of the run, or of what it paid beyond its plan, by itself; together: with all above it"]
@@ -93,8 +77,16 @@ def _table(shared: SharedBudget, spending: Spending) -> list[str]:
 def _row(spending: Spending, number: int) -> tuple[str, ...]:
     payment = spending.payments[number]
     together = rounded_up(spending.upto(number + 1).epsilon)
-    where = payment.directory or payment.run
-    return (payment.time, payment.user, payment.model, where, rounded_up(_alone(spending, payment)), together)
+    identity = payment.run + ("" if payment.run in spending.standings else " (not committed)")
+    return (
+        payment.time,
+        payment.user,
+        payment.model,
+        payment.directory,
+        identity,
+        rounded_up(_alone(spending, payment)),
+        together,
+    )
 
 
 def _alone(spending: Spending, payment: Payment) -> float:
@@ -109,9 +101,7 @@ def _alone(spending: Spending, payment: Payment) -> float:
 
 def _left(spending: Spending) -> str:
     total, spent = spending.terms.budget.epsilon, spending.epsilon
-    if spending.exhausted:
-        return f"paid for: epsilon {rounded_up(total)}, since a line of the file was lost: nothing is left"
-    if spending.payments and not spending.terms.limits.fits(spending.total):
+    if spending.kept and not spending.terms.limits.fits(spending.total):
         return f"paid for: epsilon {rounded_up(total)}, by one run that needs all of it: nothing is left"
     share = max(0.0, 1 - spending.terms.limits.share(spending.total))
     return (

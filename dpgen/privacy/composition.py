@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -45,7 +44,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpgen.privacy.ledger_file import LedgerError, encode_event
+from dpgen.privacy.ledger_file import encode_event
 from dpgen.privacy.mechanisms import require_positive
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ class LedgerItem:
         code: the event as JSON.
         whole: the divisible Gaussian that this one is a part of, None for anything else.
         priced: what is accounted for in its place, of a divisible Gaussian (which is spent in parts only).
-        number: in the file, None before it is written there.
+        number: in the ledger, None before it is declared or charged.
         planned: greatest count over all declared plans.
         count: what was charged.
         later: what was charged beyond the plans.
@@ -181,9 +180,9 @@ class LedgerItem:
                 f"{1 - share[0]:.6g} of it left; {count} x {self.note!r} would take {share[1]:.6g}"
             )
 
-    def line(self, number: int) -> dict[str, Any]:
-        """The line of the ledger file that declares it."""
-        line = {"mechanism": number, "event": json.loads(self.code), "note": self.note, "group": self.group}
+    def line(self) -> dict[str, Any]:
+        """It as the ledger file writes it."""
+        line = {"event": json.loads(self.code), "note": self.note, "group": self.group}
         if self.whole is not None:
             line["of"] = self.whole.number
         return line | ({"divisible": True} if self.divisible else {})
@@ -206,31 +205,6 @@ def _precision(event: DpEvent) -> int:
 
 
 Loads = list[tuple[LedgerItem, int]]
-
-
-class Earlier(deque[tuple[LedgerItem, int]]):
-    """Charges that were made before, in their order, which a resumed run asks for again."""
-
-    def take(self, item: LedgerItem, count: int, *, allowed: bool) -> None:
-        """Take the next ones, which must be `count` of this item, by somebody who may.
-
-        Raises:
-            LedgerError: they are others, or nobody keeps their values.
-        """
-        first, left = self.popleft()
-        if not allowed or first is not item or left < count:
-            raise LedgerError(f"{left} x {first.note!r} was charged here before, now {count} x {item.note!r} is: another run")
-        if left > count:
-            self.appendleft((first, left - count))
-
-    def require_none(self) -> None:
-        """Refuse to end before all are taken.
-
-        Raises:
-            LedgerError: naming the next.
-        """
-        if self:
-            raise LedgerError(f"{self[0][0].note!r} was charged before and is not asked for again: another run")
 
 
 def cases(loads: Loads, relation: Relation) -> Iterator[Loads]:

@@ -15,7 +15,7 @@ Formal guarantees:
 
 | case | what holds |
 |---|---|
-| any release | it is on the ledger before its noise is given out; where the ledger refuses, nothing is drawn |
+| any release | it is counted before its noise is drawn; where the ledger refuses, nothing is drawn |
 | a Gaussian of multiplier s | noise std s * sensitivity, charged as `Gaussian(s)`; under replace_one by the exact factor |
 | a unit of at most m rows | noise m times as large, mechanisms at their price for m rows; a draw must be of units |
 | values that are NaN or infinite | refused before anything is charged |
@@ -24,7 +24,6 @@ Formal guarantees:
 | a mask used twice, a part released twice, undeclared or left out | refused |
 | several processes | rank 0 charges for all of them; sums are added over ranks and get their noise once |
 | the best of several runs | charged before the first; each run gets no more than its plan |
-| a run that died, with a journal | is given the same values again, at no further charge |
 | pickling, copying | refused: two curators would forget each other's charges |
 """
 
@@ -42,7 +41,6 @@ from torch import Tensor
 from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_
 from dpgen.privacy.events import approximate_event, for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.ledger_file import encode_event
 from dpgen.privacy.mechanisms import (
     Mechanism,
     effective_multiplier,
@@ -58,7 +56,6 @@ from dpgen.privacy.sampling import PoissonMask
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.journal import Journal
     from dpgen.privacy.ledger import Budget, Ledger, Planned
     from dpgen.privacy.mechanisms import Relation
     from dpgen.privacy.tuning import Repetitions, Trial
@@ -74,8 +71,6 @@ class Curator:
         ledger: who is asked, and what the statement is made of.
         ranks: the processes that release together; alone by default.
         source: secure noise; None: a fresh `SecureSource`.
-        journal: keeps what one process releases, and gives it out again to the same run that died; None: nothing does. What
-            is released of a Poisson draw, and selections, are not kept.
 
     >>> from dpgen.privacy.ledger import Budget, Ledger
     >>> curator = Curator(Ledger(Budget(1.0, 1e-5)))
@@ -90,9 +85,8 @@ class Curator:
         *,
         ranks: Ranks | None = None,
         source: SecureSource | None = None,
-        journal: Journal | None = None,
     ) -> None:
-        self._source, self._journal = SecureSource() if source is None else require_secure(source), journal
+        self._source = SecureSource() if source is None else require_secure(source)
         self._shared = SharedLedger(ledger, ranks or Ranks())
         self._ahead: NoiseAhead | None = None
         self._earlier: list[Planned] = []
@@ -160,25 +154,15 @@ class Curator:
         self._shared.declare([*earlier, *plan])
         for line in earlier if self.ranks.index == 0 else ():
             if not any(entry.note == line.note for entry in self.ledger.entries()):
-                self.ledger.charge(line.event, note=line.note, again=self._journal is not None)
+                self.ledger.charge(line.event, note=line.note)
         self.catch_up()
 
     # -- releases of one process -------------------------------------------------------------------------------------
 
-    def _grant(self, event: DpEvent, draw: Callable[[], T], sums: BoundedSum | None = None, **asked: Any) -> T:
-        """Charge `event`, then draw; a run that died is charged once, and given again what it was given.
-
-        Arguments:
-            sums: what noise is added to, if any.
-            asked: `note` and what else the ledger writes down of the charge, and `scale` of the noise.
-        """
-        named = {key: asked[key] for key in ("note", "group", "of", "count") if asked.get(key) is not None}
-        self.ledger.charge(event, **named, again=self._journal is not None)
-        if self._journal is None:
-            return draw()
-        public = {} if sums is None else {"shape": list(sums.values.shape), "dtype": str(sums.values.dtype), "step": sums.step}
-        moved = {} if sums is None else {"sensitivity": sums.sensitivity, "replaced": sums.replaced, "norm": sums.norm}
-        return self._journal.value({"event": encode_event(event)} | public | moved | asked, draw)
+    def _grant(self, event: DpEvent, draw: Callable[[], T], **named: Any) -> T:
+        """Charge `event`, then draw."""
+        self.ledger.charge(event, **named)
+        return draw()
 
     def gaussian(
         self, note: str, sums: BoundedSum, noise_multiplier: float, *, group: str | None = None, of: str | None = None
@@ -208,11 +192,9 @@ class Curator:
         noisy = self._grant(
             event,
             lambda: self._noisy(sums, noise_multiplier * sums.sensitivity * self._steps(sums)),
-            sums,
             note=note,
             group=group,
             of=of,
-            scale=noise_multiplier,
         )
         return place(noisy, sums.values.device)
 
@@ -254,7 +236,7 @@ class Curator:
             noise = self._source.discrete_laplace(*sums.values.shape, scale=scale)
             return _real(sums.values + to_device(noise, sums.values.device), sums.step)
 
-        return place(self._grant(pure_event(epsilon), noisy, sums, note=note, scale=scale), sums.values.device)
+        return place(self._grant(pure_event(epsilon), noisy, note=note), sums.values.device)
 
     def prefix_sums(self, note: str, cells: BoundedSum, noise_multiplier: float) -> tuple[Reals, Reals]:
         r"""Prefix sums (m,) of counts of disjoint cells with correlated Gaussian noise, and the noise variances (m,).
@@ -282,9 +264,7 @@ class Curator:
             lambda: noisy_prefix_sums(
                 cells.values.numpy(), noise_multiplier=noise_multiplier * self.rows, relation=self.relation, source=self._source
             ),
-            cells,
             note=note,
-            scale=noise_multiplier,
         )
 
     def enclosed(self, note: str, budget: Budget) -> Curator:
@@ -302,9 +282,9 @@ class Curator:
         from dpgen.privacy.ledger import Ledger
 
         event = approximate_event(budget.epsilon, budget.delta)
-        self.ledger.charge(event, note=note, again=self._journal is not None)
+        self.ledger.charge(event, note=note)
         inner = Ledger(budget, **self.ledger.terms)
-        return Curator(inner, source=self._source, journal=self._journal)
+        return Curator(inner, source=self._source)
 
     def select(
         self,

@@ -1,20 +1,22 @@
-"""The ledger: every mechanism asks it before it runs, and what it has written survives a crash."""
+"""The ledger: every mechanism asks it before it runs, and what has left the process is in its file."""
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import threading
-from array import array
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any, cast
 
 from dpgen.privacy.composition import (
     Budget,
     BudgetExceeded,
     Cost,
-    Earlier,
     Filter,
     FilterTotals,
     LedgerEntry,
@@ -24,8 +26,8 @@ from dpgen.privacy.composition import (
     rdp_bound,
     worst,
 )
-from dpgen.privacy.ledger_file import LedgerError, LedgerFile, compact, decode_event, encode_event
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, keeps_size, require_whole
+from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
+from dpgen.privacy.mechanisms import Relation, keeps_size, require_whole
 from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
@@ -35,11 +37,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Budget", "BudgetExceeded", "Ledger", "LedgerEntry", "LedgerError", "Planned"]
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 class Ledger:
-    r"""Asks, records, then lets the mechanism run; never the other way round.
+    r"""Asks, counts, then lets the mechanism run; what was counted is in the file before anything derived from it is shown.
+
+    **Commits.** Privacy is lost by what leaves the process. Charges are counted in memory; `commit` writes all of them, and
+    must come before anything that depends on their noise leaves: a checkpoint, a log, a warning, a release. A process that
+    dies before has shown nothing, and its charges are forgotten with its noise. See docs/guarantees.md.
 
     **Plans.** `declare` takes the whole plan of a run, every event with its greatest count, before private data are
     touched. A ledger's first plan is checked with exact accounting (privacy loss distributions, closed forms) and is its
@@ -49,8 +55,8 @@ class Ledger:
     by the filter (`composition.py`): Renyi losses at one order, fixed in the file's header, of everything together, the first
     plan included. Then the guarantee is the budget; where all are pure guarantees it is their sum. Why: `composition.py`.
 
-    A charge is refused with `BudgetExceeded` before anything is recorded. What is recorded counts as spent, also when the run
-    dies before the mechanism runs, and when a resumed run does the same step again.
+    A charge is refused with `BudgetExceeded` before anything is recorded. What is committed counts as spent, also when a
+    resumed run does the same step again.
 
     `group` is parallel composition: charges of different groups must touch disjoint records. Under add_remove the
     total is the worst of (ungrouped + one group); under replace_one a record may leave one group for another, so the
@@ -64,8 +70,8 @@ class Ledger:
         unit: what neighbouring data sets differ in.
         rows: the most rows that a unit has; sensitivities speak of one row, see `Curator`.
         always_used: whether every unit has a row that is used whatever it holds, see `keeps_size`.
-        path: a new file (`Ledger.open` resumes one); a power cut may lose what came after the last `sync`.
-        order: Renyi order > 1 of the filter; None: the best one.
+        path: a new file (`Ledger.open` resumes one); without it nothing is kept.
+        order: Renyi order > 1 of the filter; None: the best one for a single Gaussian.
         payer: the run in a shared budget, which pays there for every plan and for what goes beyond it, see `shared_budget.py`.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
@@ -109,18 +115,20 @@ class Ledger:
         self._divisible: dict[tuple[str, str | None], LedgerItem] = {}
         self._plans: list[dict[int, int]] = []  # number of a mechanism: greatest count
         self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
-        self._again = Earlier()  # charges that a journal lets a resumed run ask for again
-        self.given: list[str] = []  # checksums of the values that a journal gave out
-        self.recovered = self.resumed = False
+        self.resumed = False
+        self.commits = 0
+        self._closed = False
         self._filtered: FilterTotals | None = None
         self._runs: list[list[Any]] = []
-        self._charged = array("q")  # charges up to and including each line
+        self._shown: list[list[int]] = []  # charges as of the last commit, by number
+        self._released = ""
+        self._moves: list[list[str]] = []
+        self._identity = secrets.token_hex(16)
         self._cache: dict[Any, Any] = {}
         self._guarantees: dict[Any, float] = {}
         self._file = LedgerFile(Path(path) if path is not None else None)
         self._file.create()
-        self._append([compact(self._header())], charged=0)
-        self._file.sync()
+        self._write()
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -135,85 +143,134 @@ class Ledger:
     def _header(self) -> dict[str, Any]:
         return {
             "dpgen_ledger": _FORMAT,
+            "identity": self._identity,
             "epsilon": self.budget.epsilon if self.budget else None,
             "delta": self.delta,
             "relation": self.relation,
             "unit": self.unit,
-            **({"rows": self.rows} if self.rows > 1 else {}),
+            "rows": self.rows,
             "always_used": self.always_used,
             "filter": {"order": self.filter.order, "reserved": self.filter.reserved} if self.filter else None,
             **({"shared": self.payer.reference} if self.payer else {}),
         }
 
     @classmethod
-    def open(cls, path: Path, *, recover: bool = False) -> Ledger:
-        """Resume the ledger at `path`, locked against a second writer.
+    def open(cls, path: Path) -> Ledger:
+        """The ledger at `path`, locked against a second writer.
 
         Declaring a plan that the file holds takes it up where it stopped, once for each time that it was declared.
 
-        Arguments:
-            recover: accept a last line that was cut. What was lost with it is unknown, but was within the budget: all of that
-                is booked (`recovered`), and nothing is granted any more.
-
         Raises:
-            LedgerError: missing, empty, locked, cut inside a line, edited, or written by another version.
+            LedgerError: missing, empty, locked, damaged, or written by another version.
         """
         file = LedgerFile(Path(path))
-        lines = file.read(torn=recover)
-        header = next(lines)
+        document = file.read()
         try:
-            if header.get("dpgen_ledger") == 1:
-                raise LedgerError(f"{path}: a version 1 ledger, of dpgen 0.3; finish its run with that version")
-            if header.get("dpgen_ledger") != _FORMAT:
-                raise LedgerError(f"{path}: line 1 is no header of a version {_FORMAT} ledger")
-            budget = None if header["epsilon"] is None else Budget(header["epsilon"], header["delta"])
-            delta = header["delta"] if budget is None else None
-            unit = {"relation": header["relation"], "unit": header["unit"], "rows": header.get("rows", 1)}
-            ledger = cls(budget, delta=delta, always_used=header.get("always_used", False), **unit)  # 0.4 does not say
-            if budget is not None:
-                ledger.filter = Filter(budget.epsilon, budget.delta, **header["filter"])
-            ledger.payer = Payer.of(header["shared"], Path(path).parent) if "shared" in header else None
-            for line in lines:
-                ledger._replay(line)
-            if file.torn:
-                if budget is None:
-                    raise LedgerError(f"{path}: cut in its last line, and there is no budget that could be booked for it")
-                ledger._replay(file.mend())
+            if document.get("dpgen_ledger") != _FORMAT:
+                raise LedgerError(f"{path}: is no ledger of version {_FORMAT}")
+            ledger = cls._of(document, Path(path))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             file.close()
-            raise LedgerError(f"{path}: line {file.lines} cannot be understood: {error!r}") from None
+            raise LedgerError(f"{path}: cannot be understood: {error!r}") from None
         except LedgerError:
             file.close()
             raise
         ledger._file = file
+        return ledger
+
+    @classmethod
+    def _of(cls, document: dict[str, Any], path: Path) -> Ledger:
+        budget = None if document["epsilon"] is None else Budget(document["epsilon"], document["delta"])
+        names = ("relation", "unit", "rows", "always_used")
+        ledger = cls(budget, delta=document["delta"] if budget is None else None, **{name: document[name] for name in names})
+        if budget is not None:
+            ledger.filter = Filter(budget.epsilon, budget.delta, **document["filter"])
+        ledger.payer = Payer.of(document["shared"], path.parent) if "shared" in document else None
+        for line in document["mechanisms"]:
+            whole = ledger._declared[line["of"]] if "of" in line else None
+            event, divisible = decode_event(line["event"]), line.get("divisible", False)
+            ledger._number(ledger._find(event, line["note"], line["group"], whole=whole, divisible=divisible))
+        for plan in document["plans"]:
+            ledger._enter_plan({int(n): require_whole("count", count) for n, count in plan})
+        for number, count in document["charges"]:
+            ledger._book(ledger._declared[number], require_whole("count", count))
+        ledger._identity, ledger.commits = document["identity"], require_whole("commits", document["commits"] + 1) - 1
+        ledger._shown, ledger._released, ledger._moves = document["charges"], document["released"], document["moves"]
         ledger._unfinished, ledger.resumed = list(ledger._plans), bool(ledger._runs)
         return ledger
 
-    def _replay(self, line: dict[str, Any]) -> None:
-        charged = 0
-        if "mechanism" in line:
-            if line["mechanism"] != len(self._declared):
-                raise ValueError(f"mechanism {line['mechanism']} declared out of order")
-            whole = self._declared[line["of"]] if "of" in line else None
-            event = decode_event(line["event"])
-            self._number(self._find(event, line["note"], line["group"], whole=whole, divisible=line.get("divisible", False)))
-        elif "plan" in line:
-            self._enter_plan({int(n): require_whole("count", count) for n, count in line["plan"]})
-        elif "recovered" in line:
-            self.recovered = True
-        elif "given" in line:
-            self.given.append(line["given"])
-        else:
-            mechanism, charged = self._declared[line["charge"]], require_whole("count", line["count"])
-            self._book(mechanism, charged)
-        self._charged.append(self._charged[-1] + charged)
+    def _write(self) -> None:
+        """The file: all plans, and the charges of the last commit."""
+        content = {
+            "mechanisms": [m.line() for m in self._declared],
+            "plans": [[[number, n] for number, n in plan.items()] for plan in self._plans],
+            "charges": self._shown,
+            "commits": self.commits,
+            "released": self._released,
+            "moves": self._moves,
+        }
+        self._file.write(self._header() | content)
 
-    def _append(self, bodies: list[str], *, charged: int) -> None:
-        self._file.append(bodies)
-        total = self._charged[-1] if self._charged else 0
-        for _ in bodies[1:]:
-            self._charged.append(total)
-        self._charged.append(total + charged)
+    def commit(self, *, released: str = "", moves: Sequence[tuple[Path, Path]] = ()) -> None:
+        """Write all charges; on the disk before it returns. Then, and not before, what depends on them may leave the process.
+
+        Arguments:
+            released: checksum of what is about to be released.
+            moves: files or folders beside the ledger that become visible with this commit, from and to, both there or neither:
+                what a dying process leaves to do, `resume` does.
+
+        Raises:
+            LedgerError: it could not be written, or the shared budget has seen a later commit of this run or another release.
+        """
+        with self._lock:
+            charges = [[cast(int, m.number), n] for m, n in self._runs]
+            if charges == self._shown and not moves and released in ("", self._released):
+                return
+            if released and self._released not in ("", released):
+                raise LedgerError(f"{self.path}: this run has released something else before; begin a new run")
+            if self.payer is not None:
+                self.payer.require_current(self.commits, released)
+            before = self._shown, self.commits, self._released, self._moves
+            self._shown, self.commits, self._released = charges, self.commits + 1, released or self._released
+            self._moves = [[os.path.relpath(path, self._directory) for path in move] for move in moves]
+            try:
+                self._write()
+            except BaseException:
+                self._shown, self.commits, self._released, self._moves = before
+                raise
+            if self.payer is not None:
+                self.payer.stand(self.commits, self._released)
+            self._finish_moves()
+
+    def staged(self, path: Path) -> Path:
+        """Where something is written that the next commit moves to `path`; what a dying process leaves there is removed."""
+        return path.with_name(f".{path.name}.dpgen-{self.commits + 1:08d}")
+
+    def _finish_moves(self) -> None:
+        for source, target in self._moves:
+            if (self._directory / source).exists():
+                if (self._directory / target).is_dir():
+                    rmtree(self._directory / target)
+                os.replace(self._directory / source, self._directory / target)
+
+    @property
+    def _directory(self) -> Path:
+        return Path() if self.path is None else self.path.parent
+
+    def resume(self) -> None:
+        """Finish the last commit of a run that died.
+
+        Raises:
+            LedgerError: the shared budget has seen a later one: the ledger was restored from a copy.
+        """
+        if self.payer is not None and self.commits:
+            self.payer.stand(self.commits, self._released)
+        self._finish_moves()
+
+    @property
+    def committed(self) -> bool:
+        """Whether anything that was charged may have left the process."""
+        return bool(self.commits)
 
     def _find(
         self, event: DpEvent, note: str, group: str | None, *, whole: LedgerItem | None = None, divisible: bool = False
@@ -262,20 +319,37 @@ class Ledger:
             self._require_one_each([m for m in lines if m.divisible])
             if not lines or self._taken_up(lines):
                 return
-            self._require_whole()
             if self.budget is not None:
                 self._require_fit(lines)
-            if self.payer is not None:
-                self.payer.pay(list(lines.items()), self.budget)
-            fresh = [m for m in lines if m.number is None]
-            numbers = {id(m): len(self._declared) + i for i, m in enumerate(fresh)}
-            counts = {numbers[id(m)] if m.number is None else m.number: n for m, n in lines.items()}
-            bodies = [compact(m.line(number)) for m, number in zip(fresh, numbers.values())]
-            self._append([*bodies, compact({"plan": [[number, n] for number, n in counts.items()]})], charged=0)
-            self._file.sync()
-            for mechanism in fresh:
-                self._number(mechanism)
-            self._enter_plan(counts)
+            self._pay(lines)
+            numbers = len(self._declared)
+            for mechanism in lines:
+                if mechanism.number is None:
+                    self._number(mechanism)
+            self._enter_plan({cast(int, m.number): n for m, n in lines.items()})
+            try:
+                self._write()
+            except BaseException:
+                self._leave_plan(numbers)
+                raise
+
+    def _leave_plan(self, numbers: int) -> None:
+        """Take back the last plan, which could not be written."""
+        for number, count in self._plans.pop().items():
+            self._declared[number].planned -= count
+        for mechanism in self._declared[numbers:]:
+            mechanism.number = None
+            self._divisible.pop((mechanism.note, mechanism.group), None) if mechanism.divisible else None
+        del self._declared[numbers:]
+        self._filtered = None
+        self._cache.clear()
+        self._guarantees.clear()
+
+    def _pay(self, more: Counter[LedgerItem]) -> None:
+        """Let the shared budget reserve everything that the guarantee counts, with `more`."""
+        if self.payer is not None:
+            total = Counter({m: m.most for m in self._declared if m.most}) + more
+            self.payer.pay(list(total.items()), self.budget)
 
     def _require_one_each(self, divisible: list[LedgerItem]) -> None:
         found = dict(self._divisible)
@@ -289,7 +363,8 @@ class Ledger:
         if len(counts) < len(lines) or counts not in self._unfinished:
             return False
         if self.payer is not None:
-            self.payer.require_paid(list(lines.items()), self._file)
+            self.payer.require_current(self.commits)
+            self._pay(Counter())
         self._unfinished.remove(counts)
         return True
 
@@ -308,10 +383,6 @@ class Ledger:
             needed = self._spent(loads)
         if needed > budget.epsilon:
             raise BudgetExceeded(f"{self._terms()}: a plan of {names} would bring it to {needed:.6g}")
-
-    def _require_whole(self) -> None:
-        if self.recovered:
-            raise BudgetExceeded(f"{self._terms()}: all of it is booked, since a line of the ledger was cut")
 
     def _terms(self) -> str:
         budget = cast(Budget, self.budget)
@@ -353,26 +424,8 @@ class Ledger:
 
     # -- charges -------------------------------------------------------------------------------------------------------
 
-    def take_up(self) -> None:
-        """Go back to the first charge of the file: a journal has the values, and the run asks for all of it again.
-
-        What the guarantee counts stays. Asked for again, in their order, charges are free; nothing else is granted before.
-        """
-        self._again, self._runs = Earlier((item, count) for item, count in self._runs), []
-        for mechanism in self._declared:
-            mechanism.count = mechanism.parts = 0
-        self._cache.clear()
-
-    def give(self, checksum: str) -> None:
-        """Write down that the next value of the run's journal is given out."""
-        with self._lock:
-            self._append([compact({"given": checksum})], charged=0)
-            self.given.append(checksum)
-
-    def charge(
-        self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None, again: bool = False
-    ) -> None:
-        """Ask for `count` runs of `event`, record them, return; only then may the mechanism run.
+    def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None) -> None:
+        """Ask for `count` runs of `event`, count them, return; only then may the mechanism run.
 
         Microseconds for what a plan declared, tens of them for what is chosen later.
 
@@ -382,7 +435,6 @@ class Ledger:
             note: what they are called.
             group: disjoint group of records that they touch, None for all.
             of: note of the declared divisible Gaussian (of the same group) that these runs are a part of.
-            again: whether a journal gives their values out, so that what a resumed run was charged before costs nothing.
 
         Raises:
             BudgetExceeded: it would spend more than the budget, or than is left of the divisible Gaussian; nothing was
@@ -392,20 +444,17 @@ class Ledger:
         """
         if count.__class__ is not int or count < 1:
             count = require_whole("count", count)
+        self._file.require_open()
         with self._lock:
             mechanism = self._find(event, note, group, whole=None if of is None else self._whole(of, group))
-            if self._again:
-                self._again.take(mechanism, count, allowed=again)
-                return self._book(mechanism, count)
-            self._require_whole()
             if mechanism.whole is not None:
                 mechanism.require_room(count)
             elif later := mechanism.beyond(count):
                 if self.budget is not None:
                     self._require_filter({group: self._cost(mechanism).times(later)}, f"{count} x {note!r}")
-                if self.payer is not None:
-                    self.payer.pay([(mechanism, later)], self.budget)
-            self._record(mechanism, count)
+                self._pay(Counter({mechanism: later}))
+            if mechanism.number is None:
+                self._number(mechanism)
             self._book(mechanism, count)
 
     def _whole(self, of: str, group: str | None) -> LedgerItem:
@@ -414,14 +463,6 @@ class Ledger:
             known = ", ".join(repr(note) for (note, _), m in self._divisible.items() if m.planned) or "none"
             raise ValueError(f"of is {of!r}, group {group!r}; it must name a divisible Gaussian that was declared: {known}")
         return found
-
-    def _record(self, mechanism: LedgerItem, count: int) -> None:
-        if mechanism.number is not None:
-            self._append([f'{{"charge":{mechanism.number},"count":{count}}}'], charged=count)
-            return
-        number = len(self._declared)
-        self._append([compact(mechanism.line(number)), f'{{"charge":{number},"count":{count}}}'], charged=count)
-        self._number(mechanism)
 
     def _book(self, mechanism: LedgerItem, count: int) -> None:
         later = mechanism.beyond(count)
@@ -451,19 +492,14 @@ class Ledger:
             cost = self._cost(LedgerItem.of(event, "", group))
             if cost == Cost():
                 raise ValueError(f"event {event!r} costs nothing; there is no limit to state")
-            return 0 if self.recovered else self._totals().room(cost, group)
+            return self._totals().room(cost, group)
 
     def _guaranteed(self) -> Loads:
         """Plans as a whole, and what was charged beyond them: the guarantee counts these."""
-        if not self.recovered:
-            return [(m.priced or m, m.most) for m in self._declared if m.most]
-        from dpgen.privacy.events import approximate_event
-
-        whole = cast(Budget, self.budget)
-        return [(LedgerItem.of(approximate_event(whole.epsilon, whole.delta), "the whole budget", None), 1)]
+        return [(m.priced or m, m.most) for m in self._declared if m.most]
 
     def _ran(self) -> Loads:
-        return self._guaranteed() if self.recovered else [(m, m.count) for m in self._declared]
+        return [(m, m.count) for m in self._declared]
 
     def _spent(
         self, loads: Loads, delta: float | None = None, relation: Relation | None = None, accountant: Accountant = "tightest"
@@ -474,7 +510,7 @@ class Ledger:
     @property
     def chosen_later(self) -> bool:
         """Whether anything stands beside the first plan, or may have; with a budget, the filter then makes the guarantee."""
-        return self.recovered or len(self._plans) > 1 or any(m.later for m in self._declared)
+        return len(self._plans) > 1 or any(m.later for m in self._declared)
 
     def epsilon(
         self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
@@ -497,17 +533,11 @@ class Ledger:
 
     def _of_filter(self, delta: float | None, relation: Relation | None) -> float:
         limits, total = cast(Filter, self.filter), self._totals().heaviest()
-        if self.recovered:
-            if delta in (None, self.delta) and relation in (None, self.relation):
-                return cast(Budget, self.budget).epsilon
-            raise UnsupportedEvent("a line of the ledger was cut: what is known is its budget, at its own delta and relation")
         return limits.chosen_later(total, self.delta if delta is None else delta, relation or self.relation, own=self.relation)
 
     @property
     def accountant(self) -> str:
         """Accounting behind the guarantee, in words."""
-        if self.recovered:
-            return "the whole budget, whatever was spent of it"
         if self.filter is None or not self.chosen_later:
             return "tightest valid of PLD, Renyi and closed forms"
         return f"filter of Renyi order {self.filter.order:.4g}" if self.filter.order else "sum of pure epsilons"
@@ -552,8 +582,8 @@ class Ledger:
 
     @property
     def charges(self) -> int:
-        """Number of charges in the file, also of those that a resumed run has not asked for again yet."""
-        return int(self._charged[-1])
+        """Number of charges."""
+        return sum(count for _, count in self._runs)
 
     @property
     def path(self) -> Path | None:
@@ -561,35 +591,53 @@ class Ledger:
         return self._file.path
 
     def position(self) -> dict[str, Any]:
-        """Position of the ledger, for a checkpoint: `{"lines": int, "head": hexadecimal}`."""
-        return self._file.position()
+        """Position of the ledger, for a checkpoint: `{"charges": int, "head": hexadecimal}`."""
+        with self._lock:
+            return {"charges": self.charges, "head": self._head(self.charges)}
+
+    def _head(self, charges: int) -> str:
+        """Checksum of the first charges."""
+        content: list[Any] = [self._identity]
+        for mechanism, count in self._runs:
+            if charges > 0:
+                content.append([mechanism.line(), min(count, charges)])
+                charges -= count
+        return sha256(json.dumps(content).encode()).hexdigest()[:32]
 
     def verify_contains(self, position: dict[str, Any]) -> int:
-        """Number of charges recorded after `position`: work that is about to be done again, and is paid again.
+        """Number of charges after `position`: work that was shown, is done again, and is paid again.
 
         Raises:
-            LedgerError: the ledger does not extend `position`: cut at a line's end, replaced, or of another run.
+            LedgerError: the ledger does not extend `position`: restored from an older copy, replaced, or of another run.
         """
-        lines = self._file.require_extends(position)
-        return int(self._charged[-1] - self._charged[lines - 1])
-
-    def sync(self, *, released: str = "") -> None:
-        """Wait until all is on the disk; a shared budget notes how far it is, and the checksum of what is about to be released.
-
-        Raises:
-            LedgerError: the shared budget has seen a later ledger of this run, or another release; or not all that the run was
-                charged before was asked for again.
-        """
-        if released and self._again:
-            raise LedgerError(
-                f"{self.path}: {self._again[0][0].note!r} was charged before and is not asked for again: another run"
-            )
-        self._file.sync()
-        if self.payer is not None:
-            self.payer.stand(self._file, released)
+        try:
+            charges, head = int(position["charges"]), str(position["head"])
+        except (KeyError, TypeError, ValueError):
+            raise LedgerError(f"position is {position!r}; it must hold charges and head") from None
+        where = self.path or "ledger"
+        if charges > self.charges:
+            raise LedgerError(f"{where}: has {self.charges} charges, the checkpoint saw {charges}: an older copy")
+        if charges < 0 or self._head(charges) != head:
+            raise LedgerError(f"{where}: differs from what the checkpoint saw: edited or another run")
+        return self.charges - charges
 
     def close(self) -> None:
-        """Sync and unlock; a closed ledger still reports and refuses charges."""
+        """Commit and unlock; a closed ledger still reports and refuses commits and plans."""
+        try:
+            if not self._closed:
+                self.commit()
+        finally:
+            self._closed = True
+            self._file.close()
+
+    def drop(self) -> None:
+        """Unlock without a commit: nothing that was charged since the last one has been shown, or will be.
+
+        A run that never committed gives its reservation in a shared budget back.
+        """
+        if self.payer is not None and not self.committed:
+            self.payer.give_back()
+        self._closed = True
         self._file.close()
 
     def __enter__(self) -> Ledger:

@@ -1,8 +1,6 @@
-"""The file under a ledger: append-only lines of JSON, each chained to the one before, one write per append, one writer.
+"""The file under a ledger or a shared budget: one JSON document with a checksum, replaced as a whole, one writer at a time.
 
-A line is `{..., "chain": c}` with `c` the first 128 bits of sha256(previous chain value + line without its chain).
-The chain detects accidents and careless edits; it is no signature, since who can write the file can rewrite all of
-it.
+The checksum detects accidents and careless edits; it is no signature, since who can write the file can rewrite all of it.
 """
 
 from __future__ import annotations
@@ -11,8 +9,10 @@ import fcntl
 import json
 import math
 import os
+import stat
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,18 +20,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-_MARK = b',"chain":"'
-_CHAIN = 32  # hexadecimal digits
-
 
 class LedgerError(RuntimeError):
-    """A ledger file that is cut, edited, locked by another writer, or does not match a checkpoint."""
+    """A ledger file that is damaged, edited, locked by another writer, or does not match a checkpoint."""
 
 
 class LedgerFile:
-    """Chained lines, on disk or (`path` None) in memory only.
-
-    Forked children, pickles and copies are refused: two writers would break the chain.
+    """A locked document on disk, or (`path` None) nothing; forked children, pickles and copies are refused.
 
     Arguments:
         path: the file.
@@ -40,50 +35,9 @@ class LedgerFile:
 
     def __init__(self, path: Path | None, *, wait: float = 0.0) -> None:
         self.path, self.wait = path, wait
-        self._heads = bytearray()
-        self._head = ""
-        self._size = 0
         self._pid = os.getpid()
         self._fd = -1
         self._closed = False
-        self.torn = 0  # bytes of a last line that was cut
-        self.cut = b""  # and what is left of it
-
-    @property
-    def lines(self) -> int:
-        """Lines so far."""
-        return 2 * len(self._heads) // _CHAIN
-
-    @property
-    def head(self) -> str:
-        """Chain value of the last line, empty before the first."""
-        return self._head
-
-    @property
-    def first(self) -> str:
-        """Chain value of the first line."""
-        return self._heads[: _CHAIN // 2].hex()
-
-    def position(self) -> dict[str, Any]:
-        """Position in the file: `{"lines": int, "head": hexadecimal}`."""
-        return {"lines": self.lines, "head": self.head}
-
-    def require_extends(self, position: dict[str, Any]) -> int:
-        """Number of lines at an earlier `position`.
-
-        Raises:
-            LedgerError: the file does not extend it: cut at a line's end, replaced, or of another run.
-        """
-        try:
-            lines, head = int(position["lines"]), str(position["head"])
-        except (KeyError, TypeError, ValueError):
-            raise LedgerError(f"position is {position!r}; it must hold lines and head") from None
-        where, width = self.path or "ledger", _CHAIN // 2
-        if lines > self.lines:
-            raise LedgerError(f"{where}: has {self.lines} lines, the checkpoint saw {lines}: the ledger was cut")
-        if lines < 1 or self._heads[(lines - 1) * width : lines * width].hex() != head:
-            raise LedgerError(f"{where}: differs from what the checkpoint saw at line {lines}: edited or another run")
-        return lines
 
     def create(self) -> None:
         """Make the file (or take over an empty one, left by a crash at birth) and lock it.
@@ -93,158 +47,135 @@ class LedgerFile:
         """
         if self.path is None:
             return
-        try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise LedgerError(f"{self.path}: cannot create the ledger: {error.strerror}") from None
-        self._lock()
+        self._open(os.O_RDWR | os.O_CREAT, "create")
         if os.fstat(self._fd).st_size:
             self.close()
             raise LedgerError(f"{self.path}: a ledger is already there; use Ledger.open to resume it, or another path")
 
-    def read(self, *, torn: bool = False) -> Iterator[dict[str, Any]]:
-        """Lock an existing file and yield its verified lines.
-
-        Arguments:
-            torn: let a last line that was cut pass, after a whole one; then it must be mended before anything is appended.
+    def read(self) -> dict[str, Any]:
+        """Lock an existing file; its document.
 
         Raises:
-            LedgerError: missing, empty, locked, cut inside a line, or edited; the line is named.
+            LedgerError: missing, empty, locked, damaged or of dpgen 0.4.
         """
+        self._open(os.O_RDWR, "open")
         try:
-            self._fd = os.open(str(self.path), os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-        except OSError as error:
-            raise LedgerError(f"{self.path}: cannot open the ledger: {error.strerror}") from None
-        self._lock()
-        try:
-            yield from self._verified(torn)
+            with open(self._fd, "rb", closefd=False) as file:
+                return self._verified(file.read())
         except BaseException:
             self.close()
             raise
 
-    def _verified(self, torn: bool) -> Iterator[dict[str, Any]]:
-        with open(self._fd, "rb", closefd=False) as file:
-            for number, raw in enumerate(file, start=1):
-                if not raw.endswith(b"\n"):
-                    self.torn, self.cut = len(raw), raw
-                    if torn and self.lines:
-                        return
-                    raise LedgerError(f"{self.path}: cut in the middle of line {number}; the ledger is not trusted")
-                body, mark, chain = raw.rpartition(_MARK)
-                body += b"}"
-                expected = sha256(self._head.encode() + body).hexdigest()[:_CHAIN]
-                if not mark or chain != expected.encode() + b'"}\n':
-                    raise LedgerError(
-                        f"{self.path}: line {number} does not match its checksum: edited, or lines above are missing"
-                    )
-                self._advance(expected, len(raw))
-                yield json.loads(body)
-        if not self.lines:
+    def _verified(self, raw: bytes) -> dict[str, Any]:
+        if not raw:
             raise LedgerError(f"{self.path}: the ledger is empty; nothing was ever charged, remove it and start again")
-
-    def mend(self, **said: Any) -> dict[str, Any]:
-        """Write a line that says so over the one that was cut, in one write: the file never ends whole without it.
-
-        Arguments:
-            said: what else the line says.
-        """
-        body = {"recovered": self.torn, **said, "room": " " * self.torn}  # room: the line covers all bytes of the other
-        line, chain = _line(self._head, json.dumps(body))
-        fd = os.open(str(self.path), os.O_WRONLY | os.O_CLOEXEC)  # the one that appends would write behind the cut line
+        if b'"chain":"' in raw.partition(b"\n")[0]:
+            raise LedgerError(f"{self.path}: a file of dpgen 0.4 or older; finish its runs with that version")
         try:
-            if os.pwrite(fd, line, self._size) != len(line):
-                raise LedgerError(f"{self.path}: the line that was cut could not be replaced; nothing may be charged")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        self._advance(chain, len(line))
-        self.torn = 0
-        return body
+            document = json.loads(raw)
+            stated = document.pop("sha256")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LedgerError(f"{self.path}: is damaged: {error!r}") from None
+        if stated != _checksum(document):
+            raise LedgerError(f"{self.path}: does not match its checksum: cut or edited")
+        return dict(document)
 
-    def _lock(self) -> None:
-        until = time.monotonic() + self.wait
-        while True:
-            try:
-                return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if time.monotonic() >= until:
-                    break
-                time.sleep(0.01)
-        os.close(self._fd)
-        self._fd, self._closed = -1, True
-        raise LedgerError(f"{self.path}: another process is writing this ledger; wait for it or stop it")
-
-    def _advance(self, chain: str, size: int) -> None:
-        self._head = chain
-        self._heads += bytes.fromhex(chain)
-        self._size += size
-
-    def append(self, bodies: Sequence[str]) -> None:
-        """Append compact JSON objects, all in one write; either all are there afterwards or none.
+    def write(self, document: dict[str, Any]) -> None:
+        """Replace the document; the new one is on the disk before this returns, or the old one stays.
 
         Raises:
             LedgerError: closed, a forked child, the file was changed by somebody else, or the write failed.
+        """
+        self.require_open()
+        if self.path is None:
+            return
+        if not self._current():
+            raise LedgerError(f"{self.path}: somebody else changed or removed the ledger while it was open")
+        raw = json.dumps(document | {"sha256": _checksum(document)}, separators=(",", ":"), allow_nan=False).encode()
+        try:
+            fresh, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.dpgen-")
+        except OSError as error:
+            raise LedgerError(f"{self.path}: could not be written ({error.strerror})") from None
+        try:
+            with open(fresh, "wb", closefd=False) as file:
+                file.write(raw)
+            was = os.fstat(self._fd)
+            os.fchmod(fresh, stat.S_IMODE(was.st_mode))
+            with suppress(OSError):  # of several people's file; who is not in its group cannot
+                os.fchown(fresh, -1, was.st_gid)
+            fcntl.flock(fresh, fcntl.LOCK_EX)  # before it has the name: nobody gets between
+            os.fsync(fresh)
+            os.replace(name, self.path)
+        except BaseException as error:
+            os.close(fresh)
+            Path(name).unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise LedgerError(f"{self.path}: could not be written ({error.strerror})") from None
+            raise
+        os.close(self._fd)
+        self._fd = fresh
+        _sync_directory(self.path.parent)
+
+    def require_open(self) -> None:
+        """Refuse charges to a closed ledger, and those of a forked child.
+
+        Raises:
+            LedgerError: one of them.
         """
         if self._closed:
             raise LedgerError(f"{self.path or 'ledger'}: closed; open it again before charging")
         if os.getpid() != self._pid:
             raise LedgerError(f"{self.path or 'ledger'}: charged in a forked process; only its opener may charge")
-        chain, text, chains = self._head, b"", []
-        for body in bodies:
-            line, chain = _line(chain, body)
-            text += line
-            chains.append((chain, len(line)))
-        if self._fd >= 0:
-            self._write(text)
-        for entry in chains:
-            self._advance(*entry)
 
-    def _write(self, text: bytes) -> None:
-        status = os.fstat(self._fd)
-        if status.st_size != self._size or status.st_nlink == 0:
-            raise LedgerError(f"{self.path}: somebody else changed or removed the ledger while it was open")
+    def _current(self) -> bool:
+        """Whether the locked file is the one that has the name."""
         try:
-            written = os.write(self._fd, text)
-            reason = f"only {written} of {len(text)} bytes fit"
-        except OSError as error:
-            written, reason = 0, error.strerror or str(error)
-        if written == len(text):
-            return
-        try:
-            os.ftruncate(self._fd, self._size)
+            return os.path.samestat(os.fstat(self._fd), os.stat(str(self.path)))
         except OSError:
-            self.close()
-        raise LedgerError(f"{self.path}: could not record the charge ({reason}); the mechanism must not run")
+            return False
 
-    def sync(self) -> None:
-        """Wait until the lines are on the disk."""
-        if self._fd >= 0:
-            os.fsync(self._fd)
+    def _open(self, flags: int, what: str) -> None:
+        until = time.monotonic() + self.wait
+        while True:
+            try:
+                self._fd = os.open(str(self.path), flags | os.O_CLOEXEC, 0o644)
+            except OSError as error:
+                raise LedgerError(f"{self.path}: cannot {what} the ledger: {error.strerror}") from None
+            with suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._current():
+                    return
+                os.close(self._fd)  # replaced since it was opened
+                continue
+            os.close(self._fd)
+            self._fd = -1
+            if time.monotonic() >= until:
+                self._closed = True
+                raise LedgerError(f"{self.path}: another process is writing this ledger; wait for it or stop it")
+            time.sleep(0.01)
 
     def close(self) -> None:
-        """Sync and give up the lock; twice is fine."""
+        """Give up the lock; twice is fine."""
         if self._fd >= 0:
-            try:
-                os.fsync(self._fd)
-            finally:
-                os.close(self._fd)
-                self._fd = -1
+            os.close(self._fd)
+            self._fd = -1
         self._closed = True
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger cannot be pickled or copied: two copies would forget each other's charges")
 
 
-def compact(line: dict[str, Any]) -> str:
-    """A line as compact JSON; numbers must be finite."""
-    return json.dumps(line, separators=(",", ":"), allow_nan=False)
+def _checksum(document: dict[str, Any]) -> str:
+    return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _line(head: str, body: str) -> tuple[bytes, str]:
-    """A line of the file after the chain value `head`, and its own."""
-    raw = body.encode()
-    chain = sha256(head.encode() + raw).hexdigest()[:_CHAIN]
-    return raw[:-1] + _MARK + chain.encode() + b'"}\n', chain
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems know no sync of directories
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def encode_event(event: DpEvent) -> list[Any]:

@@ -1,22 +1,22 @@
 r"""One budget for a data set: a file that many runs, people and processes pay from, with one total for all of them.
 
 A run declares its whole plan to its own ledger, which states the run's own guarantee by exact accounting. With a shared budget
-the plan is paid for first: one line of the file says who pays for which events, with their greatest counts, and is on the
-disk before anything of the run may happen. What a run is granted beyond its plan is paid in the same way.
+the plan is reserved first: one payment of the file says which run may cause which events, with their greatest counts, and is on
+the disk before anything of the run may happen. What a run is granted beyond its plan is reserved in the same way.
 
 Formal guarantees:
 
 | case | what holds |
 |---|---|
 | all runs together, each chosen in the light of all releases before it | (epsilon, delta) of the file: a Renyi filter |
-| runs at the same time | the same; what they pay is added up before either begins |
-| a run that is killed | has paid for its plan; resumed in its directory it pays no second time |
+| runs at the same time | the same; what they reserve is added up before either begins |
+| a run that is killed after its first commit | has paid for its plan; resumed in its directory it pays no second time |
+| a run that never committed | has shown nothing; its reservation can be given back |
 | a first run that the filter has no room for, whose own budget is within the file's | is granted, and nothing beside it |
 | a run of another relation or unit, of a larger delta, or one that does not fit | refused before anything is spent |
 | a copy of a run's directory | refused: it has paid nothing |
-| a directory restored from a copy at its old path | refused if its ledger is behind what this file has seen of it |
+| a directory restored from a copy at its old path | refused if its ledger has fewer commits than this file has seen |
 | a run that has released something | may release nothing else: the checksum of its release is noted here before |
-| a last line that was cut | what it paid is unknown: nothing is granted until somebody confirms what it was |
 
 Why the filter: the runs are a sequence of mechanisms, each of which, and when to stop, may depend on all that was released
 before. What one record is touched by costs a run at most the heaviest of its disjoint groups, taken for each run by itself,
@@ -35,32 +35,30 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpgen.privacy.composition import Budget, BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
-from dpgen.privacy.ledger_file import LedgerError, LedgerFile, compact, decode_event
+from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event
 from dpgen.privacy.mechanisms import require_whole
 
 if TYPE_CHECKING:
-    from dpgen.privacy.ledger import Ledger
     from dpgen.privacy.mechanisms import Relation
 
-_FORMAT = 1
+_FORMAT = 2
 _PATIENCE = 60.0  # seconds that a payment waits for the others, which take milliseconds each
 
 
 @dataclass(frozen=True)
 class Payment:
-    """What a run pays for, in one line of the file.
+    """What a run pays for, in one entry of the file.
 
     Arguments:
         run: identity of the run, drawn at random when it began.
@@ -71,6 +69,7 @@ class Payment:
         budget: that its own ledger enforces, if any.
         loads: events with their greatest counts.
         cost: of the record that they touch most, as the filter counts it.
+        returned: whether it was given back, and costs nothing any more.
     """
 
     run: str
@@ -81,13 +80,14 @@ class Payment:
     budget: Budget | None
     loads: Loads
     cost: Cost
+    returned: bool = False
 
     @property
     def line(self) -> dict[str, Any]:
         """The payment as the file writes it."""
         names = ("run", "model", "user", "directory", "time")
         own = {"epsilon": self.budget and self.budget.epsilon, "delta": self.budget and self.budget.delta}
-        return {name: getattr(self, name) for name in names} | own | {"plan": _written(self.loads)}
+        return {name: getattr(self, name) for name in names} | own | {"plan": _written(self.loads), "returned": self.returned}
 
 
 def _written(loads: Loads) -> list[Any]:
@@ -110,7 +110,7 @@ def _read(plan: list[Any]) -> Loads:
 
 @dataclass(frozen=True)
 class _Terms:
-    """What the header of a shared budget fixes: the total, the filter that enforces it, and what neighbours are."""
+    """What the file of a shared budget fixes: the total, the filter that enforces it, and what neighbours are."""
 
     budget: Budget
     limits: Filter
@@ -125,7 +125,7 @@ class _Terms:
 
     @property
     def header(self) -> dict[str, Any]:
-        """The first line of the file."""
+        """What the file says of them."""
         return {
             "dpgen_shared_budget": _FORMAT,
             "epsilon": self.budget.epsilon,
@@ -147,16 +147,14 @@ class _Terms:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far the ledger of a run was when it last told the file: when it was resumed, at a checkpoint, before its release.
+    """The last commit of a run that the file has seen.
 
     Arguments:
-        lines: of the ledger.
-        head: chain value of the last of them.
+        commit: its number.
         released: checksum of what the run releases; empty before.
     """
 
-    lines: int
-    head: str
+    commit: int
     released: str = ""
 
 
@@ -167,32 +165,44 @@ class Spending:
     Arguments:
         terms: of the file.
         payments: of all runs.
-        standings: the last one of each run.
-        exhausted: whether a line was lost that may have paid for anything, so that all is booked.
+        standings: the last one of each run that has committed.
     """
 
     terms: _Terms
     payments: tuple[Payment, ...] = ()
     standings: Mapping[str, Standing] = field(default_factory=dict)
-    exhausted: bool = False
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The file."""
+        runs = {run: {"commit": last.commit, "released": last.released} for run, last in self.standings.items()}
+        return self.terms.header | {"payments": [payment.line for payment in self.payments], "committed": runs}
+
+    @property
+    def kept(self) -> tuple[Payment, ...]:
+        """Payments that were not given back."""
+        return tuple(payment for payment in self.payments if not payment.returned)
+
+    def without(self, run: str) -> Spending:
+        """With everything given back that a run has reserved."""
+        back = [replace(p, returned=True, cost=Cost()) if p.run == run else p for p in self.payments]
+        return replace(self, payments=tuple(back))
 
     @property
     def total(self) -> Cost:
         """Cost of all payments."""
-        return reduce(Cost.plus, (payment.cost for payment in self.payments), Cost())
+        return reduce(Cost.plus, (payment.cost for payment in self.kept), Cost())
 
     @property
     def runs(self) -> int:
         """Number of runs that have paid."""
-        return len({payment.run for payment in self.payments})
+        return len({payment.run for payment in self.kept})
 
     @property
     def epsilon(self) -> float:
         """What has been paid for so far, as if it had been fixed in advance: for a display; the guarantee is the budget's."""
-        if self.exhausted:
-            return self.terms.budget.epsilon
         spent = self.terms.limits.total_epsilon(self.total)
-        only = self.payments[0].budget if self.runs == 1 else None
+        only = self.kept[0].budget if self.runs == 1 else None
         return min(spent, only.epsilon) if only is not None and self.terms.covers(only) else spent
 
     def upto(self, count: int) -> Spending:
@@ -205,13 +215,11 @@ class Spending:
 
     def fits(self, payment: Payment) -> bool:
         """Whether one more payment is covered by the budget: by the filter, or as of the only run that is ever granted."""
-        if self.exhausted:
-            return False
         if self.terms.limits.fits(self.total.plus(payment.cost)):
             return True
-        first = self.plus(payment).payments[0]
+        first = self.plus(payment).kept[0]
         known_before = self.terms.covers(first.budget) and not self.terms.limits.fits(first.cost)
-        return known_before and all(earlier.run == payment.run for earlier in self.payments)
+        return known_before and all(earlier.run == payment.run for earlier in self.kept)
 
     def room(self, payment: Payment) -> int:
         """Number of such payments, each of a run of its own, that the filter has room for.
@@ -221,8 +229,6 @@ class Spending:
         """
         if payment.cost == Cost():
             raise ValueError("the plan costs nothing; there is no limit to state")
-        if self.exhausted:
-            return 0
         return FilterTotals(self.terms.limits, self.terms.relation, [(None, self.total)]).room(payment.cost, None)
 
 
@@ -263,7 +269,7 @@ class SharedBudget:
         file = LedgerFile(Path(path), wait=_PATIENCE)
         file.create()
         try:
-            file.append([compact(terms.header)])
+            file.write(Spending(terms).document)
         finally:
             file.close()
         return cls(path)
@@ -306,33 +312,19 @@ class SharedBudget:
         with self.opened() as (_, spending):
             return spending
 
-    @classmethod
-    def confirmed(cls, path: Path, what: Literal["unused", "spent"] | Ledger) -> tuple[SharedBudget, str]:
-        """Say what a last line that was cut had paid for; until then nothing is granted. The budget, and what was booked.
-
-        Arguments:
-            what: "unused": its run never began; "spent": nobody knows, so all that is left is booked; or the ledger of the
-                run that had paid with it, whose plan is booked again.
+    def give_back(self, run: str) -> None:
+        """Give back what a run has reserved that never committed: nothing of it has left its process.
 
         Raises:
-            ValueError: no line was cut, or the ledger is none of a run that pays from this budget.
-            LedgerError: the file is damaged otherwise, or no shared budget.
+            ValueError: no such run has reserved anything, or it has committed.
         """
-        file = LedgerFile(path.resolve(), wait=_PATIENCE)
-        try:
-            spending = _spending(file, cut=True)
-            if not file.torn:
-                raise ValueError(f"no line of {path} was cut; there is nothing to confirm")
-            if isinstance(what, str):
-                file.mend(confirmed=what)
-                booked = "all that was left" if what == "spent" else "nothing"
-            else:
-                payment = _missing(path, what, spending)
-                file.mend(confirmed="paid", payment=payment.line)
-                booked = ", ".join(f"{n} x {m.note}" for m, n in payment.loads)
-        finally:
-            file.close()
-        return cls(path), booked
+        with self.opened() as (file, spending):
+            if run in spending.standings:
+                raise ValueError(f"release is {run!r}; this run has committed: what it has paid for may have been seen")
+            if all(payment.run != run for payment in spending.kept):
+                known = ", ".join(sorted({p.run for p in spending.kept if p.run not in spending.standings})) or "none"
+                raise ValueError(f"release is {run!r}; it must be a run with a reservation and without a commit: {known}")
+            file.write(spending.without(run).document)
 
     def payer(self, model: str, *, directory: Path | None = None, settled: Sequence[str] = ()) -> Payer:
         """A new run of `model`, whose own ledger is in `directory`, that pays from this budget, but for what is `settled`."""
@@ -341,7 +333,7 @@ class SharedBudget:
 
     def paid(self, stated: Mapping[str, Any] | None) -> bool:
         """Whether the run whose statement says this of its shared budget has paid from this one."""
-        return stated is not None and any(payment.run == stated["run"] for payment in self.spending().payments)
+        return stated is not None and any(payment.run == stated["run"] for payment in self.spending().kept)
 
     def require_same(self, *, relation: str, unit: str, delta: float) -> None:
         """Refuse a run of another relation or unit than the header fixes, or of a larger delta.
@@ -357,65 +349,29 @@ class SharedBudget:
             raise ValueError(f"delta is {delta:g}; it must be at most {allowed}")
 
 
-def _missing(path: Path, ledger: Ledger, spending: Spending) -> Payment:
-    """What a run has declared and no whole line of the file pays for."""
-    payer, promised = ledger.payer, ledger.promised()
-    if payer is None or payer.path != path.resolve():
-        raise ValueError(f"confirm is {str(ledger.path)!r}; its run does not pay from {path}")
-    paid = Counter[str]()
-    for payment in spending.payments:
-        paid.update({_code(m): n for m, n in payment.loads} if payment.run == payer.run else {})
-    items = payer.owed([(LedgerItem.of(p.event, p.note, p.group, divisible=p.divisible), p.count) for p in promised])
-    loads = [(m, n - paid[_code(m)]) for m, n in items if n > paid[_code(m)]]
-    if not loads:
-        raise ValueError(f"confirm is {str(ledger.path)!r}; other lines pay for all that its run has declared")
-    return payer.quote(loads, None, spending.terms)
-
-
 def _code(item: LedgerItem) -> str:
     return json.dumps([item.note, item.group, item.code, item.divisible])
 
 
-def _spending(file: LedgerFile, *, cut: bool = False) -> Spending:
-    """What the file says; `cut`: also where its last line was cut, as far as that."""
-    lines = file.read(torn=True)
-    header = next(lines)
-    if header.get("dpgen_shared_budget") != _FORMAT:
+def _spending(file: LedgerFile) -> Spending:
+    """What the file says."""
+    document = file.read()
+    if document.get("dpgen_shared_budget") != _FORMAT:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
-    payments, standings, exhausted = [], {}, False
     try:
-        terms = _Terms.of(header)
-        for line in lines:
-            if "standing" in line:
-                standings[line["run"]] = Standing(**line["standing"])
-            elif "recovered" in line:
-                exhausted = exhausted or line.get("confirmed") == "spent"
-                payments += [_payment(line["payment"], terms)] if "payment" in line else []
-            else:
-                payments.append(_payment(line, terms))
+        terms = _Terms.of(document)
+        payments = tuple(_payment(line, terms) for line in document["payments"])
+        standings = {run: Standing(**last) for run, last in document["committed"].items()}
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise LedgerError(f"{file.path}: line {file.lines} cannot be understood: {error!r}") from None
-    if file.torn and not cut:
-        raise LedgerError(_torn(file))
-    return Spending(terms, tuple(payments), standings, exhausted)
-
-
-def _torn(file: LedgerFile) -> str:
-    """What is known of a line that was cut, and what to do."""
-    found = re.search(rb'"run":"(\w+)".*?"directory":"([^"]*)"', file.cut)
-    whose = f" (a line of the run {found[1].decode()} in {found[2].decode(errors='replace')})" if found else ""
-    return (
-        f"{file.path}: its last line was cut{whose}, so what it paid for is unknown and nothing is granted: dpgen budget "
-        f"{file.path} --confirm RUN_DIR books the plan of the run that paid with it, --confirm unused nothing, if no run began "
-        "with it, --confirm spent all that is left"
-    )
+        raise LedgerError(f"{file.path}: cannot be understood: {error!r}") from None
+    return Spending(terms, payments, standings)
 
 
 def _payment(line: dict[str, Any], terms: _Terms) -> Payment:
     loads = _read(line["plan"])
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
     who = (line["run"], line["model"], line["user"], line["directory"], line["time"])
-    return Payment(*who, budget, loads, terms.cost(loads))
+    return Payment(*who, budget, loads, Cost() if line["returned"] else terms.cost(loads), bool(line["returned"]))
 
 
 @dataclass(frozen=True)
@@ -461,66 +417,69 @@ class Payer:
         return Payment(self.run, self.model, self.user, self.directory, now, budget, loads, terms.cost(loads))
 
     def pay(self, loads: Loads, budget: Budget | None) -> None:
-        """Pay for a plan, or for what goes beyond it; on the disk before it returns.
+        """Reserve what goes beyond all that this run has reserved before; on the disk before it returns.
 
         Arguments:
-            loads: events with their greatest counts.
+            loads: all events of the run with their greatest counts.
             budget: that the own ledger enforces; None: it only reports.
 
         Raises:
             BudgetExceeded: the shared budget has no room for it; nothing was recorded.
-            LedgerError: the file is damaged or could not be written.
+            LedgerError: the file is damaged or could not be written, or the run has paid in another directory.
         """
         with SharedBudget(self.path).opened() as (file, spending):
-            payment = self.quote(loads, budget, spending.terms)
+            own = [payment for payment in spending.kept if payment.run == self.run]
+            if own and all(payment.directory != self.directory for payment in own):
+                raise LedgerError(
+                    f"{self.path}: the run {self.run} has paid in {own[0].directory}, not in {self.directory}, a copy that has "
+                    "paid nothing: go on there, or begin a new run"
+                )
+            paid = Counter[str]()
+            for payment in own:
+                paid.update({_code(m): n for m, n in payment.loads})
+            more = [(m, n - paid[_code(m)]) for m, n in self.owed(loads) if n > paid[_code(m)]]
+            if not more and own:
+                return
+            payment = self.quote(more, budget, spending.terms)
             if not spending.fits(payment):
                 raise BudgetExceeded(_refusal(self.path, spending, payment))
-            file.append([compact(payment.line)])
-            file.sync()
+            file.write(spending.plus(payment).document)
 
-    def require_paid(self, loads: Loads, ledger: LedgerFile) -> None:
-        """Refuse to go on with a plan that this run, in this directory, has not paid for, or that stood further before.
-
-        Arguments:
-            loads: the plan.
-            ledger: file of the own ledger.
+    def require_current(self, commit: int, released: str = "") -> None:
+        """Refuse a ledger of this run with fewer commits than the file has seen, and another release.
 
         Raises:
-            LedgerError: naming what is missing.
+            LedgerError: it was restored from a copy, what it had reserved was given back, or it has released something else.
         """
-        written, spending = _written(self.owed(loads)), SharedBudget(self.path).spending()
-        paid = [p for p in spending.payments if p.run == self.run and p.line["plan"] == written]
-        if not paid:
-            raise LedgerError(f"{self.path}: holds no payment for this plan of the run {self.run}")
-        if all(payment.directory != self.directory for payment in paid):
+        spending = SharedBudget(self.path).spending()
+        if all(payment.run != self.run for payment in spending.kept):
+            raise LedgerError(f"{self.path}: holds no payment of the run {self.run}")
+        last = spending.standings.get(self.run)
+        if last is not None and last.commit > commit:
             raise LedgerError(
-                f"{self.path}: the run {self.run} has paid in {paid[0].directory}, not in {self.directory}, a copy that has "
-                "paid nothing: go on there, or begin a new run"
+                f"{self.path}: has seen commit {last.commit} of the run {self.run}, its ledger has {commit}: it was restored "
+                "from a copy, and a second release for one payment is refused: begin a new run"
             )
-        self.stand(ledger)
+        if last is not None and last.released and released not in ("", last.released):
+            raise LedgerError(f"{self.path}: the run {self.run} has released something else before; begin a new run")
 
-    def stand(self, ledger: LedgerFile, released: str = "") -> None:
-        """Note how far the own ledger is, and what is about to be released; on the disk before it returns.
+    def stand(self, commit: int, released: str) -> None:
+        """Note a commit of the own ledger, and what is about to be released; on the disk before it returns.
 
         Raises:
-            LedgerError: the file has seen a later ledger of this run, or another release.
+            LedgerError: the file has seen a later commit of this run, or another release, or the run has reserved nothing.
         """
+        self.require_current(commit, released)
         with SharedBudget(self.path).opened() as (file, spending):
-            last = spending.standings.get(self.run)
-            if last is not None:
-                try:
-                    ledger.require_extends({"lines": last.lines, "head": last.head})
-                except LedgerError:
-                    raise LedgerError(
-                        f"{ledger.path}: is behind {self.path}, which has seen {last.lines} lines of it: it was restored from "
-                        "a copy or edited, and a second release for one payment is refused: begin a new run"
-                    ) from None
-                if last.released and released not in ("", last.released):
-                    raise LedgerError(f"{self.path}: the run {self.run} has released something else before; begin a new run")
-            position = ledger.position() | {"released": released or (last.released if last else "")}
-            if last is None or Standing(**position) != last:
-                file.append([compact({"run": self.run, "standing": position})])
-                file.sync()
+            file.write(replace(spending, standings={**spending.standings, self.run: Standing(commit, released)}).document)
+
+    def give_back(self) -> None:
+        """Give back what the run has reserved, if it has reserved anything and never committed."""
+        shared = SharedBudget(self.path)
+        own = [payment for payment in shared.spending().kept if payment.run == self.run]
+        if own and own[0].directory == self.directory:  # a copy of the run has reserved nothing
+            with suppress(ValueError):
+                shared.give_back(self.run)
 
     def statement(self) -> dict[str, Any]:
         """What a statement says of the budget: its terms, what has been paid from it, and by how many runs."""

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dpgen.privacy.composition import Budget, BudgetExceeded, LedgerItem, Loads, Planned, cases
 from dpgen.privacy.events import OneOfDpEvent
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.mechanisms import Relation, Secrets, require_within
 from dpgen.privacy.moments import success
 from dpgen.privacy.shared_budget import Payer, same_plan
@@ -144,7 +143,13 @@ class _Allowance(Payer):
             raise BudgetExceeded(f"a run of a selection asks for {names}, which the selection has not paid for")
         self._spent.append(1)
 
-    def stand(self, ledger: LedgerFile, released: str = "") -> None:
+    def require_current(self, commit: int, released: str = "") -> None:
+        """Nobody has seen anything of it."""
+
+    def give_back(self) -> None:
+        """Nothing is reserved."""
+
+    def stand(self, commit: int, released: str) -> None:
         """Nothing to note: the run ends with the selection."""
 
     def statement(self) -> dict[str, Any]:

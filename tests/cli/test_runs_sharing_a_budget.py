@@ -15,6 +15,7 @@ from dpgen.cli.main import main
 from dpgen.cli.sweep import Sweep, run_sweep
 from dpgen.config import parse_job
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
+from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.run import run
 
@@ -104,7 +105,7 @@ def test_the_table_says_who_paid_and_what_is_left(paid: Path, capsys: pytest.Cap
     code, said = command(capsys, "budget", paid / "data.budget")
     assert code == 0
     assert said.startswith("data.budget: epsilon 2 at delta 1e-05 (add or remove one record) in all\n")
-    rows = re.findall(r"^\S+T\S+ +\S+ +gaussian +(\S+) +([\d.]+) +([\d.]+)$", said, re.MULTILINE)
+    rows = re.findall(r"^\S+T\S+ +\S+ +gaussian +(\S+) +\w{16} +([\d.]+) +([\d.]+)$", said, re.MULTILINE)
     assert [row[0] for row in rows] == [str(paid / "one"), str(paid / "two")]
     spent = SharedBudget(paid / "data.budget").spending().epsilon
     assert float(rows[1][2]) == pytest.approx(spent, rel=1e-3)
@@ -204,19 +205,19 @@ def flipped_byte(directory: Path) -> None:
     path.write_bytes(raw)
 
 
-def without_a_line(directory: Path) -> None:
-    path = directory / "ledger.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:3], *lines[4:]]))
-
-
 def without_weights(directory: Path) -> None:
     (directory / "model" / "model.safetensors").unlink()
 
 
 def cut_short(directory: Path) -> None:
     path = directory / "ledger.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def before_its_commit(directory: Path) -> None:
+    file = LedgerFile(directory / "ledger.jsonl")
+    file.write(file.read() | {"commits": 0})
+    file.close()
 
 
 TAMPERED = {
@@ -247,9 +248,12 @@ TAMPERED = {
     "shared total": (changed_statement(shared=lambda s: s | {"epsilon": 1.0}), "epsilon of the shared budget is 1.0"),
     "no shared": (changed_statement(shared=None), "privacy.json names no shared budget, the other one does"),
     "what is not covered": (changed_statement(not_covered=[]), "the model carries another statement than privacy.json"),
-    "ledger's line": (changed_file("ledger.jsonl", b'"count":1', b'"count":2'), r"ledger\.jsonl: line \d+ does not match"),
-    "ledger's line gone": (without_a_line, r"ledger\.jsonl: line 4 does not match its checksum"),
-    "ledger cut": (cut_short, "has .* lines, the checkpoint saw .*: the ledger was cut"),
+    "ledger's line": (
+        changed_file("ledger.jsonl", b'"commits":1', b'"commits":2'),
+        r"ledger\.jsonl: does not match its checksum",
+    ),
+    "ledger cut": (cut_short, "is damaged"),
+    "ledger restored": (before_its_commit, "has seen 1 commits of this run, its ledger has 0"),
     "ledger gone": (lambda directory: (directory / "ledger.jsonl").unlink(), "cannot open the ledger"),
     "model's byte": (flipped_byte, "does not match the checksum in model.json"),
     "model's card": (changed_file("model/model.json", b'"statement"', b'"Statement"'), "does not match the checksum"),
@@ -272,7 +276,10 @@ def test_a_shared_budget_without_the_payment_is_named(paid: Path, tmp_path: Path
     directory = Path(shutil.copytree(paid, tmp_path / "moved"))
     path = directory / "two" / "ledger.jsonl"
     shared = directory / "data.budget"
-    shared.write_bytes(b"".join(shared.read_bytes().splitlines(keepends=True)[:2]))
+    file = LedgerFile(shared)
+    document = file.read()
+    file.write(document | {"payments": document["payments"][:1]})
+    file.close()
     with Ledger.open(path) as ledger:
         header = ledger.payer
     assert header is not None
@@ -368,25 +375,34 @@ def test_a_directory_restored_from_a_copy_releases_nothing_more(tmp_path: Path) 
     run(job)
     shutil.rmtree(tmp_path / "run")
     shutil.move(tmp_path / "copy", tmp_path / "run")
-    with pytest.raises(LedgerError, match="restored from a copy or edited, and a second release for one payment is refused"):
+    with pytest.raises(LedgerError, match="restored from a copy"):
         run(job)
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_a_line_that_was_cut_is_confirmed_on_the_command_line(
-    paid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_reservation_is_given_back_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "data.budget"
-    lines = (paid / "data.budget").read_bytes().splitlines(keepends=True)
-    file.write_bytes(lines[0] + lines[1] + lines[2][:-9])
+    class Died(BaseException):
+        pass
+
+    def die(*_: object, **__: object) -> None:
+        raise Died("gone")
+
+    file, given = tmp_path / "data.budget", arguments(tmp_path, "one", "--ledger_epsilon=2")
+    with monkeypatch.context() as patch:
+        patch.setattr("dpgen.privacy.ledger.Ledger.commit", die)
+        patch.setattr("dpgen.privacy.ledger.Ledger.drop", die)
+        with pytest.raises(Died, match="gone"):
+            main(["train", *given])
+    (payment,) = SharedBudget(file).spending().payments
     code, said = command(capsys, "budget", file)
-    assert (code, said.count("\n")) == (2, 1)
-    assert f"dpgen budget {file} --confirm RUN_DIR" in said
-    code, said = command(capsys, "train", *arguments(tmp_path, "three"))
-    assert (code, (tmp_path / "three").exists()) == (2, False)
-    code, said = command(capsys, "budget", file, "--confirm", "perhaps")
-    assert (code, "it must be unused, spent, or the directory of the run that paid" in said) == (2, True)
-    code, said = command(capsys, "budget", file, "--confirm", "spent")
-    assert (code, "nothing is left" in said) == (0, True)
-    code, said = command(capsys, "train", *arguments(tmp_path, "three"))
-    assert (code, "spent 2" in said) == (2, True)
+    assert (code, "not committed" in said) == (0, True)
+    code, said = command(capsys, "budget", file, "--release", "perhaps")
+    assert (code, payment.run in said) == (2, True)
+    code, said = command(capsys, "budget", file, "--release", payment.run)
+    assert (code, "nothing is paid for yet" in said) == (0, True)
+    assert main(["train", *given]) == 0
+    (run_of,) = SharedBudget(file).spending().kept
+    code, said = command(capsys, "budget", file, "--release", run_of.run)
+    assert (code, "has committed" in said) == (2, True)

@@ -83,26 +83,21 @@ def test_a_pure_model_is_selected_by_a_pure_score(tmp_path: Path) -> None:
     assert statement.epsilon == pytest.approx(3 * (1.0 + 1 / 20), rel=1e-6), "three times a run of epsilon 1 and its score"
 
 
-def test_a_selection_that_dies_has_paid_and_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Died(BaseException):
-        pass
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_selection_that_ends_early(killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed, it has shown nothing and runs again; an error was shown, so it has paid."""
+    error = type("Died", (BaseException if killed else Exception,), {})
 
     def die(*_: object, **__: object) -> None:
-        raise Died("gone")
+        raise error("gone")
 
     with monkeypatch.context() as patch:
         patch.setattr("dpgen.evaluation.paid.PaidScore.of", die)
-        with pytest.raises(Died, match="gone"):
+        with pytest.raises(error, match="gone"):
             main(command(tmp_path, "--evaluation=none"))
-    ledger = tmp_path / "s" / SELECTED / "ledger.jsonl"
-    before = ledger.read_bytes()
-    with Ledger.open(ledger) as opened:
-        assert [e.note for e in opened.entries()] == [SELECTION]
-    assert main(command(tmp_path, "--evaluation=none")) == 2
-    assert "before anything was released: that is lost" in capsys.readouterr().err
-    assert ledger.read_bytes() == before
+    with Ledger.open(tmp_path / "s" / SELECTED / "ledger.jsonl") as opened:
+        assert [e.note for e in opened.entries()] == [] if killed else [SELECTION]
+    assert main(command(tmp_path, "--evaluation=none")) == (0 if killed else 2)
 
 
 def test_no_runs_release_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

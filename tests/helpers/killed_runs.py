@@ -2,9 +2,9 @@
 
     python killed_runs.py RUN_DIR MOMENTS -- arguments of train.py
 
-A moment is `N` (the ledger has N lines more than when the child began), the name of a file in the run directory, or a time
+A moment is `N` (the ledger has N commits more than when the child began), the name of a file in the run directory, or a time
 `0.37x`, in units of the time that a whole run takes (the first such moment lets one run to its end, in RUN_DIR + ".whole").
-After every child one line of JSON tells the ledger's lines, a hash of the key of the split, and whether the child was alive
+After every child one line of JSON tells the ledger's commits, a hash of the key of the split, and whether the child was alive
 when it was shot. Forks of one process that has only imported save the imports of all but the first; one thread
 (OMP_NUM_THREADS=1) keeps forks safe.
 """
@@ -30,9 +30,11 @@ FITS = [system.fit for system in SYSTEMS.values()]  # imported here, before any 
 TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
 
 
-def lines(directory: Path) -> int:
-    ledger = directory / "ledger.jsonl"
-    return ledger.read_bytes().count(b"\n") if ledger.exists() else 0
+def commits(directory: Path) -> int:
+    try:
+        return int(json.loads((directory / "ledger.jsonl").read_bytes())["commits"])
+    except (FileNotFoundError, ValueError):
+        return 0
 
 
 def begin(arguments: list[str]) -> int:
@@ -63,10 +65,10 @@ def main() -> int:
     def reached(moment: str, before: int, start: float) -> bool:
         if moment.endswith("x"):
             return time.monotonic() - start >= float(moment[:-1]) * whole
-        return lines(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()
+        return commits(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()
 
     for number, moment in enumerate(moments):
-        before, start = lines(directory), time.monotonic()
+        before, start = commits(directory), time.monotonic()
         child, alive = begin(arguments), True
         while alive and not reached(moment, before, start):
             time.sleep(0.002)
@@ -77,7 +79,7 @@ def main() -> int:
         key = directory / "split.key"
         digest = hashlib.sha256(key.read_bytes()).hexdigest() if key.exists() else None
         finished = (directory / "metrics.json").exists()
-        shot = {"moment": moment, "lines": lines(directory), "alive": alive, "finished": finished, "key": digest}
+        shot = {"moment": moment, "commits": commits(directory), "alive": alive, "finished": finished, "key": digest}
         print(json.dumps(shot), flush=True)
         if finished:  # begin again beside it
             directory.rename(f"{directory}.{number}")

@@ -108,7 +108,8 @@ def shared_ledger(ranks: Ranks, scratch: Path) -> Any:
     }  # fmt: skip
     path = scratch / "broken.jsonl"
     shared = SharedLedger(Ledger(None, delta=1e-5, path=path if ranks.index == 0 else None), ranks)
-    path.write_text("overwritten")
+    if ranks.index == 0:
+        shared.ledger.close()
     return seen | {"broken": said(lambda: shared.authorise(gaussian_event(90.0), note="step"))}
 
 
@@ -336,13 +337,15 @@ def preempted_and_resumed(ranks: Ranks, scratch: Path) -> Any:
     ledger = ledger_of(ranks, path)
     first = numbers(ranks, fitted(ranks, ledger, Interrupt(ranks, 2), Preemption(), Checkpoint(ckpt, every=50)))
     ledger.close()
+    dist.barrier()
+    older = path.read_bytes()
+    dist.barrier()
     ledger = Ledger.open(path) if ranks.index == 0 else ledger_of(ranks)
     second = numbers(ranks, fitted(ranks, ledger, Checkpoint(ckpt), ckpt_path=ckpt))
     ledger.close()
-    cut = b"".join(path.read_bytes().splitlines(keepends=True)[:-2])
     dist.barrier()
     if ranks.index == 0:
-        path.write_bytes(cut)
+        path.write_bytes(older)
         ledger = Ledger.open(path)
     refused = said(lambda: fitted(ranks, ledger, steps=9, ckpt_path=ckpt))
     return {"first": first, "second": second, "refused": refused}
