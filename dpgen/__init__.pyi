@@ -9,6 +9,7 @@ from .api import GaussianSynthesizer as GaussianSynthesizer
 from .api import GridResponseSynthesizer as GridResponseSynthesizer
 from .api import MarginalsSynthesizer as MarginalsSynthesizer
 from .api import MBDESynthesizer as MBDESynthesizer
+from .api import MERFSynthesizer as MERFSynthesizer
 from .api import MERRSynthesizer as MERRSynthesizer
 from .api import MinimaxSynthesizer as MinimaxSynthesizer
 from .api import MollifierSynthesizer as MollifierSynthesizer
@@ -169,6 +170,7 @@ __all__ = [
     "LocalPlan",
     "MBDEConfig",
     "MBDESynthesizer",
+    "MERFSynthesizer",
     "MERRSynthesizer",
     "MWEMSynthesizer",
     "MarginalsSynthesizer",

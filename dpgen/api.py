@@ -308,7 +308,7 @@ def _width(X: Any) -> int | None:
     return int(X.shape[1]) if len(getattr(X, "shape", ())) > 1 else None
 
 
-_ACRONYMS = {"dpgm", "dpgan", "mwem", "merr", "mbde"}
+_ACRONYMS = {"dpgm", "dpgan", "mwem", "merf", "merr", "mbde"}
 
 
 @cache
@@ -350,6 +350,7 @@ GaussianSynthesizer = estimator("gaussian")
 GridResponseSynthesizer = estimator("grid_response")
 MarginalsSynthesizer = estimator("marginals")
 MBDESynthesizer = estimator("mbde")
+MERFSynthesizer = estimator("merf")
 MERRSynthesizer = estimator("merr")
 MinimaxSynthesizer = estimator("minimax")
 MollifierSynthesizer = estimator("mollifier")

@@ -133,9 +133,6 @@ def test_a_wrong_option_is_refused_by_its_name(argument: str) -> None:
         (["--path=a.csv"], "--data .*csv, parquet"),
         (["--model=marginals", "--prior_floor=1"], "--model minimax"),
         (["--model=randomized_response", "--reference_path=a"], "--model mbde, minimax, mollifier"),
-        (["--component=gaussian", "--hidden=3"], "hidden"),
-        (["--component=gaussian", "--steps=7"], "steps"),
-        (["--component=gaussian", "--sigma_sgd=4"], "sigma_sgd"),
         (["--component=rbm", "--latent=3"], "latent"),
     ],
 )

@@ -63,7 +63,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, *, at: int | str) -> list[str]:
         written.append(path.name)
         write_atomically(path, data)
 
-    for place in ("files", "run", "release", "evaluation.scores", "evaluation.users", "evaluation.points", "figures"):
+    for place in ("files", "run", "release", "evaluation.scores", "evaluation.users", "figures"):
         monkeypatch.setattr(sys.modules[f"dpgen.{place}"], "write_atomically", write)
     return written
 

@@ -15,7 +15,7 @@ from dpgen.systems.gaussian.components import Centres, centre_sums
 from dpgen.systems.gaussian.frequencies import Frequencies
 from dpgen.systems.gaussian.image_fit import EVEN, ODD, image_sums
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
-from dpgen.systems.gaussian.subspace import Location, centred_moments, location_sums, radius_histogram
+from dpgen.systems.gaussian.subspace import Location, centred_moments, location_sums
 from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, gram_sums
 
 Rows = list[list[float]]
@@ -148,7 +148,6 @@ ROWS = [
         )
         for clip in (0.1, 0.5)
     ),
-    row("radius", records(uniform(2)), tight([0.2, 0.3, 0], [1.0, 1.0, 0], [0, 0, 0]), lambda b: radius_histogram(b, CORNER)),
     *(
         row(name, records(directions(2), 2), tight([0.2, 0.3, 1], [1.0, 0.0, 0], [0.0, 1.0, 1]), moments(2))
         for name in ("classes", "components")

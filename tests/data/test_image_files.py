@@ -270,7 +270,7 @@ def test_a_path_of_images_is_fitted(tmp_path: Path, ending: str) -> None:
     sample = dpgen.fit("gaussian", path, epsilon=1.0, delta=1e-3, frequencies=8).sample(4)
     assert (sample.x.shape, sample.x.dtype, sample.labels.shape) == ((4, 8, 8, 3), torch.uint8, (4,))
     assert sample.class_names == ("cat", "dog")
-    with pytest.raises(ValueError, match="images for dpgm or dpgan or gaussian; model 'merr' works on columns"):
+    with pytest.raises(ValueError, match="images for dpgm or dpgan or gaussian or merf; model 'merr' works on columns"):
         dpgen.fit("merr", path, epsilon=1.0)
 
 

@@ -22,7 +22,7 @@ FAST = {"n_features": 200, "hidden": 32, "depth": 1, "latent": 4, "steps": 60, "
 
 def test_synthetic_records_have_the_means_of_their_class(tmp_path: Path) -> None:
     records = tiny.records()
-    release = dpgen.fit("merf", records, epsilon=1e4, delta=1e-5, **FAST | {"steps": 300})
+    release = dpgen.fit("merf", records, epsilon=1e4, delta=1e-5, **FAST | {"steps": 300, "lr": 0.02})
     assert isinstance(release, RecordModel)
     drawn = release.samples(4000, random_state=0)
     for label in range(2):
