@@ -366,7 +366,7 @@ def test_what_a_fit_returns_or_raises_is_committed(fails: bool, tmp_path: Path, 
         raise ZeroDivisionError
 
     if fails:
-        monkeypatch.setattr("dpgen.cli.jobs._warn_of_delta", fail)
+        monkeypatch.setattr("dpgen.config._warn_of_delta", fail)
     with suppress(ZeroDivisionError):
         dpgen.fit(
             "marginals", np.random.default_rng(0).integers(0, 2, (50, 3)), epsilon=1.0, delta=1e-6,

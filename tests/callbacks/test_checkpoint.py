@@ -70,7 +70,7 @@ def test_a_failed_save_keeps_the_last_checkpoint(saved: Path) -> None:
 
 def test_saves_every_few_steps_and_at_the_end(tmp_path: Path) -> None:
     steps: list[int] = []
-    trainer: Any = SimpleNamespace(global_step=0, save_checkpoint=lambda path: steps.append(trainer.global_step))
+    trainer: Any = SimpleNamespace(callbacks=[], global_step=0, save_checkpoint=lambda path: steps.append(trainer.global_step))
     callback = Checkpoint(tmp_path / "last.ckpt", every=3)
     for trainer.global_step in range(1, 9):
         callback.on_train_batch_end(trainer, None, None, None, 0)  # type: ignore[arg-type]
