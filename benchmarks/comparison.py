@@ -74,9 +74,9 @@ def fitted(records: Any, name: str, dataset: str, epsilon: float, seed: int) -> 
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(run_dir=Path(directory), seed=seed, progress_bar=False, checkpoint_every=10**6, accelerator="cpu")
         ceiling = budget < epsilon
-        curator = NoiselessCurator() if ceiling else Curator(job.plan.open_ledger())
+        curator = NoiselessCurator() if ceiling else Curator(job.privacy.open_ledger())
         with unstated() if ceiling else nullcontext():
-            return job.system.fit(records, plan=job.plan, config=job.config, curator=curator, runtime=runtime)
+            return job.system.fit(records, plan=job.privacy, config=job.model.options, curator=curator, runtime=runtime)
 
 
 def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int, drawn: int) -> dict[str, float]:

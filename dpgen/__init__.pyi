@@ -37,6 +37,8 @@ from .cli.command import exit_code as exit_code
 from .cli.comparison import Comparison as Comparison
 from .cli.comparison import compare as compare
 from .cli.dry_run import dry_run as dry_run
+from .config import DataConfig as DataConfig
+from .config import ModelConfig as ModelConfig
 from .config import RunConfig as RunConfig
 from .config import parse_job as parse_job
 from .discretized import DiscretizedColumn as DiscretizedColumn
@@ -149,6 +151,7 @@ __all__ = [
     "DPNorm",
     "DPSGDConfig",
     "DPSGDPlan",
+    "DataConfig",
     "DiscretizedColumn",
     "DrawPlan",
     "Draws",
@@ -177,6 +180,7 @@ __all__ = [
     "MinimaxSampler",
     "MinimaxSynthesizer",
     "MixtureModel",
+    "ModelConfig",
     "MollifierSynthesizer",
     "Network",
     "OneLineParser",

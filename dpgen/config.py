@@ -1,8 +1,8 @@
 """A run as its settings say it: model, data, privacy and runtime, from a command line, YAML files or keywords of Python."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from glob import glob
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from dpgen.data.loaders import loader_of, loaders
-from dpgen.options import Sources, choose, keys, plain, read_yaml, require_value, split_options, typed
+from dpgen.data.loaders import Loader, loader_of, loaders
+from dpgen.options import HIDDEN, Sources, choose, keys, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.shared_budget import Payer, SharedBudget
 from dpgen.runtime import Runtime
@@ -47,38 +47,104 @@ CONFIGS = next(place for place in (_HERE / "configs", _HERE.parent / "configs") 
 
 
 @dataclass(frozen=True)
-class RunConfig:
-    """Everything that a run needs, checked and typed.
+class ModelConfig:
+    """A system, and its public choices.
 
     Arguments:
-        model: name of the system.
-        data: name of the loader.
-        plan: privacy budget.
-        config: of the system.
-        data_options: of the loader.
-        runtime: where and how to run.
-        settings: all of this in its YAML form.
-        base: the file of settings that the options were laid over, if any.
-        private: data that were loaded before, instead of a loader's.
+        name: of the system.
+        options: its configuration; a mapping by the names of the command line, or None, is completed by defaults.
+
+    Raises:
+        ValueError: in one line, a wrong name or value, and what is allowed.
+
+    >>> ModelConfig("merr", {"method": "points"}).options.method
+    'points'
     """
 
-    model: str
-    data: str
-    plan: Plan
-    config: Any
-    data_options: dict[str, Any]
-    runtime: Runtime
-    settings: dict[str, dict[str, Any]]
-    base: Path | None = None
-    private: Any = None
+    name: str
+    options: Any = None
 
     def __post_init__(self) -> None:
+        choose("model", self.name, list(systems()))
+        if self.options is None or isinstance(self.options, Mapping):
+            made = typed({"model": self.system.config}, self.options or {})["model"]
+            object.__setattr__(self, "options", self.system.config(**made))
+
+    @property
+    def system(self) -> System:
+        return systems()[self.name]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Private data.
+
+    Arguments:
+        name: of the loader, or of data that are loaded.
+        options: of the loader, by name.
+        loaded: data that were loaded before, instead of a loader's.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    loaded: Any = None
+
+    def completed(self, system: System) -> "DataConfig":
+        """With the defaults of the loader that the system's kinds of data have under this name.
+
+        Raises:
+            ValueError: in one line, a wrong name or value, and what is allowed.
+        """
+        if self.loaded is not None:
+            return self
+        choose("data", self.name, list(loaders(system.kinds)))
+        loader = loader_of(system.kinds, self.name, self.options)
+        if set(keys(loader.options)) <= set(self.options):
+            return self
+        return replace(self, options=typed({"data": loader.options}, self.options)["data"])
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that a run needs, typed and checked: what a command line, a YAML file and keywords of Python are made into.
+
+    Each block may be given as in YAML: a name or a mapping with `name` for model and data, a mapping for the other two.
+
+    Arguments:
+        model: the system with its configuration.
+        data: the loader with its options, or loaded data.
+        privacy: the budget, of the system's plan.
+        runtime: where and how to run.
+        base: the file of settings that the options were laid over, if any.
+
+    Raises:
+        ValueError: in one line, what is wrong and what is allowed.
+
+    >>> RunConfig("gaussian", "digits", {"epsilon": 2.0}).settings["privacy"]["epsilon"]
+    2.0
+    """
+
+    model: ModelConfig
+    data: DataConfig
+    privacy: Plan
+    runtime: Runtime = field(default_factory=Runtime)
+    base: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in (("model", ModelConfig), ("data", DataConfig)):
+            block: Any = getattr(self, name)
+            if isinstance(block, str | Mapping):
+                object.__setattr__(self, name, _named(name, kind, block))
+        for name, source in (("privacy", self.system.plan), ("runtime", Runtime)):
+            if isinstance(block := getattr(self, name), Mapping):
+                object.__setattr__(self, name, source(**typed({name: source}, block)[name]))
+        object.__setattr__(self, "data", self.data.completed(self.system))
         directory = self.runtime.run_dir
         if directory is not None and not directory.name:
             raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
-        self.plan.require_use(self.config)
+        self.privacy.require_use(self.model.options)
         self._require_people()
-        if self.runtime.processes > 1 and self.system.module(self.config) is None:
+        if self.runtime.processes > 1 and not self.resumable:
             raise ValueError(
                 f"devices is {self.runtime.devices} and num_nodes is {self.runtime.num_nodes}; both must be 1 for this model: "
                 "several processes can share the sums of DP-SGD only"
@@ -86,15 +152,30 @@ class RunConfig:
 
     def _require_people(self) -> None:
         """Refuse a unit that the data have no column for."""
-        unit = getattr(self.plan, "unit", None)
+        unit = getattr(self.privacy, "unit", None)
         if unit is None:
             return
-        if self.private is not None:
+        if self.data.loaded is not None:
             raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")
-        known = loaders(self.system.kinds)
-        if not loader_of(self.system.kinds, self.data, self.data_options).takes_people:
+        if not self._loader.takes_people:
+            known = loaders(self.system.kinds)
             able = ", ".join(name for name, loader in known.items() if loader.takes_people)
-            raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data}")
+            raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data.name}")
+
+    @cached_property
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """All of it in the form of YAML, by block; `--config` reads it."""
+        blocks = {
+            "privacy": _options(self.privacy),
+            "model": {"name": self.model.name, **_options(self.model.options)},
+            "data": {"name": self.data.name, **self.data.options},
+            "runtime": _options(self.runtime),
+        }
+        return {block: plain(block, values) for block, values in blocks.items()}
+
+    @property
+    def _loader(self) -> Loader:
+        return loader_of(self.system.kinds, self.data.name, self.data.options)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -107,7 +188,7 @@ class RunConfig:
 
     @property
     def system(self) -> System:
-        return systems()[self.model]
+        return self.model.system
 
     def on(self, data: Any) -> "RunConfig":
         """The same run on data that are loaded already, in place of a loader's.
@@ -115,19 +196,17 @@ class RunConfig:
         Raises:
             ValueError: the plan protects people whom a column names; loaded data have no such column.
         """
-        name = str(getattr(data, "name", type(data).__name__))
-        settings = self.settings | {"data": {"name": name}}
-        return replace(self, data=name, data_options={}, settings=settings, private=data)
+        return replace(self, data=DataConfig(_name_of(data), loaded=data))
 
     @property
     def title(self) -> str:
         """Name of the run in the summary."""
-        return self.model
+        return self.model.name
 
     @property
     def resumable(self) -> bool:
         """Whether what dies while it is fitted goes on from a checkpoint."""
-        return self.system.module(self.config) is not None
+        return self.system.module(self.model.options) is not None
 
     def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
         """The first setting of the job that is another one in stored settings, in words; empty where there is none.
@@ -143,17 +222,17 @@ class RunConfig:
     def prepare(self) -> None:
         """Import the code and read the releases that the settings name; for a new fit, not for what a run has left."""
         _ = self.own_plan  # refused before anything is made
-        if callable(prepare := getattr(self.config, "prepare", None)):
+        if callable(prepare := getattr(self.model.options, "prepare", None)):
             prepare()
 
     def split_key(self, directory: Path) -> Path | None:
         """The file of the secret key that the data of a run in `directory` are split by, if they are split by one."""
         from dpgen.data.split import KEY_FILE, needs_key  # here, because reading a command line needs no torch
 
-        if not (needs_key(self.data_options) or getattr(self.plan, "unit", None)):
+        if not (needs_key(self.data.options) or getattr(self.privacy, "unit", None)):
             return None
         shared = self.runtime.ledger  # runs that share a budget put the same records aside: who is private to one is to all
-        return self.data_options.get("split_key") or (directory / KEY_FILE if shared is None else Path(f"{shared}.key"))
+        return self.data.options.get("split_key") or (directory / KEY_FILE if shared is None else Path(f"{shared}.key"))
 
     def shared_budget(self) -> SharedBudget | None:
         """The budget that the run shares with others, if any; made if it is not there yet.
@@ -166,10 +245,10 @@ class RunConfig:
         if path is None:
             return None
         if self.runtime.ledger_epsilon is not None:
-            delta = self.plan.resolved_delta if self.runtime.ledger_delta is None else self.runtime.ledger_delta
+            delta = self.privacy.resolved_delta if self.runtime.ledger_delta is None else self.runtime.ledger_delta
             total = Budget(self.runtime.ledger_epsilon, delta)
-        shared = SharedBudget.obtain(path, total, relation=self.plan.relation, unit=self.plan.protected)
-        shared.require_same(relation=self.plan.relation, unit=self.plan.protected, delta=self.plan.resolved_delta)
+        shared = SharedBudget.obtain(path, total, relation=self.privacy.relation, unit=self.privacy.protected)
+        shared.require_same(relation=self.privacy.relation, unit=self.privacy.protected, delta=self.privacy.resolved_delta)
         return shared
 
     @cached_property
@@ -177,7 +256,7 @@ class RunConfig:
         """Releases that the run reads; without `release_origin` "public" they are paid for by its plan."""
         from dpgen.built_on import releases_read  # here, because reading a command line needs no torch
 
-        schema, public = self.data_options.get("schema", getattr(self.private, "schema", None)), self.runtime.release_origin
+        schema, public = self.data.options.get("schema", getattr(self.data.loaded, "schema", None)), self.runtime.release_origin
         places = {"base": self.base, "run_dir": self.runtime.run_dir}
         return releases_read(self.settings, schema=schema, public=public == "public", **places)
 
@@ -186,7 +265,7 @@ class RunConfig:
         """What is left of the budget beside the releases that the run is built on."""
         from dpgen.built_on import own_plan
 
-        return own_plan(self.plan, self.built_on)
+        return own_plan(self.privacy, self.built_on)
 
     def open_ledger(self, path: Path | None = None) -> Ledger:
         """The ledger of a new run, kept in the file `path` if given, which pays from the shared budget if there is one."""
@@ -196,7 +275,7 @@ class RunConfig:
 
     def new_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
         """A ledger of the plan for these data, which the given payer pays for."""
-        return self.plan.open_ledger(path, payer=payer, gaps=self._drops)
+        return self.privacy.open_ledger(path, payer=payer, gaps=self._drops)
 
     def payer(self, shared: SharedBudget, path: Path | None = None) -> Payer:
         """The run as one that pays from a shared budget, but for earlier releases that have been paid for from it."""
@@ -212,12 +291,12 @@ class RunConfig:
         Raises:
             ValueError: a share of test records out of range.
         """
-        share = self.data_options.get("test_fraction")
+        share = self.data.options.get("test_fraction")
         if isinstance(share, float) and not 0 <= share < 1:
             raise ValueError(f"test_fraction is {share}: it must be in [0, 1)")
         from dpgen.built_on import names_files
 
-        named = {key: v for key, v in self.data_options.items() if names_files(key)}
+        named = {key: v for key, v in self.data.options.items() if names_files(key)}
         return [
             f"{key} is {str(value)!r}, and there is no such file here"
             for key, value in named.items()
@@ -230,19 +309,19 @@ class RunConfig:
         Raises:
             ValueError: they cannot be read.
         """
-        if self.private is not None:
-            return self.private
+        if self.data.loaded is not None:
+            return self.data.loaded
         key = self.split_key(directory)
-        options = dict(self.data_options)
+        options = dict(self.data.options)
         if key is not None and "split_key" in options:
             options["split_key"] = key
-        if (unit := getattr(self.plan, "unit", None)) is not None:
+        if (unit := getattr(self.privacy, "unit", None)) is not None:
             from dpgen.data.split import secret_key
             from dpgen.data.units import People
 
             assert key is not None
-            options["people"] = People(unit, self.plan.rows, secret_key(key))
-        return loader_of(self.system.kinds, self.data, self.data_options)(**options)
+            options["people"] = People(unit, self.privacy.rows, secret_key(key))
+        return self._loader(**options)
 
     def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
         """The system's release of these data, whose statement says what data, settings and earlier releases add to it."""
@@ -251,10 +330,10 @@ class RunConfig:
             raise SystemExit(0)  # this process has done its share of the training; the first one releases
         release.form = getattr(data, "form", None)
         schema = () if release.form is None else (SCHEMA,)
-        dropped = (DROPPED.format(self.plan.protected),) if self._drops else ()
+        dropped = (DROPPED.format(self.privacy.protected),) if self._drops else ()
         release.statement = release.statement.extended(
             [*getattr(data, "notes", ()), *schema, *self.notes],
-            assumptions=(*getattr(self.plan, "assumptions", ()), *dropped),
+            assumptions=(*getattr(self.privacy, "assumptions", ()), *dropped),
         )
         for earlier in self.built_on:
             release.statement = earlier.added_to(release.statement)
@@ -269,16 +348,16 @@ class RunConfig:
         """
         for earlier in self.built_on:
             curator.build_on(earlier.sha256, earlier.planned)
-        release = self.system.fit(data, plan=self.own_plan, config=self.config, curator=curator, runtime=runtime)
+        release = self.system.fit(data, plan=self.own_plan, config=self.model.options, curator=curator, runtime=runtime)
         promised = {line.note for line in curator.ledger.promised()}
         if missing := [e.option for e in self.built_on if e.planned is not None and e.planned.note not in promised]:
-            raise ValueError(f"model {self.model} declares no plan, so it cannot be built on {missing[0]}")
+            raise ValueError(f"model {self.model.name} declares no plan, so it cannot be built on {missing[0]}")
         return release
 
     @property
     def _drops(self) -> bool:
         """Whether rows with a missing value are left out."""
-        return self.data_options.get("missing") == "drop"
+        return self.data.options.get("missing") == "drop"
 
 
 def _warn_of_delta(release: "Release") -> None:
@@ -357,12 +436,9 @@ class Request:
         """
         self._require_place()
         made = typed(self.sources, self.stored | self.given)
-        plan, config = self.sources["privacy"](**made["privacy"]), self.sources["model"](**made["model"])
-        settings = {block: plain(block, values) for block, values in made.items()}
-        for block, name in (("model", self.model), ("data", self.data)):
-            settings[block] = {"name": name, **settings[block]}
-        runtime = Runtime(**made["runtime"])
-        return RunConfig(self.model, self.data, plan, config, made["data"], runtime, settings, self.base, private)
+        model = ModelConfig(self.model, self.sources["model"](**made["model"]))
+        data = DataConfig(self.data, made["data"], private)
+        return RunConfig(model, data, self.sources["privacy"](**made["privacy"]), Runtime(**made["runtime"]), self.base)
 
     def _require_place(self) -> None:
         """Refuse options that belong to other data or to another system, and say to which."""
@@ -410,11 +486,29 @@ def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = No
         if place in given:
             raise ValueError(f"{place} is {given[place]!r}; it must be left out: the data are {private}")
         given[place] = str(private)
-    loaded = None if private is None or read else str(getattr(private, "name", type(private).__name__))
+    loaded = None if private is None or read else _name_of(private)
     made = Request.of(given, loaded=loaded).config(private=None if read else private)
     if read:
-        made.data_options[place] = private
+        made = replace(made, data=replace(made.data, options={**made.data.options, place: private}))
     return replace(made, runtime=replace(made.runtime, loggers=loggers)) if loggers else made
+
+
+def _named(title: str, kind: Callable[[str, dict[str, Any]], Any], block: str | Mapping[str, Any]) -> Any:
+    """The model or the data of a block as YAML has it, or of a name alone."""
+    options = {"name": block} if isinstance(block, str) else dict(block)
+    if "name" not in options:
+        raise ValueError(f"{title} has no name; give it as in {{'name': ..., 'option': value}}")
+    return kind(options.pop("name"), options)
+
+
+def _options(value: Any) -> dict[str, Any]:
+    """Options of a dataclass by name, but for those that no file can hold."""
+    return {name: getattr(value, name) for name in keys(type(value)) if name not in HIDDEN}
+
+
+def _name_of(data: Any) -> str:
+    """Name of data that are loaded."""
+    return str(getattr(data, "name", type(data).__name__))
 
 
 def _no_options() -> None:

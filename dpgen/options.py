@@ -293,9 +293,9 @@ def plain(name: str, value: Any) -> Any:
         return [plain(name, item) for item in value]
     if isinstance(value, Mapping):
         return {key: plain(name, item) for key, item in value.items()}
-    if isinstance(value, Path):
+    if isinstance(value, Path | str):
         return str(value)
-    if name == "network" and value is not None and not isinstance(value, str):
+    if name == "network" and value is not None:
         from dpgen.nets.own import import_path  # here, because reading a command line needs no torch
 
         return import_path(value)

@@ -157,7 +157,7 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
         yield job.runtime.directory, job.runtime, Curator(job.new_ledger())
         return
     started = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-    directory = job.runtime.run_dir or Path("runs") / f"{job.model}-{job.data}-{started}"
+    directory = job.runtime.run_dir or Path("runs") / f"{job.model.name}-{job.data.name}-{started}"
     if not again and is_finished(directory, job.runtime.evaluation):
         raise ValueError(f"run_dir {str(directory)!r} holds a finished run; choose another directory")
     if again and not is_released(directory):

@@ -138,9 +138,9 @@ def covered(job: RunConfig, earlier: PrivacyStatement) -> bool:
         return True
     price = approximate_event(earlier.epsilon, earlier.delta)
     assert own.epsilon is not None
-    assert job.plan.epsilon is not None
+    assert job.privacy.epsilon is not None
     paid = price in [release.planned.event for release in job.built_on if release.planned is not None]
-    return paid and own.epsilon + price.epsilon <= job.plan.epsilon
+    return paid and own.epsilon + price.epsilon <= job.privacy.epsilon
 
 
 @pytest.mark.parametrize(("model", "data", "option"), OPTIONS)

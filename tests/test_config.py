@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -10,10 +11,10 @@ import yaml
 
 import dpgen
 from dpgen.cli.train import Command, parse_command, usage
-from dpgen.config import keyword_job, parse_job, written
+from dpgen.config import DataConfig, ModelConfig, RunConfig, keyword_job, parse_job, written
 from dpgen.data import LOADERS, load_digits
 from dpgen.run import run
-from dpgen.runtime import quiet_training
+from dpgen.runtime import Runtime, quiet_training
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.local.plan import RandomizedResponseConfig
 from dpgen.systems.registry import SYSTEMS
@@ -21,9 +22,9 @@ from dpgen.systems.registry import SYSTEMS
 
 def test_defaults(tmp_path: Path) -> None:
     job = parse_job([])
-    assert (job.model, job.data) == ("dpgm", "digits")
-    assert job.plan == DPGMPlan()
-    assert job.config == DPGMConfig()
+    assert (job.model.name, job.data.name) == ("dpgm", "digits")
+    assert job.privacy == DPGMPlan()
+    assert job.model.options == DPGMConfig()
     assert job.load(tmp_path).n == 1445
     assert job.system is SYSTEMS["dpgm"]
 
@@ -31,15 +32,15 @@ def test_defaults(tmp_path: Path) -> None:
 def test_every_way_of_writing_an_option() -> None:
     arguments = ["--epsilon", "2", "--hidden=7", "--sampling-rate", "0.1", "--private_logs", "--run_dir", "here"]
     job = parse_job([*arguments, "--component", "rbm", "--clusters=none"])
-    assert (job.plan.epsilon, job.plan.sampling_rate) == (2.0, 0.1)
-    assert (job.config.hidden, job.config.component, job.config.clusters) == (7, "rbm", "none")
+    assert (job.privacy.epsilon, job.privacy.sampling_rate) == (2.0, 0.1)
+    assert (job.model.options.hidden, job.model.options.component, job.model.options.clusters) == (7, "rbm", "none")
     assert job.runtime.private_logs
     assert job.runtime.run_dir == Path("here")
 
 
 def test_a_model_without_options_is_understood(tmp_path: Path) -> None:
     job = parse_job(["--model=randomized_response", "--data=synthetic_users"])
-    assert job.config == RandomizedResponseConfig()
+    assert job.model.options == RandomizedResponseConfig()
     path = write(tmp_path / "again.yaml", yaml.safe_dump(job.settings))
     assert parse_job(["--config", str(path)]).settings == job.settings
 
@@ -59,21 +60,21 @@ def write(path: Path, text: str) -> Path:
 def test_a_file_is_the_base_and_options_win(tmp_path: Path) -> None:
     path = write(tmp_path / "c.yaml", "privacy: {epsilon: 2, steps: 50}\nmodel: {name: dpgm, hidden: 9}\ndata: {name: digits}")
     job = parse_job(["--config", str(path), "--steps=60"])
-    assert (job.plan.epsilon, job.plan.steps, job.config.hidden) == (2.0, 60, 9)
+    assert (job.privacy.epsilon, job.privacy.steps, job.model.options.hidden) == (2.0, 60, 9)
 
 
 def test_options_of_another_loader_in_the_file_are_left_out(tmp_path: Path) -> None:
     path = write(tmp_path / "c.yaml", "data: {name: mnist, data_root: there}")
-    assert parse_job(["--config", str(path)]).data_options["data_root"] == "there"
-    assert parse_job(["--config", str(path), "--data=digits"]).data == "digits"
+    assert parse_job(["--config", str(path)]).data.options["data_root"] == "there"
+    assert parse_job(["--config", str(path), "--data=digits"]).data.name == "digits"
 
 
 def test_the_config_of_model_and_data_is_found_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "dpgm_digits.yaml", "privacy: {steps: 77}")
     job = parse_job([], config_root=tmp_path)
-    assert (job.plan.steps, job.base) == (77, path)
+    assert (job.privacy.steps, job.base) == (77, path)
     other = parse_job(["--data=mnist"], config_root=tmp_path)
-    assert (other.plan.steps, other.base) == (DPGMPlan().steps, None)
+    assert (other.privacy.steps, other.base) == (DPGMPlan().steps, None)
     assert parse_job([]).base is None
 
 
@@ -87,7 +88,7 @@ def test_the_base_is_named_from_where_one_stands(tmp_path: Path, monkeypatch: py
 def test_stored_settings_are_those_of_the_given_component(tmp_path: Path) -> None:
     write(tmp_path / "dpgm_digits.yaml", "privacy: {steps: 77}\nmodel: {component: rbm, hidden: 9}")
     job = parse_job(["--component=vae"], config_root=tmp_path)
-    assert (job.plan.steps, job.config.component, job.config.hidden) == (77, "vae", 9)
+    assert (job.privacy.steps, job.model.options.component, job.model.options.hidden) == (77, "vae", 9)
 
 
 def test_settings_are_complete_and_parse_back(tmp_path: Path) -> None:
@@ -95,8 +96,8 @@ def test_settings_are_complete_and_parse_back(tmp_path: Path) -> None:
     path = write(tmp_path / "again.yaml", yaml.safe_dump(job.settings))
     again = parse_job(["--config", str(path)])
     assert again.settings == job.settings
-    assert (again.plan, again.config, again.runtime) == (job.plan, job.config, job.runtime)
-    assert again.data_options == job.data_options
+    assert (again.privacy, again.model.options, again.runtime) == (job.privacy, job.model.options, job.runtime)
+    assert again.data.options == job.data.options
 
 
 WRONG = [
@@ -174,8 +175,8 @@ def test_only_dp_sgd_runs_on_several_processes(model: str, processes: str) -> No
 
 
 def test_the_options_of_a_files_component_go_with_it() -> None:
-    assert parse_job(["--config=dpgm_digits", "--component=vae"]).config.chains == DPGMConfig().chains
-    assert parse_job(["--config=dpgm_digits"]).config.chains == 32
+    assert parse_job(["--config=dpgm_digits", "--component=vae"]).model.options.chains == DPGMConfig().chains
+    assert parse_job(["--config=dpgm_digits"]).model.options.chains == 32
 
 
 FILES = [
@@ -214,16 +215,16 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(tmp_path: Path, text: str | by
 
 def test_null_is_a_value_where_an_option_may_have_none(tmp_path: Path) -> None:
     path = write(tmp_path / "c.yaml", "privacy: {sigma_sgd: null}")
-    assert parse_job(["--config", str(path)]).plan.sigma_sgd is None
+    assert parse_job(["--config", str(path)]).privacy.sigma_sgd is None
 
 
 def test_text_beyond_the_basic_plane_arrives(tmp_path: Path) -> None:
     schema = {"fields": [{"name": "\U0001f600", "type": "string", "constraints": {"enum": ["\U0001f389", "b"]}}]}
-    assert keyword_job("tables", {"schema": schema, "path": "x.csv"}, data="table").data_options["schema"] == schema
+    assert keyword_job("tables", {"schema": schema, "path": "x.csv"}, data="table").data.options["schema"] == schema
     job = parse_job(["--model=tables", "--data=table", "--path=\U0001f600.csv", f"--schema={json.dumps(schema)}"])
     path = write(tmp_path / "again.yaml", written(job))
-    assert parse_job(["--config", str(path)]).data_options == job.data_options
-    assert (job.data_options["path"], job.data_options["schema"]) == ("\U0001f600.csv", schema)
+    assert parse_job(["--config", str(path)]).data.options == job.data.options
+    assert (job.data.options["path"], job.data.options["schema"]) == ("\U0001f600.csv", schema)
 
 
 def test_usage_in_general_names_every_system_and_loader_and_no_option_of_a_run() -> None:
@@ -278,14 +279,14 @@ def test_the_settings_are_printed_as_a_file_that_is_read_back(tmp_path: Path) ->
 
 def test_the_configurations_that_are_shipped_have_names() -> None:
     job = parse_job(["--config=dpgm_mnist_paper", "--steps=3"])
-    assert (job.data, job.base) == ("mnist", parse_job(["--config=dpgm_mnist_paper.yaml"]).base)
+    assert (job.data.name, job.base) == ("mnist", parse_job(["--config=dpgm_mnist_paper.yaml"]).base)
     assert job.base is not None
     assert job.base.name == "dpgm_mnist_paper.yaml"
 
 
 @pytest.mark.parametrize("text", ["4,4", "[4,4]", "[4, 4]"])
 def test_a_list_is_written_with_commas(text: str, tmp_path: Path) -> None:
-    assert tiny.job(tmp_path, f"--image_shape={text}").data_options["image_shape"] == (4, 4)
+    assert tiny.job(tmp_path, f"--image_shape={text}").data.options["image_shape"] == (4, 4)
 
 
 def test_a_run_on_data_that_are_loaded(tmp_path: Path) -> None:
@@ -304,3 +305,42 @@ def test_nothing_but_the_commands_imports_the_command_line() -> None:
     package = Path(dpgen.__file__).parent
     modules = [path for path in package.rglob("*.py") if "cli" not in path.relative_to(package).parts]
     assert [str(path) for path in modules if "dpgen.cli" in path.read_text() and path.name != "__main__.py"] == []
+
+
+def test_a_command_line_yaml_and_python_build_the_same_run(tmp_path: Path) -> None:
+    argv = parse_job(["--model=gaussian", "--data=digits", "--epsilon=2", "--frequencies=8", f"--run_dir={tmp_path / 'run'}"])
+    made = [
+        RunConfig(
+            {"name": "gaussian", "frequencies": 8},  # type: ignore[arg-type]
+            "digits",  # type: ignore[arg-type]
+            {"epsilon": 2.0},  # type: ignore[arg-type]
+            {"run_dir": str(tmp_path / "run")},  # type: ignore[arg-type]
+        ),
+        RunConfig(
+            ModelConfig("gaussian", argv.system.config(frequencies=8)),
+            DataConfig("digits"),
+            argv.system.plan(epsilon=2.0),
+            Runtime(run_dir=tmp_path / "run"),
+        ),
+        parse_job(["--config", str(write(tmp_path / "c.yaml", written(argv)))]),
+    ]
+    for config in made:
+        assert replace(config, base=None) == argv
+        assert config.settings == argv.settings
+
+
+@pytest.mark.parametrize(
+    ("blocks", "named"),
+    [
+        (("gausian", "digits", {}), "gaussian"),
+        (({"name": "gaussian", "frequencis": 8}, "digits", {}), "frequencies"),
+        (({"frequencies": 8}, "digits", {}), "name"),
+        (("gaussian", "digit", {}), "digits"),
+        (("gaussian", {"name": "digits", "test_share": 0.1}, {}), "test_share"),
+        (("gaussian", "digits", {"epsilon": "much"}), "epsilon"),
+        (("gaussian", "digits", {}, {"device": 2}), "devices"),
+    ],
+)
+def test_a_wrong_block_is_refused_by_name(blocks: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        RunConfig(*blocks)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -54,31 +54,31 @@ def dry_run(job: RunConfig, shape: str = "") -> str:
         job: what would run.
         shape: `RECORDSxCOLUMNS[xLABELS]`; known data sets need none.
     """
-    size = parse_shape(shape, job.data)
-    lines = [f"{job.model} on {job.data}, dry run: no data is read, nothing is written"]
+    size = parse_shape(shape, job.data.name)
+    lines = [f"{job.model.name} on {job.data.name}, dry run: no data is read, nothing is written"]
     lines += [f"note: {absent}" for absent in job.absent_files()]
     if job.base is not None:
         lines.append(f"settings {job.base}")
     module = _module(job, size) if size is not None else None
-    plan = job.plan if module is None else module.plan
+    plan = job.privacy if module is None else module.plan
     lines += _block("privacy", plan)
     lines += [f"  budget       {_budget(plan)}"]
-    lines += _block("model", job.config)
+    lines += _block("model", job.model.options)
     runtime = job.runtime
     lines.append(
         f"runtime\n  {runtime.processes} process(es), accelerator {runtime.accelerator}, precision {runtime.precision}"
     )
-    lines += _scans(job.data_options, getattr(job.plan, "unit", None))
+    lines += _scans(job.data.options, getattr(job.privacy, "unit", None))
     if module is not None and size is not None:
         lines += _needs(module, size, job)
     elif size is None:
         lines.append("memory and time: give the size, as in --dry_run 60000x784x10")
     else:
-        lines.append(f"memory and time: {job.model} trains no network by steps; there is nothing to foresee")
+        lines.append(f"memory and time: {job.model.name} trains no network by steps; there is nothing to foresee")
     return "\n".join(lines)
 
 
-def _scans(options: dict[str, Any], unit: str | None) -> list[str]:
+def _scans(options: Mapping[str, Any], unit: str | None) -> list[str]:
     """Lines on the tables and files that an engine will read; none for data in memory."""
     if "source" not in options:
         return []
@@ -98,7 +98,7 @@ def _scans(options: dict[str, Any], unit: str | None) -> list[str]:
     ]
 
 
-def _scanned(options: dict[str, Any]) -> tuple[list[str], str]:
+def _scanned(options: Mapping[str, Any]) -> tuple[list[str], str]:
     """Columns that an engine reads, none for all, and how often."""
     if "columns" in options:
         split = "one that checks and counts a column, one for each split of crowded cells, one at released ends"
@@ -144,13 +144,13 @@ def _budget(plan: Any) -> str:
 def _module(job: RunConfig, size: tuple[int, int, int]) -> PrivateSums | None:
     """The module that would be trained, if the system trains one by DP-SGD on records."""
     _, d, labels = size
-    module = job.system.module(job.config)
+    module = job.system.module(job.model.options)
     if module is None:
         return None
     plan = job.own_plan
     assert isinstance(plan, DPSGDPlan)
-    shape = (math.isqrt(d),) * 2 if job.data in SHAPES else job.data_options.get("image_shape")
-    return module(d=d, plan=plan, config=job.config, n_classes=labels, image_shape=shape, seed=job.runtime.seed)
+    shape = (math.isqrt(d),) * 2 if job.data.name in SHAPES else job.data.options.get("image_shape")
+    return module(d=d, plan=plan, config=job.model.options, n_classes=labels, image_shape=shape, seed=job.runtime.seed)
 
 
 def _needs(module: PrivateSums, size: tuple[int, int, int], job: RunConfig) -> list[str]:
@@ -159,7 +159,7 @@ def _needs(module: PrivateSums, size: tuple[int, int, int], job: RunConfig) -> l
     drawn = max(1, round(q * n / job.runtime.processes))
     parameters = module.bank.theta.numel()
     copies = 4 + (module.config.optimizer == "adam") * 2  # parameters, sums, the ranks' and noise buffers, Adam's moments
-    activations = min(drawn, module.config.micro_batch) * (d + labels + 8 * job.config.hidden)
+    activations = min(drawn, module.config.micro_batch) * (d + labels + 8 * job.model.options.hidden)
     memory = 4 * (copies * parameters + 3 * activations)
     seconds = _seconds_per_step(module, drawn, d, labels)
     return [

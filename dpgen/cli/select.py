@@ -55,14 +55,16 @@ class _SelectionJob(RunConfig):
         first = choices[0][1]
         for name, job in choices:
             if not job.system.model_paths:
-                raise ValueError(f"{name}: model {job.model!r} releases private draws; only a model can be scored and selected")
-            if (job.data, job.data_options) != (first.data, first.data_options):
+                raise ValueError(
+                    f"{name}: model {job.model.name!r} releases private draws; only a model can be scored and selected"
+                )
+            if job.data != first.data:
                 raise ValueError(f"{name}: a selection is on the same data in every run; sweep options of model and privacy")
             for term in ("relation", "protected", "resolved_delta"):
-                if (own := getattr(job.plan, term)) != (wanted := getattr(first.plan, term)):
+                if (own := getattr(job.privacy, term)) != (wanted := getattr(first.privacy, term)):
                     raise ValueError(f"{name}: {term.removeprefix('resolved_')} is {own!r}; it must be {wanted!r} in every run")
-            if job.plan.protected != "one record":
-                raise ValueError(f"{name}: unit is {job.plan.protected!r}; a paid score knows the unit 'one record' only")
+            if job.privacy.protected != "one record":
+                raise ValueError(f"{name}: unit is {job.privacy.protected!r}; a paid score knows the unit 'one record' only")
             if job.runtime.processes > 1 or job.runtime.private_logs:
                 raise ValueError(f"{name}: devices and num_nodes must be 1 and private_logs false in a selection")
         own = {name: getattr(first, name) for name in RunConfig.__dataclass_fields__}
@@ -83,7 +85,7 @@ class _SelectionJob(RunConfig):
 
     def open_ledger(self, path: Path | None = None) -> Ledger:
         """A ledger of the whole selection, which pays from the shared budget if there is one."""
-        shared, delta = self.shared_budget(), self.plan.resolved_delta
+        shared, delta = self.shared_budget(), self.privacy.resolved_delta
         payer = None if shared is None else self.payer(shared, path)
         budget = None if self.selection.epsilon is None else Budget(self.selection.epsilon, delta)
         given = delta if budget is None else None
@@ -92,12 +94,12 @@ class _SelectionJob(RunConfig):
     @property
     def score(self) -> PaidScore:
         """The paid score, pure where the plan is."""
-        return PaidScore(self.selection.noise, pure=not self.plan.resolved_delta)
+        return PaidScore(self.selection.noise, pure=not self.privacy.resolved_delta)
 
     @property
     def repetitions(self) -> Repetitions:
         """Law of the number of runs."""
-        usual = "poisson" if self.plan.resolved_delta else "geometric"
+        usual = "poisson" if self.privacy.resolved_delta else "geometric"
         return Repetitions(self.selection.runs, cast(Number, self.selection.number or usual))
 
     def trials(self, data: Any) -> list[Trial]:
@@ -114,11 +116,11 @@ class _SelectionJob(RunConfig):
         Raises:
             ValueError: nothing finite is proved.
         """
-        relation = self.plan.relation
+        relation = self.privacy.relation
         event = selection_event(trials, self.score.price(relation), self.repetitions, relation)
-        if epsilon(event, self.plan.resolved_delta, relation=relation) == float("inf"):
+        if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
             raise ValueError(
-                f"sweep_number is {self.repetitions.law!r} at delta {self.plan.resolved_delta:g}: a selection of these runs "
+                f"sweep_number is {self.repetitions.law!r} at delta {self.privacy.resolved_delta:g}: a selection of these runs "
                 "has no finite epsilon; a pure guarantee needs geometric or logarithmic, and mechanisms that are known by an "
                 "(epsilon, delta) guarantee alone cannot be selected from"
             )
@@ -145,7 +147,7 @@ class _SelectionJob(RunConfig):
                 self.repetitions,
                 run=run,
                 score=lambda found, inner: score.of(found[1], data, inner, seed=runtime.seed),
-                priced=score.price(self.plan.relation),
+                priced=score.price(self.privacy.relation),
             )
         if best is None:
             raise ValueError(
@@ -192,7 +194,7 @@ def select(sweep: Sweep, parse: Callable[[list[str]], RunConfig], *, dry: bool) 
 
 def _price(job: _SelectionJob) -> str:
     """Price of a selection in words; its data are read, nothing is spent."""
-    plan = job.plan
+    plan = job.privacy
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         trials = job.trials(job.load(Path(scratch)))
     whole = job.planned(trials).event

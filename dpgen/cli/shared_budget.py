@@ -137,14 +137,14 @@ def declared(job: "RunConfig", data: Any) -> Loads:
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import quiet_runtime
 
-    curator = Curator(job.new_ledger(payer=_Quoting(Path(), "planned", job.model, "", "")))
+    curator = Curator(job.new_ledger(payer=_Quoting(Path(), "planned", job.model.name, "", "")))
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         runtime = quiet_runtime(Path(scratch), 0)
         try:
             job.fit_system(data, curator, runtime)
         except _Planned as plan:
             return plan.loads
-    raise ValueError(f"model {job.model} declares no plan: what it would cost is known once it has run")
+    raise ValueError(f"model {job.model.name} declares no plan: what it would cost is known once it has run")
 
 
 def _planned(shared: SharedBudget, arguments: list[str]) -> str:
@@ -152,13 +152,13 @@ def _planned(shared: SharedBudget, arguments: list[str]) -> str:
     from dpgen.config import CONFIGS, parse_job
 
     job = parse_job(arguments, config_root=CONFIGS)
-    plan: Any = job.plan
+    plan: Any = job.privacy
     shared.require_same(relation=plan.relation, unit=plan.protected, delta=plan.resolved_delta)
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         loads = declared(job, job.load(Path(scratch)))
     spending = shared.spending()
     payment = job.payer(shared).quote(loads, plan.budget, spending.terms)
-    lines = [*_table(shared, spending), _left(spending), "", f"{job.model} on {job.data} would bring it to "]
+    lines = [*_table(shared, spending), _left(spending), "", f"{job.model.name} on {job.data.name} would bring it to "]
     lines[-1] += f"epsilon {rounded_up(spending.plus(payment).epsilon)} (by itself {rounded_up(_alone(spending, payment))})"
     if not spending.fits(payment):
         return "\n".join([*lines[:-1], f"{lines[-1]}: refused, it does not fit"])

@@ -62,7 +62,7 @@ def fuzzed(arguments: list[str], directory: Path, monkeypatch: pytest.MonkeyPatc
     def stops(job: object, **_: object) -> None:
         with open_run(job) as (path, _, curator):  # type: ignore[arg-type]
             assert curator.ledger.entries() == []
-            if job.data in ("csv", "parquet", "npy", "sets", "events"):  # type: ignore[attr-defined]
+            if job.data.name in ("csv", "parquet", "npy", "sets", "events"):  # type: ignore[attr-defined]
                 job.load(path)  # type: ignore[attr-defined]
             raise Fitted
 

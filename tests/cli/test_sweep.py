@@ -33,7 +33,7 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
     runs = dict(sweep.runs())
     assert len(runs) == 6
     job = parse_job(runs["epsilon=3,seed=2"])
-    assert (job.plan.epsilon, job.runtime.seed, job.plan.steps) == (3.0, 2, 3)
+    assert (job.privacy.epsilon, job.runtime.seed, job.privacy.steps) == (3.0, 2, 3)
     assert job.runtime.run_dir == tmp_path / "epsilon=3,seed=2"
 
 

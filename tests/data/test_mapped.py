@@ -88,7 +88,7 @@ def test_a_training_has_the_bits_of_one_in_memory(shards: str) -> None:
 def fitted(model: str, data: Any, **options: Any) -> Any:
     """The release of a fit under fixed noise."""
     job = keyword_job(model, {"epsilon": 2.0, "progress_bar": False} | options, private=data)
-    curator = Curator(Ledger(job.plan.budget), source=FixedKeySource(1))
+    curator = Curator(Ledger(job.privacy.budget), source=FixedKeySource(1))
     return job.fit(data, curator, job.runtime)
 
 

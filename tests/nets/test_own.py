@@ -252,7 +252,7 @@ def test_a_class_that_has_changed_is_named(saved: Path, changed: type[nn.Module]
 def test_the_options_of_the_command_line() -> None:
     root = Path(dpgen.__file__).parents[1] / "configs"
     network = ["--network=own_networks:Good", '--network_options={"hidden": 3}']
-    config = parse_job(["--model=dpgm", *network], config_root=root).config
+    config = parse_job(["--model=dpgm", *network], config_root=root).model.options
     assert (config.network, config.network_options) == ("own_networks:Good", {"hidden": 3})
     bank = config.resolved(n_classes=3).bank(D, 0)
     assert (bank.k, bank.architecture()["network_options"]) == (3, {"hidden": 3})
@@ -306,7 +306,7 @@ def test_settings_made_for_another_component_are_left_out(tmp_path: Path) -> Non
     assert parse_job(["--model=dpgm", network], config_root=root).base is None
     assert parse_job(["--model=dpgan", "--network=mlp"], config_root=root).base is not None
     job = parse_job([f"--config={root / 'dpgm_digits.yaml'}", network])
-    assert (job.config.lr, job.config.hidden, job.config.component) == (0.2, 200, "vae")
+    assert (job.model.options.lr, job.model.options.hidden, job.model.options.component) == (0.2, 200, "vae")
 
 
 def test_a_path_that_a_person_types_is_that_of_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:

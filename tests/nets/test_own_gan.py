@@ -198,11 +198,11 @@ def test_a_released_generator_has_the_values_and_no_trial() -> None:
 def test_the_options_of_the_command_line(tmp_path: Path) -> None:
     root = Path(dpgen.__file__).parents[1] / "configs"
     pair = "--network=own_gans:Maker,own_gans:Judge"
-    config = parse_job(["--model=dpgan", pair, '--generator_options={"hidden": 3}'], config_root=root).config
+    config = parse_job(["--model=dpgan", pair, '--generator_options={"hidden": 3}'], config_root=root).model.options
     assert (config.network, config.generator_options) == (("own_gans:Maker", "own_gans:Judge"), {"hidden": 3})
-    assert parse_job(["--model=dpgan", "--network=own_gans:Maker"], config_root=root).config.network == "own_gans:Maker"
+    assert parse_job(["--model=dpgan", "--network=own_gans:Maker"], config_root=root).model.options.network == "own_gans:Maker"
     settings = tmp_path / "settings.yaml"
     settings.write_text("model:\n  name: dpgan\n  network: [own_gans:Maker, own_gans:Judge]\n")
-    assert parse_job([f"--config={settings}"]).config.own_networks == ("own_gans:Maker", "own_gans:Judge")
+    assert parse_job([f"--config={settings}"]).model.options.own_networks == ("own_gans:Maker", "own_gans:Judge")
     with pytest.raises(ValueError, match="network is 'own_gans'; it must be mlp, cnn, or import paths"):
         parse_job(["--model=dpgan", "--network=own_gans"])

@@ -74,7 +74,7 @@ SMOKE: dict[str, Callable[[Path], list[str]]] = {
 @pytest.mark.parametrize("path", CONFIGS, ids=name)
 def test_every_configuration_parses_as_it_is(path: Path) -> None:
     job, text = parse_job(["--config", str(path)]), yaml.safe_load(path.read_text())
-    assert path.stem.startswith(f"{job.model}_{job.data}")
+    assert path.stem.startswith(f"{job.model.name}_{job.data.name}")
     for block, options in text.items():
         assert job.settings[block].items() >= options.items(), "every key arrives"
 
@@ -159,7 +159,7 @@ def test_train_reports_an_exhausted_or_damaged_ledger_in_one_line(
     run_dir = tmp_path / "run"
     job = tiny.job(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6", "--centred=false")
     with open_run(job) as (_, _, curator):
-        event = job.plan.partition_event(job.config)
+        event = job.privacy.partition_event(job.model.options)
         curator.ledger.charge(event, curator.ledger.allowance(event), note="spent by runs that were killed")
     arguments = tiny.arguments(tmp_path, "--epsilon=1", "--sigma_sgd=3", "--sigma_count=6", "--centred=false")
     result = Result(ROOT / "scripts" / "train.py", arguments, monkeypatch, capsys)

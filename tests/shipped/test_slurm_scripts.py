@@ -29,13 +29,13 @@ def test_it_runs_a_job_that_can_be_parsed(script: Path, tmp_path: Path, monkeypa
     python, program, *rest = commanded(script, tmp_path, "out", "--model", "dpgm", "--steps", "3")
     assert (python, program) == (".venv/bin/python", "scripts/train.py")
     job = parse_job(rest)
-    assert job.plan.steps == 3
+    assert job.privacy.steps == 3
     assert job.runtime.accelerator == "gpu"
     assert str(job.runtime.run_dir).startswith("out")
     assert job.runtime.processes == (6 if script.stem == "several_nodes" else 1)
     assert parse_job(commanded(script, tmp_path, "out", "--model", "dpgm", gpus="")[2:]).runtime.accelerator == "cpu"
     if script.stem == "array":
-        assert (job.plan.epsilon, job.runtime.seed) == (3.0, 1)
+        assert (job.privacy.epsilon, job.runtime.seed) == (3.0, 1)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.name)
