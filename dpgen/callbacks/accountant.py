@@ -146,6 +146,7 @@ class PrivacyAccountant(Callback):
 
     def save(self, trainer: L.Trainer, path: Path) -> None:
         """Commit all charges together with a checkpoint, then show what was logged; called by all ranks."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         staged, self._staged = self.ledger.staged(path), True
         try:
             trainer.save_checkpoint(staged)

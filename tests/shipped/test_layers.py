@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dpgen"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES = 600
+MOST_LINES = 650
 
 MAY_IMPORT: dict[str, set[str]] = {
     "containers": set(),
