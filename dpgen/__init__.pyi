@@ -52,6 +52,7 @@ from .nets import Network as Network
 from .nets import OwnBank as OwnBank
 from .privacy.curator import Curator as Curator
 from .privacy.distributed import RemoteFailure as RemoteFailure
+from .privacy.distributed import ShareDone as ShareDone
 from .privacy.exact_sums import BoundedSum as BoundedSum
 from .privacy.ledger import Budget as Budget
 from .privacy.ledger import BudgetExceeded as BudgetExceeded
@@ -216,6 +217,7 @@ __all__ = [
     "Runtime",
     "SIRSampler",
     "Samples",
+    "ShareDone",
     "Synthesizer",
     "TablesSynthesizer",
     "TiltedDensity",

@@ -324,10 +324,16 @@ class RunConfig:
         return self._loader(**options)
 
     def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
-        """The system's release of these data, whose statement says what data, settings and earlier releases add to it."""
+        """The system's release of these data, whose statement says what data, settings and earlier releases add to it.
+
+        Raises:
+            ShareDone: on every process of a training but the first, which alone releases.
+        """
         release = self.fit_system(data, curator, runtime)
         if not runtime.first:
-            raise SystemExit(0)  # this process has done its share of the training; the first one releases
+            from dpgen.privacy.distributed import ShareDone
+
+            raise ShareDone
         release.form = getattr(data, "form", None)
         schema = () if release.form is None else (SCHEMA,)
         dropped = (DROPPED.format(self.privacy.protected),) if self._drops else ()

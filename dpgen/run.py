@@ -276,6 +276,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
         ValueError: bad data or options, or the directory belongs to a different or finished run.
         LedgerError: the ledger in the directory is damaged or in use.
         KeyboardInterrupt, Preempted: with what was spent, and how to go on.
+        ShareDone: on every process of a training but the first; not caught, it ends that process.
     """
     job = job if data is None else job.on(data)
     job.runtime.begin()

@@ -31,6 +31,16 @@ class RemoteFailure(RuntimeError):
     """Rank 0 failed at something that all ranks wait for; rank 0 itself raises the error that says why."""
 
 
+class ShareDone(SystemExit):
+    """This process has trained its share; the first one releases. Not caught, it ends the process with exit code 0.
+
+    Lightning starts the other processes with the same script, which would otherwise go on there without a release.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 def launched_rank() -> int:
     """Rank of this process as its launcher numbers it (Lightning, torchrun, Slurm), 0 where nobody does.
 
