@@ -151,7 +151,7 @@ def test_every_way_of_reading_a_release_costs_what_it_states(
         value = releases[name] / {"reference_path": "", "data_root": "", "schema": "schema"}.get(option, "rows.npy")
         assert covered(job_of(model, data, option, value), stated(releases[name]))
         public = job_of(model, data, option, value, "--release_origin=public")
-        assert public.own_plan == public.plan
+        assert public.own_plan == public.privacy
         assert [release.planned for release in public.built_on] == [None]
         with monkeypatch.context() as faulty:  # the price of one fit, as a model may have it
             faulty.setattr("dpgen.built_on.approximate_event", lambda epsilon, delta: approximate_event(epsilon / 2, delta))

@@ -58,7 +58,7 @@ def test_every_training_command_is_understood() -> None:
     seen = set()
     for arguments in training:
         arguments = [str(ROOT / a) if a.startswith("configs/") else a for a in arguments]
-        seen.add(parse_job(parse_command(arguments).job_arguments, config_root=ROOT / "configs").model)
+        seen.add(parse_job(parse_command(arguments).job_arguments, config_root=ROOT / "configs").model.name)
     assert seen >= {"dpgm", "merr", "mbde", "minimax"}
 
 

@@ -85,7 +85,11 @@ def test_every_configuration_runs(path: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "train_on_synthetic_accuracy", lambda *_, **__: 0.5)
     usual = parse_job(["--config", str(path)])
     small = SMOKE[usual.system.kinds[0]](tmp_path)
-    if usual.system.module(usual.config) is None and usual.data in ("digits", "mnist", "fashion_mnist"):  # not trained
+    if usual.system.module(usual.model.options) is None and usual.data.name in (
+        "digits",
+        "mnist",
+        "fashion_mnist",
+    ):  # not trained
         small = [option for option in small if not option.startswith(("--hidden", "--steps"))]
     outcome = run(parse_job(["--config", str(path), *small, f"--run_dir={tmp_path / 'run'}"]))
     spend = yaml.safe_load(path.read_text())["privacy"]
