@@ -105,17 +105,8 @@ class BuiltOn:
     def added_to(self, statement: PrivacyStatement) -> PrivacyStatement:
         """A statement that rests on what the earlier one rests on, and does not cover what that does not."""
         if not self.public:
-            own = self.statement
-            assumptions, not_covered = own.assumptions, own.not_covered
-        else:
-            assumptions, not_covered = (
-                (),
-                (
-                    f"the run reads a release (sha256 {self.sha256}) that is declared to be of other people's records, or of "
-                    f"public ones: its own statement alone covers these, {self.statement.in_words()}, no part of this epsilon",
-                ),
-            )
-        return statement.extended(not_covered, assumptions=assumptions)
+            return statement.extended(self.statement.facts)
+        return statement.extended([Fact.READ_RELEASE(sha256=self.sha256, guarantee=self.statement.in_words())])
 
 
 # -- what the settings of a run name -----------------------------------------------------------------------------------

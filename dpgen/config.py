@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from dpgen.facts import Fact, Said
 from dpgen.data.loaders import Loader, loader_of, loaders
 from dpgen.options import HIDDEN, Sources, choose, keys, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Budget, Ledger
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
     from dpgen.built_on import BuiltOn
     from dpgen.privacy.curator import Curator
     from dpgen.release import Release
-
-SCHEMA = "container, names, order and types of the data are public: the release holds them and gives samples back so"
-"""Sentence of a statement of every release that gives samples back as the data came."""
-
-DROPPED = (
-    "rows with a missing value are left out, each for its own values alone; neighbouring data sets differ in {}, which may be "
-    "complete or not"
-)
-"""Sentence of a statement on data with missing="drop"."""
 
 FREE_TO_CHANGE = (
     "run_dir", "progress_bar", "evaluation", "fid_weights", "checkpoint_every", "threads", "accelerator", "devices",
@@ -178,13 +170,11 @@ class RunConfig:
         return loader_of(self.system.kinds, self.data.name, self.data.options)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Lines of the statement on where the settings come from."""
-        if self.base is None:
-            return ()
-        return (
-            f"settings that {self.base.name} gives may have been tuned on public data of this kind; no budget covers tuning",
-        )
+    def facts(self) -> tuple[Fact | Said, ...]:
+        """What the statement says of whose rows are used, and of where the settings come from."""
+        dropped = (Fact.MISSING_DROPPED(unit=self.privacy.protected),) if self._drops else ()
+        tuned = () if self.base is None else (Fact.TUNED_SETTINGS(file=self.base.name),)
+        return (*getattr(self.privacy, "facts", ()), *dropped, *tuned)
 
     @property
     def system(self) -> System:
@@ -335,12 +325,8 @@ class RunConfig:
 
             raise ShareDone
         release.form = getattr(data, "form", None)
-        schema = () if release.form is None else (SCHEMA,)
-        dropped = (DROPPED.format(self.privacy.protected),) if self._drops else ()
-        release.statement = release.statement.extended(
-            [*getattr(data, "notes", ()), *schema, *self.notes],
-            assumptions=(*getattr(self.privacy, "assumptions", ()), *dropped),
-        )
+        container = () if release.form is None else (Fact.PUBLIC_CONTAINER,)
+        release.statement = release.statement.extended([*getattr(data, "facts", ()), *container, *self.facts])
         for earlier in self.built_on:
             release.statement = earlier.added_to(release.statement)
         _warn_of_delta(release)

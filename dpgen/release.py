@@ -440,7 +440,7 @@ class PublicModel(Release):
                 f"epsilon of the statement is {self.statement.epsilon}: nothing is protected, so nothing is released"
             )
         form = {} if self.form is None else {"form": self.form.to_dict()}
-        statement = asdict(replace(self.statement, files={}))  # which would have to hold the checksum of this
+        statement = replace(self.statement, files={}).to_dict()  # which would have to hold the checksum of this
         content = {"description": self.description(), "statement": statement, **form}
         return TensorFiles.of(self.kind, content, self.tensors())
 

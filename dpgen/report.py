@@ -17,7 +17,7 @@ from dpgen.files import DRAWS, METRICS, MODEL, RELEASED, STATEMENT, write_atomic
 from dpgen.pictures import pictures
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel, Release
-from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, collected, rounded_up, shared_in_words
+from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, collected, guessed, rounded_up, shared_in_words
 from dpgen.systems.registry import load
 
 REPORT = "report.html"
@@ -44,29 +44,6 @@ def detected(false_alarms: float, epsilon: float, delta: float) -> float:
     """
     grown = math.inf if epsilon > 700 else math.exp(epsilon) * false_alarms + delta
     return max(false_alarms, min(1.0, grown, 1.0 - math.exp(-epsilon) * (1.0 - delta - false_alarms)))
-
-
-def guessed(epsilon: float, delta: float) -> float:
-    r"""Greatest probability of a right guess between two equally likely neighbours.
-
-    .. math:: (e^\epsilon + \delta) / (e^\epsilon + 1)
-
-    >>> guessed(0.0, 0.0), round(guessed(1.0, 1e-5), 4)
-    (0.5, 0.7311)
-    """
-    return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
-
-
-def question(statement: PrivacyStatement) -> str:
-    """What the guarantee keeps from being known, as an indirect question.
-
-    >>> statement = PrivacyStatement(epsilon=1.0, delta=0.0, relation="add_remove", unit="one record", accountant="")
-    >>> question(statement)
-    'whether one record is among the data'
-    """
-    if statement.relation == "add_remove":
-        return f"whether {statement.unit} is among the data"
-    return f"what {statement.unit} is, one of any two possibilities"
 
 
 # -- content -----------------------------------------------------------------------------------------------------------
@@ -283,7 +260,7 @@ def page(content: Content, *, public: bool) -> str:
         content=content,
         statement=statement,
         relation=RELATIONS.get(statement.relation, statement.relation),
-        question=question(statement),
+        question=statement.question(),
         guessed=guessed(statement.epsilon, statement.delta),
         tests=list(_tests(statement)),
         mechanisms=[[m["note"], m["event"], m["count"], m.get("most", m["count"])] for m in collected(statement.mechanisms)],

@@ -42,7 +42,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
 from dpgen.runtime import Runtime
-from dpgen.statement import UNTRAINED, PrivacyStatement, guarantee, rounded_up
+from dpgen.statement import PrivacyStatement, guarantee, rounded_up
 from dpgen.systems.local.model import FiniteSampler, load_mechanism
 from dpgen.systems.registry import load
 
@@ -294,7 +294,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
                 with _warnings_after(curator.ledger):
                     release = job.fit(data, curator, runtime)
                     bar.phase("release")
-                    release.statement = release.statement.extended([not_covered, *runtime.not_covered])
+                    release.statement = release.statement.extended([not_covered, *runtime.facts])
                     _commit(release, directory, curator.ledger)
             bar.phase("evaluate")
             evaluation, problem = _evaluated(
@@ -309,8 +309,8 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
         notes=[*evaluation.notes, *release.statement.not_covered],
         settings=job.base,
     )
-    untrained = UNTRAINED in release.statement.not_covered
-    return Outcome(directory, release, evaluation.scores, text, UNTRAINED if untrained and not problem else problem)
+    untrained = Fact.UNTRAINED.sentence if release.statement.says(Fact.UNTRAINED) else ""
+    return Outcome(directory, release, evaluation.scores, text, problem or untrained)
 
 
 @contextmanager

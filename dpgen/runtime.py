@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
 
-LOGS = "logs hold time and memory (performance/) and the figures of metrics.json (final); all else in them is released"
-"""Sentence of a statement about the logs."""
-
 _LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", RUN_DIR)
 _CHOICES = {
     "accelerator": ("auto", "cpu", "gpu"),
@@ -251,9 +248,9 @@ class Runtime:
         return bool(self.loggers) or (self.directory / self.logger).is_dir()
 
     @property
-    def not_covered(self) -> tuple[str, ...]:
-        """Sentences of a statement about the logs of a training."""
-        return (LOGS,) if self.logged and not self.private_logs else ()  # with private_logs the statement says more
+    def facts(self) -> tuple[Fact, ...]:
+        """What a statement says about the logs of a training."""
+        return (Fact.LOGS,) if self.logged and not self.private_logs else ()  # with private_logs the statement says more
 
     def log_results(self, settings: dict[str, dict[str, Any]], metrics: dict[str, float]) -> None:
         """Hyper-parameters and final metrics, for TensorBoard's tab that compares runs, if something was trained.

@@ -1,9 +1,10 @@
-"""Privacy statements of releases: guarantee, assumptions, and what is not covered."""
+"""Privacy statements of releases: guarantee, assumptions, conventions, and what is not covered."""
 
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, Context
@@ -11,21 +12,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dpgen.facts import Fact, Said, Section, said
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import UnsupportedEvent
 
 UNPROTECTED = "computed on private records without noise: not for publication"
 """The mark of figures that look at private or test records, wherever they are written."""
-
-SATISFIED = (
-    "the data satisfy their public schema (columns, types, ranges, classes, categories): what does not is refused before "
-    "anything is spent, and only the holder of the data sees why"
-)
-"""Assumption of every statement: it speaks of data that were not refused."""
-
-ONE_RECORD = "one person is one record"
-"""Beginning of the assumption of a release whose unit is a row; where the unit is a person it is left out."""
-
 
 def person(unit: str | None, rows: int) -> str:
     """The unit of rows, or of people that a column names.
@@ -56,24 +48,6 @@ def guarantee(epsilon: float, delta: float, relation: str, unit: str = "one reco
     'epsilon 3 at delta 1e-05 (add or remove one record)'
     """
     return f"epsilon {rounded_up(epsilon)} at delta {rounded_up(delta)} ({RELATIONS.get(relation, relation)} {unit})"
-
-
-FIXED_IN_ADVANCE = (
-    "there was no budget to enforce: which mechanisms ran, how often and with what noise had been fixed before the first of "
-    "them, and did not depend on what was released"
-)
-"""Assumption of a guarantee that is added up afterwards."""
-
-
-RESUMED = (
-    "the run was resumed after it had used the data: where they were changed in between, what is protected is one record in "
-    "all of their versions, which none of them has for evaluation"
-)
-"""Assumption of a run that several processes made, each on the data as they were."""
-
-
-UNTRAINED = "NOTHING WAS TRAINED: the budget was spent before the first step; the networks have learnt nothing from the records"
-"""Note of a release whose networks have seen no record."""
 
 
 def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
@@ -129,6 +103,17 @@ def shared_in_words(shared: dict[str, Any]) -> str:
     return f"epsilon {spent} of {total} at delta {delta} is paid for by {runs} on the data set ({shared['file']})"
 
 
+def guessed(epsilon: float, delta: float) -> float:
+    r"""Greatest probability of a right guess between two equally likely neighbours.
+
+    .. math:: (e^\epsilon + \delta) / (e^\epsilon + 1)
+
+    >>> guessed(0.0, 0.0), round(guessed(1.0, 1e-5), 4)
+    (0.5, 0.7311)
+    """
+    return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
+
+
 def _checksum(values: dict[str, Any]) -> str:
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
@@ -138,6 +123,7 @@ class PrivacyStatement:
     """Guarantee of a release with its unit, assumptions and limits.
 
     Arguments:
+        facts: what it assumes, what is agreed and what is not covered, see `dpgen.facts`.
         shared: of the budget that other runs pay from, too.
         files: SHA-256 of every file that a run has released, by their names in its directory.
     """
@@ -149,8 +135,7 @@ class PrivacyStatement:
     accountant: str
     also: dict[str, float] = field(default_factory=dict)
     mechanisms: tuple[dict[str, Any], ...] = ()
-    assumptions: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
+    facts: tuple[Said, ...] = ()
     shared: dict[str, Any] | None = None
     files: dict[str, str] = field(default_factory=dict)
 
@@ -160,8 +145,7 @@ class PrivacyStatement:
         ledger: Ledger,
         *,
         also: dict[str, float] | None = None,
-        assumptions: Sequence[str] = (),
-        not_covered: Sequence[str] = (),
+        facts: Iterable[Fact | Said] = (),
     ) -> "PrivacyStatement":
         """The guarantee of the ledger, and what ran; replace-one and RDP values stand beside the headline.
 
@@ -176,10 +160,10 @@ class PrivacyStatement:
             with suppress(UnsupportedEvent):
                 other["rdp"] = ledger.epsilon(accountant="rdp")
         other = {name: value for name, value in other.items() if value < float("inf")}
-        if ledger.unit != "one record":
-            assumptions = [sentence for sentence in assumptions if not sentence.startswith(ONE_RECORD)]
-        resumed = (RESUMED,) if ledger.resumed else ()
-        unplanned = (FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
+        rows = {Fact.ONE_RECORD, Fact.ONE_IMAGE, Fact.ONE_ROW}  # of a unit that is a row
+        own = [one for one in said(facts) if ledger.unit == "one record" or one.fact not in rows]
+        resumed = (Fact.RESUMED,) if ledger.resumed else ()
+        unplanned = (Fact.FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
         return cls(
             epsilon=ledger.epsilon(),
             delta=ledger.delta,
@@ -188,18 +172,36 @@ class PrivacyStatement:
             accountant=ledger.accountant,
             also=other | (also or {}),
             mechanisms=_mechanisms(ledger),
-            assumptions=(*assumptions, SATISFIED, *unplanned, *resumed),
-            not_covered=tuple(not_covered),
+            facts=said((*own, Fact.SATISFIED, *unplanned, *resumed)),
             shared=(ledger.payer.statement() or None) if ledger.payer is not None else None,
         )
 
-    def extended(
-        self, notes: Sequence[str], *, assumptions: Sequence[str] = (), private_logs: bool = False
-    ) -> "PrivacyStatement":
-        """The statement with facts about the data and the run that it must repeat, and what else it rests on, each once."""
-        logs = ("losses on private records were logged (private_logs): the logs are not covered",) if private_logs else ()
-        assumed = dict.fromkeys((*self.assumptions, *assumptions))
-        return replace(self, assumptions=tuple(assumed), not_covered=tuple(dict.fromkeys((*self.not_covered, *notes, *logs))))
+    def extended(self, facts: Iterable[Fact | Said]) -> "PrivacyStatement":
+        """The statement with more facts, each once."""
+        return replace(self, facts=said((*self.facts, *facts)))
+
+    def says(self, fact: Fact) -> bool:
+        """Whether the statement has a fact, with whatever values."""
+        return any(one.fact is fact for one in self.facts)
+
+    def section(self, section: Section) -> tuple[str, ...]:
+        """Sentences of a section."""
+        return tuple(one.sentence for one in self.facts if one.fact.section is section)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must be true for the guarantee to hold, in sentences."""
+        return self.section(Section.ASSUMPTIONS)
+
+    @property
+    def conventions(self) -> tuple[str, ...]:
+        """How the guarantee is to be read, in sentences."""
+        return self.section(Section.CONVENTIONS)
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the guarantee does not protect, in sentences."""
+        return self.section(Section.NOT_COVERED)
 
     def in_words(self) -> str:
         """The guarantee in words, as it stands beside pictures and figures."""
@@ -210,9 +212,14 @@ class PrivacyStatement:
         own = {name: getattr(self, name) for name in ("epsilon", "delta", "relation", "unit")} | self.also
         return own | ({} if self.shared is None else {"all runs": shared_in_words(self.shared)})
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, with facts and their sentences."""
+        values = asdict(replace(self, facts=())) | {"facts": [one.to_dict() for one in self.facts]}
+        return values | {section.value: list(self.section(section)) for section in Section}
+
     def to_json(self) -> str:
         """The statement for programs, with a checksum of itself."""
-        return json.dumps(asdict(self) | {"sha256": _checksum(asdict(self))}, indent=2)
+        return json.dumps(self.to_dict() | {"sha256": _checksum(self.to_dict())}, indent=2)
 
     @classmethod
     def read(cls, path: Path) -> "PrivacyStatement":
@@ -228,22 +235,33 @@ class PrivacyStatement:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PrivacyStatement":
-        """The statement of `to_json`, which is compared with its checksum; without one it is of a model or of dpgen 0.4.
+        """The statement of `to_dict`, or of `to_json`, which is compared with its checksum; one of dpgen 0.4 has no facts.
 
         Raises:
-            ValueError: it was edited.
+            ValueError: it was edited, or has a fact that is unknown here.
         """
         own = {name: value for name, value in values.items() if name != "sha256"}
         if values.get("sha256", "") != _checksum(own) and ("sha256" in values or values.get("files")):
             raise ValueError("the statement does not match its own checksum: it was cut or edited")
-        sequences = ("mechanisms", "assumptions", "not_covered")
-        fields: dict[str, Any] = {name: tuple(value) if name in sequences else value for name, value in own.items()}
-        return cls(**fields)
+        sentences = {section: own.pop(section.value, ()) for section in Section}
+        if "facts" in own:
+            own["facts"] = tuple(Said.from_dict(fact) for fact in own["facts"])
+        else:
+            free = {Section.ASSUMPTIONS: Fact.ASSUMED, Section.CONVENTIONS: Fact.AGREED, Section.NOT_COVERED: Fact.UNCOVERED}
+            own["facts"] = tuple(free[section](text=text) for section, texts in sentences.items() for text in texts)
+        return cls(**own | {"mechanisms": tuple(own.get("mechanisms", ()))})
 
     def to_markdown(self) -> str:
-        """The statement for people."""
+        """The statement for people: the guarantee as odds and as numbers, what ran, and three lists."""
+        headings = {
+            Section.ASSUMPTIONS: "What the guarantee assumes",
+            Section.CONVENTIONS: "How to read it",
+            Section.NOT_COVERED: "Not covered",
+        }
         lines = [
             "# Privacy statement",
+            "",
+            f"{self.odds()}",
             "",
             f"This release is **(epsilon = {rounded_up(self.epsilon)}, delta = {rounded_up(self.delta)})-differentially "
             f"private** under the {self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
@@ -258,14 +276,28 @@ class PrivacyStatement:
                 for m in collected(self.mechanisms)
             ),
             "",
-            "## Assumptions",
-            *(f"- {text}" for text in self.assumptions),
-            "",
-            "## Not covered",
-            *(f"- {text}" for text in self.not_covered),
-            "",
         ]
+        for section, heading in headings.items():
+            lines += [f"## {heading}", "", *(f"- {text}" for text in self.section(section) or ["Nothing."]), ""]
         return "\n".join(lines)
+
+    def question(self) -> str:
+        """What the guarantee keeps from being known, as an indirect question."""
+        if self.relation == "add_remove":
+            return f"whether {self.unit} is among the data"
+        return f"what {self.unit} is, one of any two possibilities"
+
+    def odds(self) -> str:
+        """The guarantee as the odds of a guess.
+
+        >>> PrivacyStatement(epsilon=1.0, delta=0.0, relation="add_remove", unit="one record", accountant="").odds()
+        'Whoever sees this release and knows everything else guesses right whether one record is among the data in at most 73.2 of 100 cases. Without the release it is 50.'
+        """
+        most = float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(100.0 * guessed(self.epsilon, self.delta))))
+        return (
+            f"Whoever sees this release and knows everything else guesses right {self.question()} in at most {most:g} of 100 "
+            "cases. Without the release it is 50."
+        )
 
     def _other_readings(self) -> list[str]:
         if not self.also:

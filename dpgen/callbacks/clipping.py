@@ -43,16 +43,10 @@ class Clipping(Callback, ABC):
     """The most that a histogram moves, over the relative change of one norm; see `dpgen.systems.dp_sgd.sums.Margin`."""
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Sentences of a statement on the code of a policy that is not this package's."""
+    def facts(self) -> tuple[Said, ...]:
+        """Facts of a statement on the code of a policy that is not this package's."""
         kind = type(self)
-        if kind.__module__ == __name__:
-            return ()
-        return (
-            f"the code of the clipping policy {kind.__module__}:{kind.__qualname__} weighs a record by its own norm and by "
-            "released values alone, adds no more to a histogram of norms than it says, and keeps and hands on no norm: its "
-            "weights were tried on random norms, which is no proof",
-        )
+        return () if kind.__module__ == __name__ else (Fact.OWN_CLIPPING(path=f"{kind.__module__}:{kind.__qualname__}"),)
 
     def begin(self, k: int) -> None:
         """Called when training starts or resumes, with the number of clusters."""

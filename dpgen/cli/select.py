@@ -27,7 +27,6 @@ from dpgen.privacy.tuning import SELECTION, Number, Repetitions, Trial, selectio
 from dpgen.release import Release
 from dpgen.runtime import Runtime
 from dpgen.statement import UNPROTECTED, PrivacyStatement, guarantee, rounded_up
-from dpgen.systems.plan import EXACT_INTEGERS
 
 SELECTED = "selected"
 """Directory of the released run, in that of the sweep."""
@@ -162,14 +161,14 @@ class _SelectionJob(RunConfig):
     def _stated(self, own: PrivacyStatement, ledger: Ledger, name: str) -> PrivacyStatement:
         """The statement of the selection, with what the released run rests on and does not cover."""
         names = ", ".join(choice for choice, _ in self.choices)
-        selected = (
-            f"the release is {name}, the best of K runs, each of a combination drawn at random from a public list ({names}), "
-            f"by the mean error of counts with noise of {self.selection.noise:g} records; K is {self.repetitions.law} of mean "
-            f"{self.selection.runs:g} and secret, and so are all other runs"
+        selected = Fact.SELECTED(
+            name=name,
+            names=names,
+            noise=self.selection.noise,
+            law=str(self.repetitions.law),
+            runs=self.selection.runs,
         )
-        kept = dict.fromkeys((*own.assumptions, EXACT_INTEGERS, selected))
-        stated = PrivacyStatement.from_ledger(ledger, assumptions=(), not_covered=own.not_covered)
-        return replace(stated, assumptions=tuple(kept | dict.fromkeys(stated.assumptions)))
+        return PrivacyStatement.from_ledger(ledger, facts=(*own.facts, Fact.EXACT_INTEGERS, selected))
 
 
 def select(sweep: Sweep, parse: Callable[[list[str]], RunConfig], *, dry: bool) -> Ended:

@@ -12,21 +12,21 @@ from dpgen.evaluation.scores import Evaluation as Evaluation
 
 
 class Evaluator(NamedTuple):
-    """`evaluate(release, data, seed=)`, and the note of a statement on the files that it writes."""
+    """`evaluate(release, data, seed=)`, and what a statement says of the files that it writes."""
 
     evaluate: Callable[..., Evaluation]
-    not_covered: str
+    not_covered: Fact
 
 
 EVALUATORS: dict[type[Any], Evaluator] = {
-    Columns: Evaluator(columns.evaluate, columns.NOT_COVERED),
-    Images: Evaluator(images.evaluate, images.NOT_COVERED),
-    MappedRecords: Evaluator(records.evaluate_stored, records.NOT_COVERED),
-    Points: Evaluator(points.evaluate, points.NOT_COVERED),
-    Records: Evaluator(records.evaluate, records.NOT_COVERED),
-    Table: Evaluator(tables.evaluate, tables.NOT_COVERED),
-    StreamedRecords: Evaluator(records.evaluate_stored, records.NOT_COVERED),
-    Users: Evaluator(users.evaluate, users.NOT_COVERED),
+    Columns: Evaluator(columns.evaluate, Fact.EVALUATED_COLUMNS),
+    Images: Evaluator(images.evaluate, Fact.EVALUATED_IMAGES),
+    MappedRecords: Evaluator(records.evaluate_stored, Fact.EVALUATED_RECORDS),
+    Points: Evaluator(points.evaluate, Fact.EVALUATED_POINTS),
+    Records: Evaluator(records.evaluate, Fact.EVALUATED_RECORDS),
+    Table: Evaluator(tables.evaluate, Fact.EVALUATED_TABLES),
+    StreamedRecords: Evaluator(records.evaluate_stored, Fact.EVALUATED_RECORDS),
+    Users: Evaluator(users.evaluate, Fact.EVALUATED_USERS),
 }
 
 

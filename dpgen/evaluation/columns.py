@@ -20,10 +20,6 @@ from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-NOT_COVERED = (
-    "errors in metrics.json and the empirical CDF in cdf.png, which are computed from the private records, are not covered"
-)
-"""Note of a statement on the files of an evaluation."""
 
 SYNTHETIC = 10_000
 _GRID = 4096

@@ -20,10 +20,6 @@ MOST_VALUES = 2**26
 
 _SHOWN, _PER_ROW = 10, 8  # classes of the picture, and images of each
 
-NOT_COVERED = (
-    "reference values in metrics.json (a classifier trained on private images) and real pictures in samples.png are not covered"
-)
-"""Note of a statement on the files of an evaluation."""
 
 
 def evaluate(

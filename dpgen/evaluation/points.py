@@ -96,11 +96,6 @@ def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, point
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
 
-NOT_COVERED = (
-    "metrics and pictures of the evaluation look at the test points and at the density behind the draws, "
-    f"which is private: {UNPROTECTED}"
-)
-"""Note of a statement on the files of an evaluation."""
 
 _NODES = {1: 6001, 2: 241}
 _MOST_NODES = 2**18  # of a rule that has whole nodes in every cell of a lattice

@@ -159,11 +159,6 @@ LOOKED_AT = 60_000
 """Records on disk or in an engine, of each part, that an evaluation holds in memory."""
 
 _CHOSEN = "scores look at {:,} of the records at most, a choice by public randomness"
-NOT_COVERED = (
-    "reference values in metrics.json (a classifier, queries and marginals on private records) "
-    "and real pictures in samples.png are not covered"
-)
-"""Note of a statement on the files of an evaluation."""
 
 
 @dataclass(frozen=True)

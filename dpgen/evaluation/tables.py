@@ -31,10 +31,6 @@ MOST_ROWS = 100_000
 QUICK = 10_000
 """The same of classifiers, unless all of it is asked for."""
 
-NOT_COVERED = (
-    "scores in metrics.json compare with private rows, and associations.png and columns.png show them: they are not covered"
-)
-"""Note of a statement on the files of an evaluation."""
 
 _MOST_MARGINALS = {1: 1000, 2: 300, 3: 200}
 _MOST_COLUMNS = 40

@@ -21,11 +21,6 @@ from dpgen.systems.local.model import FiniteSampler
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOT_COVERED = (
-    "scores, tables and pictures of the evaluation compare draws and samplers with the users' own distributions: "
-    "they are not covered"
-)
-"""Note of a statement on the files of an evaluation."""
 
 MOST_CELLS = 2**24
 """Users times categories that are transformed at a time."""

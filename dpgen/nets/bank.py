@@ -93,7 +93,7 @@ class ModelBank(nn.Module, ABC):
     descent: Descent | None = None
     """Plain gradient descent, where it trains this bank better under noise than Adam does."""
 
-    assumptions: tuple[str, ...] = ()
+    facts: tuple[Said, ...] = ()
     """Sentences that the statement of a release of this bank assumes."""
 
     def __init__(self, k: int, shapes: Mapping[str, tuple[int, ...]]) -> None:

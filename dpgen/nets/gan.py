@@ -164,7 +164,7 @@ class Generator(nn.Module):
         centred: records begin at the log-odds of the means of their label that `begin_at` is given.
     """
 
-    assumptions: tuple[str, ...] = ()
+    facts: tuple[Said, ...] = ()
 
     def __init__(
         self,

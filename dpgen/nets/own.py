@@ -333,10 +333,7 @@ class OwnBank(GenericBank):
         self._own.require_parameters(template)
         super().__init__(k, template)
         self._unused = (copy.deepcopy(template),)  # in a tuple, for it is no part of this one
-        self.assumptions = (
-            f"the code of the network {self._own.path} takes a record's loss from that record and its latent noise alone and "
-            "keeps nothing of it: this was tried on random records, and is no proof",
-        )
+        self.facts = (Fact.OWN_NETWORK(path=self._own.path),)
         with torch.no_grad():
             x, z = _try(self._own, self.template, d)
             self._own.try_gradients(self, "loss", x, z)
@@ -357,7 +354,7 @@ class OwnBank(GenericBank):
         made = OwnBank.__new__(OwnBank)
         made.__dict__.update({name: getattr(self, name) for name in ("_own", "d", "_unused")})
         GenericBank.__init__(made, self.k, *self._unused)
-        made.assumptions = self.assumptions
+        made.facts = self.facts
         kept = made.state_dict().keys()
         made.load_state_dict({name: value for name, value in self.state_dict().items() if name in kept})
         return made

@@ -83,7 +83,7 @@ class OwnGenerator(nn.Module):
         self.latent = self._own.require_latent(self.module)
         self._own.require_parameters(self.module)
         self._unused = (copy.deepcopy(self.module),)  # in a tuple, for it is no part of this one
-        self.assumptions = (f"the code of the generator {self._own.path} makes records of its noise and labels alone",)
+        self.facts = (Fact.OWN_GENERATOR(path=self._own.path),)
         self._try()
 
     def _try(self) -> None:
@@ -203,10 +203,7 @@ class OwnCriticBank(GenericBank):
         require_unmixed(module)
         own.require_parameters(module)
         super().__init__(1, _Scored(module))
-        self.assumptions = (
-            f"the code of the critic {own.path} takes a record's score from that record alone, and keeps and hands on nothing "
-            "of it: this was tried on random records, and is no proof",
-        )
+        self.facts = (Fact.OWN_CRITIC(path=own.path),)
         x = torch.rand(_RECORDS, d, generator=torch.Generator().manual_seed(0))
         if categories:
             x = torch.cat([x, one_hot(torch.arange(_RECORDS) % categories, categories).to(x)], 1)

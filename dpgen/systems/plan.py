@@ -1,4 +1,4 @@
-"""Shared by all systems: budgets, checked before any data are read; what they read of private data; sentences of statements."""
+"""Shared by all systems: budgets, checked before any data are read; what they read of private data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, runtime_checkable
 
+from dpgen.facts import Fact, Said
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
 from dpgen.privacy.shared_budget import Payer
@@ -20,24 +21,6 @@ if TYPE_CHECKING:
 
     from dpgen.discretized import DiscretizedColumn, Ranks
     from dpgen.schema import Schema
-
-# -- sentences of statements ------------------------------------------------------------------------------------------
-
-ONE_RECORD = (
-    "one person is one record; neighbouring data sets differ in one line of the file that is not for evaluation: the test part "
-    "is not protected"
-)
-CHOSEN_BLIND = "all options, and whatever else is called public, were chosen without looking at the private data"
-SECURE_NOISE = (
-    "noise comes from AES-256-CTR under keys of the operating system; an adversary sees what is released, not memory or "
-    "run time"
-)
-EXACT_INTEGERS = "integer noise and selections are exact to 2^-128 in total variation, which delta leaves out"
-ROUNDED_FLOATS = (
-    "noise on sums is floating point: noisy values are rounded to a grid, which removes the known attack on the low bits but "
-    "is no proof"
-)
-
 
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
@@ -158,18 +141,9 @@ class RowPlan(Plan):
         return person(self.unit, self.rows_per_unit)
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Sentences of a statement on whose rows are used."""
-        if self.unit is None:
-            return ()
-        most = f"{self.rows_per_unit} row{'s' if self.rows_per_unit > 1 else ''}"
-        return (
-            f"one person is one value of the column {self.unit}, which is no data; of a person with more than {most} those "
-            "with the smallest keyed hashes of their contents are used, a choice that depends on this person's rows alone; all "
-            "counts are of rows",
-            "neighbouring data sets differ in one person, with all rows, who is not held out for evaluation: those who are "
-            "held out are not protected",
-        )
+    def facts(self) -> tuple[Said, ...]:
+        """Facts of a statement on whose rows are used."""
+        return () if self.unit is None else (Fact.ONE_PERSON(unit=self.unit, rows=self.rows_per_unit),)
 
     @property
     def rows(self) -> int:

@@ -15,30 +15,23 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.privacy.sampling import Batch, PoissonLoader
-from dpgen.statement import UNTRAINED, PrivacyStatement
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.partition import Partition
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import PrivateSums
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, ROUNDED_FLOATS, SECURE_NOISE
 
 STEPS = "training steps"
 """Note of training steps in the ledger."""
 
-ASSUMPTIONS = (
-    ONE_RECORD,
-    CHOSEN_BLIND,
-    SECURE_NOISE,
-    "so do sampling masks, and nobody sees the number of records in a draw",
-    ROUNDED_FLOATS,
-    EXACT_INTEGERS,
+FACTS = (
+    Fact.ONE_RECORD,
+    Fact.CHOSEN_BLIND,
+    Fact.SECURE_NOISE,
+    Fact.SECRET_SAMPLING,
+    Fact.ROUNDED_FLOATS,
+    Fact.EXACT_INTEGERS,
 )
-"""Assumptions of the statement of a training by DP-SGD."""
-
-SEVERAL_RANKS = "the processes that trained together, their machines and the network between them trust one another"
-BFLOAT16 = (
-    "networks ran in bfloat16: a record's gradient is taken not to depend on the other records of its draw, which holds up "
-    "to how matrix products of another shape round; norms, clipping and noise were float32"
-)
+"""Facts of the statement of a training by DP-SGD."""
 
 
 class DPSGD(PrivateSums):
@@ -94,7 +87,7 @@ class DPSGD(PrivateSums):
         self._declared = False
         self._ledger: Ledger | None = None
         self._policy, self._in_bounds = AutomaticClipping(), False
-        self._circumstances: list[str] = []
+        self._circumstances: tuple[Said, ...] = ()
 
     # -- before training ---------------------------------------------------------------------------------------------
 
@@ -131,7 +124,7 @@ class DPSGD(PrivateSums):
             )
         self._policy.begin(self.bank.k)
         self.clip_by(self._policy)
-        self._assume(*self._policy.assumptions)
+        self._assume(*self._policy.facts)
         self.serve(self._accountant.curator)
         self._require_equal_ranks(loader)
         loader.share(self._accountant.ranks)
@@ -142,7 +135,7 @@ class DPSGD(PrivateSums):
                 self.declare(self._accountant.curator)
             self._find_partition(loader)
             self.partition_found()
-        self._assume(str(self.measure(table.x.shape[1])))
+        self._assume(self.measure(table.x.shape[1]).fact)
         loader.assign(self.partition.assign(table.x, table.labels), self.bank.k)
         if self.device.type == "cuda":
             loader.reside(self.device)
@@ -192,16 +185,16 @@ class DPSGD(PrivateSums):
     def _require_equal_ranks(self, loader: PoissonLoader) -> None:
         """Shards are disjoint only if all ranks hold the same records in the same order."""
         ranks = self._accountant.ranks
-        met = {SEVERAL_RANKS: ranks.count > 1, BFLOAT16: self.trainer.precision == "bf16-mixed"}
-        self._assume(*(text for text, holds in met.items() if holds))
+        met = {Fact.SEVERAL_RANKS: ranks.count > 1, Fact.BFLOAT16: self.trainer.precision == "bf16-mixed"}
+        self._assume(*(fact for fact, holds in met.items() if holds))
         if ranks.count > 1:
             ranks.require_same("the records", loader.table.fingerprint())
             settings = sha256(repr((self.plan, self.config, self.global_step, self.partitioned)).encode()).hexdigest()
             ranks.require_same("the plan, the configuration and the checkpoint", settings)
 
-    def _assume(self, *sentences: str) -> None:
-        """Add to what the statement assumes, once each."""
-        self._circumstances += [text for text in sentences if text not in self._circumstances]
+    def _assume(self, *facts: Fact | Said) -> None:
+        """Add to what the statement says, once each."""
+        self._circumstances = said((*self._circumstances, *facts))
 
     def _require_ledger(self, ledger: Ledger) -> None:
         """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
@@ -287,18 +280,18 @@ class DPSGD(PrivateSums):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["partition"] = self.partition.state_dict() if self.partitioned else None
-        checkpoint["circumstances"] = self._circumstances
+        checkpoint["circumstances"] = [fact.to_dict() for fact in self._circumstances]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._circumstances = list(checkpoint["circumstances"])
+        self._circumstances = tuple(Said.from_dict(fact) for fact in checkpoint["circumstances"])
         if checkpoint["partition"] is not None:
             self.partition.load_state_dict(checkpoint["partition"])
             self.partitioned = True
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Assumptions of the statement, with those that the networks and the hardware of this training add."""
-        return (*ASSUMPTIONS, *self.bank.assumptions, *self._circumstances)
+    def facts(self) -> tuple[Said, ...]:
+        """Facts of the statement, with those that the networks and the hardware of this training add."""
+        return said((*FACTS, *self.bank.facts, *self._circumstances))
 
     def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
         """The statement of `ledger`, the one that the module was trained under.
@@ -309,8 +302,9 @@ class DPSGD(PrivateSums):
         if not self.partitioned:
             raise ValueError("there is nothing to release: the module has not been trained")
         self._require_ledger(ledger)
-        statement = PrivacyStatement.from_ledger(ledger, also=also, assumptions=self.assumptions)
-        return statement.extended(() if self.global_step else (UNTRAINED,), private_logs=self._private_logs)
+        found = {Fact.UNTRAINED: not self.global_step, Fact.PRIVATE_LOGS: self._private_logs}
+        facts = (*self.facts, *(fact for fact, holds in found.items() if holds))
+        return PrivacyStatement.from_ledger(ledger, also=also, facts=facts)
 
     @abstractmethod
     def preview(self, per_cluster: int = 8) -> Tensor:

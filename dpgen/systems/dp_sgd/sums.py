@@ -67,15 +67,12 @@ class Margin(NamedTuple):
         """What is added to the sensitivity of sums of clipped gradients."""
         return self.each * self.records
 
-    def __str__(self) -> str:
-        """The sentence of a statement."""
+    @property
+    def fact(self) -> Said:
+        """What a statement says of it."""
         if not self.change:
-            return "a record's gradient has the same bits beside any other records: measured on random ones, not proved"
-        return (
-            f"beside other records a record's gradient changes by at most {self.each:.1e} of its norm: ten times the most "
-            f"that random records showed, not proved; for "
-            f"{self.records} records in a draw that adds {self.added:.1e} to the sensitivity, and noise covers it"
-        )
+            return Fact.SAME_GRADIENT()
+        return Fact.GRADIENT_MARGIN(each=self.each, records=self.records, added=self.added)
 
 
 def padded(present: Sequence[int]) -> list[int]:
@@ -281,7 +278,7 @@ class PrivateSums(L.LightningModule):
         Raises:
             ValueError: one of your own gives a record another weight beside other records.
         """
-        if policy.assumptions:
+        if policy.facts:
             _require_own_norms(policy, self.bank.k, self.bank.theta.device)
         self._policy = policy
 

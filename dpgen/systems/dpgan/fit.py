@@ -268,8 +268,8 @@ class DPGAN(DPSGD):
         return self.generator.released({name: value.cpu() for name, value in values.items()})
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (*super().assumptions, *self.generator.assumptions)
+    def facts(self) -> tuple[Said, ...]:
+        return (*super().facts, *self.generator.facts)
 
     def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel:
         """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under.

@@ -28,10 +28,6 @@ from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, Spending,
 from dpgen.systems.gaussian.warps import Warp, calibrated_thresholds
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.plan import (
-    CHOSEN_BLIND,
-    EXACT_INTEGERS,
-    ONE_RECORD,
-    SECURE_NOISE,
     PrivateImages,
     PrivateRecords,
     PrivateStream,
@@ -243,15 +239,14 @@ class _InMemory:
 
 # -- fit ---------------------------------------------------------------------------------------------------------------
 
-ASSUMPTIONS = (
-    ONE_RECORD,
-    CHOSEN_BLIND,
-    SECURE_NOISE,
-    "what a record adds lies on a grid and sums are exact (of at most 2^27 records), so no rounding depends on other records; "
-    "the result of one device serves all of a fit",
-    EXACT_INTEGERS,
+FACTS = (
+    Fact.ONE_RECORD,
+    Fact.CHOSEN_BLIND,
+    Fact.SECURE_NOISE,
+    Fact.EXACT_SUMS(record="record"),
+    Fact.EXACT_INTEGERS,
 )
-"""Assumptions of the statement of a Gaussian fit."""
+"""Facts of the statement of a Gaussian fit."""
 
 
 def fit(
@@ -316,8 +311,8 @@ class _Run:
 
     def statement(self) -> PrivacyStatement:
         n = self.inputs.public_n
-        declared = () if n is None else (f"the number of records, {n}, was declared public",)
-        return PrivacyStatement.from_ledger(self.curator.ledger, assumptions=(*ASSUMPTIONS, *declared))
+        declared = () if n is None else (Fact.PUBLIC_SIZE(n=n),)
+        return PrivacyStatement.from_ledger(self.curator.ledger, facts=(*FACTS, *declared))
 
 
 def _fit_sizes(run: _Run) -> RecordModel:
@@ -337,17 +332,18 @@ def _fit_sizes(run: _Run) -> RecordModel:
     )
 
 
-def _fit_independent(run: _Run, declared: str) -> RecordModel:
+def _fit_independent(run: _Run, why: str) -> RecordModel:
     inputs = run.inputs
     bits = checked(inputs.bits, inputs.d, inputs.n_classes)
     counts, frequencies = release_marginals(bits, inputs.d, k=inputs.groups, spending=run.spending)
+    declared = Fact.INDEPENDENT_BITS(why=why)
     return ProductMixture(
         frequencies,
         counts,
         statement=run.statement().extended((declared,)),
         n_classes=inputs.n_classes,
         columns=inputs.columns,
-        declared=(declared,),
+        declared=(declared.sentence,),
     )
 
 
@@ -372,7 +368,7 @@ def _no_signal(mu: float, location: Location, subspace: Subspace) -> str:
     else:
         reason = f"the noise of principal axes is {share:.3g} times the whole variance"
     return (
-        f"fallback to independent marginals: {reason} at {location.count:.0f} noisy records; an axis that carries 10 % needs "
+        f"{reason} at {location.count:.0f} noisy records; an axis that carries 10 % needs "
         f"{share / 0.1:.3g} times the records or the mu = {mu:.3g} of this budget"
     )
 
@@ -432,11 +428,9 @@ def _as_they_are(u: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
     return u, classes
 
 
-def _declared(components: Components) -> Sequence[str]:
-    if not components.pooled:
-        return ()
+def _declared(components: Components) -> tuple[Said, ...]:
     names = ", ".join(map(str, components.pooled))
-    return (f"fallback to the Gaussian of all records for classes {names}: too few records at this budget",)
+    return (Fact.POOLED_CLASSES(classes=names, records="records"),) if names else ()
 
 
 def _model(run: _Run, subspace: Subspace, components: Components, residual: float) -> GaussianMixtureModel:
@@ -458,7 +452,7 @@ def _model(run: _Run, subspace: Subspace, components: Components, residual: floa
         post=post,
         image_shape=inputs.image_shape,
         columns=inputs.columns,
-        declared=_declared(components),
+        declared=tuple(fact.sentence for fact in _declared(components)),
     )
 
 

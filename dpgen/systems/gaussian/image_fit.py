@@ -39,7 +39,7 @@ from dpgen.systems.gaussian.frequencies import Frequencies
 from dpgen.systems.gaussian.image_model import GaussianImages
 from dpgen.systems.gaussian.plan import ImageOptions
 from dpgen.systems.gaussian.sums import Noisy, Spending, gram, members
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateImages
+from dpgen.systems.plan import PrivateImages
 
 if TYPE_CHECKING:
     from dpgen.privacy.ledger import Budget
@@ -48,14 +48,14 @@ BORDER = math.sqrt(0.1)
 EVEN, ODD = 0.6, 0.3
 """Largest squares A and B of the clipped directions; without mirror images the even ones are all, and A is 1."""
 
-ASSUMPTIONS = (
-    ONE_RECORD.replace("line of the file", "image of the data"),
-    CHOSEN_BLIND,
-    SECURE_NOISE,
-    "what an image adds lies on a grid and sums are exact (of at most 2^27 images), so no rounding depends on other images",
-    EXACT_INTEGERS,
+FACTS = (
+    Fact.ONE_IMAGE,
+    Fact.CHOSEN_BLIND,
+    Fact.SECURE_NOISE,
+    Fact.EXACT_SUMS(record="image"),
+    Fact.EXACT_INTEGERS,
 )
-"""Assumptions of the statement of a fit to images."""
+"""Facts of the statement of a fit to images."""
 
 _AT_ONCE = 8192
 _BANDS = 6
@@ -257,16 +257,16 @@ def fit_images(data: PrivateImages, options: ImageOptions, *, budget: Budget, cu
         *cleaned(moments),
         counts=moments.counts,
         class_names=data.class_names,
-        statement=PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS).extended(declared),
-        declared=declared,
+        statement=PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, *declared)),
+        declared=[fact.sentence for fact in declared],
     )
 
 
-def _declared(moments: Moments) -> Iterator[str]:
+def _declared(moments: Moments) -> Iterator[Said]:
     """Fallbacks, which depend on released values alone."""
     found = moments.detected
     if not bool(found.any()):
-        yield "fallback to a public prior without any image: too few images at this budget"
+        yield Fact.NOT_FITTED()
     elif not bool(found.all()):
         names = ", ".join(map(str, (~found).nonzero().flatten().tolist()))
-        yield f"fallback to the Gaussian of all images for classes {names}: too few images at this budget"
+        yield Fact.POOLED_CLASSES(classes=names, records="images")

@@ -20,7 +20,7 @@ from dpgen.release import Draws
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier, require_density_bounds
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
-from dpgen.systems.local.model import SUM_TOLERANCE, FiniteSampler, raised_atoms, zero_atoms
+from dpgen.systems.local.model import SUM_TOLERANCE, FiniteSampler, zero_atoms
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 from dpgen.systems.local.reference import released_prior
 from dpgen.systems.plan import PrivateUsers
@@ -35,27 +35,10 @@ SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
 }
 """Samplers by name, all made by `sampler(epsilon, prior)`."""
 
-ASSUMPTIONS = (
-    "local privacy: each user's draws are covered against everybody who sees them, whatever all other users release; the "
-    "program that makes them (here: this machine) sees the users' distributions and must run at the user or be trusted",
-    "user names, categories, groups, the prior and the number of draws are public",
-    "one user is one row: a person under two names, or in two files or runs, pays once for each",
-)
-
-ABSENT = (
-    "who takes part can be seen: loaders leave out users without events, if there are any; the guarantee hides what the events "
-    "of a user of the file are, also that they are none"
-)
-"""Of every statement, on users who are not drawn for: neither whether there were any nor how many."""
+FACTS = (Fact.LOCAL, Fact.TRUSTED_SAMPLER, Fact.PUBLIC_USERS, Fact.ONE_USER)
 
 PRIVATE_ORIGIN = "private histogram"
 """``prior_origin`` of data whose prior is to be measured on the users."""
-
-PRIOR_ASSUMPTION = (
-    "the prior was measured on the users' distributions by a trusted curator (Laplace histogram): "
-    "for this part the collector is trusted, for the draws it is not"
-)
-"""Of the statement where `private_prior` was used."""
 
 PRIOR_NOTE = "prior: Laplace histogram of the users' distributions"
 
@@ -90,15 +73,14 @@ def fit(
     counts = data.counts.detach().to(torch.float64)
     scaled = counts / counts.amax(1, keepdim=True).clamp_min(_LEAST)
     p = scaled / scaled.sum(1, keepdim=True).clamp_min(_LEAST)
-    prior, assumptions = (reference, ()) if reference is not None else _prior(data, p, plan, curator)
+    prior, measured = (reference, ()) if reference is not None else _prior(data, p, plan, curator)
     mechanism = SAMPLERS[name](plan.per_draw, prior, **config.options())
     # Who has no events holds the prior: a distribution like any other, so that nobody sees whose counts are all 0.
     p = torch.where((counts > 0).any(1, keepdim=True), p, mechanism.prior.to(p.device))
     draws = mechanism.bind(p, curator, note=note).sample(plan.draws)
     statement = PrivacyStatement.from_ledger(
         curator.ledger,
-        assumptions=(*ASSUMPTIONS, *_about_prior(data, mechanism, config), _composition(plan), *assumptions),
-        not_covered=(ABSENT,),
+        facts=(*FACTS, *_about_prior(data, mechanism, config), _composition(plan), *measured, Fact.ABSENT_USERS),
     )
     return Draws(_table(data, draws), statement=statement, origin=mechanism)
 
@@ -157,26 +139,23 @@ def _require_counts(data: PrivateUsers) -> None:
         )
 
 
-def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, curator: Curator) -> tuple[Tensor | int, tuple[str, ...]]:
+def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, curator: Curator) -> tuple[Tensor | int, tuple[Fact, ...]]:
     if plan.prior_epsilon is not None:
-        return private_prior(p, epsilon=plan.prior_epsilon, curator=curator), (PRIOR_ASSUMPTION,)
+        return private_prior(p, epsilon=plan.prior_epsilon, curator=curator), (Fact.MEASURED_PRIOR,)
     return (len(data.categories) if data.prior is None else data.prior), ()
 
 
-def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: RandomizedResponseConfig) -> tuple[str, ...]:
+def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: RandomizedResponseConfig) -> tuple[Said, ...]:
     read = isinstance(config, LocalConfig) and config.reference_path is not None
-    origin = f"the prior is {'that of a released model' if read else data.prior_origin}"
+    origin = Fact.NAMED_PRIOR(origin="that of a released model" if read else data.prior_origin)
     if not isinstance(config, LocalConfig) or not mechanism.raised:
         return (origin,)
-    return origin, raised_atoms(mechanism.raised, mechanism.n, config.prior_floor)
+    return origin, Fact.RAISED_PRIOR(count=mechanism.raised, n=mechanism.n, floor=config.prior_floor)
 
 
-def _composition(plan: LocalPlan) -> str:
+def _composition(plan: LocalPlan) -> Said:
     prior = f" + {plan.prior_epsilon:g} for the prior" if plan.prior_epsilon is not None else ""
-    return (
-        f"this run costs one user {plan.draws} x {plan.per_draw:g}{prior} = {plan.epsilon:g}, however many users there are; "
-        "what the same ledger paid for earlier runs comes on top and is part of the stated epsilon"
-    )
+    return Fact.COST_OF_A_USER(draws=plan.draws, per_draw=plan.per_draw, prior=prior, epsilon=plan.epsilon)
 
 
 def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:

@@ -228,7 +228,8 @@ def public_prior(prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> Tensor:
     count = int(empty.sum())
     if not count:
         return given if math.fabs(float(given.sum()) - 1) <= ROUNDING else q
-    message = f"{raised_atoms(count, n, floor)}; pass a smoothed prior or another floor if that is not meant"
+    told = Fact.RAISED_PRIOR(count=count, n=n, floor=floor).sentence
+    message = f"{told} Pass a smoothed prior or another floor if that is not meant."
     # Without a place in the code: it is about the data, and a line of Python beside it explains nothing.
     warnings.warn_explicit(message, UserWarning, filename="prior", lineno=0)
     return torch.where(empty, floor / n, q * (1 - count * floor / n))
@@ -245,14 +246,6 @@ def zero_atoms(prior: Tensor | int) -> int:
     """
     given = _given(prior)
     return int((distributions(given, given.numel(), name="prior") < _LEAST_ATOM).sum())
-
-
-def raised_atoms(count: int, n: int, floor: float) -> str:
-    """Sentence on a prior with atoms of 0, for warnings and statements."""
-    return (
-        f"{count} of {n} atoms of the prior are 0: they are raised to {floor:g}/n = {floor / n:.3g} and the other atoms "
-        f"scaled by {1 - count * floor / n:.9g}"
-    )
 
 
 def _given(prior: Tensor | int) -> Tensor:

@@ -25,13 +25,13 @@ from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.marginals.model import JointModel, ProductMixture, binary_digits
 from dpgen.systems.marginals.plan import MarginalsConfig, MarginalsPlan, MWEMConfig, MWEMPlan
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateRecords, PrivateStream
+from dpgen.systems.plan import PrivateRecords, PrivateStream
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
 
 NOTE = "marginals"
-ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
+FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
 
 
 def truncated(x: Tensor, max_items: int, public: PublicRandomness) -> Tensor:
@@ -141,7 +141,7 @@ def fit_marginals(
 
     noisy = curator.gaussian(NOTE, layout.over(Each(batches, kept)), sigma)
     probabilities, counts = layout.probabilities(noisy)
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
 
 
@@ -277,7 +277,7 @@ def fit_mwem(
     weights.start(total)
     answers = weights.asked(histogram)
     multiplicative_weights(answers, weights, rounds=plan.rounds, step=step, curator=curator, runtime=runtime)
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     if on_cells:
         return JointModel(
             torch.from_numpy(weights.weights / weights.weights.sum()),

@@ -19,7 +19,7 @@ from dpgen.release import DensityModel, PointSamples, RandomState, sampling_seed
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.channels import require_box
 from dpgen.systems.mbde.plan import BernsteinConfig, BernsteinPlan
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivatePoints
+from dpgen.systems.plan import PrivatePoints
 from dpgen.systems.simplex_projection import project_to_simplex
 
 if TYPE_CHECKING:
@@ -229,11 +229,11 @@ def fit(
     low, high = bounds.unbind(1)
     unit = (data.x.to(torch.float64) - low) / (high - low)
     noisy = curator.laplace(note, lattice_sums(unit, config=config, group_size=plan.group_size), plan.epsilon)
-    person = ONE_RECORD if plan.group_size == 1 else f"one person is at most {plan.group_size} records"
-    assumptions = (person, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
+    person = Fact.ONE_RECORD if plan.group_size == 1 else Fact.SEVERAL_RECORDS(rows=plan.group_size)
+    facts = (person, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
     return BernsteinModel(
         to_weights(noisy.to(torch.float64), config),
         bounds=bounds,
         columns=data.columns,
-        statement=PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions),
+        statement=PrivacyStatement.from_ledger(curator.ledger, facts=facts),
     )

@@ -17,7 +17,7 @@ from dpgen.release import Draws, PrivateDensity, PrivateSampler
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.densities import UniformReference
 from dpgen.systems.mbde.plan import GRID_CELLS, DrawPlan, GridResponseConfig
-from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
+from dpgen.systems.plan import PrivatePoints
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
@@ -170,5 +170,5 @@ def fit_grid_response(
     curator.declare(Planned(pure_event(plan.per_draw), note, plan.draws))
     points = CellSampler(density, curator=curator, note=note).sample(plan.draws)
     table = pd.DataFrame(points.numpy(), columns=list(data.columns))
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=(CHOSEN_BLIND, SECURE_NOISE))
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(Fact.CHOSEN_BLIND, Fact.SECURE_NOISE))
     return Draws(table, statement=statement, origin=density)

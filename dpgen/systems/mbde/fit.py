@@ -28,20 +28,15 @@ from dpgen.systems.mbde.densities import (
 from dpgen.systems.mbde.model import MBDE, Minibatches, write_density
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
 from dpgen.systems.mbde.samplers import RejectionSampler, SIRSampler, tries_for
-from dpgen.systems.plan import CHOSEN_BLIND, SECURE_NOISE, PrivatePoints
+from dpgen.systems.plan import PrivatePoints
 from dpgen.systems.registry import released
 
 _STAND_INS = 64
 NOTES = {"sir": samplers.SIR_DRAWS, "rejection": samplers.REJECTION_DRAWS}
 """Note of the draws of each sampler."""
 
-ASSUMPTIONS = (
-    "any data set may replace any other (integral privacy): with one person's data in it this is local privacy",
-    CHOSEN_BLIND,
-    SECURE_NOISE,
-    "an adversary does not see how often the program was run",
-)
-"""Assumptions of the statement."""
+FACTS = (Fact.ANY_DATA, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.SECRET_REPETITION)
+"""Facts of the statement."""
 
 
 def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
@@ -61,8 +56,8 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     if runtime.private_logs:
         log_density(density, data, runtime)
     draws = sampler_for(density, config, curator).sample(plan.draws)
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
-    statement = statement.extended((), private_logs=runtime.private_logs)
+    logged = (Fact.PRIVATE_LOGS,) if runtime.private_logs else ()
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, *logged))
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
 

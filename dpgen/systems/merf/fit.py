@@ -30,7 +30,7 @@ from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
 from dpgen.systems.dp_sgd.model import released
 from dpgen.systems.dpgan.model import GANModel
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
-from dpgen.systems.marginals.fit import ASSUMPTIONS, require_records
+from dpgen.systems.marginals.fit import FACTS, require_records
 from dpgen.systems.merf.plan import MERFConfig, MERFPlan
 from dpgen.systems.plan import PrivateImages, PrivateRecords
 
@@ -85,7 +85,7 @@ def fit(
     noisy = curator.gaussian(NOTE, embeddings(inputs, k, features), sigma)
     counts = (noisy[:, -1] * NORM / _WEIGHT).clamp_min(0.0)
     generator = _trained(noisy[:, :-1], counts, features, private, config, public)
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=ASSUMPTIONS)
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     return released(GANModel(generator, counts.float(), statement=statement, columns=private.columns), private)
 
 

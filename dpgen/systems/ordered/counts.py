@@ -119,17 +119,11 @@ def clamped_count(count: int) -> BoundedSum:
     return _bounded(np.array([count], np.int64), 1, 1, "l1")
 
 
-def size_sentence(size: int | None, *, known: bool) -> str:
-    """Sentence of a statement on the number of records; `known`: all neighbours have as many.
-
-    >>> size_sentence(1000, known=False)
-    'the number of records, 1000, was declared public'
-    """
+def size_fact(size: int | None, *, known: bool) -> Said:
+    """What a statement says of the number of records; `known`: all neighbours have as many."""
     if known:
-        return "the number of records is public: neighbouring data sets have equally many"
-    if size is not None:
-        return f"the number of records, {size}, was declared public"
-    return "the number of records is private; where it is needed a noisy number was paid for"
+        return Fact.KNOWN_SIZE()
+    return Fact.NOISY_SIZE() if size is None else Fact.PUBLIC_SIZE(n=size)
 
 
 def planned_size(epsilon: float, *, free: bool) -> list[Planned]:

@@ -10,19 +10,18 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation, keeps_size, require_whole, require_within
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Values, size_sentence
+from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Values, size_fact
 from dpgen.systems.ordered.model import OrderedDistribution
 from dpgen.systems.ordered.plan import EPSILON, PER_COLUMN
-from dpgen.systems.plan import CHOSEN_BLIND, ROUNDED_FLOATS, SECURE_NOISE
 
 MOST_VALUES = 2**62
 
-ASSUMPTIONS = (
-    "one person is one record, a row with one value in every column",
-    CHOSEN_BLIND,
-    SECURE_NOISE,
-    ROUNDED_FLOATS,
-    "every draw but the correlated Gaussian noise is exact to 2^-128 in total variation, which delta leaves out",
+FACTS = (
+    Fact.ONE_ROW,
+    Fact.CHOSEN_BLIND,
+    Fact.SECURE_NOISE,
+    Fact.ROUNDED_FLOATS,
+    Fact.EXACT_BUT_CORRELATED,
 )
 """Of the statement of a release of ordered columns."""
 
@@ -87,8 +86,8 @@ class OrderedEstimator(ABC):
     def fit(self, values: Any, *, N: int, curator: Curator) -> OrderedDistribution:
         """Release the distribution of private values (n,); raises what `fit_counts` raises."""
         counts = self.fit_counts(values, N=N, curator=curator)
-        assumptions = (*ASSUMPTIONS, size_sentence(self.size, known=curator.keeps_size))
-        statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=assumptions)
+        facts = (*FACTS, size_fact(self.size, known=curator.keeps_size))
+        statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
         return OrderedDistribution.from_counts(counts, statement=statement)
 
 

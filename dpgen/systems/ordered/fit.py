@@ -11,8 +11,8 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, size_sentence
-from dpgen.systems.ordered.estimator import ASSUMPTIONS, OrderedEstimator, ranked
+from dpgen.systems.ordered.counts import MonotoneCounts, clamped_count, size_fact
+from dpgen.systems.ordered.estimator import FACTS, OrderedEstimator, ranked
 from dpgen.systems.ordered.histogram import LaplaceHistogram
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import RECORDS, OrderedDistribution, PiecewiseCDF, piecewise_polynomial
@@ -141,26 +141,20 @@ def fit(
         facts[RECORDS] = max(facts.get(RECORDS, 0), round(counts.counts[-1]))
     statement = PrivacyStatement.from_ledger(
         curator.ledger,
-        assumptions=(
-            *ASSUMPTIONS,
-            _split_sentence(split),
-            size_sentence(plan.public_n, known=curator.keeps_size),
+        facts=(
+            *FACTS,
+            _split(split),
+            size_fact(plan.public_n, known=curator.keeps_size),
+            *((Fact.NO_DEPENDENCE,) if len(columns) > 1 else ()),
         ),
-        not_covered=("columns are released one by one: dependence between columns is not modelled",)
-        if len(columns) > 1
-        else (),
     )
     return OrderedDistribution(cdfs, data.domains, statement=statement, notes=facts)
 
 
-def _split_sentence(split: list[str]) -> str:
-    """
-    >>> _split_sentence(["a eps 0.7, delta 0", "b eps 0.7, delta 0"])
-    'the budget was split over 2 columns, which cost it together (each by itself: a eps 0.7, delta 0; b eps 0.7, delta 0)'
-    """
+def _split(split: list[str]) -> Said:
     if len(split) == 1:
-        return f"the budget was split over 1 column: {split[0]}"
-    return f"the budget was split over {len(split)} columns, which cost it together (each by itself: {'; '.join(split)})"
+        return Fact.BUDGET_OF_A_COLUMN(split=split[0])
+    return Fact.SPLIT_BUDGET(columns=len(split), split="; ".join(split))
 
 
 def _require_public_n(data: PrivateColumns, plan: OrderedPlan, *, known: bool) -> None:

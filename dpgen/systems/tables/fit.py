@@ -16,7 +16,7 @@ from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.plan import CHOSEN_BLIND, EXACT_INTEGERS, ONE_RECORD, SECURE_NOISE, PrivateTable
+from dpgen.systems.plan import PrivateTable
 from dpgen.systems.tables.columns import Columns, release_columns
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Integers, Marginal, Measurement, candidates, shape
 from dpgen.systems.tables.mixture import Fitter, Mixture
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WHOLE = "tables: all marginals and choices together"
 COUNT, SELECTION, MEASUREMENT = "number of records", "choice of a marginal", "marginal of several columns"
-ASSUMPTIONS = (ONE_RECORD, CHOSEN_BLIND, SECURE_NOISE, EXACT_INTEGERS)
+FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
 
 COUNTING = 0.01
 """Share of mu^2 for the number of records."""
@@ -78,7 +78,7 @@ def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: 
     declared = _declared(len(measurements) - len(columns.measurements), mu, size, d)
     fell_back = alone and config.method == "auto" and d > 1
     statement = PrivacyStatement.from_ledger(
-        curator.ledger, assumptions=ASSUMPTIONS, not_covered=(declared,) if fell_back else ()
+        curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS
     )
     return TablesModel(
         mixture,
@@ -87,7 +87,7 @@ def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: 
         measurements=measurements,
         levels=levels,
         statement=statement,
-        declared=(declared,),
+        declared=(declared.sentence,),
     )
 
 
@@ -97,15 +97,16 @@ def record_count(codes: Any) -> BoundedSum:
     return BoundedSum(count, 1.0, replaced=1.0)
 
 
-def _declared(picks: int, mu: float, size: float, d: int) -> str:
+def _declared(picks: int, mu: float, size: float, d: int) -> Said:
     if picks:
-        return f"{picks} marginals of two or three columns were chosen by the exponential mechanism and measured"
-    words = "columns are independent in the model: no marginal of several columns was measured"
+        return Fact.MEASURED_MARGINALS(count=picks)
     wanted = LEAST_SIGNAL * d
     if mu * size >= wanted or d < 2:
-        return words
+        return Fact.INDEPENDENT(enough="")
     more = f"{wanted / (mu * size):.2g}"
-    return f"{words}; for {size:.0f} records of {d} columns they are worth their noise from about {more} times this epsilon on"
+    return Fact.INDEPENDENT(
+        enough=f" For {size:.0f} records of {d} columns they are worth their noise from about {more} times this epsilon on."
+    )
 
 
 @dataclass(frozen=True, eq=False)
