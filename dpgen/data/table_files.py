@@ -165,10 +165,7 @@ def header(path: str | Path) -> dict[str, str]:
         raise ValueError(f"{path} is an array; a table must be csv, tsv, parquet or a DataFrame, whose columns have names")
     if form == "csv":
         return dict.fromkeys(_csv_names(path, separator_of(path)), "")
-    if isinstance(path, InMemory):
-        schema = path.content.schema
-    else:
-        schema = parquet_schema(path)
+    schema = path.content.schema if isinstance(path, InMemory) else parquet_schema(path)
     index = [] if isinstance(path, InMemory) else (schema.pandas_metadata or {}).get("index_columns", [])
     return {field.name: str(field.type) for field in schema if field.name not in index}
 
