@@ -253,9 +253,8 @@ def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemo
         plain = column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column
         try:
             columns[str(name)] = pyarrow.Array.from_pandas(plain)
-        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
-            said = " ".join(str(error).split())[:120]
-            raise TypeError(f"{what} column {name!r} has values of no one type ({column.dtype}): {said}") from None
+        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):  # which quotes a value
+            raise TypeError(f"{what} column {name!r} has values of no one type ({column.dtype})") from None
     table = pyarrow.table(columns) if columns else pyarrow.table({})
     return InMemory(what, table, Form(container=container, names=names, types=tuple(map(_type_name, frame.dtypes))))
 
@@ -286,8 +285,8 @@ def _from_arrow(data: Any) -> InMemory:
     what = "polars DataFrame" if container == "polars" else "Table"
     try:
         table = pyarrow.table(data)
-    except (pyarrow.ArrowException, TypeError, ValueError) as error:
-        raise TypeError(f"{what} cannot be read through Arrow: {' '.join(str(error).split())[:120]}") from None
+    except (pyarrow.ArrowException, TypeError, ValueError):
+        raise TypeError(f"{what} cannot be read through Arrow: its columns must be of types that Arrow has") from None
     names = _checked_names(what, table.column_names)
     return InMemory(what, table, Form(container=container, names=names, types=tuple(str(field.type) for field in table.schema)))
 
@@ -320,9 +319,8 @@ def _from_dataset(data: Any) -> InMemory:
     try:
         x = np.stack([np.asarray(item[0] if pairs else item) for item in items])
         y = np.array([_whole(item[1]) for item in items]) if pairs and len(items[0]) > 1 else None
-    except (TypeError, ValueError, IndexError) as error:
-        said = " ".join(str(error).split())[:120]
-        raise TypeError(f"data set has no records of one shape with whole labels: {said}") from None
+    except (TypeError, ValueError, IndexError):
+        raise TypeError("data set has no records of one shape with whole labels") from None
     found = _from_array(x, "dataset", "data set")
     if y is None:
         return found
@@ -337,7 +335,9 @@ def _from_sets(data: Any) -> InMemory:
     for row, items in enumerate(data, start=1):
         wrong = [item for item in items if isinstance(item, bool) or not isinstance(item, str | int | np.integer)]
         if wrong:
-            raise TypeError(f"list of sets has the item {str(wrong[0])[:40]!r} in row {row}; items must be texts or integers")
+            raise TypeError(
+                f"list of sets has an item of type {type(wrong[0]).__name__} in row {row}; it must be text or integer"
+            )
     if len(kinds) > 1:
         raise TypeError("list of sets has items that are texts and items that are integers; they must be of one type")
     content = [[str(item) for item in items] for items in data]
@@ -359,7 +359,7 @@ def _from_engine(data: Any) -> InMemory:
 def _whole(label: Any) -> int:
     """A label as a whole number, which a number with a fraction is not."""
     if (found := int(label)) != label:
-        raise ValueError(f"{label!r} is a label")
+        raise ValueError("a label is no whole number")
     return found
 
 
@@ -423,7 +423,7 @@ def _from_pictures(data: Any) -> InMemory:
     if labels is not None:
         wrong = next((value for value in labels if not isinstance(value, int | np.integer | torch.Tensor)), None)
         if wrong is not None:
-            raise TypeError(f"data set has the label {str(wrong)[:40]!r}; labels of images must be whole numbers")
+            raise TypeError(f"data set has a label of type {type(wrong).__name__}; labels of images must be whole numbers")
     classes = None if labels is None else [int(value) for value in labels]
     known = None if names is None or labels is None else tuple(map(str, names))
     return InMemory("data set", Pictures([_eight_bits(image) for image in images], classes, known), Form(container="dataset"))

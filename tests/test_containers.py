@@ -138,7 +138,7 @@ def test_items_may_be_named_from_outside() -> None:
         (pd.DataFrame({"a": [10**40, 1]}), r"DataFrame column 'a' has values of no one type"),
         (np.array(["a", "b"]), r"array is <U1 \(2,\); it must hold numbers or dates"),
         (np.array([1j]), "array is complex128"),
-        ([{1.5}], r"list of sets has the item '1.5' in row 1; items must be texts or integers"),
+        ([{1.5}], r"list of sets has an item of type float in row 1"),
         ([{1}, {"a"}], "list of sets has items that are texts and items that are integers; they must be of one type"),
         ([[1, 2], [3]], "data is a list of no one shape"),
         (torch.zeros(2, 2, dtype=torch.bfloat16), "tensor has dtype torch.bfloat16"),

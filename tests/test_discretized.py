@@ -69,7 +69,7 @@ def test_categories() -> None:
     grid = DiscretizedColumn(kind="category", categories=("low", "middle", "high"))
     assert grid.encode(["high", "low"]).tolist() == [2, 0]
     assert grid.decode([2, 0]).tolist() == ["high", "low"]
-    with pytest.raises(ValueError, match="'none' in row 2 is none of the 3 public categories"):
+    with pytest.raises(ValueError, match="value in row 2 is none of the 3 public categories"):
         grid.encode(["low", "none"])
     with pytest.raises(ValueError, match="twice"):
         DiscretizedColumn(kind="category", categories=("a", "a"))
@@ -81,7 +81,7 @@ def test_outside_values_are_clamped_or_refused() -> None:
         indices, outside = grid.encode_clamped(values)
         assert indices.tolist() == [0, 10, 5]
         assert outside.tolist() == [True, True, False]
-        with pytest.raises(ValueError, match=r"value -1.* in row 1 is outside \[0, 10\]"):
+        with pytest.raises(ValueError, match=r"value in row 1 is outside \[0, 10\]"):
             grid.encode(values)
     indices, outside = grid.encode_clamped(np.array([2**63 + 5, 3], np.uint64))
     assert (indices.tolist(), outside.tolist()) == ([10, 3], [True, False])

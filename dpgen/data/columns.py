@@ -151,21 +151,24 @@ class ColumnReader:
         return np.asarray(self._whole(parts), np.int64)
 
 
+_NOT_WHOLE = "is no whole number: give the public resolution of the column"
+
+
 def require_whole(values: Any) -> None:
     """Refuse numbers that are not whole: without a resolution the grid is that of the integers.
 
     Raises:
-        ValueError: naming the first such value.
+        ValueError: naming the row of the first such value.
     """
     array = np.asarray(values)
     if array.dtype.kind == "f" and np.isfinite(array).all():
         broken = array != np.floor(array)
         if broken.any():
-            raise ValueError(f"value {array[broken][0]} is no whole number: give the public resolution of the column")
+            raise ValueError(f"value in row {int(broken.argmax()) + 1} {_NOT_WHOLE}")
     if array.dtype.kind in "OU":
-        for value in array.tolist():
+        for row, value in enumerate(array.tolist(), start=1):
             if "." in str(value) and str(value).rstrip("0")[-1] != ".":
-                raise ValueError(f"value {value} is no whole number: give the public resolution of the column")
+                raise ValueError(f"value in row {row} {_NOT_WHOLE}")
 
 
 def assembled_notes(clamp: bool) -> tuple[str, ...]:

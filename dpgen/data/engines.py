@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgen.containers import InMemory
-from dpgen.data.table_files import MISSING, header, name_of, one_line, require_columns
+from dpgen.data.table_files import MISSING, header, name_of, one_line, parquet_schema, require_columns
 from dpgen.progress import rows_read, stage
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class EngineTable:
         except Exception as error:  # of any engine, which has classes of its own
             if isinstance(error, MemoryError) or type(error).__module__.partition(".")[0] in ("builtins", "dpgen"):
                 raise
-            raise ValueError(f"{self.name} cannot be read by {self.backend.name}: {one_line(error)}") from error
+            raise ValueError(f"{self.name} cannot be read by {self.backend.name}: {_said(error)}") from None
 
 
 def open_table(
@@ -296,7 +296,16 @@ def _opened(read: Callable[[], Any], source: str) -> Any:
     try:
         return read()
     except Exception as error:
-        raise ValueError(f"{source} cannot be read by duckdb: {one_line(error)}") from error
+        raise ValueError(f"{source} cannot be read by duckdb: {_said(error)}") from None
+
+
+_PUBLIC_ERRORS = ("IOException", "CatalogException", "BinderException", "OutOfMemoryException", "AnalysisException")
+
+
+def _said(error: Exception) -> str:
+    """An engine's error of files, tables and columns; of others, which may quote a row, the type alone."""
+    name = type(error).__name__
+    return one_line(error) if name in _PUBLIC_ERRORS else f"{name}, whose text is private"
 
 
 def _seen(file: str) -> tuple[int, int]:
@@ -311,14 +320,9 @@ def _require_one_schema(files: Sequence[str], ending: str) -> None:
     """Refuse parquet files whose columns have not the same types: an engine would convert some of them."""
     if not ending.endswith(_PARQUET):
         return
-    from pyarrow import ArrowException, parquet
-
     first = None
     for file in files:
-        try:
-            types = {field.name: field.type for field in parquet.read_schema(file)}
-        except (OSError, ArrowException) as error:
-            raise ValueError(f"{file} cannot be read as parquet: {one_line(error)}") from error
+        types = {field.name: field.type for field in parquet_schema(file)}
         first = types if first is None else first
         for name in {**first, **types}:
             if first.get(name) != types.get(name):

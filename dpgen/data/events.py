@@ -23,7 +23,6 @@ from dpgen.data.table_files import (
     require_columns,
     sample_form,
     settled,
-    unreadable,
 )
 from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
 
@@ -109,7 +108,7 @@ def event_frame(values: dict[str, Any], *, source: str) -> pd.DataFrame:
     Blanks around names are taken away: " x" and "x" are one category.
 
     Raises:
-        ValueError: naming the column, the row (counted from 1, without the header) and the value that is wrong.
+        ValueError: naming the column and the row (counted from 1, without the header) that is wrong.
 
     Example:
         >>> event_frame({"user": ["a", "a"], "category": ["x", " y"]}, source="log").to_numpy().tolist()
@@ -128,9 +127,7 @@ def _names(values: pd.Series, meaning: str, source: str) -> pd.Series:
         plain = values.map(lambda value: pd.api.types.is_scalar(value) and not isinstance(value, bytes)).to_numpy(bool)
         if not plain.all():
             row = int(plain.argmin())
-            raise ValueError(
-                f"{source} has the {meaning} {str(values.iloc[row])[:40]!r} in row {row + 1}: it must be text or a number"
-            )
+            raise ValueError(f"{source} has a {meaning} of another type in row {row + 1}: it must be text or a number")
     text = values.astype(str).str.strip()
     missing = (values.isna() | (text == "")).to_numpy(bool)
     if missing.any():
@@ -146,9 +143,8 @@ def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str
     """
     category = pd.Index(list(categories)).get_indexer(events["category"])
     if (category < 0).any():
-        found = str(events["category"].iloc[int((category < 0).argmax())])[:40]
         shown = ", ".join(categories[:5]) + (", ..." if len(categories) > 5 else "")
-        raise ValueError(f"{source} has the category {found!r}: it must be one of the {len(categories)} public ones ({shown})")
+        raise ValueError(f"{source} has a category that is none of the {len(categories)} public ones ({shown})")
     user, names = pd.factorize(events["user"])
     if len(names) * len(categories) > MAX_CELLS:
         raise ValueError(f"{source} has {len(names)} users x {len(categories)} categories: at most {MAX_CELLS} cells fit")
@@ -170,11 +166,8 @@ def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str
 
 def _group_of_each(events: pd.DataFrame, source: str) -> pd.Series:
     pairs = events[["user", "group"]].drop_duplicates()
-    twice = pairs["user"].duplicated().to_numpy()
-    if twice.any():
-        user = pairs["user"].iloc[int(twice.argmax())]
-        first, second = pairs.loc[pairs["user"] == user, "group"].iloc[:2]
-        raise ValueError(f"{source} puts user {user!r} into the groups {first!r} and {second!r}: a user has one group")
+    if pairs["user"].duplicated().any():
+        raise ValueError(f"{source} puts a user into two groups: a user has one group")
     return pairs.set_index("user")["group"]
 
 
@@ -183,10 +176,7 @@ def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
     numbers = pd.to_numeric(given, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     wrong = ~(np.isfinite(numbers) & (numbers >= 0))
     if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"{source} has the weight {str(given.iloc[row])[:40]!r} in row {row + 1}: it must be a finite number >= 0"
-        )
+        raise ValueError(f"{source} has a weight in row {int(wrong.argmax()) + 1} that is no finite number >= 0")
     return numbers
 
 
@@ -205,8 +195,8 @@ def _read(source: str, wanted: list[str]) -> pd.DataFrame:
         raise ValueError(f"{path} cannot be read as events: its name must end in one of {', '.join(ENDINGS)}")
     try:
         table = pd.read_json(path, lines=True, dtype=False)
-    except (*UNREADABLE, TypeError, AttributeError, KeyError) as error:  # of lines that hold no object
-        raise unreadable(path, "jsonl", error) from error
+    except (*UNREADABLE, TypeError, AttributeError, KeyError):  # of lines that hold no object; pandas may quote them
+        raise ValueError(f"{path} cannot be read as jsonl: each line must be one object") from None
     require_columns(path, wanted, table.columns)
     return table[wanted]
 

@@ -85,8 +85,7 @@ class Images:
             if labels.dtype != torch.int64 or labels.shape != x.shape[:1]:
                 raise ValueError(f"labels of {name} are {labels.dtype} {tuple(labels.shape)}: they must be int64 ({len(x)},)")
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.n_classes:
-                raise ValueError(f"labels of {name} reach from {int(labels.min())} to {int(labels.max())}: "
-                                 f"they must be in [0, {self.n_classes - 1}]")  # fmt: skip
+                raise ValueError(f"labels of {name} must be in [0, {self.n_classes - 1}]")
 
     def __repr__(self) -> str:
         _, height, width, channels = self.x.shape

@@ -149,7 +149,7 @@ class MappedRows:
         """One pass over all rows.
 
         Raises:
-            ValueError: naming the first value that is neither 0 nor 1.
+            ValueError: naming the row and column of the first value that is neither 0 nor 1.
         """
         size = max(1, _CHUNK // self.shape[1])
         for number, part in enumerate(rows_read(self.split(size), len(self), "check")):
@@ -158,10 +158,8 @@ class MappedRows:
             wrong = ((part != 0) & (part != 1)).nonzero()
             if len(wrong):
                 row, column = wrong[0].tolist()
-                raise ValueError(
-                    f"{name} has {part[row, column]:g} in row {number * size + row + 1}, column {column}: only 0 and 1 are "
-                    "supported"
-                )
+                place = f"row {number * size + row + 1}, column {column}"
+                raise ValueError(f"{name} has another value in {place}: only 0 and 1 are supported")
 
     def fingerprint(self) -> str:
         """Hash of all rows in order."""
@@ -379,5 +377,5 @@ def _present(values: pd.Series[Any], path: str) -> pd.Series[Any]:
 def _test_labels(class_names: Sequence[str], test: pd.Series[Any], path: str) -> Tensor:
     codes = pd.Index(class_names, dtype=object).get_indexer(pd.Index(test.map(str), dtype=object))
     if (codes < 0).any():
-        raise ValueError(f"{path} has the label {str(test.iloc[int((codes < 0).argmax())])[:40]!r}: no other record has it")
+        raise ValueError(f"{path} has a label in row {int((codes < 0).argmax()) + 1} that no other record has")
     return torch.from_numpy(codes.astype(np.int64))

@@ -183,7 +183,7 @@ def require_points(x: Tensor, *, name: str = "x") -> Tensor:
     wrong = (~torch.isfinite(x)).nonzero()
     if len(wrong):
         row, column = wrong[0].tolist()
-        raise ValueError(f"{name} has {x[row, column].item()} in row {row + 1}, column {column + 1}: it must be finite")
+        raise ValueError(f"{name} has no finite value in row {row + 1}, column {column + 1}: it must be finite")
     return x
 
 
@@ -217,7 +217,7 @@ def place(x: Tensor, bounds: Tensor, out_of_range: OutOfRange, columns: Sequence
         row, i = outside[0].tolist()
         name = f"column {i + 1}" if columns is None else f"column {columns[i]!r}"
         raise ValueError(
-            f"{name} has {x[row, i]:g} in row {row + 1}, outside its bounds [{low[i]:g}, {high[i]:g}]: widen the public "
+            f"{name} has a value in row {row + 1} outside its bounds [{low[i]:g}, {high[i]:g}]: widen the public "
             "bounds or choose out_of_range=clamp"
         )
     return x

@@ -240,7 +240,7 @@ def _matrix_rows(path: str) -> SparseRows:
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     if (matrix.data != 1).any():
-        raise ValueError(f"{path} has {matrix.data[matrix.data != 1][0]}: only 0 and 1 are supported")
+        raise ValueError(f"{path} has another value: only 0 and 1 are supported")
     return SparseRows(matrix.indptr.astype(np.int64), matrix.indices, matrix.shape[1])
 
 
@@ -265,7 +265,7 @@ def read_baskets(path: Path | str) -> list[list[str]]:
     for number, basket in enumerate(baskets, start=1):
         for item in basket:
             if "," in item or ";" in item:
-                raise ValueError(f"{path} line {number} has {item[:40]!r}: item ids must be separated by blanks")
+                raise ValueError(f"{path} line {number} has an item with , or ; in it: item ids must be separated by blanks")
     return baskets
 
 

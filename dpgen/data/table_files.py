@@ -165,14 +165,23 @@ def header(path: str | Path) -> dict[str, str]:
         raise ValueError(f"{path} is an array; a table must be csv, tsv, parquet or a DataFrame, whose columns have names")
     if form == "csv":
         return dict.fromkeys(_csv_names(path, separator_of(path)), "")
-    if isinstance(path, InMemory):
-        schema = path.content.schema
-    else:
-        from pyarrow import parquet
-
-        schema = parquet.read_schema(path)
+    schema = path.content.schema if isinstance(path, InMemory) else parquet_schema(path)
     index = [] if isinstance(path, InMemory) else (schema.pandas_metadata or {}).get("index_columns", [])
     return {field.name: str(field.type) for field in schema if field.name not in index}
+
+
+def parquet_schema(path: str | Path) -> Any:
+    """The Arrow schema of a parquet file.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return parquet.read_schema(existing_file(path))
+    except (OSError, ArrowException) as error:
+        raise unreadable(path, "parquet", error) from error
 
 
 def is_source(path: str | Path) -> bool:
@@ -324,9 +333,7 @@ def sample_form(
         types = tuple(of_label if name == label else csv for name in names)
         form = Form(container="pandas", names=tuple(names), types=types)
     else:
-        from pyarrow import parquet
-
-        table = parquet.read_schema(path).empty_table().to_pandas(ignore_metadata=True)
+        table = parquet_schema(path).empty_table().to_pandas(ignore_metadata=True)
         form = Form(container="pandas", names=tuple(map(str, table.columns)), types=tuple(map(str, table.dtypes)))
     return form.of_columns(names, label=label, categories=categories)
 

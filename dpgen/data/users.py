@@ -178,9 +178,7 @@ def _require_counts(counts: Tensor) -> None:
     wrong = ~(torch.isfinite(counts) & (counts >= 0))
     if bool(wrong.any()):
         row, column = wrong.nonzero()[0].tolist()
-        raise ValueError(
-            f"counts has {counts[row, column]:g} in row {row + 1}, column {column + 1}: it must be finite and >= 0"
-        )
+        raise ValueError(f"counts has another value in row {row + 1}, column {column + 1}: it must be finite and >= 0")
     empty = ~(counts > 0).any(dim=1)
     if bool(empty.any()):
         raise ValueError(f"counts has no events in row {int(empty.nonzero()[0]) + 1}: users without events must be left out")

@@ -76,8 +76,8 @@ def test_events_of_nobody() -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"category": ["x", "z", "y"]}, "s has the category 'z': it must be one of the 2 public ones"),
-        ({"group": ["1", "2", "1"]}, "puts user 'a' into the groups '1' and '2'"),
+        ({"category": ["x", "z", "y"]}, "s has a category that is none of the 2 public ones"),
+        ({"group": ["1", "2", "1"]}, "puts a user into two groups"),
         ({"weight": [1e308, 1e308, 1]}, "add up to infinity"),
     ],
 )
@@ -100,14 +100,14 @@ def test_tables_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         ({"user": ["a", None]}, "s has no user in row 2"),
         ({"category": [float("nan"), "x"]}, "s has no category in row 1"),
         ({"category": ["x", "  "]}, "s has no category in row 2"),
-        ({"user": ["a", {"id": 1}]}, r"s has the user \"{'id': 1}\" in row 2: it must be text or a number"),
-        ({"user": [["a"], "a"]}, r"s has the user \"\['a'\]\" in row 1: it must be text or a number"),
-        ({"category": [b"x", b"y"]}, "has the category \"b'x'\" in row 1: it must be text or a number"),
+        ({"user": ["a", {"id": 1}]}, r"a user of another type in row 2: it must be text or a number"),
+        ({"user": [["a"], "a"]}, r"a user of another type in row 1: it must be text or a number"),
+        ({"category": [b"x", b"y"]}, "a category of another type in row 1: it must be text or a number"),
         ({"group": ["a", None]}, "s has no group in row 2"),
-        ({"weight": [1, None]}, "row 2: it must be a finite number >= 0"),
-        ({"weight": [1, "many"]}, "weight 'many' in row 2"),
-        ({"weight": [-1, 1]}, "weight '-1' in row 1"),
-        ({"weight": ["inf", 1]}, "weight 'inf' in row 1"),
+        ({"weight": [1, None]}, "weight in row 2"),
+        ({"weight": [1, "many"]}, "weight in row 2"),
+        ({"weight": [-1, 1]}, "weight in row 1"),
+        ({"weight": ["inf", 1]}, "weight in row 1"),
     ],
 )
 def test_bad_entries_are_named(columns: dict[str, list[object]], said: str) -> None:
@@ -126,7 +126,7 @@ def test_bad_entries_are_named(columns: dict[str, list[object]], said: str) -> N
         ("e.csv", b"who,site,clicks,age\na,,1,x\n", "column 'site' has no value in row 1"),
         ("e.csv", b"\xff\xfe\x00w", "cannot be read as csv"),
         ("e.csv.gz", gzip.compress(b"who,site,clicks,age\na,b,1,x\n", mtime=0)[:-9], "cannot be read as csv"),
-        ("e.jsonl", b'{"who": {"id": 1}, "site": "x", "clicks": 1, "age": 1}\n', "has the user .* it must be text or a number"),
+        ("e.jsonl", b'{"who": {"id": 1}, "site": "x", "clicks": 1, "age": 1}\n', "has a user .* it must be text or a number"),
         ("e.jsonl", b"{nonsense", "cannot be read as jsonl"),
         ("e.parquet", b"nonsense", "cannot be read as parquet"),
         ("e.xlsx", b"nonsense", "must end in one of .csv, .tsv, .log, .txt, .jsonl, .parquet"),

@@ -288,7 +288,7 @@ def test_loaded_images_are_fitted() -> None:
             {"x": torch.zeros(2, 8, 8)},
             r"x is torch.float32 \(2, 8, 8\): it must be torch.uint8 \(n, h, w, c\)",
         ),
-        ({"labels": torch.tensor([0, 2])}, r"labels of x reach from 0 to 2: they must be in \[0, 1\]"),
+        ({"labels": torch.tensor([0, 2])}, r"labels of x must be in \[0, 1\]"),
         ({"labels": torch.tensor([0])}, r"labels of x are torch.int64 \(1,\): they must be int64 \(2,\)"),
         ({"test_x": torch.zeros(0, 9, 8, 3).byte()}, r"test_x has images \(9, 8, 3\), x has \(8, 8, 3\): they must agree"),
         ({"x": torch.zeros(2, 2, 8, 3).byte()}, r"x has images of 2 x 8 pixels: sides must be in \[4, 256\]"),

@@ -178,11 +178,11 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"path": "bad.npy"}, r"bad.npy has 7 in row 24, column 3: only 0 and 1 are supported"),
-        ({"path": "nan.npy"}, r"nan.npy has nan in row 2, column 0: only 0 and 1 are supported"),
+        ({"path": "bad.npy"}, r"bad.npy has another value in row 24, column 3: only 0 and 1 are supported"),
+        ({"path": "nan.npy"}, r"nan.npy has another value in row 2, column 0: only 0 and 1 are supported"),
         ({"test_path": "none.npy"}, r"test_path is '.*none.npy': there is no such file"),
         ({"test_path": "nan.npy"}, r"test_path has records of 2 columns; they must have 7"),
-        ({"test_path": "bad.npy"}, r"bad.npy has 7 in row 24"),
+        ({"test_path": "bad.npy"}, r"bad.npy has another value in row 24"),
         ({"image_shape": (2, 3)}, r"image_shape 2 x 3 has 6 pixels, the records have 7"),
         ({"column": "x"}, r"column is 'x': it must be left out for npy files"),
         ({"path": "x.arrow"}, r"column is not given: .*x.arrow has the columns x, y"),
@@ -192,7 +192,7 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, mon
         ({"path": "gaps.arrow", "label_column": "y"}, r"gaps.arrow column 'y' has no value in row 3: labels need one"),
         ({"label_column": 7}, r"label_column is 7: it must be in \[0, 6\]"),
         ({"label_column": "class"}, r"label_column is class: it must be in \[0, 6\]"),
-        ({"path": "x.arrow", "label_column": "y", "test_path": "other.arrow"}, r"other.arrow has the label '301': no other"),
+        ({"path": "x.arrow", "label_column": "y", "test_path": "other.arrow"}, r"other.arrow has a label in row .* no other"),
         ({"path": "wrong.arrow"}, r"wrong.arrow cannot be read as arrow"),
     ],
 )

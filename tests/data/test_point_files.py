@@ -85,7 +85,7 @@ def test_bad_options_are_refused(tmp_path: Path, changes: dict[str, Any], match:
     ("change", "match"),
     [
         (lambda t: t.assign(age=t["age"].where(t.index != 3)), "column 'age' has no value in row 4"),
-        (lambda t: t.assign(income=math.inf), "x has inf in row 1"),
+        (lambda t: t.assign(income=math.inf), "x has no finite value in row 1"),
         (lambda t: t[:0].astype({"name": str}), "is empty: it has 2 columns and no record"),
     ],
 )

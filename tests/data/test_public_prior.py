@@ -52,7 +52,7 @@ def test_a_file_of_probabilities(tmp_path: Path) -> None:
     [
         ("site,probability\na,0.5\na,0.5\n", "names category 'a' more than once"),
         ("site,probability\na,0.5\nb,0.4\n", "sums to 0.9: it must sum to 1"),
-        ("site,probability\na,1.5\nb,-0.5\n", "weight '-0.5' in row 2"),
+        ("site,probability\na,1.5\nb,-0.5\n", "weight in row 2"),
         ("site,share\na,1\n", "has no column 'probability'"),
     ],
 )

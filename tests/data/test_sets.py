@@ -87,8 +87,8 @@ def test_options_are_refused(path: str, options: dict, message: str) -> None:
     [
         (b"", "is empty"),
         (b"\n \n", "holds no items"),
-        (b"1 2\n3,4\n", r"line 2 has '3,4': item ids must be separated by blanks"),
-        (b"1;2\n", "line 1 has '1;2'"),
+        (b"1 2\n3,4\n", r"line 2 has .*: item ids must be separated by blanks"),
+        (b"1;2\n", "line 1 has an item"),
         (b"1 2\n\xff\xfe\n", "is not a text file: byte 4 is not UTF-8"),
         (b"1 2\n\x00\x01\n3\n", "is not a text file: it holds zero bytes"),
         (gzip.compress(b"1 2\n" * 50, mtime=0)[:-5], "is a damaged gzip file"),
@@ -148,7 +148,7 @@ def test_bad_sparse_rows_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("text")
     (tmp_path / "empty").mkdir()
     for path, n_items, match in (
-        ("twos.npz", None, "twos.npz has 2: only 0 and 1 are supported"),
+        ("twos.npz", None, "twos.npz has another value: only 0 and 1 are supported"),
         ("ones.npz", 4, "n_items is 4; it must be 3, the columns of"),
         ("text.npz", None, "text.npz cannot be read as a sparse matrix"),
         ("absent.npz", None, "there is no such file"),
