@@ -17,6 +17,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
@@ -112,7 +113,6 @@ def unstated() -> Any:
         accountant="none",
         also={},
         mechanisms=(),
-        assumptions=(),
-        not_covered=("everything: no noise was added",),
+        facts=(Fact.UNCOVERED(text="Everything: no noise was added."),),
     )
     return patch.object(PrivacyStatement, "from_ledger", lambda *_, **__: nothing)

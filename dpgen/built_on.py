@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from dpgen.facts import Fact
 from dpgen.files import MODEL, STATEMENT, damaged, read_tensor_files
 from dpgen.privacy.events import approximate_event
 from dpgen.privacy.ledger import Planned

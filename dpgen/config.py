@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from dpgen.facts import Fact, Said
 from dpgen.data.loaders import Loader, loader_of, loaders
+from dpgen.facts import Fact, Said
 from dpgen.options import HIDDEN, Sources, choose, keys, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.shared_budget import Payer, SharedBudget

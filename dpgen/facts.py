@@ -66,6 +66,10 @@ class Fact(Enum):
     )
     PUBLIC_NAMES = _C, "The names of the columns are public."
     PUBLIC_ITEMS = _C, "The number of items is public."
+    PUBLIC_FOLDERS = (
+        _C,
+        "The names of the folders, which are the classes, the size of the images and whether they have colours are public.",
+    )
     PUBLIC_IMAGE_SIZE = _C, "The size of the images, and whether they have colours, are public."
     PUBLIC_BOUNDS = _C, "The columns and their bounds {bounds} are public."
     PUBLIC_COLUMNS = _C, "Bounds, resolution and names of the columns were declared public."
@@ -78,8 +82,8 @@ class Fact(Enum):
     CLAMPED_POINTS = _C, "Coordinates outside the bounds were moved to the nearer bound."
     SATISFIED = (
         _C,
-        "The data satisfy their public schema (columns, types, ranges, classes, categories). Data that do not are refused before "
-        "anything is spent, and only the holder of the data sees why.",
+        "The data satisfy their public schema (columns, types, ranges, classes, categories). Data that do not are refused "
+        "before anything is spent, and only the holder of the data sees why.",
     )
     BOUGHT_DOMAINS = _C, "Domains of {columns} are a private release of their own ({price})."
     NAMED_PRIOR = _C, "The prior is {origin}."
@@ -113,8 +117,8 @@ class Fact(Enum):
     CHOSEN_BLIND = _A, "All options, and whatever else is called public, were chosen without looking at the private data."
     SECURE_NOISE = (
         _A,
-        "Noise comes from AES-256-CTR under keys of the operating system. An adversary sees what is released, not memory or run "
-        "time.",
+        "Noise comes from AES-256-CTR under keys of the operating system. An adversary sees what is released, not memory or "
+        "run time.",
     )
     SECRET_SAMPLING = _A, "Sampling masks come from the same generator, and nobody sees the number of records in a draw."
     SECRET_REPETITION = _A, "An adversary does not see how often the program was run."
@@ -162,19 +166,19 @@ class Fact(Enum):
     OWN_GENERATOR = _A, "The code of the generator {path} makes records of its noise and labels alone."
     OWN_CLIPPING = (
         _A,
-        "The code of the clipping policy {path} weighs a record by its own norm and by released values alone, adds no more to a "
-        "histogram of norms than it says, and keeps and hands on no norm. Its weights were tried on random norms, which is no "
-        "proof.",
+        "The code of the clipping policy {path} weighs a record by its own norm and by released values alone, adds no more to "
+        "a histogram of norms than it says, and keeps and hands on no norm. Its weights were tried on random norms, which is "
+        "no proof.",
     )
     FIXED_IN_ADVANCE = (
         _A,
-        "There was no budget to enforce. Which mechanisms ran, how often and with what noise had been fixed before the first of "
-        "them, and did not depend on what was released.",
+        "There was no budget to enforce. Which mechanisms ran, how often and with what noise had been fixed before the first "
+        "of them, and did not depend on what was released.",
     )
     RESUMED = (
         _A,
-        "The run was resumed after it had used the data. Where they were changed in between, what is protected is one record in "
-        "all of their versions, which none of them has for evaluation.",
+        "The run was resumed after it had used the data. Where they were changed in between, what is protected is one record "
+        "in all of their versions, which none of them has for evaluation.",
     )
     UNCHANGED_FILES = _A, "The files of the records stay as they are while a run reads them."
     READ_AGAIN = _A, "The table was read more than once. That it did not change meanwhile is assumed where counts agreed."
@@ -191,7 +195,6 @@ class Fact(Enum):
 
     # not covered
     TEST_PART = _N, "The test {what} are not protected: evaluation on them adds no noise ({origin})."
-    TEST_PEOPLE = _N, "People who are held out for evaluation are not protected."
     ABSENT_USERS = (
         _N,
         "Who takes part can be seen: loaders leave out users without events, if there are any. The guarantee hides what the "
@@ -212,11 +215,33 @@ class Fact(Enum):
         "Settings that {file} gives may have been tuned on public data of this kind. No budget covers tuning.",
     )
     PRIVATE_LOGS = _N, "Losses on private records were logged (private_logs): the logs are not covered."
-    EVALUATED = _N, "{what} are not covered."
+    EVALUATED_COLUMNS = _N, "Errors in metrics.json and the empirical CDF in cdf.png are computed from the private records."
+    EVALUATED_IMAGES = (
+        _N,
+        "Reference values in metrics.json come from a classifier trained on private images, and samples.png shows real images.",
+    )
+    EVALUATED_RECORDS = (
+        _N,
+        "Reference values in metrics.json come from private records (a classifier, queries, marginals), and samples.png shows "
+        "real ones.",
+    )
+    EVALUATED_TABLES = (
+        _N,
+        "Scores in metrics.json compare with private rows, and associations.png and columns.png show them.",
+    )
+    EVALUATED_USERS = (
+        _N,
+        "Scores, tables and pictures of the evaluation compare draws and samplers with the users' own distributions.",
+    )
+    EVALUATED_POINTS = (
+        _N,
+        "Metrics and pictures of the evaluation look at the test points and at the density behind the draws, which is private: "
+        "computed on private records without noise, not for publication.",
+    )
     READ_RELEASE = (
         _N,
-        "The run reads a release (sha256 {sha256}) that is declared to be of other people's records, or of public ones. Its own "
-        "statement alone covers these, {guarantee}. It is no part of this epsilon.",
+        "The run reads a release (sha256 {sha256}) that is declared to be of other people's records, or of public ones. Its "
+        "own statement alone covers these, {guarantee}. It is no part of this epsilon.",
     )
     UNTRAINED = _N, "NOTHING WAS TRAINED: the budget was spent before the first step. The networks have learnt nothing."
     NO_DEPENDENCE = _C, "Columns are released one by one: dependence between columns is not modelled."

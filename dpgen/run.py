@@ -25,6 +25,7 @@ from dpgen.config import RunConfig
 from dpgen.data.split import await_key, secret_key
 from dpgen.evaluation import Evaluation, evaluator
 from dpgen.evaluation.scores import Score, marks, number
+from dpgen.facts import Fact
 from dpgen.files import (
     DRAWS,
     IN_WORDS,

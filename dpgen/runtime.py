@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dpgen.facts import Fact
+
 if TYPE_CHECKING:
     import lightning as L
     from lightning.pytorch.callbacks import Callback

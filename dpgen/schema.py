@@ -18,6 +18,7 @@ import yaml
 from torch import Tensor
 
 from dpgen.constraints import Computed, Constraint, Depends, Forbidden, Rows, Total, constraint_of
+from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, Field, GivenField, Violation, field_of, nearest
 
 Shares = Sequence[npt.NDArray[np.float64]]
@@ -231,19 +232,17 @@ class Schema:
         )
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences of a statement on where the domains come from."""
+    def facts(self) -> tuple[Fact | Said, ...]:
+        """What a statement says of where the domains come from."""
         of = {source: [f.name for f in self.modelled if f.source == source] for source in ("private", "dp")}
-        found = ["the schema of the table - names, types, domains, constraints - is declared public"]
+        found: list[Fact | Said] = [Fact.PUBLIC_SCHEMA]
         if of["private"]:
-            found.append(f"domains of {_listing(of['private'])} were read from the private records: epsilon does not cover it")
+            found.append(Fact.READ_DOMAINS(columns=_listing(of["private"])))
         if of["dp"]:
             named = ("epsilon", "delta", "relation", *(("unit", "rows_per_unit") if self.privacy.get("unit") else ()))
             paid = ", ".join(f"{key} {self.privacy[key]}" for key in named if key in self.privacy)
-            found.append(
-                f"domains of {_listing(of['dp'])} are a private release of their own"
-                f" ({paid or 'at a price that the schema does not state'})"
-            )
+            price = paid or "at a price that the schema does not state"
+            found.append(Fact.BOUGHT_DOMAINS(columns=_listing(of["dp"]), price=price))
         return tuple(found)
 
     # -- tables to codes and back ------------------------------------------------------------------------------------------

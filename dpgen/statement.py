@@ -19,6 +19,7 @@ from dpgen.privacy.mechanisms import UnsupportedEvent
 UNPROTECTED = "computed on private records without noise: not for publication"
 """The mark of figures that look at private or test records, wherever they are written."""
 
+
 def person(unit: str | None, rows: int) -> str:
     """The unit of rows, or of people that a column names.
 
@@ -246,6 +247,9 @@ class PrivacyStatement:
         sentences = {section: own.pop(section.value, ()) for section in Section}
         if "facts" in own:
             own["facts"] = tuple(Said.from_dict(fact) for fact in own["facts"])
+            told = Counter(fact.fact.section for fact in own["facts"])
+            if any(told[section] != len(texts) for section, texts in sentences.items()):
+                raise ValueError("the sentences of the statement are not those of its facts")
         else:
             free = {Section.ASSUMPTIONS: Fact.ASSUMED, Section.CONVENTIONS: Fact.AGREED, Section.NOT_COVERED: Fact.UNCOVERED}
             own["facts"] = tuple(free[section](text=text) for section, texts in sentences.items() for text in texts)
@@ -288,11 +292,7 @@ class PrivacyStatement:
         return f"what {self.unit} is, one of any two possibilities"
 
     def odds(self) -> str:
-        """The guarantee as the odds of a guess.
-
-        >>> PrivacyStatement(epsilon=1.0, delta=0.0, relation="add_remove", unit="one record", accountant="").odds()
-        'Whoever sees this release and knows everything else guesses right whether one record is among the data in at most 73.2 of 100 cases. Without the release it is 50.'
-        """
+        """The guarantee as the odds of a guess, in words; see `guessed`."""
         most = float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(100.0 * guessed(self.epsilon, self.delta))))
         return (
             f"Whoever sees this release and knows everything else guesses right {self.question()} in at most {most:g} of 100 "

@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 import dpgen
 from dpgen.api import _job
-from dpgen.config import DROPPED
+from dpgen.facts import Fact
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.release import PublicModel
@@ -195,8 +195,8 @@ def test_dropping_incomplete_rows_is_part_of_the_statement() -> None:
         dpgen.fit("marginals", holes, epsilon=1.0, missing="category")
     for relation in ("add_remove", "replace_one"):
         dropping = dpgen.fit("marginals", holes, epsilon=1.0, missing="drop", relation=relation)
-        assert dropping.statement.assumptions[-1] == DROPPED.format("one record")
-    assert DROPPED.format("one record") not in dpgen.fit("marginals", TABLE, epsilon=1.0).statement.assumptions
+        assert dropping.statement.says(Fact.MISSING_DROPPED)
+    assert not dpgen.fit("marginals", TABLE, epsilon=1.0).statement.says(Fact.MISSING_DROPPED)
 
 
 @pytest.mark.parametrize("model", ["marginals", "merr"])

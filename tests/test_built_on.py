@@ -19,6 +19,7 @@ from dpgen.cli.main import main
 from dpgen.config import RunConfig, parse_job
 from dpgen.data import load_ring
 from dpgen.data.loaders import LOADERS, loader_of
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import approximate_event
 from dpgen.privacy.ledger import Ledger, Planned
@@ -381,9 +382,9 @@ def test_the_price_is_declared_and_charged_with_the_plan_once() -> None:
 
 
 def test_a_statement_repeats_what_an_earlier_one_rests_on() -> None:
-    own = PrivacyStatement(epsilon=2.0, delta=0.0, relation="add_remove", unit="one record", accountant="", assumptions=("a",))
-    earlier = own.extended(("the test part",), assumptions=("n is public",))
-    for public, assumptions in ((False, ("a", "n is public")), (True, ("a",))):
+    own = PrivacyStatement(epsilon=2.0, delta=0.0, relation="add_remove", unit="one record", accountant="")
+    own = own.extended([Fact.SECURE_NOISE])
+    earlier = own.extended([Fact.UNTRAINED, Fact.KNOWN_SIZE])
+    for public, more in ((False, [Fact.UNTRAINED, Fact.KNOWN_SIZE]), (True, [Fact.READ_RELEASE])):
         found = BuiltOn("path 'x'", earlier, "0" * 64, public).added_to(own)
-        assert found.assumptions == assumptions
-        assert ("the test part" in found.not_covered) != public
+        assert [one.fact for one in found.facts] == [Fact.SECURE_NOISE, *more]

@@ -10,6 +10,7 @@ import pandas as pd
 import polars
 import pyarrow
 import pytest
+import tiny
 import torch
 from pyarrow import parquet
 from scipy.sparse import csr_matrix, issparse
@@ -18,6 +19,7 @@ from torch.utils.data import Dataset, TensorDataset
 import dpgen
 from dpgen.containers import Form, as_type, in_memory
 from dpgen.data import load_records, load_sets
+from dpgen.facts import Fact
 from dpgen.release import RecordSamples
 
 N, D = 120, 6
@@ -116,14 +118,14 @@ def test_memory_and_files_are_one_reader(tmp_path: Path) -> None:
     inside = load_records(path=in_memory(frame), label_column="b", test_fraction=0.0)
     outside = load_records(path=str(tmp_path / "f.parquet"), label_column="b", test_fraction=0.0)
     assert torch.equal(inside.x, outside.x)
-    assert (inside.form, inside.notes) == (outside.form, outside.notes)
+    assert (inside.form, inside.facts) == (outside.form, outside.facts)
 
 
 def test_items_may_be_named_from_outside() -> None:
     records = load_sets(path=in_memory([{"b"}, {"a", "b"}]), items=["a", "b", "c"], test_fraction=0.0)
     assert records.x.tolist() == [[0, 1, 0], [1, 1, 0]]
-    assert not [note for note in records.notes if "items were read" in note]
-    assert [note for note in load_sets(path=in_memory([{"b"}])).notes if "items were read" in note]
+    assert Fact.READ_ITEMS not in tiny.told(records)
+    assert Fact.READ_ITEMS in tiny.told(load_sets(path=in_memory([{"b"}])))
     with pytest.raises(ValueError, match=r"top_items is 2 and items is \['a'\]: give one of them"):
         load_sets(path=in_memory([{"b"}]), items=["a"], top_items=2)
     back = dpgen.fit("marginals", [{1, 2}, {2}] * 30, epsilon=1.0, items=[1, 2, 3]).sample(50)

@@ -3,14 +3,16 @@
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import tiny
 
+from dpgen.facts import Fact
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
-from dpgen.statement import FIXED_IN_ADVANCE, SATISFIED, PrivacyStatement, collected, rounded_up
+from dpgen.statement import PrivacyStatement, collected, guessed, rounded_up
 
 
 def ledger() -> Ledger:
@@ -24,7 +26,7 @@ def ledger() -> Ledger:
 
 def test_the_statement_says_what_the_ledger_says() -> None:
     book = ledger()
-    made = PrivacyStatement.from_ledger(book, also={"as published": 0.5}, assumptions=["a"], not_covered=["b"])
+    made = PrivacyStatement.from_ledger(book, also={"as published": 0.5}, facts=[Fact.CHOSEN_BLIND, Fact.UNTRAINED])
     assert (made.epsilon, made.delta) == (book.epsilon(), 1e-5)
     assert (made.relation, made.unit) == ("add_remove", "one customer")
     assert made.also["replace_one"] == book.epsilon(relation="replace_one") > made.epsilon
@@ -34,7 +36,7 @@ def test_the_statement_says_what_the_ledger_says() -> None:
         ("training steps", 40, 50, "cluster 1"),
     ]
     assert made.epsilon > book.spent(), "stopping early may depend on what was released: the whole plan counts"
-    assert (made.assumptions, made.not_covered) == (("a", SATISFIED), ("b",))
+    assert [one.fact for one in made.facts] == [Fact.CHOSEN_BLIND, Fact.UNTRAINED, Fact.SATISFIED]
 
 
 @pytest.mark.parametrize("made", [tiny.statement(), PrivacyStatement.from_ledger(ledger())], ids=["by hand", "ledger"])
@@ -82,10 +84,10 @@ def test_without_other_readings_there_is_no_table_of_them() -> None:
     assert "other readings" not in replace(made, also={}).to_markdown()
 
 
-def test_facts_about_data_and_logs_are_added_to_what_is_not_covered() -> None:
+def test_facts_are_added_once_to_their_section() -> None:
     made = tiny.statement()
-    assert made.extended(["items"], private_logs=False).not_covered == ("the test records", "items")
-    assert "private_logs" in made.extended([], private_logs=True).not_covered[-1]
+    assert made.extended([Fact.PUBLIC_NAMES, Fact.UNTRAINED]).not_covered == ("the test records", Fact.UNTRAINED.sentence)
+    assert made.extended([Fact.UNTRAINED, Fact.UNTRAINED]).facts == (*made.facts, Fact.UNTRAINED())
     stated = {"epsilon": 1.25, "delta": 1e-5, "relation": "add_remove", "unit": "one record"}
     assert made.headline() == stated | {"replace_one": 2.5}
 
@@ -126,9 +128,9 @@ def test_a_guarantee_that_says_nothing_about_replacing_is_no_error() -> None:
 def test_what_was_added_up_afterwards_says_what_it_takes_for_granted() -> None:
     book = Ledger(None, delta=1e-5)
     book.declare([Planned(gaussian_event(5.0), "sizes")])
-    assert FIXED_IN_ADVANCE not in PrivacyStatement.from_ledger(book).assumptions
+    assert not PrivacyStatement.from_ledger(book).says(Fact.FIXED_IN_ADVANCE)
     book.charge(gaussian_event(5.0), 2, note="sizes")
-    assert PrivacyStatement.from_ledger(book, assumptions=["a"]).assumptions[-1] == FIXED_IN_ADVANCE
+    assert PrivacyStatement.from_ledger(book).says(Fact.FIXED_IN_ADVANCE)
 
 
 def test_what_was_chosen_along_the_way_is_stated_at_the_budget() -> None:
@@ -148,3 +150,36 @@ def test_parts_of_a_divisible_gaussian_are_listed_with_it() -> None:
     assert (whole["note"], whole["count"], whole["most"]) == ("moments", 0, 1)
     assert (part["note"], part["count"], part["of"]) == ("means", 1, "moments")
     assert "| moments | `GaussianDpEvent(noise_multiplier=3.0)` | 0 | 1 |" in PrivacyStatement.from_ledger(book).to_markdown()
+
+
+def test_a_statement_of_an_earlier_version_has_its_sentences() -> None:
+    document = json.loads(tiny.statement().to_json())
+    document = {name: value for name, value in document.items() if name not in ("facts", "sha256", "conventions")}
+    made = PrivacyStatement.from_dict(document)
+    assert (made.assumptions, made.conventions, made.not_covered) == (
+        ("the noise source is secure",),
+        (),
+        ("the test records",),
+    )
+
+
+@pytest.mark.parametrize("change", [{"facts": [{"fact": "NOBODY"}]}, {"not_covered": []}, {"facts": [{"fact": "PUBLIC_SIZE"}]}])
+def test_facts_that_are_unknown_or_without_their_sentence_are_refused(change: dict[str, Any]) -> None:
+    document = tiny.statement().to_dict() | change
+    with pytest.raises(ValueError, match=r"fact|said"):
+        PrivacyStatement.from_dict(document)
+
+
+@pytest.mark.parametrize("fact", list(Fact), ids=lambda fact: fact.name)
+def test_a_fact_has_one_plain_sentence_and_its_values(fact: Fact) -> None:
+    assert "\n" not in fact.sentence
+    assert fact.sentence[0].isupper() or fact.sentence.startswith("{")
+    assert fact.sentence[-1] in ".}"
+    with pytest.raises(ValueError, match="said"):
+        fact(nobody=1)
+
+
+def test_the_statement_begins_with_the_odds_of_a_guess() -> None:
+    made = replace(tiny.statement(), epsilon=1.0, delta=0.0)
+    assert "whether one record is among the data in at most 73.2 of 100 cases" in made.to_markdown().splitlines()[2]
+    assert guessed(1.0, 0.0) <= 0.732

@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from dpgen.facts import Fact, Said
 from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.noise import place

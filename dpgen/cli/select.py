@@ -19,6 +19,7 @@ from dpgen.cli.shared_budget import declared
 from dpgen.cli.sweep import Selection, Sweep
 from dpgen.config import RunConfig
 from dpgen.evaluation.paid import PaidScore
+from dpgen.facts import Fact
 from dpgen.files import write_atomically
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator

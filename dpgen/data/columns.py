@@ -22,6 +22,7 @@ from dpgen.data.table_files import (
 )
 from dpgen.data.units import People
 from dpgen.discretized import DiscretizedColumn, Ranks
+from dpgen.facts import Fact, Said
 
 # -- columns -----------------------------------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ class Columns:
         domains: the grid of each column.
         truth: the distribution that a column was drawn from, where it is known.
         clamped: how many values of each column were moved to the bounds, a private number; None: none may be.
-        notes: facts that a statement must repeat.
+        facts: what a privacy statement says of them.
         form: in which samples are given back, a public fact; None: as a table.
 
     Raises:
@@ -58,7 +59,7 @@ class Columns:
     domains: Mapping[str, DiscretizedColumn]
     truth: Mapping[str, KnownDistribution] | None = None
     clamped: Mapping[str, int] | None = None
-    notes: tuple[str, ...] = ()
+    facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
 
     def __post_init__(self) -> None:
@@ -171,18 +172,16 @@ def require_whole(values: Any) -> None:
                 raise ValueError(f"value in row {row} {_NOT_WHOLE}")
 
 
-def assembled_notes(clamp: bool) -> tuple[str, ...]:
-    """Sentences of a statement on columns of declared bounds."""
-    bounds = "bounds, resolution and names of the columns were declared public"
-    moved = "values outside the bounds were moved to the nearer bound; their noisy number is released"
-    return (bounds, moved) if clamp else (bounds,)
+def column_facts(clamp: bool) -> tuple[Fact, ...]:
+    """Facts of columns of declared bounds."""
+    return (Fact.PUBLIC_COLUMNS, Fact.CLAMPED_COLUMNS) if clamp else (Fact.PUBLIC_COLUMNS,)
 
 
 def assemble_columns(
     name: str,
     readers: Iterable[ColumnReader],
     *,
-    notes: tuple[str, ...] = (),
+    facts: tuple[Fact | Said, ...] = (),
     truth: Mapping[str, Any] | None = None,
     form: Form | None = None,
 ) -> Columns:
@@ -198,7 +197,7 @@ def assemble_columns(
         domains={reader.name: reader.domain for reader in readers},
         truth=truth,
         clamped=clamped,
-        notes=(*assembled_notes(clamp), *notes),
+        facts=(*column_facts(clamp), *facts),
         form=form,
     )
 

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from dpgen.containers import InMemory
 from dpgen.data.table_files import MISSING, header, name_of, one_line, parquet_schema, require_columns
+from dpgen.facts import Fact
 from dpgen.progress import rows_read, stage
 
 if TYPE_CHECKING:
@@ -78,11 +79,9 @@ class EngineTable:
         return sum(parquet.read_metadata(file).num_rows for file in self.files)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences of a statement."""
-        if self.snapshot:
-            return ()
-        return ("the table was read more than once: that it did not change meanwhile is assumed where counts agreed",)
+    def facts(self) -> tuple[Fact, ...]:
+        """What a statement says of them."""
+        return () if self.snapshot else (Fact.READ_AGAIN,)
 
     def columns(self, names: Sequence[str]) -> "ir.Table":
         """These columns of the table.

@@ -25,6 +25,7 @@ from dpgen.data.table_files import (
     settled,
 )
 from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
+from dpgen.facts import Fact
 
 # -- event files -------------------------------------------------------------------------------------------------------
 
@@ -300,7 +301,7 @@ def load_events(
     """Users from a table of events (.csv, .tsv, .log, .txt, .jsonl, .parquet), and the prior that is known about them.
 
     Which categories there are must not depend on private events. ``categories_path`` names them; else the file of the
-    prior does; else the public table; else they are read from the events and ``notes`` say that epsilon does not cover it.
+    prior does; else the public table; else they are read from the events and ``facts`` say that epsilon does not cover it.
     The prior is uniform, or read from ``prior_path`` (columns ``category`` and ``probability``), or the average user of
     ``public_path`` (same columns as ``path``; of the same group with ``only_group``). It is never computed from ``path``:
     ``prior=private`` asks the system to measure it there with noise, and to charge for it.
@@ -388,16 +389,15 @@ class Known:
             categories=categories,
         )
 
-    def domain(self, events: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The categories, and notes of a statement on them."""
+    def domain(self, events: pd.DataFrame) -> tuple[tuple[str, ...], tuple[Fact, ...]]:
+        """The categories, and what a statement says of them."""
         if self.categories is not None:
             return self.categories, ()
         if self.probabilities is not None:
             return tuple(self.probabilities), ()
         table = events if self.public is None else self.public
         names = tuple(sorted(set(table["category"]), key=natural_order))
-        note = "the categories were read from the events: epsilon does not cover which of them occur"
-        return names, (note,) if self.public is None else ()
+        return names, (Fact.READ_CATEGORIES,) if self.public is None else ()
 
     def distribution(self, categories: Sequence[str]) -> dict[str, Any]:
         """The arguments ``prior`` and ``prior_origin`` of `Users`."""
@@ -439,7 +439,7 @@ def users_from_events(
         groups=found.groups,
         skipped=len(absent),
         skipped_groups=tuple(absent["group"]) if found.groups is not None else None,
-        notes=read,
+        facts=read,
         **known.distribution(categories),
     )
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory, Pictures, is_picture
-from dpgen.data.images import CONSTANTS_NOTE
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import data_folder, name_of, one_line
+from dpgen.facts import Fact, Said
 
 Colours = Literal["auto", "grey", "colour"]
 Grid = npt.NDArray[np.uint8]
@@ -50,7 +50,7 @@ class Images:
         test_x: images for evaluation, (n_test, h, w, c).
         test_labels: their classes.
         class_names: k names of the classes, public.
-        notes: sentences for the privacy statement.
+        facts: what a privacy statement says of them.
         form: in which samples are given back, a public fact; None: as images and labels.
 
     Raises:
@@ -68,7 +68,7 @@ class Images:
     test_x: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...] = ("images",)
-    notes: tuple[str, ...] = ()
+    facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ def _split(name: str, found: "_Found", split: Split, *, form: Form | None = None
         found.x[test],
         found.labels[test],
         class_names=found.class_names,
-        notes=(*found.notes, split.note("images")),
+        facts=(*found.facts, split.fact("images")),
         form=form,
     )
 
@@ -128,10 +128,7 @@ class _Found(NamedTuple):
     labels: Tensor
     class_names: tuple[str, ...]
     held_out: int | None = None
-    notes: tuple[str, ...] = ()
-
-
-_FOLDERS = "the names of the folders, which are the classes, the size of the images and whether they have colours are public"
+    facts: tuple[Fact | Said, ...] = ()
 
 
 def load_images(
@@ -194,7 +191,7 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
     found = _read(folder if (folder / "train").is_dir() else archives[0], None, "colour")
     if found.held_out is None:
         raise ValueError(f"{archives[0]} has no folders train/ and test/")
-    found = found._replace(notes=(*found.notes, CONSTANTS_NOTE))
+    found = found._replace(facts=(*found.facts, Fact.TUNED_CONSTANTS))
     return _split("cifar10", found, Split(0.0, held_out=found.held_out))
 
 
@@ -223,7 +220,7 @@ def _read(path: str | Path, size: int | None, colours: Colours) -> _Found:
     images = _collected(((f"{source}: {file.place}", file.read) for file in files), len(files), size, colours)
     labels = [names.index(file.place.parts[depth]) if names else 0 for file in files]
     test = sum(file.place.parts[0] == "test" for file in files) if held else None
-    return _Found(images, torch.tensor(labels), names or ("images",), test, (_FOLDERS,))
+    return _Found(images, torch.tensor(labels), names or ("images",), test, (Fact.PUBLIC_FOLDERS,))
 
 
 def _listed(source: Path) -> tuple[list[PurePosixPath], list[_File]]:
@@ -301,7 +298,7 @@ def _beside(found: _Found, test: _Found, path: str, test_path: str) -> _Found:
     if test.x.shape[1:] != found.x.shape[1:]:
         raise ValueError(f"{test_path} has images {tuple(test.x.shape[1:])}, {path} has {tuple(found.x.shape[1:])}; give size")
     x, labels = torch.cat([found.x, test.x]), torch.cat([found.labels, test.labels])
-    return _Found(x, labels, found.class_names, len(test.x), found.notes)
+    return _Found(x, labels, found.class_names, len(test.x), found.facts)
 
 
 # -- pixels ------------------------------------------------------------------------------------------------------------
@@ -366,13 +363,13 @@ def _given(content: Pictures, size: int | None, colours: Colours) -> _Found:
     x = _collected(named, len(content.images), size, colours)
     labels = torch.zeros(len(x), dtype=torch.int64) if content.labels is None else torch.tensor(content.labels)
     names = content.class_names
-    notes: tuple[str, ...] = ("the size of the images, and whether they have colours, are public",)
+    facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_IMAGE_SIZE,)
     if names is None:
         k = 1 if content.labels is None else int(labels.max()) + 1
         names = ("images",) if content.labels is None else tuple(map(str, range(k)))
         if content.labels is not None:
-            notes += (f"the {k} classes were read from the labels: epsilon does not cover it",)
-    return _Found(x, labels, tuple(names), None, notes)
+            facts += (Fact.READ_CLASSES(k=k),)
+    return _Found(x, labels, tuple(names), None, facts)
 
 
 def _patches() -> _Found:

@@ -10,15 +10,11 @@ from torch import Tensor
 from dpgen.data.records import PIXEL_THRESHOLD, Records, split_records
 from dpgen.data.split import Split
 from dpgen.data.table_files import data_folder, one_line, read_bytes
+from dpgen.facts import Fact
 
 DIGITS_THRESHOLD = 7
 """Grey values 0..16 of the 8 x 8 digits above this become 1."""
 
-CONSTANTS_NOTE = (
-    "constants of the default rules and of the shipped configurations were set on this training split, which no budget covers: "
-    "the assumption that options were chosen without looking at the records does not hold for them"
-)
-"""Note of every statement on MNIST, Fashion-MNIST and CIFAR-10."""
 
 _FASHION_NAMES = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
 _DIGIT_NAMES = tuple(str(digit) for digit in range(10))
@@ -141,7 +137,7 @@ def _load_idx(name: str, class_names: tuple[str, ...], data_root: str | None, do
         grey=x.flatten(1),
         test_grey=test_x.flatten(1),
         grey_threshold=PIXEL_THRESHOLD,
-        notes=(f"the {len(test_x)} test records are not protected: evaluation on them adds no noise", CONSTANTS_NOTE),
+        facts=(Fact.TEST_PART(what="records", origin="the published test part"), Fact.TUNED_CONSTANTS),
     )
 
 

@@ -22,6 +22,7 @@ from dpgen.containers import Form
 from dpgen.data.records import PIXEL_THRESHOLD, Records, class_labels, require_labels
 from dpgen.data.split import Split
 from dpgen.data.table_files import require_columns, unreadable
+from dpgen.facts import Fact, Said
 from dpgen.progress import rows_read
 
 _CHUNK = 2**22  # entries that a pass holds at once
@@ -234,8 +235,6 @@ def _opened(path: str, *, column: str | None, label: str | int | None, option: s
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
-_UNCHANGED = "the files of the records stay as they are while a run reads them"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MappedRecords:
@@ -263,7 +262,7 @@ class MappedRecords:
     labels: Tensor | None = None
     test_labels: Tensor | None = None
     class_names: tuple[str, ...] | None = None
-    notes: tuple[str, ...] = ()
+    facts: tuple[Fact | Said, ...] = ()
 
     public_x = columns = grey = people = None
     grey_threshold = PIXEL_THRESHOLD
@@ -352,14 +351,14 @@ def load_mapped(
         test, test_values = _opened(test_path, column=column, label=label_column, option="test_path")
     files = sorted(glob(path, recursive=True))
     name = Path(files[0]).stem if len(files) == 1 else Path(files[0]).resolve().parent.name
-    notes: tuple[str, ...] = (Split(0.0, held_out=None if test is None else len(test)).note(), _UNCHANGED)
+    facts: tuple[Fact | Said, ...] = (Split(0.0, held_out=None if test is None else len(test)).fact(), Fact.UNCHANGED_FILES)
     labels = test_labels = class_names = None
     if values is not None:
         labels, class_names = class_labels(_present(values, path))
-        notes = (f"the {len(class_names)} classes were read from the records: epsilon does not cover it", *notes)
+        facts = (Fact.READ_CLASSES(k=len(class_names)), *facts)
     if class_names is not None and test_values is not None and test_path is not None:
         test_labels = _test_labels(class_names, _present(test_values, test_path), test_path)
-    records = MappedRecords(name, x, test, image_shape, labels, test_labels, class_names, notes)
+    records = MappedRecords(name, x, test, image_shape, labels, test_labels, class_names, facts)
     x.require_bits(path)
     if test is not None:
         test.require_bits(str(test_path))

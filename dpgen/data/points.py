@@ -15,13 +15,12 @@ from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of
 from dpgen.data.table_files import Missing, column_name, column_names, name_of, require_columns, sample_form
 from dpgen.data.units import People
+from dpgen.facts import Fact, Said
 
 # -- points ------------------------------------------------------------------------------------------------------------
 
 
 OutOfRange = Literal["clamp", "refuse"]
-CLAMPED = "points outside the public bounds were moved to them"
-"""Note of data whose points were clamped."""
 
 _SHARE_OF_WIDTH = 0.25
 
@@ -91,7 +90,7 @@ class Points:
         columns: d names; none: x0, x1, ...
         target: the exact density of synthetic points, if they are.
         scaling: public; None: from the bounds, or the standard Gaussian without them.
-        notes: sentences for the privacy statement.
+        facts: what a privacy statement says of them.
         form: in which samples are given back, a public fact; None: as points.
         people: a number (n,) for the person of each private point, int64, where people may have several; None: a point each.
 
@@ -110,7 +109,7 @@ class Points:
     columns: tuple[str, ...] = ()
     target: Target | None = None
     scaling: PublicScaling | None = None
-    notes: tuple[str, ...] = ()
+    facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
     people: Tensor | None = None
 
@@ -231,7 +230,7 @@ def split_points(
     columns: tuple[str, ...] | None = None,
     scaling: PublicScaling | None = None,
     split: Split | None = None,
-    notes: tuple[str, ...] = (),
+    facts: tuple[Fact | Said, ...] = (),
     form: Form | None = None,
 ) -> Points:
     """Splits points (n, d) into a private and a test part, without ``split`` by fresh secret coins of probability .2.
@@ -248,7 +247,7 @@ def split_points(
         bounds=bounds,
         columns=columns or (),
         scaling=scaling,
-        notes=(*notes, split.note("points")),
+        facts=(*facts, split.fact("points")),
         form=form,
         people=split.owners(~test),
     )
@@ -311,10 +310,7 @@ def load_points(
         bounds=box,
         columns=tuple(names),
         split=split,
-        notes=(
-            f"the columns and the bounds {box.tolist()} are public: they must have been chosen without looking at the records",
-            *((CLAMPED,) if out_of_range == "clamp" else ()),
-        ),
+        facts=(Fact.PUBLIC_BOUNDS(bounds=str(box.tolist())), *((Fact.CLAMPED_POINTS,) if out_of_range == "clamp" else ())),
         form=sample_form(path, names, csv="float64"),
     )
 

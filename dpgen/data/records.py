@@ -12,6 +12,7 @@ from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of, rows_of
 from dpgen.data.table_files import Missing, column_name, form_of, name_of, require_columns, sample_form
 from dpgen.data.units import People
+from dpgen.facts import Fact, Said
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
@@ -25,7 +26,7 @@ class Records:
     """Binary records ``x`` in {0, 1}^(n, d) that are to be protected, beside records that are not.
 
     Only ``x`` and ``labels`` are private. ``test_x`` and ``test_labels`` serve evaluation and are never trained on;
-    ``public_x`` and ``public_labels`` were set aside and declared public. ``notes`` are the facts about the data
+    ``public_x`` and ``public_labels`` were set aside and declared public. ``facts`` are the facts about the data
     that a privacy statement has to repeat. The representation shows sizes only, never values.
 
     Arguments:
@@ -40,7 +41,7 @@ class Records:
         class_names: n_classes names of the labels as written in the source.
         public_x: records declared public, shape (n_public, d).
         public_labels: their labels, shape (n_public,).
-        notes: sentences for the privacy statement.
+        facts: what a privacy statement says of them.
         grey: the same private records as uint8 grey values in [0, 255], shape (n, d): ``x`` is 1 where they are above
             ``grey_threshold``. For models and evaluations that want more than bits.
         test_grey: the same of ``test_x``; present exactly when ``grey`` is.
@@ -68,7 +69,7 @@ class Records:
     class_names: tuple[str, ...] | None = None
     public_x: Tensor | None = None
     public_labels: Tensor | None = None
-    notes: tuple[str, ...] = ()
+    facts: tuple[Fact | Said, ...] = ()
     grey: Tensor | None = None
     test_grey: Tensor | None = None
     grey_threshold: int = PIXEL_THRESHOLD
@@ -152,7 +153,7 @@ class Records:
             grey=rows_of(self.grey, ~public),
             public_x=self.x[public],
             public_labels=rows_of(self.labels, public),
-            notes=(*self.notes, f"{public_records} training records were declared public and are not protected"),
+            facts=(*self.facts, Fact.PUBLIC_RECORDS(n=public_records)),
         )
 
 
@@ -184,7 +185,7 @@ def split_records(
     columns: list[str] | None = None,
     class_names: tuple[str, ...] | None = None,
     public_records: int = 0,
-    notes: tuple[str, ...] = (),
+    facts: tuple[Fact | Said, ...] = (),
     form: Form | None = None,
     grey_threshold: int | None = None,
 ) -> Records:
@@ -217,7 +218,7 @@ def split_records(
         image_shape=image_shape,
         columns=columns,
         class_names=class_names,
-        notes=(*notes, split.note()),
+        facts=(*facts, split.fact()),
         grey=rows_of(grey, ~test),
         test_grey=rows_of(grey, test),
         grey_threshold=PIXEL_THRESHOLD if grey_threshold is None else grey_threshold,
@@ -305,11 +306,11 @@ def load_records(
     if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:
         raise ValueError(f"{path} has no header: its first line holds bits where names belong")
     labels, class_names = None, None
-    notes: tuple[str, ...] = ("the names of the columns are public",)
+    facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_NAMES,)
     if label is not None:
         require_columns(path, [label], table.columns)
         labels, class_names = class_labels(table[label])
-        notes += (f"the {len(class_names)} classes were read from the records: epsilon does not cover it",)
+        facts += (Fact.READ_CLASSES(k=len(class_names)),)
     form = sample_form(
         path,
         list(table.columns),
@@ -334,7 +335,7 @@ def load_records(
         columns=features,
         class_names=class_names,
         public_records=public_records,
-        notes=notes,
+        facts=facts,
         form=form,
     )
 

@@ -18,6 +18,7 @@ from dpgen.data.records import Records, split_records
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import UNREADABLE, existing_file, name_of, read_bytes, unreadable
 from dpgen.data.users import natural_order
+from dpgen.facts import Fact, Said
 
 # -- sparse rows -------------------------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ def load_sets(
     """One record per line, item ids separated by blanks, plain or gzipped; feature j is 1 when item j is in the record.
 
     Which items are kept must not depend on private records. ``items`` or ``items_path`` name them from outside. Otherwise
-    they are read from the records themselves - all of them, or the ``top_items`` most frequent - and ``notes`` say that
+    they are read from the records themselves - all of them, or the ``top_items`` most frequent - and ``facts`` say that
     epsilon does not cover this choice. An empty line is a record without items.
 
     Arguments:
@@ -171,7 +172,7 @@ def load_sets(
     options = SplitOptions(test_fraction, test_path, split_key=split_key)
     baskets = read_baskets(path)
     test = [] if test_path is None else read_baskets(test_path)
-    universe, note = _universe(baskets, top_items=top_items, items_path=items_path, items=items)
+    universe, facts = _universe(baskets, top_items=top_items, items_path=items_path, items=items)
     baskets = [*baskets, *test]
     if len(baskets) * len(universe) > MAX_CELLS:
         raise ValueError(
@@ -184,7 +185,7 @@ def load_sets(
         split=options.split(held_out=None if test_path is None else len(test)),
         columns=universe,
         public_records=public_records,
-        notes=note,
+        facts=facts,
         form=replace(form, names=tuple(universe)),
     )
 
@@ -225,7 +226,7 @@ def load_sparse(
         split=split,
         columns=[str(item) for item in range(rows.d)],
         public_records=public_records,
-        notes=("the number of items is public",),
+        facts=(Fact.PUBLIC_ITEMS,),
         form=Form(container="sets", names=tuple(str(item) for item in range(rows.d)), types=("int64",)),
     )
 
@@ -285,7 +286,7 @@ def indicator_matrix(baskets: list[list[str]], items: list[str]) -> Tensor:
 
 def _universe(
     baskets: list[list[str]], *, top_items: int | None, items_path: str | None, items: list[str] | None
-) -> tuple[list[str], tuple[str, ...]]:
+) -> tuple[list[str], tuple[Said, ...]]:
     options = {"top_items": top_items, "items_path": items_path, "items": items}
     given = {name: value for name, value in options.items() if value is not None}
     if len(given) > 1:
@@ -297,12 +298,9 @@ def _universe(
         raise ValueError(f"top_items is {top_items}: it must be at least 1")
     counts = Counter(item for basket in baskets for item in set(basket))
     if top_items is None:
-        return sorted(counts, key=natural_order), (
-            f"the {len(counts)} items were read from the records: epsilon does not cover it",
-        )
+        return sorted(counts, key=natural_order), (Fact.READ_ITEMS(how="all of them"),)
     kept = sorted(counts, key=lambda item: (-counts[item], natural_order(item)))[:top_items]
-    note = f"the {top_items} most frequent items were chosen on the records: epsilon does not cover this choice"
-    return sorted(kept, key=natural_order), (note,)
+    return sorted(kept, key=natural_order), (Fact.READ_ITEMS(how=f"the {top_items} most frequent"),)
 
 
 def public_items(*, items_path: str | None, items: list[str] | None) -> list[str]:

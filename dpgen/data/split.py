@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dpgen.data.table_files import Missing, column_name, existing_file, read_table, require_columns, settled
 from dpgen.data.units import KEY_BYTES, Contents, People
+from dpgen.facts import Fact, Said
 from dpgen.files import create_private
 
 KEY_FILE = "split.key"
@@ -123,19 +124,19 @@ class Split:
         rows[torch.from_numpy(np.argsort(self._words(n, "public"), kind="stable")[:count])] = True
         return rows
 
-    def note(self, what: str = "records") -> str:
-        """Note of a statement on the test part."""
+    def fact(self, what: str = "records") -> Said:
+        """What a statement says of the test part."""
         if self.held_out is None and self.test_fraction == 0:
-            return f"there are no test {what}: the evaluation compares with the private ones"
+            return Fact.NO_TEST_PART()
         if self.seed is not None:
             origin = f"public data, split by the public seed {self.seed}"
         elif self.held_out is not None:
             origin = "from a file of their own"
         else:
-            coin = "its own secret coin" if self.values is None else "its own hash of its key column"
-            coin = coin if self.people is None else "the secret coin of its person"
-            origin = f"each record by {coin}, probability {self.test_fraction:g}"
-        return f"the test {what} are not protected: evaluation on them adds no noise ({origin})"
+            drawn = "a secret hash of the record's position" if self.values is None else "a secret hash of its key column"
+            drawn = drawn if self.people is None else "a secret hash of its person"
+            origin = f"each record joins them independently by {drawn}, with probability {self.test_fraction:g}"
+        return Fact.TEST_PART(what=what, origin=origin)
 
     def _words(self, n: int, stream: Literal["test", "public"]) -> np.ndarray:
         digest = hashlib.shake_256(b"dpgen " + stream.encode() + self.key).digest(8 * n)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dpgen.containers import Form
-from dpgen.data.columns import Bound, ColumnReader, Columns, OutOfRange, assembled_notes, column_readers
+from dpgen.data.columns import Bound, ColumnReader, Columns, OutOfRange, column_facts, column_readers
 from dpgen.data.engines import CHANGED, EngineRanks, EngineTable, group_cells, open_table
 from dpgen.data.events import EventColumns, Known, PriorName, named_events, users_from_events
 from dpgen.data.split import Split
@@ -80,7 +80,7 @@ def load_sql_columns(
         values=dict(zip(names, ranks)),
         domains={reader.name: reader.domain for reader in readers},
         clamped=clamped,
-        notes=(*assembled_notes(out_of_range == "clamp"), *opened.notes, Split(0.0).note("rows")),
+        facts=(*column_facts(out_of_range == "clamp"), *opened.facts, Split(0.0).fact("rows")),
         form=form.of_columns(names, categories=named),
     )
 

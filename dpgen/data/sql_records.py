@@ -31,6 +31,7 @@ from dpgen.data.sets import public_items
 from dpgen.data.split import Split
 from dpgen.data.table_files import Missing, require_columns
 from dpgen.data.units import People
+from dpgen.facts import Fact, Said
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -63,7 +64,7 @@ class StreamedRecords:
     image_shape: tuple[int, int] | None = None
     columns: list[str] | None = None
     grey_threshold: int | None = None
-    notes: tuple[str, ...] = ()
+    facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
 
     def __repr__(self) -> str:
@@ -225,9 +226,9 @@ def _streamed(
     if not n:
         raise ValueError(f"{table.name} is empty: it has {len(table.rows.columns)} columns and no record")
     require_grey(table.name, bits=reader.white == WHITE and not above)
-    notes: tuple[str, ...] = ("the names of the columns are public",)
+    facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_NAMES,)
     if label is not None:
-        notes += (f"the {len(label.names)} classes were read from the records: epsilon does not cover it",)
+        facts += (Fact.READ_CLASSES(k=len(label.names)),)
     return StreamedRecords(
         name=table.name,
         rows=batches,
@@ -235,7 +236,7 @@ def _streamed(
         d=reader.d,
         n_classes=0 if label is None else len(label.names),
         class_names=None if label is None else label.names,
-        notes=(*notes, *table.notes, Split(0.0).note()),
+        facts=(*facts, *table.facts, Split(0.0).fact()),
         **public,
     )
 

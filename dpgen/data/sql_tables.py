@@ -60,7 +60,7 @@ def load_sql_table(
         codes=codes,
         schema=public,
         test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
-        notes=(*public.notes, Split(0.0).note("rows")),
+        facts=(*public.facts, Split(0.0).fact("rows")),
         form=_form(opened, public, [name for name in opened.rows.columns if name in wanted]),
     )
 

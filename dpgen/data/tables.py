@@ -17,6 +17,7 @@ from dpgen.data.drafts import blanks, draft_schema
 from dpgen.data.split import TEST_FRACTION, SplitOptions
 from dpgen.data.table_files import header, name_of, sample_form, separator_of
 from dpgen.data.units import People
+from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, NumberField
 from dpgen.schema import Schema
 
@@ -32,7 +33,7 @@ class Table:
         codes: private rows, int64 (n, d), column c in [0, schema.domain.sizes[c]); or those that an engine made and keeps.
         schema: public.
         test_codes: rows for evaluation (m, d); never trained on.
-        notes: sentences for the privacy statement.
+        facts: what a privacy statement says of them.
         form: in which samples are given back, a public fact.
 
     Raises:
@@ -43,7 +44,7 @@ class Table:
     codes: Tensor | KeptCodes | SparkCodes
     schema: Schema
     test_codes: Tensor
-    notes: tuple[str, ...] = ()
+    facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
 
     def __post_init__(self) -> None:
@@ -128,7 +129,7 @@ def load_table(
         codes=codes[~test],
         schema=public,
         test_codes=codes[test],
-        notes=(*public.notes, split.note("rows")),
+        facts=(*public.facts, split.fact("rows")),
         form=form_of_samples(source, public, [name for name in columns if name in table]),
     )
 

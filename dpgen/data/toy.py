@@ -13,6 +13,7 @@ from torch import Tensor
 from dpgen.data.columns import Columns
 from dpgen.data.points import Points, PublicScaling
 from dpgen.discretized import DiscretizedColumn
+from dpgen.facts import Fact
 
 # -- points ------------------------------------------------------------------------------------------------------------
 
@@ -231,7 +232,7 @@ def synthetic_points(name: str, target: GaussianMixture, n: int, n_test: int, se
         bounds=bounds,
         target=target,
         scaling=PublicScaling.standard(target.d),
-        notes=("the points are synthetic and their bounds come from the known target",),
+        facts=(Fact.KNOWN_TARGET,),
     )
 
 
@@ -337,6 +338,4 @@ def load_mixture(
     if n_records < 2:
         raise ValueError(f"n_records is {n_records}: at least 2 are needed")
     x = known.draw(n_records, size, np.random.default_rng(data_seed))
-    return Columns(
-        name=mixture, values={"x": x}, domains={"x": domain}, truth={"x": known}, notes=("the records are synthetic",)
-    )
+    return Columns(name=mixture, values={"x": x}, domains={"x": domain}, truth={"x": known}, facts=(Fact.SYNTHETIC,))

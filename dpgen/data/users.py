@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
+from dpgen.facts import Fact, Said
 
 # -- users -------------------------------------------------------------------------------------------------------------
 
@@ -42,7 +43,7 @@ class Users:
         prior_origin: where the prior comes from, in words; `UNIFORM` or `PRIVATE` exactly when ``prior`` is None.
         skipped: users that were left out because they have no events, or too few; private, no statement says how many.
         skipped_groups: the public group of each of them, or None: not known.
-        notes: sentences for the privacy statement.
+        facts: what a privacy statement says of them.
         form: in which draws are given back, a public fact; None: as a table of user, group, draw and category.
 
     Raises:
@@ -62,7 +63,7 @@ class Users:
     prior_origin: str = UNIFORM
     skipped: int = 0
     skipped_groups: tuple[str, ...] | None = None
-    notes: tuple[str, ...] = ()
+    facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
 
     def __post_init__(self) -> None:
@@ -233,7 +234,7 @@ def load_synthetic_users(*, n_categories: int = 100, n_users: int = 200, data_se
         groups=(PEAKED,) * len(peaks) + (NEAR,) * len(near),
         prior=prior,
         prior_origin="drawn at random",
-        notes=("the users are synthetic: nobody's data are in them",),
+        facts=(Fact.SYNTHETIC,),
     )
 
 

@@ -9,6 +9,7 @@ from dpgen.data import Columns, Images, MappedRecords, Points, Records, Table, U
 from dpgen.data.sql_records import StreamedRecords
 from dpgen.evaluation import columns, images, points, records, tables, users
 from dpgen.evaluation.scores import Evaluation as Evaluation
+from dpgen.facts import Fact
 
 
 class Evaluator(NamedTuple):

@@ -21,7 +21,6 @@ MOST_VALUES = 2**26
 _SHOWN, _PER_ROW = 10, 8  # classes of the picture, and images of each
 
 
-
 def evaluate(
     release: ImageModel, images: Images, *, seed: int, effort: Effort = FULL, inception: nn.Module | None = None
 ) -> Evaluation:

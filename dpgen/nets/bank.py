@@ -9,6 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from dpgen.facts import Said
+
 Noise = Callable[..., Tensor]
 """Draws standard normal noise of a shape: `noise(b, latent) -> (b, latent)`."""
 

@@ -11,6 +11,7 @@ from torch.func import functional_call
 from torch.nn.functional import leaky_relu, softplus
 
 from dpgen.cosines import coordinates, planes
+from dpgen.facts import Said
 from dpgen.nets.bank import ModelBank, Noise, RecordGradients, logistic
 from dpgen.nets.tape import Layers, OneModel, Tape
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from dpgen.facts import Fact
 from dpgen.nets.generic import GenericBank
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from dpgen.facts import Fact
 from dpgen.nets.bank import RecordGradients
 from dpgen.nets.gan import critic_loss
 from dpgen.nets.generic import GenericBank, require_unmixed

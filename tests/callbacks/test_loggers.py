@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from dpgen.callbacks import Previews, PrivacyAccountant
 from dpgen.callbacks.loggers import ReleaseLogger, add_counts, memory
 from dpgen.evaluation.scores import Score
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import PoissonLoader
@@ -126,7 +127,7 @@ def test_counts_are_drawn_where_they_are(tmp_path: Path) -> None:
 def test_hyperparameters_and_final_metrics(tmp_path: Path) -> None:
     logger = Recording()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, loggers=(logger,))
-    assert any("(final)" in text for text in runtime.not_covered)
+    assert runtime.facts == (Fact.LOGS,)
     settings = {"privacy": {"epsilon": 3.0, "delta": None}, "model": {"name": "dpgm"}}
     runtime.log_results(settings, {SCORE.tag: SCORE.value})
     assert logger.parameters == [{"privacy.epsilon": 3.0, "privacy.delta": "None", "model.name": "dpgm"}]
@@ -140,7 +141,7 @@ def test_where_nothing_was_trained_nothing_is_logged(tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu")
     runtime.log_results({}, {"accuracy": 0.5})
     assert list(tmp_path.iterdir()) == []
-    assert runtime.not_covered == ()
+    assert runtime.facts == ()
 
 
 def test_csv_gets_the_same_values(tmp_path: Path) -> None:

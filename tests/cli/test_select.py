@@ -10,6 +10,7 @@ import tiny
 import dpgen
 from dpgen.cli.main import main
 from dpgen.cli.select import SELECTED
+from dpgen.facts import Fact
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.tuning import SELECTION
@@ -45,7 +46,7 @@ def test_the_best_is_released_and_paid_for(tmp_path: Path, capsys: pytest.Captur
         once = epsilon(entry.event.event, 1e-5)
     assert entry.note == SELECTION
     assert statement.epsilon == epsilon(entry.event, 1e-5) > once > 2.0, "more than one run with its score"
-    assert any("the best of K runs" in text and "epsilon=1, epsilon=2" in text for text in statement.assumptions)
+    assert tiny.told(statement)[Fact.SELECTED]["names"] == "epsilon=1, epsilon=2"
     assert statement.shared is not None
     assert (statement.shared["runs"], statement.shared["payments"]) == (1, 1)
     assert len(dpgen.load(directory).samples(5)) == 5

@@ -16,6 +16,7 @@ from replay import Tape, compare, recorded
 from torch.utils.data import TensorDataset
 
 import dpgen
+from dpgen.facts import Fact
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.ordered.merr import Step
@@ -278,7 +279,7 @@ FAULTS = [
     Fault("half the statement", MARGINALS, RECORD, "all of it", lambda real: lambda *a, **k: real(*a, **k) / 2,
           ("dpgen.privacy.ledger:Ledger.epsilon",)),
     Fault("n in the statement", MARGINALS, RECORD, "statement shows",
-          lambda real: lambda name, x, *, notes, **k: real(name, x, notes=(*notes, f"{len(x)} records"), **k),
+          lambda real: lambda name, x, *, facts, **k: real(name, x, facts=(*facts, Fact.AGREED(text=f"{len(x)}")), **k),
           ("dpgen.data.records:split_records",)),
     Fault("n in a warning", MARGINALS, RECORD, "warnings show",
           lambda real: lambda data: warned(real(data), f"{data.n} records"), ("dpgen.systems.marginals.fit:records_of",)),

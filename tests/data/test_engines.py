@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 from fixed_source import FixedKeySource
 
 import dpgen
@@ -19,6 +20,7 @@ from dpgen.data.engines import EngineRanks, EngineTable, group_cells, open_table
 from dpgen.data.events import load_events
 from dpgen.data.sql import load_sql_columns, load_sql_events
 from dpgen.data.units import People
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
 from dpgen.systems.ordered.counts import outline
@@ -144,8 +146,8 @@ def test_released_bits_are_those_of_the_column_in_memory(folder: Path, method: s
 def test_csv_files_are_tables(folder: Path) -> None:
     data = load_sql_columns(source=str(folder / "all.csv"), columns="whole,counted", low=-50, high=10**6)
     assert data.values["whole"].in_order().tolist() == np.sort(frame()["whole"] + 50).tolist()
-    assert any("was read more than once" in note for note in data.notes)
-    assert not any("was read more than once" in note for note in open_table(str(folder / "w.duckdb"), "visits").notes)
+    assert Fact.READ_AGAIN in tiny.told(data)
+    assert Fact.READ_AGAIN not in tiny.told(open_table(str(folder / "w.duckdb"), "visits"))
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -8,14 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
 import dpgen
 from dpgen.data import Images, load_cifar10, load_images
-from dpgen.data.images import CONSTANTS_NOTE
 from dpgen.data.split import Split
+from dpgen.facts import Fact
 
 
 def pixels(side: int = 8, *, shift: int = 0, grey: bool = False) -> Any:
@@ -63,7 +64,7 @@ def test_folders_are_classes_in_sorted_order(tmp_path: Path, ending: str) -> Non
     assert images.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert images.x.shape == (6, 8, 8, 3)
     assert torch.equal(images.x[4], torch.from_numpy(pixels(shift=1)))
-    assert "names of the folders" in images.notes[0]
+    assert Fact.PUBLIC_FOLDERS in tiny.told(images)
 
 
 def test_without_folders_there_is_one_class(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_cifar10_is_read_from_folders_or_an_archive(tmp_path: Path, packed: bool
         archived(source, ".tar.gz").rename(tmp_path / "cifar10" / "images.tar.gz")
     images = load_cifar10(data_root=str(tmp_path))
     assert (images.n, len(images.test_x), images.n_classes, images.name) == (20, 10, 10, "cifar10")
-    assert CONSTANTS_NOTE in images.notes
+    assert Fact.TUNED_CONSTANTS in tiny.told(images)
 
 
 def test_cifar10_is_missing(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 import torch
 
 from dpgen.data import LOADERS, load_digits, load_fashion_mnist, load_mnist
 from dpgen.data.images import read_idx
+from dpgen.facts import Fact
 
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 
@@ -71,7 +73,7 @@ def test_mnist_from_files(tmp_path: Path, folder: str, packed: bool) -> None:
     assert np.array_equal(records.test_x.numpy(), (arrays[NAMES[2]].reshape(5, 12) > 127).astype(np.uint8))
     assert records.test_labels.tolist() == arrays[NAMES[3]].tolist()
     assert (records.image_shape, records.n_classes, records.x.dtype) == ((3, 4), 10, torch.uint8)
-    assert any("were set on this training split" in note for note in records.notes)
+    assert Fact.TUNED_CONSTANTS in tiny.told(records)
 
 
 def test_threshold_is_above_127(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import lightning as L
 import numpy as np
 import pyarrow as pa
 import pytest
+import tiny
 import torch
 from fixed_source import FixedKeySource
 
@@ -16,6 +17,7 @@ from dpgen.config import keyword_job
 from dpgen.data.mapped import MappedRows, load_mapped
 from dpgen.data.records import Records
 from dpgen.evaluation import evaluate
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import PoissonLoader
@@ -99,7 +101,7 @@ def test_gaussians_have_the_bits_of_records_in_memory(shards: str, subclusters: 
     found = [fitted("gaussian", data, **options) for data in (mapped, Records("memory", torch.from_numpy(X), none))]
     samples = [release.samples(50, random_state=0).x for release in found]
     assert torch.equal(*samples)
-    assert mapped.notes[1] in found[0].statement.not_covered
+    assert found[0].statement.says(Fact.UNCHANGED_FILES)
 
 
 LABELS = np.arange(300) % 3
@@ -132,7 +134,7 @@ def test_labels_are_a_column_of_the_files(shards: str, tmp_path: Path) -> None:
         assert data.test_labels is not None
         assert data.labels.tolist() == data.test_labels.tolist() == LABELS.tolist()
         assert data.x[:300].tolist() == X.tolist()
-        assert "the 3 classes were read from the records: epsilon does not cover it" in data.notes
+        assert tiny.told(data)[Fact.READ_CLASSES] == {"k": 3}
         part = data.some(100)
         assert part.labels is not None
         rows = {(*row, label) for row, label in zip(map(tuple, X.tolist()), LABELS.tolist())}

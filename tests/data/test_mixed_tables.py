@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import polars
 import pytest
+import tiny
 import torch
 
 from dpgen.containers import in_memory
 from dpgen.data import Table, draft_schema, load_table
 from dpgen.data.tables import VISITS, simulated_visits
+from dpgen.facts import Fact
 from dpgen.schema import Schema
 
 SMALL: dict[str, Any] = {
@@ -47,7 +49,7 @@ def test_the_embedded_table_satisfies_its_schema_and_splits() -> None:
     assert table.n + len(table.test_codes) == 6000
     assert 1000 < len(table.test_codes) < 1400
     assert table.schema == Schema.from_descriptor(VISITS)
-    assert "secret coin" in table.notes[-1]
+    assert "secret hash" in tiny.told(table)[Fact.TEST_PART]["origin"]
 
 
 def test_every_form_of_file_gives_the_same_codes(tmp_path: Path) -> None:
@@ -121,9 +123,9 @@ def test_polars_and_arrow_tables_come_back() -> None:
 def test_sources_of_domains_are_in_the_notes() -> None:
     fields = [field | {"dpgen:source": source} for field, source in zip(SMALL["fields"], ("public", "private", "dp", "public"))]
     schema = SMALL | {"fields": fields, "dpgen:privacy": {"epsilon": 0.5, "delta": 1e-6}}
-    notes = " ".join(private(path=in_memory(frames()["plain"]), schema=schema).notes)
-    assert "domains of colour were read from the private records: epsilon does not cover it" in notes
-    assert "domains of day are a private release of their own (epsilon 0.5, delta 1e-06)" in notes
+    told = tiny.told(private(path=in_memory(frames()["plain"]), schema=schema))
+    assert told[Fact.READ_DOMAINS] == {"columns": "colour"}
+    assert told[Fact.BOUGHT_DOMAINS] == {"columns": "day", "price": "epsilon 0.5, delta 1e-06"}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_a_draft_from_private_values_fits_and_says_so(tmp_path: Path) -> None:
         draft = draft_schema(data, from_private_values=True)
         table = private(path=in_memory(frame) if data is frame else str(data), schema=draft)
         assert table.n == 300
-        assert "were read from the private records: epsilon does not cover it" in " ".join(table.notes)
+        assert Fact.READ_DOMAINS in tiny.told(table)
 
 
 def test_values_outside_have_a_place_where_the_schema_gives_them_one() -> None:

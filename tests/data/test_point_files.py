@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 
 from dpgen.data.points import load_points, parse_bounds
+from dpgen.facts import Fact
 
 
 def table(n: int = 30) -> pd.DataFrame:
@@ -26,7 +28,7 @@ def test_tables_round_trip(tmp_path: Path, form: str) -> None:
     assert np.allclose(np.sort(together[:, 1]), np.sort(frame["age"]))
     assert points.bounds is not None
     assert points.bounds.tolist() == [[-100.0, 200.0], [0.0, 120.0]]
-    assert any("must have been chosen without looking" in note for note in points.notes)
+    assert Fact.PUBLIC_BOUNDS in tiny.told(points)
 
 
 def test_npy_and_clamping(tmp_path: Path) -> None:
@@ -36,7 +38,7 @@ def test_npy_and_clamping(tmp_path: Path) -> None:
         load_points(**options)
     points = load_points(**options, out_of_range="clamp")
     assert float(points.x.abs().max()) == 0.5
-    assert any("moved" in note for note in points.notes)
+    assert Fact.CLAMPED_POINTS in tiny.told(points)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ import math
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from sklearn.preprocessing import StandardScaler
 
 from dpgen.data.points import Points, PublicScaling, place, split_points
 from dpgen.data.split import Split
+from dpgen.facts import Fact
 
 
 def cloud(n: int = 40, d: int = 2) -> torch.Tensor:
@@ -26,7 +28,7 @@ def test_a_split_is_disjoint_and_complete_and_by_its_key() -> None:
     together = torch.cat([points.x, points.test_x])
     assert sorted(together.tolist()) == sorted(x.tolist())
     assert not torch.equal(split_points("cloud", x).x, split_points("cloud", x).x), "fresh keys"
-    assert any("test points are not protected" in note for note in points.notes)
+    assert tiny.told(points)[Fact.TEST_PART]["what"] == "points"
 
 
 def test_the_scaling_comes_from_the_bounds_never_from_the_points() -> None:

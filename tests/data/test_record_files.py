@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 import torch
 
 from dpgen.data import load_records
 from dpgen.data.records import MAX_CLASSES, binary_table, class_labels
+from dpgen.facts import Fact
 
 
 def table(n: int = 20) -> pd.DataFrame:
@@ -38,7 +40,7 @@ def test_tables_round_trip(tmp_path: Path, form: str) -> None:
     labels = torch.cat([records.labels, records.test_labels, records.public_labels])
     expected = frame[["a", "flag", "c"]].astype(int).assign(kind=(frame["kind"] == "yes").astype(int))
     assert sorted(torch.cat([everything.long(), labels[:, None]], 1).tolist()) == sorted(expected.to_numpy().tolist())
-    assert any("2 classes were read from the records" in note for note in records.notes)
+    assert tiny.told(records)[Fact.READ_CLASSES] == {"k": 2}
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, bool])

@@ -1,10 +1,12 @@
 """Records: what is refused, what is private, what is split."""
 
 import pytest
+import tiny
 import torch
 
 from dpgen.data.records import Records, require_binary, split_records
 from dpgen.data.split import Split
+from dpgen.facts import Fact
 
 EYE = torch.eye(6, dtype=torch.uint8)
 ONES = torch.ones(2, 6, dtype=torch.uint8)
@@ -74,7 +76,7 @@ def test_split_is_a_partition_and_keeps_labels() -> None:
     assert sorted(as_numbers(records.x) + as_numbers(records.test_x)) == list(range(100))
     assert as_numbers(records.x) == records.labels.tolist()
     assert as_numbers(records.test_x) == records.test_labels.tolist()
-    assert any("the test records are not protected" in note for note in records.notes)
+    assert Fact.TEST_PART in tiny.told(records)
 
 
 def test_split_depends_on_the_key_and_not_on_the_records() -> None:
@@ -109,7 +111,7 @@ def test_public_records_leave_the_private_part() -> None:
     assert sorted(as_numbers(public.x) + as_numbers(public.public_x)) == sorted(as_numbers(records.x))
     assert as_numbers(public.public_x) == public.public_labels.tolist()
     assert torch.equal(public.test_x, records.test_x)
-    assert any("10 training records were declared public" in note for note in public.notes)
+    assert tiny.told(public)[Fact.PUBLIC_RECORDS] == {"n": 10}
     assert records.set_aside(0, Split.public(3)) is records
 
 

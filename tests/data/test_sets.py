@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 from scipy.sparse import csr_matrix, save_npz
 
 from dpgen.data import load_sets, load_sparse, sets
 from dpgen.data.sets import indicator_matrix, read_baskets, write_sparse_rows
+from dpgen.facts import Fact
 
 LINES = "10 2 30\n2 30\n2\n\n30 2 2 7\n9 10\n"
 
@@ -31,7 +33,7 @@ def test_all_items_in_numeric_order(path: str) -> None:
         [[1, 0, 0, 1, 1], [1, 0, 0, 0, 1], [1, 0, 0, 0, 0], [0] * 5, [1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
     )
     assert (records.name, records.labels) == ("baskets", None)
-    assert any("5 items were read from the records: epsilon does not cover" in note for note in records.notes)
+    assert tiny.told(records)[Fact.READ_ITEMS] == {"how": "all of them"}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_all_items_in_numeric_order(path: str) -> None:
 def test_top_items_count_records_not_repetitions(path: str, top: int, columns: list[str]) -> None:
     records = load_sets(path=path, top_items=top)
     assert records.columns == columns
-    assert any(f"{top} most frequent items were chosen on the records" in note for note in records.notes)
+    assert tiny.told(records)[Fact.READ_ITEMS] == {"how": f"the {top} most frequent"}
 
 
 def test_public_items_leave_no_note(path: str, tmp_path: Path) -> None:
@@ -49,7 +51,7 @@ def test_public_items_leave_no_note(path: str, tmp_path: Path) -> None:
     records = load_sets(path=path, items_path=str(tmp_path / "items"))
     assert records.columns == ["30", "2", "99"]
     assert everything(records)[-1] == [1, 1, 0]
-    assert not any("item" in note for note in records.notes)
+    assert Fact.READ_ITEMS not in tiny.told(records)
 
 
 def test_words_packed_and_public_records(tmp_path: Path) -> None:

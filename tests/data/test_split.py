@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from dpgen.data.records import load_records
 from dpgen.data.sets import load_sets
 from dpgen.data.split import KEY_BYTES, Split, SplitOptions, await_key, needs_key, secret_key
 from dpgen.data.units import People
+from dpgen.facts import Fact
 from dpgen.files import remove_leftovers
 
 KEY = b"key of the tests of the split..."
@@ -330,7 +332,7 @@ def test_points_and_sets_from_files_of_their_own(tmp_path: Path) -> None:
 def test_all_records_private(files: Path) -> None:
     records = load_records(path=str(files / "all.npy"), split_column=6, test_fraction=0)
     assert (records.n, tuple(records.test_x.shape)) == (64, (0, 6))
-    assert any("there are no test records" in note for note in records.notes)
+    assert Fact.NO_TEST_PART in tiny.told(records)
 
 
 def test_one_line_is_a_file_and_none_is_not(tmp_path: Path) -> None:

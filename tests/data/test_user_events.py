@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import tiny
 
 from dpgen.data.events import load_events, read_categories
+from dpgen.facts import Fact
 
 LOG = "user_id,site,n,age\nb,news,1,old\na,shop,3,young\na,news,1,young\nc,shop,0,old\n"
 
@@ -22,7 +24,7 @@ def test_users_with_groups_and_weights(path: str) -> None:
     assert users.groups == ("young", "old")
     assert users.skipped == 1
     assert users.prior is None
-    assert users.notes == ("the categories were read from the events: epsilon does not cover which of them occur",)
+    assert users.facts == (Fact.READ_CATEGORIES,)
     for only, skipped in (("young", 0), ("old", 1)):
         part = load_events(path=path, user="user_id", category="site", weight="n", group="age", only_group=only)
         assert part.skipped == skipped, "c is old"
@@ -33,7 +35,7 @@ def test_public_categories_need_no_note(path: str, tmp_path: Path) -> None:
     users = load_events(path=path, user="user_id", category="site", categories_path=str(tmp_path / "sites.txt"))
     assert users.categories == ("shop", "mail", "news")
     assert users.counts.tolist() == [[1, 0, 1], [0, 0, 1], [1, 0, 0]]
-    assert not any("read from the events" in note for note in users.notes)
+    assert Fact.READ_CATEGORIES not in tiny.told(users)
 
 
 def test_an_unknown_category_is_an_error(path: str, tmp_path: Path) -> None:

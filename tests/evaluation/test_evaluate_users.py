@@ -11,11 +11,12 @@ from dpgen.config import parse_job
 from dpgen.data.users import PRIVATE, Users, load_synthetic_users
 from dpgen.evaluation import users as module
 from dpgen.evaluation.users import distances_of, evaluate, rivals
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.release import Draws
 from dpgen.run import run
 from dpgen.runtime import Runtime
-from dpgen.systems.local.fit import ABSENT, SAMPLERS, fit
+from dpgen.systems.local.fit import SAMPLERS, fit
 from dpgen.systems.local.kernels import MinimaxSampler
 from dpgen.systems.local.plan import LocalConfig, LocalPlan
 
@@ -187,7 +188,7 @@ def test_one_draw_of_every_user_from_the_command_line(arguments: list[str], tmp_
     assert set(table["category"]) <= set("abc")
     assert outcome.release.statement.epsilon == pytest.approx(1.5)
     text = (tmp_path / "run" / "PRIVACY.md").read_text()
-    assert ABSENT in text
+    assert Fact.ABSENT_USERS.sentence in text
     assert "the categories were read from the events" in text
     assert "1 user without events, or with too few, left out" in (tmp_path / "run" / "USERS.md").read_text()
     assert "compare draws and samplers with the users' own distributions" in text
@@ -204,4 +205,4 @@ def test_a_prior_of_the_private_users_must_be_paid_for(arguments: list[str], tmp
     arguments[-1] += "2"
     outcome = run(parse_job([*arguments, "--prior=private", "--prior_epsilon=0.5", "--draws=2", "--epsilon=2.5"]))
     assert outcome.release.statement.epsilon == pytest.approx(2.5)
-    assert any("trusted curator" in text for text in outcome.release.statement.assumptions)
+    assert outcome.release.statement.says(Fact.MEASURED_PRIOR)

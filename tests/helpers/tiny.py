@@ -1,6 +1,7 @@
 """A data set of 80 records and the smallest runs on it, for tests of everything around training."""
 
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import numpy as np
@@ -13,6 +14,7 @@ from dpgen.config import RunConfig, parse_job
 from dpgen.data import Records
 from dpgen.data.records import split_records
 from dpgen.data.split import Split
+from dpgen.facts import Fact, said
 from dpgen.nets import VAEBank
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.distributed import Ranks
@@ -81,6 +83,11 @@ def job(directory: Path, *extra: str) -> RunConfig:
     return parse_job(arguments(directory, *extra))
 
 
+def told(data: Any) -> dict[Fact, dict[str, Any]]:
+    """Facts of data, or of a statement, with their values."""
+    return {one.fact: dict(one.values) for one in said(data.facts)}
+
+
 def statement() -> PrivacyStatement:
     return PrivacyStatement(
         epsilon=1.25,
@@ -90,8 +97,7 @@ def statement() -> PrivacyStatement:
         accountant="tightest",
         also={"replace_one": 2.5},
         mechanisms=({"note": "training steps", "event": "Gaussian(2.0)", "count": 3, "group": None},),
-        assumptions=("the noise source is secure",),
-        not_covered=("the test records",),
+        facts=(Fact.ASSUMED(text="the noise source is secure"), Fact.UNCOVERED(text="the test records")),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 from conformance import LawRow, check_pairs
 from rows_domains import ROWS, of_people, selected
 
@@ -15,6 +16,7 @@ import dpgen
 from dpgen.cli.main import main
 from dpgen.data import load_table
 from dpgen.data.tables import simulated_visits
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.frequent_values import FrequentValues
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
@@ -156,7 +158,7 @@ def test_a_draft_is_filled_in_privately_and_no_record_is_refused_by_it(
     assert "epsilon 2 at delta 1e-06" in capsys.readouterr().out
     table = load_table(path=str(visits), schema=str(out), test_fraction=0.0)
     assert table.n == 2000
-    assert "a private release of their own (epsilon 2.0, delta 1e-06, relation add_remove)" in " ".join(table.notes)
+    assert tiny.told(table)[Fact.BOUGHT_DOMAINS]["price"] == "epsilon 2.0, delta 1e-06, relation add_remove"
 
 
 def test_a_file_without_types_says_how_to_give_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +216,7 @@ def test_a_purchase_for_people_knows_unit_and_rows(stays: Path, capsys: pytest.C
     paid = {"epsilon": 4.0, "delta": 1e-6, "relation": "add_remove", "unit": "who", "rows_per_unit": 40}
     assert schema["dpgen:privacy"] == paid
     release = dpgen.fit("tables", str(stays), epsilon=5.0, schema=schema, unit="who", rows_per_unit=40)
-    [note] = [note for note in release.statement.not_covered if "private release of their own" in note]
+    [note] = [text for text in release.statement.conventions if "private release of their own" in text]
     assert "relation add_remove, unit who, rows_per_unit 40" in note
 
 

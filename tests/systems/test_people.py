@@ -11,6 +11,7 @@ from dp_accounting import ZCDpEvent
 
 import dpgen
 from dpgen.config import parse_job
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
@@ -52,8 +53,8 @@ def test_a_statement_speaks_of_people(model: str, bits: Path, tmp_path: Path) ->
         statement = run(parse_job(given)).release.statement
     assert statement.unit == UNIT
     assert statement.epsilon <= 2.0
-    assert not any(sentence.startswith("one person is one record") for sentence in statement.assumptions)
-    assert any(sentence.startswith("one person is one value of the column who") for sentence in statement.assumptions)
+    assert not any(statement.says(fact) for fact in (Fact.ONE_RECORD, Fact.ONE_IMAGE, Fact.ONE_ROW))
+    assert statement.says(Fact.ONE_PERSON)
     with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
         assert (ledger.unit, ledger.rows) == (UNIT, M)
     assert (tmp_path / "run" / "split.key").stat().st_mode & 0o777 == 0o600

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dpgen.callbacks import AutomaticClipping, Clipping, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.facts import Fact, Said, said
 from dpgen.nets import ModelBank
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger, Planned
@@ -302,9 +303,9 @@ class DPSGD(PrivateSums):
         if not self.partitioned:
             raise ValueError("there is nothing to release: the module has not been trained")
         self._require_ledger(ledger)
-        found = {Fact.UNTRAINED: not self.global_step, Fact.PRIVATE_LOGS: self._private_logs}
-        facts = (*self.facts, *(fact for fact, holds in found.items() if holds))
-        return PrivacyStatement.from_ledger(ledger, also=also, facts=facts)
+        untrained = () if self.global_step else (Fact.UNTRAINED,)
+        logged = (Fact.PRIVATE_LOGS,) if self._private_logs else ()
+        return PrivacyStatement.from_ledger(ledger, also=also, facts=(*self.facts, *untrained, *logged))
 
     @abstractmethod
     def preview(self, per_cluster: int = 8) -> Tensor:

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from dpgen.callbacks import Clipping
+from dpgen.facts import Fact, Said
 from dpgen.nets import ModelBank, RecordGradients
 from dpgen.nets.bank import Noise
 from dpgen.privacy.clipping import ROUNDED, SENSITIVITY, SHORT, clipped_sums, gradient_norms, sensitivity_of_people

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from dpgen.facts import Said
 from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness, with_parameters
 from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
 from dpgen.privacy.clipping import clipped_sums, gradient_norms

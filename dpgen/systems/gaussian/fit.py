@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dpgen.cosines import lowest_frequencies
+from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
 from dpgen.privacy.ledger import Budget

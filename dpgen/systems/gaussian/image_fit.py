@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import GRAM_GRID, MOST_RECORDS, BoundedSum, clipped, whole
 from dpgen.statement import PrivacyStatement

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum

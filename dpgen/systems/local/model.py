@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dpgen.divergences import Divergence, perspective
+from dpgen.facts import Fact
 from dpgen.files import TensorFiles, damaged, read_tensor_files, write_files
 from dpgen.privacy.mechanisms import Secrets, require_within
 from dpgen.privacy.selection import draw_categorical

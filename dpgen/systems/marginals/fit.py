@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.facts import Fact
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.events import for_rows, pure_event, row_epsilon

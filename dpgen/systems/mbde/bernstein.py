@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum

@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned

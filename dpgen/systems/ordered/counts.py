@@ -17,6 +17,7 @@ import torch
 from scipy.optimize import isotonic_regression
 
 from dpgen.discretized import Ranks
+from dpgen.facts import Fact, Said
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation, keeps_size, require_whole, require_within

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger, Planned

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from dpgen.facts import Fact, Said
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
@@ -77,9 +78,7 @@ def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: 
         mixture, measurements, levels = _Rounds.of(columns, data.schema, config, mu, generator).run(codes, budget)
     declared = _declared(len(measurements) - len(columns.measurements), mu, size, d)
     fell_back = alone and config.method == "auto" and d > 1
-    statement = PrivacyStatement.from_ledger(
-        curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS
-    )
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS)
     return TablesModel(
         mixture,
         columns,

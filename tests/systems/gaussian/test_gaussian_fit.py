@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from dpgen.cosines import lowest_frequencies
 from dpgen.data import load_digits
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import Split
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import clipped
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
@@ -85,8 +87,8 @@ def test_samples_teach_a_classifier_and_noise_is_there() -> None:
 @pytest.mark.parametrize("public_n", [None, 4000])
 def test_a_statement_says_whether_the_number_of_records_was_declared_public(public_n: int | None) -> None:
     statement = fitted(two_classes(4000), public_n=public_n).statement
-    said = [text for text in statement.assumptions if "number of records" in text and "declared public" in text]
-    assert said == ([] if public_n is None else ["the number of records, 4000, was declared public"])
+    said = [dict(one.values) for one in statement.facts if one.fact is Fact.PUBLIC_SIZE]
+    assert said == ([] if public_n is None else [{"n": 4000}])
 
 
 def test_pairs_of_tables_are_right_after_calibration() -> None:
@@ -189,9 +191,9 @@ def test_more_features_than_the_data_allow_fall_back_to_marginals_and_say_what_i
     # noise alone passes the edge in about one fit of six
     models = (fitted(noise_records(60, 200), epsilon=0.5) for _ in range(12))
     model = next(model for model in models if isinstance(model, ProductMixture))
-    assert "fallback to independent marginals" in model.declared[0]
     assert "times the records" in model.declared[0]
-    assert model.statement.not_covered == model.declared
+    assert model.statement.says(Fact.INDEPENDENT_BITS)
+    assert set(model.declared) <= set(model.statement.conventions)
     assert model.statement.epsilon <= 0.5
 
 
@@ -208,7 +210,7 @@ def test_a_class_of_a_handful_takes_the_distribution_of_all() -> None:
     labels = torch.where(torch.arange(records.n) < 3, 2, records.labels)
     model = fitted(replace(records, labels=labels, n_classes=3), epsilon=2.0)
     assert isinstance(model, GaussianMixtureModel)
-    assert "classes 2" in model.declared[0]
+    assert tiny.told(model.statement)[Fact.POOLED_CLASSES]["classes"] == "2"
     assert set(model.samples(20_000, clusters=[2]).labels.tolist()) == {2}  # type: ignore[union-attr]
 
 

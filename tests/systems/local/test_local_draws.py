@@ -5,14 +5,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from finite_cases import dirichlet
 
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.local.fit import ABSENT, MOST_DRAWS, PRIOR_ASSUMPTION, PRIVATE_ORIGIN, SAMPLERS, fit
+from dpgen.systems.local.fit import MOST_DRAWS, PRIVATE_ORIGIN, SAMPLERS, fit
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
 
 PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
@@ -55,9 +57,9 @@ def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
     statement = draws.statement
     assert statement.epsilon == pytest.approx(4.0, abs=1e-9)
     assert (statement.delta, statement.relation) == (0.0, "replace_one")
-    assert any(text.startswith("this run costs one user 2 x 2 = 4, however many users") for text in statement.assumptions)
-    assert "the prior is table sales.csv" in statement.assumptions
-    assert statement.not_covered == (ABSENT,)
+    assert any("costs one user 2 x 2 = 4" in text for text in statement.conventions)
+    assert tiny.told(statement)[Fact.NAMED_PRIOR] == {"origin": "table sales.csv"}
+    assert statement.not_covered == (Fact.ABSENT_USERS.sentence,)
 
 
 def test_draws_are_near_what_users_hold_when_epsilon_is_large(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_a_prior_of_the_private_users_has_to_be_paid(tmp_path: Path) -> None:
     plan = LocalPlan(epsilon=2.5, prior_epsilon=0.5)
     draws, ledger = fitted("mollifier", tmp_path, plan, **private)
     assert ledger.epsilon() == pytest.approx(2.5, abs=1e-9)
-    assert PRIOR_ASSUMPTION in draws.statement.assumptions
+    assert draws.statement.says(Fact.MEASURED_PRIOR)
     assert len(ledger.entries()) == 2
     with pytest.raises(ValueError, match="a prior measured on the private users needs prior_epsilon > 0"):
         fitted("mollifier", tmp_path, **private)
@@ -165,9 +167,7 @@ def test_a_second_run_of_one_ledger_states_its_own_cost_and_the_whole_epsilon(tm
     for _ in range(2):
         draws = fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), curator=Curator(ledger), runtime=runtime)
     assert draws.statement.epsilon == pytest.approx(4.0)
-    [text] = [text for text in draws.statement.assumptions if "however many users" in text]
-    assert text.startswith("this run costs one user 1 x 2 = 2,")
-    assert "earlier runs comes on top" in text
+    assert tiny.told(draws.statement)[Fact.COST_OF_A_USER] == {"draws": 1, "per_draw": 2.0, "prior": "", "epsilon": 2.0}
 
 
 @pytest.mark.parametrize(

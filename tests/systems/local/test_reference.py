@@ -12,6 +12,7 @@ import torch
 import dpgen
 from dpgen.cli.main import main
 from dpgen.data.users import PRIVATE, Users
+from dpgen.facts import Fact
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.release import ColumnSamples, PublicModel
 from dpgen.systems.local.reference import released_prior
@@ -116,10 +117,10 @@ def test_samplers_take_the_prior_and_the_statement_names_the_release(model: str,
     text = " ".join(drawn.statement.not_covered)
     assert f"sha256 {dpgen.load(tmp_path).sha256}" in text
     assert tiny.statement().in_words() in text
-    assert "the prior is that of a released model" in " ".join(drawn.statement.assumptions)
+    assert tiny.told(drawn.statement)[Fact.NAMED_PRIOR] == {"origin": "that of a released model"}
     assert drawn.epsilon == pytest.approx(1.0)
     plain = dpgen.fit(model, users(), epsilon=1.0)
-    assert "released model" not in " ".join([*plain.statement.not_covered, *plain.statement.assumptions])
+    assert Fact.READ_RELEASE not in tiny.told(plain.statement)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 import torch
 from fixed_source import FixedKeySource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
@@ -349,14 +351,14 @@ def test_the_ledger_decides_what_a_neighbour_is() -> None:
         ledger = Ledger(Budget(1.0, 0.0), relation=relation)  # type: ignore[arg-type]
         model = fit(data(two_humps()), plan=BernsteinPlan(), config=SMALL, curator=Curator(ledger), runtime=Runtime())
         assert (model.statement.relation, model.statement.epsilon) == (relation, 1.0)
-        assert model.statement.assumptions[0].startswith("one person is one record;")
+        assert model.statement.says(Fact.ONE_RECORD)
 
 
 def test_a_person_may_be_several_records() -> None:
     plan = BernsteinPlan(group_size=3)
     model = fit(data(two_humps()), plan=plan, config=SMALL, curator=Curator(plan.open_ledger()), runtime=Runtime())
     assert model.statement.unit == "one group of up to 3 records"
-    assert model.statement.assumptions[0] == "one person is at most 3 records"
+    assert tiny.told(model.statement)[Fact.SEVERAL_RECORDS] == {"rows": 3}
 
 
 def test_an_epsilon_that_the_noise_cannot_serve_is_not_charged() -> None:

@@ -5,11 +5,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import tiny
 
 from dpgen.config import parse_job
 from dpgen.data.columns import Columns
 from dpgen.data.toy import load_mixture
 from dpgen.discretized import DiscretizedColumn
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.run import run
 from dpgen.runtime import Runtime
@@ -38,7 +40,7 @@ def test_every_method_keeps_the_budget_of_several_columns(method: Method, relati
     model = release(plan, OrderedConfig(method=method, steps=3))
     assert 1.99 < model.statement.epsilon <= 2.0, "shares are as large as exact composition allows"
     assert model.columns == ("a", "b")
-    (split,) = (text for text in model.statement.assumptions if "split over 2 columns, which cost it together" in text)
+    split = tiny.told(model.statement)[Fact.SPLIT_BUDGET]["split"]
     first, second = (float(part.split(",")[0]) for part in split.split(" eps ")[1:])
     gained = method != "laplace"
     assert first == second
@@ -114,7 +116,7 @@ def test_a_domain_too_large_for_a_histogram_is_refused_before_anything_is_charge
 
 def test_a_wrong_public_number_is_not_looked_at_where_it_is_private() -> None:
     model = release(OrderedPlan(relation="add_remove", public_n=50), OrderedConfig())
-    assert "the number of records, 50, was declared public" in model.statement.assumptions
+    assert tiny.told(model.statement)[Fact.PUBLIC_SIZE] == {"n": 50}
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from fixed_source import FixedKeySource
 
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.runtime import Runtime
@@ -102,7 +104,7 @@ def test_the_order_of_records_changes_nothing() -> None:
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_small_tables_fall_back_to_independent_columns(n: int) -> None:
     model = released(people(n), TablesConfig(components=4), epsilon=0.5)
-    assert all(any("times this epsilon" in x for x in told) for told in (model.declared, model.statement.not_covered))
+    assert all(any("times this epsilon" in x for x in told) for told in (model.declared, model.statement.conventions))
     assert MEASUREMENT not in {line["note"] for line in model.statement.mechanisms}
     assert len(model.samples(20, random_state=0).values) == 20
     assert model.statement.epsilon <= 0.5
@@ -223,5 +225,5 @@ def test_how_many_records_there_are_is_what_was_released(epsilon: float, monkeyp
     model = released(people(500), epsilon=epsilon)
     assert told[0] == (31_000.0, 1e-3)
     assert told[1:] == pytest.approx([31_000.0] * len(told[1:]), abs=1.0)
-    assert len(told) > 1 or "for 31000 records" in model.statement.not_covered[0]
+    assert len(told) > 1 or "for 31000 records" in tiny.told(model.statement)[Fact.INDEPENDENT]["enough"].lower()
     assert model.size == 31_000

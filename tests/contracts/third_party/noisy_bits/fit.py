@@ -2,6 +2,7 @@
 
 import torch
 
+from dpgen.facts import Fact
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
@@ -37,5 +38,5 @@ def fit(data, *, plan, config, curator, runtime):
     curator.declare(Planned(pure_event(plan.epsilon), "counts of ones"))
     noisy = curator.laplace("counts of ones", BoundedSum(sums, d + 1.0, norm="l1"), plan.epsilon).double()
     p = (noisy[1:] / noisy[:1].clamp_min(1)).clamp(config.margin, 1 - config.margin)
-    statement = PrivacyStatement.from_ledger(curator.ledger, assumptions=("one person is one record",))
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(Fact.ONE_RECORD,))
     return BitsModel(p, noisy[:1], data.columns, statement)
