@@ -238,7 +238,7 @@ def test_faulty_variants_are_seen_unpaid(
 
 # -- SIGKILL at random moments ---------------------------------------------------------------------------------------
 
-MANY = ("--steps=30", "--checkpoint_every=5", "--evaluation=quick")
+MANY = ("--steps=30", "--checkpoint_every=5")
 
 
 def killed(kind: str, shared: bool, directory: Path, shots: int) -> None:
@@ -246,7 +246,7 @@ def killed(kind: str, shared: bool, directory: Path, shots: int) -> None:
     generator = random.Random(int.from_bytes(os.urandom(4), "big"))
     aims = [lambda: str(generator.randint(1, 3)), lambda: f"{generator.uniform(0, 1.1):.3f}x"]
     moments = [aims[1](), *(generator.choice(aims)() for _ in range(shots - 1))]
-    options = [*arguments(kind, directory, shared), *(MANY if kind == "training" else ())]
+    options = [*arguments(kind, directory, shared), *(MANY if kind == "training" else ()), "--evaluation=quick"]
     given = list({option.partition("=")[0]: option for option in options}.values())
     program = Path(__file__).parent / "helpers" / "killed_runs.py"
     command = [sys.executable, str(program), str(directory / "run"), ",".join(moments), "--", *given]

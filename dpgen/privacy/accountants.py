@@ -9,7 +9,6 @@ All are valid upper bounds, sharp to about .1 %.
 | (epsilon, delta) guarantees and zCDP, also with Gaussians | `events.py`: basic, binary randomised response, or Renyi |
 | the best of several runs (`tuning.py`), one of several events | Renyi moments, or pure epsilons |
 | what else `dp_accounting` knows (Laplace, mixtures) | its `PLDAccountant`, refined until epsilon settles |
-| `accountant="prv"` | opacus (removing a record only, add/remove): a cross-check, not part of `tightest` |
 | `accountant="rdp"` | the stable moments of `moments.py` |
 
 Replace-one: the sensitivity of EVERY Gaussian doubles. A replaced record may turn its bounded vector around while it
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     Key = tuple[tuple[tuple[float, float], int], ...]
 
-Accountant = Literal["tightest", "pld", "prv", "rdp"]
+Accountant = Literal["tightest", "rdp"]
 
 
 def _check_relation(relation: str) -> None:
@@ -81,8 +80,6 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
         return math.inf if key else 0.0
     if accountant == "rdp":
         return _rdp(key, delta, relation)
-    if accountant == "prv":
-        return _prv(key, delta, relation)
     return _gaussian_epsilon(key, delta, relation)
 
 
@@ -177,10 +174,13 @@ def _gaussian_delta(key: Key, epsilon: float, relation: Relation) -> float:
         return _gaussian_delta_of(mu, epsilon)
     if epsilon == math.inf:
         return 0.0
-    worst = 0.0
-    for direction in _directions(relation):
-        worst = max(worst, pld.delta(dict(key), epsilon, direction, enough=worst))
-    return worst
+    high, low = 0.0, -60.0  # of log(delta); the bound at low is not asked for
+    if _gaussian_epsilon(key, math.exp(low), relation) <= epsilon:
+        return math.exp(low)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _gaussian_epsilon(key, math.exp(middle), relation) <= epsilon else (middle, high)
+    return math.exp(high)
 
 
 def _directions(relation: Relation) -> tuple[pld.Direction, ...]:
@@ -322,13 +322,11 @@ def _other_epsilon(event: DpEvent, delta: float, relation: Relation, accountant:
     try:
         parts = _parts(event)
     except UnsupportedEvent:
-        if accountant not in ("tightest", "pld"):
+        if accountant == "rdp":
             raise
         return _library_epsilon(event, delta, relation) if delta else math.inf
     if accountant == "rdp":
         return moments.rdp_epsilon(_mixed_alphas(parts, relation), delta, np.array(moments.ORDERS)) if delta else math.inf
-    if accountant == "prv":
-        raise UnsupportedEvent("accountant 'prv' knows Gaussians only; choose pld, rdp or tightest")
     return _mixed_epsilon(parts, delta, relation)
 
 
@@ -378,23 +376,6 @@ def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
         return 1.0
     log = smallest(lambda t: _mixed_epsilon(parts, math.exp(-60 + t), relation) - epsilon, 60 - 1e-12)
     return min(1.0, math.exp(-60 + log))
-
-
-def _prv(key: Key, delta: float, relation: Relation) -> float:
-    """opacus' PRV accountant with its own error bounds, the mesh at .1 % of the RDP bound where memory allows."""
-    if relation != "add_remove":
-        raise UnsupportedEvent("accountant 'prv' knows the relation add_remove only; choose pld, rdp or tightest")
-    if not key or any(sigma == 0 for (_, sigma), _ in key):
-        return math.inf if key else 0.0
-    from opacus.accountants import PRVAccountant
-
-    accountant = PRVAccountant()
-    accountant.history = [(sigma, rate, count) for (rate, sigma), count in key]
-    rdp, total = _rdp(key, delta, relation), sum(count for _, count in key)
-    # opacus' mesh is error / sqrt(total log(12e3 / delta) / 2) on about [-rdp - 3, rdp + 3]: at most two million points
-    finest = 2 * (rdp + 3) * math.sqrt(total * math.log(12e3 / delta) / 2) / 2e6
-    error = max(min(0.01, 1e-3 * rdp), finest)
-    return max(0.0, float(accountant.get_epsilon(delta, eps_error=error, delta_error=delta / 1000)))
 
 
 def _library(event: DpEvent, relation: Relation, step: float):  # type: ignore[no-untyped-def]

@@ -122,15 +122,6 @@ def subsampled_gaussian_alpha(order: float, sampling_rate: float, noise_multipli
 
 
 @lru_cache(maxsize=4096)
-def adding_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
-    """Log-moment of the other direction, adding a record: never above `subsampled_gaussian_alpha`."""
-    _check(order, sampling_rate, noise_multiplier)
-    if sampling_rate in (0, 1):
-        return subsampled_gaussian_alpha(order, sampling_rate, noise_multiplier)
-    return _power_moment(-order, sampling_rate, noise_multiplier)
-
-
-@lru_cache(maxsize=4096)
 def replaced_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
     """Log-moment for replace-one: `(1-q) N(0) + q N(-1)` against `(1-q) N(0) + q N(1)`, in units of the sensitivity."""
     _check(order, sampling_rate, noise_multiplier)
