@@ -258,7 +258,7 @@ def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, 
 
 def _compound_costs(event: DpEvent, orders: Sequence[float], relation: Relation) -> tuple[np.ndarray, float]:
     """Log-moments at `orders` (t,), and epsilon, inf where it is not pure; an event that may fail has neither."""
-    from dpgen.privacy.events import OneOfDpEvent, inside, pure_alphas
+    from dpgen.privacy.events import OneOfDpEvent, inside
 
     costs = np.array([[filter_cost(part, lam, relation) for part in inside(event)] for lam in orders])  # (t, parts, 3)
     if costs[..., 2].any():
@@ -266,14 +266,9 @@ def _compound_costs(event: DpEvent, orders: Sequence[float], relation: Relation)
     base, pure = costs[..., 0].max(1), float(costs[..., 1].max())
     if isinstance(event, OneOfDpEvent):
         return base, pure
-    whole = event_alphas(event.event, relation)
-
-    def tail(epsilon: float) -> float:
-        return _moment_delta(event.event, whole, epsilon, relation)
-
-    alphas = np.array([moments.selected_alpha(event, *at, whole, pure, tail) for at in zip(orders, base.tolist())])
-    pure = moments.selected_pure(event, pure)
-    return (alphas if pure == math.inf else np.minimum(alphas, pure_alphas(pure, np.array(orders)))), pure
+    whole, mean = event_alphas(event.event, relation), event.mean
+    deltas = [_moment_delta(event.event, whole, math.log1p(1 / lam), relation) for lam in orders]
+    return base + np.array(orders) * mean * deltas + math.log(mean), math.inf if pure else 0.0
 
 
 def _moment_delta(event: DpEvent, alphas: np.ndarray, epsilon: float, relation: Relation) -> float:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from dpgen.privacy.ledger import Budget, Ledger, Planned
     from dpgen.privacy.mechanisms import Relation
-    from dpgen.privacy.tuning import Repetitions, Trial
+    from dpgen.privacy.tuning import Trial
 
 T = TypeVar("T")
 Reals = npt.NDArray[np.float64]
@@ -290,7 +290,7 @@ class Curator:
         self,
         note: str,
         trials: Sequence[Trial],
-        repetitions: Repetitions,
+        mean: float,
         *,
         run: Callable[[int, Curator], T],
         score: Callable[[T, Curator], float],
@@ -300,7 +300,7 @@ class Curator:
 
         Arguments:
             trials: public options.
-            repetitions: law of the number of runs.
+            mean: expected number of runs, in [2, 1000].
             run: what comes out of one run of a trial, by its number; the curator grants the plan of the trial, nothing else.
             score: how good that is, the higher the better; the curator grants `priced`, nothing else.
             priced: what one score costs.
@@ -315,11 +315,11 @@ class Curator:
             BudgetExceeded: nothing was recorded or drawn; or a run asked for more than its plan, and nothing is released.
         """
         from dpgen.privacy.selection import uniform_integers
-        from dpgen.privacy.tuning import granted, scoring, selection_event
+        from dpgen.privacy.tuning import draw_runs, granted, scoring, selection_event
 
-        self.ledger.charge(selection_event(trials, priced, repetitions, self.relation), note=note)
+        self.ledger.charge(selection_event(trials, priced, mean, self.relation), note=note)
         best: tuple[float, T] | None = None
-        for trial in uniform_integers(self._source, len(trials), repetitions.draw(self._source)):
+        for trial in uniform_integers(self._source, len(trials), draw_runs(mean, self._source)):
             result = run(trial, Curator(granted(trials[trial], self.ledger), source=self._source))
             value = score(result, Curator(scoring(priced, self.ledger), source=self._source))
             if best is None or value > best[0]:

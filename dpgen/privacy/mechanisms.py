@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-
 def require_whole(name: str, value: int, low: int = 1, high: int | None = None) -> int:
     """A whole number in [low, high], or from `low` on.
 
