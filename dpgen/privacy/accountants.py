@@ -28,14 +28,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import moments, pld
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, gaussian_parts
+from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, gaussian_parts
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.composition import Filter
     from dpgen.privacy.events import Parts
-    from dpgen.privacy.ledger import Budget
 
     Key = tuple[tuple[tuple[float, float], int], ...]
 
@@ -410,13 +408,11 @@ def calibrate_noise(
     low: float = 0.05,
     high: float = 1e4,
     tolerance: float = 1e-4,
-    limits: Filter | None = None,
 ) -> float:
     """Smallest noise scale `s` in [low, high] with `epsilon(event_at(s)) <= budget.epsilon`, at most `tolerance`
     (relative) above.
 
     `event_at(s)` is the whole plan at scale `s`: epsilon must fall as `s` grows. The result was itself checked to fit.
-    With `limits` epsilon is what that filter counts, for plans whose events are chosen in the light of what they release.
 
     Raises:
         ValueError: even `high` does not fit; the message states the smallest epsilon reachable. Or `low >= high`.
@@ -430,13 +426,10 @@ def calibrate_noise(
         raise ValueError(f"low is {low!r} and high is {high!r}; 0 < low < high < inf must hold")
 
     def excess(scale: float, accountant: Accountant = "tightest") -> float:
-        if limits is not None:
-            spent = limits.epsilon_of(event_at(scale), relation)
-        else:
-            spent = epsilon(event_at(scale), budget.delta, relation=relation, accountant=accountant)
+        spent = epsilon(event_at(scale), budget.delta, relation=relation, accountant=accountant)
         return math.log(max(spent, 1e-300) / budget.epsilon)
 
-    least = _least_epsilon(event_at(high), budget.delta) if limits is None else 0.0
+    least = _least_epsilon(event_at(high), budget.delta)
     if least <= budget.epsilon and excess(high) > 0:
         least = math.exp(excess(high)) * budget.epsilon
     if least > budget.epsilon:

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_
-from dpgen.privacy.events import approximate_event, for_rows, pure_event
+from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import (
     Mechanism,
@@ -56,7 +56,7 @@ from dpgen.privacy.sampling import PoissonMask
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.ledger import Budget, Ledger, Planned
+    from dpgen.privacy.ledger import Ledger, Planned
     from dpgen.privacy.mechanisms import Relation
     from dpgen.privacy.tuning import Trial
 
@@ -266,25 +266,6 @@ class Curator:
             ),
             note=note,
         )
-
-    def enclosed(self, note: str, budget: Budget) -> Curator:
-        """A curator that may spend `budget` on whatever it likes, charged here and now as one (epsilon, delta) mechanism.
-
-        Its ledger enforces the budget, so everything that is released through it is (epsilon, delta)-DP together, however
-        the parts are chosen: what is stated does not depend on them.
-
-        >>> from dpgen.privacy.ledger import Budget, Ledger
-        >>> curator = Curator(Ledger(Budget(1.0, 1e-5)))
-        >>> inner = curator.enclosed("one of many plans", Budget(0.5, 1e-6))
-        >>> curator.ledger.entries()[0].event, inner.ledger.budget
-        (ApproximateDpEvent(epsilon=0.5, delta=1e-06), Budget(epsilon=0.5, delta=1e-06))
-        """
-        from dpgen.privacy.ledger import Ledger
-
-        event = approximate_event(budget.epsilon, budget.delta)
-        self.ledger.charge(event, note=note)
-        inner = Ledger(budget, **self.ledger.terms)
-        return Curator(inner, source=self._source)
 
     def select(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
 
 if TYPE_CHECKING:
@@ -119,6 +120,23 @@ class Mechanism(Protocol[T_co]):
     def event(self) -> DpEvent: ...
 
     def draw(self, secrets: Secrets, count: int) -> T_co: ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Privacy budget of a run: `epsilon` in nats, finite and > 0, at `delta` in [0, 1); at 0 only pure events fit.
+
+    >>> Budget(2.0, 1e-5)
+    Budget(epsilon=2.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
+            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
 
 
 def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
