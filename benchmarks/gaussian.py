@@ -21,7 +21,7 @@ from torch import Tensor
 from dpgen import SYSTEMS, Budget, Runtime, data, metrics
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.mechanisms import GaussianMechanism, gaussian_event
+from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
 
@@ -102,9 +102,9 @@ def conjunctions(records: Any, seed: int) -> dict[str, float]:
 
 def clipped_marginals(x: Tensor, epsilon: float, clip: int) -> Tensor:
     """Records with independent items, from counts of records scaled down to L2 norm sqrt(clip): the fair baseline."""
-    mechanism = GaussianMechanism(calibrate_noise(gaussian_event, Budget(epsilon, 1e-5)), sensitivity=clip**0.5)
+    noise_std = calibrate_noise(gaussian_event, Budget(epsilon, 1e-5)) * clip**0.5
     weight = (clip / x.sum(1).clamp_min(clip)).sqrt().double()
-    p = (mechanism.release((x.double() * weight[:, None]).sum(0), SecureSource()) / len(x)).clamp(0, 1)
+    p = (SecureSource().add_normal_((x.double() * weight[:, None]).sum(0), noise_std=noise_std) / len(x)).clamp(0, 1)
     return torch.bernoulli(p.expand(len(x), -1), generator=torch.Generator().manual_seed(0)).byte()
 
 

@@ -104,7 +104,7 @@ class Fact(Enum):
     SELECTED = (
         _C,
         "The release is {name}, the best of K runs, each of a combination drawn at random from a public list ({names}), by the "
-        "mean error of counts with noise of {noise:g} records. K is {law} of mean {runs:g} and secret, and so are all other "
+        "mean error of counts with noise of {noise:g} records. K is poisson of mean {runs:g} and secret, and so are all other "
         "runs.",
     )
     MEASURED_MARGINALS = (

@@ -42,6 +42,7 @@ REMOVED |= {
     "report_only": "every release of merr keeps its budget",
     "levels": "private quantiles were removed: method partition answers quantile",
 }
+REMOVED["sweep_number"] = "the number of runs of a selection is Poisson, the cheapest"
 _OWN_FILES = "papers/data.py reads it for the papers' figures; a table of your own is read by"
 REMOVED |= dict.fromkeys(("avazu", "movielens"), f"{_OWN_FILES} --data events")
 REMOVED |= dict.fromkeys(("cms", "higgs", "digits_pca"), f"{_OWN_FILES} --data csv, parquet or npy")

@@ -47,7 +47,7 @@ def records(directory: Path) -> tuple[str, ...]:
 def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Directories of finished runs: of one fit; of a selection, whose fit states less than it costs; and of draws."""
     place = tmp_path_factory.mktemp("releases")
-    sweep = ("--sweep=epsilon=1,2", "--sweep_select=counts", "--sweep_runs=3", "--sweep_number=geometric")
+    sweep = ("--sweep=epsilon=1,2", "--sweep_select=counts", "--sweep_runs=3")
     assert main(["train", *records(place), "--epsilon=1", f"--run_dir={place / 'fit'}"]) == 0
     assert main(["train", *records(place), *sweep, f"--sweep_dir={place / 'sweep'}"]) == 0
     assert main(["train", "--model=mollifier", f"--run_dir={place / 'draws'}", *QUIET]) == 0

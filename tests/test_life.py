@@ -1,11 +1,8 @@
-"""The life of a run: whatever dies after something was released is finished by the same command, and costs nothing more."""
+"""The life of a run after its release, and what Ctrl-C does; `test_kills.py` has deaths."""
 
-import json
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +13,9 @@ import tiny
 from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.main import main
 from dpgen.config import RunConfig, parse_job
-from dpgen.files import is_finished, is_released, write_atomically
+from dpgen.files import is_finished
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import run
-from dpgen.statement import PrivacyStatement
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -36,133 +32,9 @@ def closed_form(directory: Path, *extra: str) -> list[str]:
     return [a for a in tiny.arguments(directory, *unlabelled) if not a.startswith(OF_NETWORKS)]
 
 
-def users(directory: Path, *extra: str) -> RunConfig:
-    data = ("--data=synthetic_users", "--n_users=6", "--n_categories=4", "--prior_epsilon=null", "--progress_bar=false")
-    return parse_job(["--model=minimax", *data, f"--run_dir={directory / 'run'}", *extra])
-
-
 def points(directory: Path, *extra: str) -> RunConfig:
     data = ("--data=mixture_1d", "--n_points=40", "--n_test=20", "--cells=4", "--progress_bar=false")
     return parse_job(["--model=grid_response", *data, f"--run_dir={directory / 'run'}", *extra])
-
-
-JOBS: dict[str, Callable[..., RunConfig]] = {"records": records, "users": users, "points": points}
-
-
-class Died(BaseException):
-    """The process is gone; nothing catches it."""
-
-
-def dies(monkeypatch: pytest.MonkeyPatch, *, at: int | str) -> list[str]:
-    """Let a run die instead of its write of this number, or of the file of this name; the names of the files written."""
-    written: list[str] = []
-
-    def write(path: Path, data: bytes | str) -> None:
-        if at in (len(written), path.name):
-            raise Died("gone")
-        written.append(path.name)
-        write_atomically(path, data)
-
-    for place in ("files", "run", "release", "evaluation.scores", "evaluation.users", "figures"):
-        monkeypatch.setattr(sys.modules[f"dpgen.{place}"], "write_atomically", write)
-    return written
-
-
-def die_at(job: RunConfig, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        dies(patch, at=file)
-        with pytest.raises(Died, match="gone"):
-            run(job)
-
-
-def finished(job: RunConfig) -> PrivacyStatement:
-    """The statement of a run that is finished now."""
-    outcome = run(job)
-    assert outcome.problem == ""
-    assert is_finished(outcome.directory, job.runtime.evaluation)
-    stored = PrivacyStatement.from_dict(json.loads((outcome.directory / "privacy.json").read_text()))
-    assert stored == outcome.release.statement
-    return stored
-
-
-@pytest.mark.parametrize("kind", JOBS)
-@pytest.mark.parametrize("file", ["metrics.json", "METRICS.md"])
-def test_what_died_while_it_was_evaluated_is_finished_for_free(
-    kind: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job, ledger = JOBS[kind](tmp_path), tmp_path / "run" / "ledger.jsonl"
-    die_at(job, file, monkeypatch)
-    assert is_released(tmp_path / "run")
-    before = ledger.read_bytes()
-    finished(job)
-    assert ledger.read_bytes() == before
-    with pytest.raises(ValueError, match="holds a finished run; choose another directory"):
-        run(job)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", JOBS)
-@pytest.mark.parametrize("number", range(17))
-def test_death_at_any_write(kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """51 deaths: the run begins anew before anything is spent, and is finished for free after that."""
-    job, directory = JOBS[kind](tmp_path), tmp_path / "run"
-    with monkeypatch.context() as patch:
-        dies(patch, at=number)
-        try:
-            run(job)
-        except Died:
-            pass
-        else:
-            assert is_finished(directory)
-            return
-    charges = 0
-    if directory.exists():
-        with Ledger.open(directory / "ledger.jsonl") as ledger:
-            charges = ledger.charges  # that were committed
-    finished(job)
-    with Ledger.open(directory / "ledger.jsonl") as ledger:
-        assert charges in (0, ledger.charges), "nothing is charged twice"
-
-
-@pytest.mark.parametrize("kind", JOBS)
-@pytest.mark.parametrize("committed", [False, True])
-def test_death_at_the_release_of_a_closed_form(
-    kind: str, committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before the commit nothing was seen: it runs again, for free. After it, what was written becomes visible."""
-    job, directory = JOBS[kind](tmp_path, "--evaluation=none"), tmp_path / "run"
-
-    def die(*_: object, **__: object) -> None:
-        raise Died("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_finish_moves" if committed else "commit", die)
-        with pytest.raises(Died, match="gone"):
-            run(job)
-    assert not (directory / "privacy.json").exists()
-    with Ledger.open(directory / "ledger.jsonl") as ledger:
-        assert ledger.committed == committed
-        assert bool(ledger.charges) == committed
-    before = (directory / "ledger.jsonl").read_bytes()
-    finished(job)
-    assert ((directory / "ledger.jsonl").read_bytes() == before) == committed
-    with Ledger.open(directory / "ledger.jsonl") as ledger:
-        assert all(line.count == sum(e.count for e in ledger.entries() if e.note == line.note) for line in ledger.promised())
-    assert not list(directory.glob(".*"))
-
-
-def test_kill_9_of_a_closed_form_after_its_release(tmp_path: Path) -> None:
-    moments = ["model/model.json", "samples.npz"]
-    options = closed_form(tmp_path, "--clusters=none")
-    program = Path(__file__).parent / "helpers" / "killed_runs.py"
-    command = [sys.executable, str(program), str(tmp_path / "run"), ",".join(moments), "--", "--model=gaussian", *options]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-    assert ended.returncode == 0, ended.stderr
-    shots = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-    lengths = [shot["commits"] for shot in shots]
-    assert len(set(lengths)) == 1, "once released, nothing more is charged"
-    assert is_finished(tmp_path / "run")
 
 
 # -- evaluation ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.prefix_sums import prefix_sensitivity, toeplitz_product
 
@@ -116,10 +116,6 @@ class _WatchedCurator(Curator):
             return 0.0 if log_probabilities is None else float(log_probabilities()[drawn].sum())
 
         return self.watch.given(note, super().release(note, mechanism, count, **more), likelihood)
-
-    def enclosed(self, note: str, budget: Budget) -> Curator:
-        inner = super().enclosed(note, budget).ledger
-        return _WatchedCurator(inner, self.watch, source=self._source)
 
 
 Fit = Callable[[Curator], Any]

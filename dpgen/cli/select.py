@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -24,7 +24,7 @@ from dpgen.files import write_atomically
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, Planned
-from dpgen.privacy.tuning import SELECTION, Number, Repetitions, Trial, selection_event
+from dpgen.privacy.tuning import SELECTION, Trial, selection_event
 from dpgen.release import Release
 from dpgen.runtime import Runtime
 from dpgen.statement import UNPROTECTED, PrivacyStatement, guarantee, rounded_up
@@ -93,14 +93,8 @@ class _SelectionJob(RunConfig):
 
     @property
     def score(self) -> PaidScore:
-        """The paid score, pure where the plan is."""
-        return PaidScore(self.selection.noise, pure=not self.privacy.resolved_delta)
-
-    @property
-    def repetitions(self) -> Repetitions:
-        """Law of the number of runs."""
-        usual = "poisson" if self.privacy.resolved_delta else "geometric"
-        return Repetitions(self.selection.runs, cast(Number, self.selection.number or usual))
+        """The paid score."""
+        return PaidScore(self.selection.noise)
 
     def trials(self, data: Any) -> list[Trial]:
         """The choices with their plans, which they declare before they look at a record."""
@@ -117,12 +111,11 @@ class _SelectionJob(RunConfig):
             ValueError: nothing finite is proved.
         """
         relation = self.privacy.relation
-        event = selection_event(trials, self.score.price(relation), self.repetitions, relation)
+        event = selection_event(trials, self.score.price(relation), self.selection.runs, relation)
         if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
             raise ValueError(
-                f"sweep_number is {self.repetitions.law!r} at delta {self.privacy.resolved_delta:g}: a selection of these runs "
-                "has no finite epsilon; a pure guarantee needs geometric or logarithmic, and mechanisms that are known by an "
-                "(epsilon, delta) guarantee alone cannot be selected from"
+                f"delta is {self.privacy.resolved_delta:g}; a selection of these runs has no finite epsilon: delta must be > 0, "
+                "and mechanisms that are known by an (epsilon, delta) guarantee alone cannot be selected from"
             )
         return Planned(event, SELECTION)
 
@@ -144,7 +137,7 @@ class _SelectionJob(RunConfig):
             best = curator.select(
                 SELECTION,
                 trials,
-                self.repetitions,
+                self.selection.runs,
                 run=run,
                 score=lambda found, inner: score.of(found[1], data, inner, seed=runtime.seed),
                 priced=score.price(self.privacy.relation),
@@ -152,7 +145,7 @@ class _SelectionJob(RunConfig):
         if best is None:
             raise ValueError(
                 "the secret number of runs that was drawn is 0: nothing is released, and what was charged stays charged; "
-                f"that happens once in e^{self.selection.runs:g} selections, never with --sweep_number geometric"
+                f"that happens once in e^{self.selection.runs:g} selections"
             )
         number, release = best
         write_atomically(runtime.directory / "config.yaml", yaml.safe_dump(self.choices[number][1].settings, sort_keys=False))
@@ -166,7 +159,6 @@ class _SelectionJob(RunConfig):
             name=name,
             names=names,
             noise=self.selection.noise,
-            law=str(self.repetitions.law),
             runs=self.selection.runs,
         )
         return PrivacyStatement.from_ledger(ledger, facts=(*own.facts, Fact.EXACT_INTEGERS, selected))
@@ -203,7 +195,7 @@ def _price(job: _SelectionJob) -> str:
     lines = [f"{SELECTION}, dry run: nothing is spent, nothing is written"]
     lines += [f"  choice       {name}" for name, _ in job.choices]
     lines += [
-        f"  runs         {job.selection.runs:g} on average ({job.repetitions.law}), how many is secret",
+        f"  runs         {job.selection.runs:g} on average (Poisson), how many is secret",
         f"  one run      epsilon {rounded_up(once)}, its score included",
         f"  in all       {guarantee(epsilon(whole, delta, relation=relation), delta, relation, plan.protected)}",
     ]

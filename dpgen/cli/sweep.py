@@ -29,21 +29,17 @@ class Selection:
     Arguments:
         score: one of `SCORES`.
         runs: expected number of runs, in [2, 1000].
-        number: law of their number; empty: poisson, or geometric where the guarantee is pure.
         noise: of the score, in records.
         epsilon: most that the selection may cost; None: what it costs is stated.
     """
 
     score: str
     runs: float = 10.0
-    number: str = ""
     noise: float = 20.0
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
         choose("sweep_select", self.score, SCORES)
-        if self.number:
-            choose("sweep_number", self.number, ("poisson", "geometric", "logarithmic"))
         require_within("sweep_runs", self.runs, (2.0, 1000.0), ", the expected number of runs")
         require_positive("sweep_noise", self.noise)
         if self.epsilon is not None:
@@ -56,17 +52,14 @@ class Selection:
         Raises:
             ValueError: a wrong value, or options of a selection without one.
         """
-        given = {
-            name: options[f"sweep_{name}"] for name in ("runs", "number", "noise", "epsilon") if f"sweep_{name}" in options
-        }
+        given = {name: options[f"sweep_{name}"] for name in ("runs", "noise", "epsilon") if f"sweep_{name}" in options}
         if "sweep_select" not in options:
             if given:
                 raise ValueError(f"sweep_{next(iter(given))} needs --sweep_select")
             return None
         if "sweep_jobs" in options:
             raise ValueError("sweep_jobs is given with --sweep_select: how many runs there are is secret, and they run in turn")
-        numbers = {name: _number(f"sweep_{name}", text) for name, text in given.items() if name != "number"}
-        return cls(options["sweep_select"], number=given.get("number", ""), **numbers)
+        return cls(options["sweep_select"], **{name: _number(f"sweep_{name}", text) for name, text in given.items()})
 
 
 def _number(name: str, text: str) -> float:

@@ -25,7 +25,6 @@ SCRIPT_OPTIONS = {
         "release the best of a secret number of them alone, by a paid score, and pay for the choice: counts",
     ),
     "sweep_runs": ("MEAN", "of so many runs on average (10), each of a combination drawn at random"),
-    "sweep_number": ("LAW", "poisson, geometric or logarithmic (poisson; geometric where delta is 0)"),
     "sweep_noise": ("RECORDS", "noise of the score, a mean error of counts, in records (20)"),
     "sweep_epsilon": ("EPSILON", "refuse a selection that costs more"),
     "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),

@@ -12,7 +12,7 @@ mean error of a count, S / m, by one record. Comparisons do not round, so an ans
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from torch.nn.functional import one_hot
 
 from dpgen.privacy.composition import Planned
 from dpgen.privacy.curator import Curator, gaussian_price
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, require_positive
 from dpgen.privacy.noise import PublicRandomness
@@ -55,12 +54,12 @@ class Queries(NamedTuple):
             found.append(int(((rows[a] >= s) & (rows[b] >= t)).sum()))
         return torch.tensor(found, dtype=torch.int64)
 
-    def errors(self, values: Tensor, norm: Literal["l1", "l2"] = "l2") -> BoundedSum:
+    def errors(self, values: Tensor) -> BoundedSum:
         """S of the module, (1,), of private records (n, d)."""
         wanted = len(values) * (self.shares * _GRID).round().to(torch.int64)
         total = (_GRID * self.counts(values) - wanted).abs().sum()[None]
         m = float(len(self.shares))
-        return BoundedSum(total, m, "errors of counts", replaced=m, norm=norm, step=1 / _GRID)
+        return BoundedSum(total, m, "errors of counts", replaced=m, step=1 / _GRID)
 
 
 def queries(release: Release, data: Any, *, seed: int) -> tuple[Queries, Tensor]:
@@ -130,21 +129,19 @@ class PaidScore:
     """The mean error of counts with noise, to be charged once for each run.
 
     Arguments:
-        noise: standard deviation of the noise in records, > 0; with a pure guarantee the scale of discrete Laplace noise.
-        pure: whether the guarantee must be pure.
+        noise: standard deviation of the noise in records, > 0.
 
     Raises:
         ValueError: noise that is no finite number > 0.
     """
 
-    def __init__(self, noise: float, *, pure: bool) -> None:
-        self.noise, self.pure = require_positive("noise", noise), pure
+    def __init__(self, noise: float) -> None:
+        self.noise = require_positive("noise", noise)
 
     def price(self, relation: Relation) -> tuple[Planned, ...]:
         """The charge of one score; S moves by m and has noise of m times `noise`, whatever m."""
         any_sum = Queries(torch.zeros(1, 2).long(), torch.zeros(1, 2), torch.zeros(1)).errors(torch.zeros(0, 1))
-        event = pure_event(1 / self.noise) if self.pure else gaussian_price(any_sum, self.noise, relation)
-        return (Planned(event, NOTE),)
+        return (Planned(gaussian_price(any_sum, self.noise, relation), NOTE),)
 
     def of(self, release: Release, data: Any, curator: Curator, *, seed: int) -> float:
         """Minus the noisy mean error of a count, in records.
@@ -154,6 +151,4 @@ class PaidScore:
             BudgetExceeded: the curator grants no score.
         """
         asked, values = queries(release, data, seed=seed)
-        errors = asked.errors(values, "l1" if self.pure else "l2")
-        noisy = curator.laplace(NOTE, errors, 1 / self.noise) if self.pure else curator.gaussian(NOTE, errors, self.noise)
-        return -float(noisy) / len(asked.shares)
+        return -float(curator.gaussian(NOTE, asked.errors(values), self.noise)) / len(asked.shares)

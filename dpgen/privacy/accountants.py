@@ -9,7 +9,6 @@ All are valid upper bounds, sharp to about .1 %.
 | (epsilon, delta) guarantees and zCDP, also with Gaussians | `events.py`: basic, binary randomised response, or Renyi |
 | the best of several runs (`tuning.py`), one of several events | Renyi moments, or pure epsilons |
 | what else `dp_accounting` knows (Laplace, mixtures) | its `PLDAccountant`, refined until epsilon settles |
-| `accountant="prv"` | opacus (removing a record only, add/remove): a cross-check, not part of `tightest` |
 | `accountant="rdp"` | the stable moments of `moments.py` |
 
 Replace-one: the sensitivity of EVERY Gaussian doubles. A replaced record may turn its bounded vector around while it
@@ -29,18 +28,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import moments, pld
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, gaussian_parts
+from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, gaussian_parts
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.composition import Filter
     from dpgen.privacy.events import Parts
-    from dpgen.privacy.ledger import Budget
 
     Key = tuple[tuple[tuple[float, float], int], ...]
 
-Accountant = Literal["tightest", "pld", "prv", "rdp"]
+Accountant = Literal["tightest", "rdp"]
 
 
 def _check_relation(relation: str) -> None:
@@ -81,8 +78,6 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
         return math.inf if key else 0.0
     if accountant == "rdp":
         return _rdp(key, delta, relation)
-    if accountant == "prv":
-        return _prv(key, delta, relation)
     return _gaussian_epsilon(key, delta, relation)
 
 
@@ -177,10 +172,13 @@ def _gaussian_delta(key: Key, epsilon: float, relation: Relation) -> float:
         return _gaussian_delta_of(mu, epsilon)
     if epsilon == math.inf:
         return 0.0
-    worst = 0.0
-    for direction in _directions(relation):
-        worst = max(worst, pld.delta(dict(key), epsilon, direction, enough=worst))
-    return worst
+    high, low = 0.0, -60.0  # of log(delta); the bound at low is not asked for
+    if _gaussian_epsilon(key, math.exp(low), relation) <= epsilon:
+        return math.exp(low)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _gaussian_epsilon(key, math.exp(middle), relation) <= epsilon else (middle, high)
+    return math.exp(high)
 
 
 def _directions(relation: Relation) -> tuple[pld.Direction, ...]:
@@ -258,7 +256,7 @@ def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, 
 
 def _compound_costs(event: DpEvent, orders: Sequence[float], relation: Relation) -> tuple[np.ndarray, float]:
     """Log-moments at `orders` (t,), and epsilon, inf where it is not pure; an event that may fail has neither."""
-    from dpgen.privacy.events import OneOfDpEvent, inside, pure_alphas
+    from dpgen.privacy.events import OneOfDpEvent, inside
 
     costs = np.array([[filter_cost(part, lam, relation) for part in inside(event)] for lam in orders])  # (t, parts, 3)
     if costs[..., 2].any():
@@ -266,14 +264,9 @@ def _compound_costs(event: DpEvent, orders: Sequence[float], relation: Relation)
     base, pure = costs[..., 0].max(1), float(costs[..., 1].max())
     if isinstance(event, OneOfDpEvent):
         return base, pure
-    whole = event_alphas(event.event, relation)
-
-    def tail(epsilon: float) -> float:
-        return _moment_delta(event.event, whole, epsilon, relation)
-
-    alphas = np.array([moments.selected_alpha(event, *at, whole, pure, tail) for at in zip(orders, base.tolist())])
-    pure = moments.selected_pure(event, pure)
-    return (alphas if pure == math.inf else np.minimum(alphas, pure_alphas(pure, np.array(orders)))), pure
+    whole, mean = event_alphas(event.event, relation), event.mean
+    deltas = [_moment_delta(event.event, whole, math.log1p(1 / lam), relation) for lam in orders]
+    return base + np.array(orders) * mean * deltas + math.log(mean), math.inf if pure else 0.0
 
 
 def _moment_delta(event: DpEvent, alphas: np.ndarray, epsilon: float, relation: Relation) -> float:
@@ -322,13 +315,11 @@ def _other_epsilon(event: DpEvent, delta: float, relation: Relation, accountant:
     try:
         parts = _parts(event)
     except UnsupportedEvent:
-        if accountant not in ("tightest", "pld"):
+        if accountant == "rdp":
             raise
         return _library_epsilon(event, delta, relation) if delta else math.inf
     if accountant == "rdp":
         return moments.rdp_epsilon(_mixed_alphas(parts, relation), delta, np.array(moments.ORDERS)) if delta else math.inf
-    if accountant == "prv":
-        raise UnsupportedEvent("accountant 'prv' knows Gaussians only; choose pld, rdp or tightest")
     return _mixed_epsilon(parts, delta, relation)
 
 
@@ -380,23 +371,6 @@ def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
     return min(1.0, math.exp(-60 + log))
 
 
-def _prv(key: Key, delta: float, relation: Relation) -> float:
-    """opacus' PRV accountant with its own error bounds, the mesh at .1 % of the RDP bound where memory allows."""
-    if relation != "add_remove":
-        raise UnsupportedEvent("accountant 'prv' knows the relation add_remove only; choose pld, rdp or tightest")
-    if not key or any(sigma == 0 for (_, sigma), _ in key):
-        return math.inf if key else 0.0
-    from opacus.accountants import PRVAccountant
-
-    accountant = PRVAccountant()
-    accountant.history = [(sigma, rate, count) for (rate, sigma), count in key]
-    rdp, total = _rdp(key, delta, relation), sum(count for _, count in key)
-    # opacus' mesh is error / sqrt(total log(12e3 / delta) / 2) on about [-rdp - 3, rdp + 3]: at most two million points
-    finest = 2 * (rdp + 3) * math.sqrt(total * math.log(12e3 / delta) / 2) / 2e6
-    error = max(min(0.01, 1e-3 * rdp), finest)
-    return max(0.0, float(accountant.get_epsilon(delta, eps_error=error, delta_error=delta / 1000)))
-
-
 def _library(event: DpEvent, relation: Relation, step: float):  # type: ignore[no-untyped-def]
     import dp_accounting as dpa
     from dp_accounting.pld import PLDAccountant
@@ -434,13 +408,11 @@ def calibrate_noise(
     low: float = 0.05,
     high: float = 1e4,
     tolerance: float = 1e-4,
-    limits: Filter | None = None,
 ) -> float:
     """Smallest noise scale `s` in [low, high] with `epsilon(event_at(s)) <= budget.epsilon`, at most `tolerance`
     (relative) above.
 
     `event_at(s)` is the whole plan at scale `s`: epsilon must fall as `s` grows. The result was itself checked to fit.
-    With `limits` epsilon is what that filter counts, for plans whose events are chosen in the light of what they release.
 
     Raises:
         ValueError: even `high` does not fit; the message states the smallest epsilon reachable. Or `low >= high`.
@@ -454,13 +426,10 @@ def calibrate_noise(
         raise ValueError(f"low is {low!r} and high is {high!r}; 0 < low < high < inf must hold")
 
     def excess(scale: float, accountant: Accountant = "tightest") -> float:
-        if limits is not None:
-            spent = limits.epsilon_of(event_at(scale), relation)
-        else:
-            spent = epsilon(event_at(scale), budget.delta, relation=relation, accountant=accountant)
+        spent = epsilon(event_at(scale), budget.delta, relation=relation, accountant=accountant)
         return math.log(max(spent, 1e-300) / budget.epsilon)
 
-    least = _least_epsilon(event_at(high), budget.delta) if limits is None else 0.0
+    least = _least_epsilon(event_at(high), budget.delta)
     if least <= budget.epsilon and excess(high) > 0:
         least = math.exp(excess(high)) * budget.epsilon
     if least > budget.epsilon:

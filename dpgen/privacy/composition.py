@@ -45,14 +45,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpgen.privacy.ledger_file import encode_event
-from dpgen.privacy.mechanisms import require_positive
+from dpgen.privacy.mechanisms import Relation
 
 if TYPE_CHECKING:
     import numpy as np
     from dp_accounting import DpEvent
 
     from dpgen.privacy.accountants import Accountant
-    from dpgen.privacy.mechanisms import Relation
 
 
 _SURPLUS = 1e-9  # by which the parts of a divisible Gaussian may exceed it, for rounding; it is paid for
@@ -302,23 +301,6 @@ def _float_up(units: int) -> float:
     return value if _units(value) >= units else math.nextafter(value, math.inf)
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Privacy budget of a run: `epsilon` in nats, finite and > 0, at `delta` in [0, 1); at 0 only pure events fit.
-
-    >>> Budget(2.0, 1e-5)
-    Budget(epsilon=2.0, delta=1e-05)
-    """
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        require_positive("epsilon", self.epsilon)
-        if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
-            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
-
-
 class BudgetExceeded(RuntimeError):
     """A charge or a plan that would spend more than the budget; nothing was recorded and the mechanism must not run."""
 
@@ -356,7 +338,8 @@ class Filter:
         reserved: share of delta for the deltas of (epsilon, delta) guarantees, in [0, 1).
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
-    >>> round(Filter.best(1.0, 1e-5).epsilon_of(gaussian_event(4.0)), 2)
+    >>> limits = Filter.best(1.0, 1e-5)
+    >>> round(limits.total_epsilon(limits.cost(gaussian_event(4.0), "add_remove")), 2)
     1.02
     """
 
@@ -418,10 +401,6 @@ class Filter:
         """Sum of the pure epsilons, inf where something is not pure: it bounds the loss itself, whatever was chosen when."""
         return math.inf if total.delta else _float_up(total.pure)
 
-    def epsilon_of(self, event: DpEvent, relation: Relation = "add_remove") -> float:
-        """Epsilon that the filter counts for `event`: for the calibration of events that are chosen adaptively."""
-        return self.total_epsilon(self.cost(event, relation))
-
     def chosen_later(self, total: Cost, delta: float, relation: Relation, *, own: Relation) -> float:
         """Epsilon of charges chosen adaptively under the relation `own`, as it reads under `relation`.
 
@@ -471,7 +450,7 @@ def _limits(limits: Filter) -> tuple[int, int, int]:
 
 def _best_order(epsilon: float, delta: float) -> float:
     """The order with the largest limit on `1 / sigma^2`: a Gaussian's log-moment is `lambda (lambda + 1) / (2 sigma^2)`."""
-    from dpgen.privacy.moments import ORDERS
+    from dpgen.privacy.moments import ORDERS  # here and above: a plan is read and explained without NumPy
 
     return 1 + max(ORDERS, key=lambda lam: (epsilon - _offset(lam, delta)) / (lam + 1))
 
@@ -507,7 +486,13 @@ class FilterTotals:
         return base.plus(Cost(*(sum(sorted(kind)[-touched:]) for kind in zip(*totals.values()))))
 
     def room(self, cost: Cost, group: str | None) -> int:
-        """Number of further runs of `cost` that fit; the cost must not be zero."""
+        """Number of further runs of `cost` that fit.
+
+        Raises:
+            ValueError: it is zero.
+        """
+        if cost == Cost():
+            raise ValueError("the event costs nothing; there is no limit to state")
         room, step = 0, 1
         while self.limits.fits(self.heaviest({group: cost.times(room + step)})):
             room, step = room + step, 2 * step

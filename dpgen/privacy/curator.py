@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_
-from dpgen.privacy.events import approximate_event, for_rows, pure_event
+from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import (
     Mechanism,
@@ -56,9 +56,9 @@ from dpgen.privacy.sampling import PoissonMask
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.ledger import Budget, Ledger, Planned
+    from dpgen.privacy.ledger import Ledger, Planned
     from dpgen.privacy.mechanisms import Relation
-    from dpgen.privacy.tuning import Repetitions, Trial
+    from dpgen.privacy.tuning import Trial
 
 T = TypeVar("T")
 Reals = npt.NDArray[np.float64]
@@ -267,30 +267,11 @@ class Curator:
             note=note,
         )
 
-    def enclosed(self, note: str, budget: Budget) -> Curator:
-        """A curator that may spend `budget` on whatever it likes, charged here and now as one (epsilon, delta) mechanism.
-
-        Its ledger enforces the budget, so everything that is released through it is (epsilon, delta)-DP together, however
-        the parts are chosen: what is stated does not depend on them.
-
-        >>> from dpgen.privacy.ledger import Budget, Ledger
-        >>> curator = Curator(Ledger(Budget(1.0, 1e-5)))
-        >>> inner = curator.enclosed("one of many plans", Budget(0.5, 1e-6))
-        >>> curator.ledger.entries()[0].event, inner.ledger.budget
-        (ApproximateDpEvent(epsilon=0.5, delta=1e-06), Budget(epsilon=0.5, delta=1e-06))
-        """
-        from dpgen.privacy.ledger import Ledger
-
-        event = approximate_event(budget.epsilon, budget.delta)
-        self.ledger.charge(event, note=note)
-        inner = Ledger(budget, **self.ledger.terms)
-        return Curator(inner, source=self._source)
-
     def select(
         self,
         note: str,
         trials: Sequence[Trial],
-        repetitions: Repetitions,
+        mean: float,
         *,
         run: Callable[[int, Curator], T],
         score: Callable[[T, Curator], float],
@@ -300,7 +281,7 @@ class Curator:
 
         Arguments:
             trials: public options.
-            repetitions: law of the number of runs.
+            mean: expected number of runs, in [2, 1000].
             run: what comes out of one run of a trial, by its number; the curator grants the plan of the trial, nothing else.
             score: how good that is, the higher the better; the curator grants `priced`, nothing else.
             priced: what one score costs.
@@ -315,11 +296,11 @@ class Curator:
             BudgetExceeded: nothing was recorded or drawn; or a run asked for more than its plan, and nothing is released.
         """
         from dpgen.privacy.selection import uniform_integers
-        from dpgen.privacy.tuning import granted, scoring, selection_event
+        from dpgen.privacy.tuning import draw_runs, granted, scoring, selection_event
 
-        self.ledger.charge(selection_event(trials, priced, repetitions, self.relation), note=note)
+        self.ledger.charge(selection_event(trials, priced, mean, self.relation), note=note)
         best: tuple[float, T] | None = None
-        for trial in uniform_integers(self._source, len(trials), repetitions.draw(self._source)):
+        for trial in uniform_integers(self._source, len(trials), draw_runs(mean, self._source)):
             result = run(trial, Curator(granted(trials[trial], self.ledger), source=self._source))
             value = score(result, Curator(scoring(priced, self.ledger), source=self._source))
             if best is None or value > best[0]:

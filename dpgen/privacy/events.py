@@ -24,7 +24,7 @@ from dp_accounting import (
 )
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
 
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, walk
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, require_within, walk
 
 _MOST_LOSSES = 20_000
 _MOST_EPSILON = 600  # of several steps with a delta each, whose factors e^epsilon fit float64
@@ -76,6 +76,12 @@ class OneOfDpEvent(DpEvent):
     def __attrs_post_init__(self) -> None:
         if not self.events:
             raise ValueError("events is (); it must hold at least one")
+
+
+def repeated_event(event: DpEvent, mean: float) -> RepeatAndSelectDpEvent:
+    """The best of a Poisson number of runs of `event`, of this mean in [2, 1000]; see `tuning`."""
+    require_within("mean", mean, (2.0, 1000.0), ", the expected number of runs")
+    return RepeatAndSelectDpEvent(event, float(mean), math.inf)
 
 
 _COMPOUNDS = (OneOfDpEvent, RepeatAndSelectDpEvent)
@@ -235,7 +241,7 @@ class Parts:
                 rho += count * _checked(leaf.rho)
             elif isinstance(inner, GaussianDpEvent):
                 gaussians.append(SelfComposedDpEvent(leaf, count))
-            elif isinstance(leaf, _COMPOUNDS):
+            elif isinstance(leaf, _COMPOUNDS) and getattr(leaf, "shape", math.inf) == math.inf:
                 compounds.append((leaf, count))
             else:
                 raise UnsupportedEvent(f"event {leaf!r} is not a Gaussian, zCDP or an epsilon-delta guarantee")

@@ -14,7 +14,6 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any, cast
 
 from dpgen.privacy.composition import (
-    Budget,
     BudgetExceeded,
     Cost,
     Filter,
@@ -27,7 +26,7 @@ from dpgen.privacy.composition import (
     worst,
 )
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
-from dpgen.privacy.mechanisms import Relation, keeps_size, require_whole
+from dpgen.privacy.mechanisms import Budget, Relation, keeps_size, require_whole
 from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
@@ -43,28 +42,21 @@ _FORMAT = 3
 class Ledger:
     r"""Asks, counts, then lets the mechanism run; what was counted is in the file before anything derived from it is shown.
 
-    **Commits.** Privacy is lost by what leaves the process. Charges are counted in memory; `commit` writes all of them, and
-    must come before anything that depends on their noise leaves: a checkpoint, a log, a warning, a release. A process that
-    dies before has shown nothing, and its charges are forgotten with its noise. See docs/guarantees.md.
+    **Commits.** Charges are counted in memory; `commit` writes all of them, and must come before anything that depends on their
+    noise leaves the process. What was not committed is forgotten with its noise. See docs/guarantees.md.
 
     **Plans.** `declare` takes the whole plan of a run, every event with its greatest count, before private data are
-    touched. A ledger's first plan is checked with exact accounting (privacy loss distributions, closed forms) and is its
-    guarantee, whatever part of it runs, in any order, stopped whenever. Charges inside of it are granted at once.
+    touched. A ledger's first plan is checked with exact accounting and is its guarantee, whatever part of it runs.
 
     **What is chosen later** - a charge beyond the declared counts, one that no plan declared, a second plan - is granted only
-    by the filter (`composition.py`): Renyi losses at one order, fixed in the file's header, of everything together, the first
-    plan included. Then the guarantee is the budget; where all are pure guarantees it is their sum. Why: `composition.py`.
+    by a filter of everything together, the first plan included. Then the guarantee is the budget; where all are pure
+    guarantees it is their sum. Why: `composition.py`.
 
-    A charge is refused with `BudgetExceeded` before anything is recorded. What is committed counts as spent, also when a
-    resumed run does the same step again.
-
-    `group` is parallel composition: charges of different groups must touch disjoint records. Under add_remove the
-    total is the worst of (ungrouped + one group); under replace_one a record may leave one group for another, so the
-    two worst groups add. Guarantees of `events.py` hold for the ledger's own relation.
+    `group` is parallel composition: charges of different groups must touch disjoint records, see `composition.cases`.
+    Guarantees of `events.py` hold for the ledger's own relation.
 
     Arguments:
-        budget: what is enforced; None only reports, at `delta`: a declared plan's guarantee, and of undeclared charges what
-            they cost if they were fixed in advance (`chosen_later`).
+        budget: what is enforced; None only reports, at `delta`, undeclared charges as if they were fixed in advance.
         delta: of a ledger that only reports.
         relation: neighbouring relation of all guarantees.
         unit: what neighbouring data sets differ in.
@@ -156,9 +148,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path) -> Ledger:
-        """The ledger at `path`, locked against a second writer.
-
-        Declaring a plan that the file holds takes it up where it stopped, once for each time that it was declared.
+        """The ledger at `path`, locked against a second writer; its plans are taken up by being declared again.
 
         Raises:
             LedgerError: missing, empty, locked, damaged, or written by another version.
@@ -212,12 +202,11 @@ class Ledger:
         self._file.write(self._header() | content)
 
     def commit(self, *, released: str = "", moves: Sequence[tuple[Path, Path]] = ()) -> None:
-        """Write all charges; on the disk before it returns. Then, and not before, what depends on them may leave the process.
+        """Write all charges to the disk; what depends on them may leave the process when this has returned, and not before.
 
         Arguments:
             released: checksum of what is about to be released.
-            moves: files or folders beside the ledger that become visible with this commit, from and to, both there or neither:
-                what a dying process leaves to do, `resume` does.
+            moves: files or folders beside the ledger that become visible with this commit, from and to; `resume` does the rest.
 
         Raises:
             LedgerError: it could not be written, or the shared budget has seen a later commit of this run or another release.
@@ -301,16 +290,14 @@ class Ledger:
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     def declare(self, plan: Sequence[Planned]) -> None:
-        """Record a plan, the whole of which the budget has to cover, before private data are touched.
-
-        Lines of one event, note and group add up. In a ledger that was opened again, a plan of the file is taken up where it
-        stopped. An empty plan changes nothing.
+        """Record a plan, the whole of which the budget has to cover; in a ledger that was opened again, take it up.
 
         Raises:
-            BudgetExceeded: the plan does not fit (see the class); nothing was recorded.
-            LedgerError: it could not be recorded.
+            BudgetExceeded: the plan does not fit; nothing was recorded.
+            LedgerError: it could not be recorded; the ledger is closed.
             ValueError: a bad count, note or event, or an event that is not divisible.
         """
+        self._file.require_open()
         with self._lock:
             lines: Counter[LedgerItem] = Counter()
             for line in plan:
@@ -322,7 +309,6 @@ class Ledger:
             if self.budget is not None:
                 self._require_fit(lines)
             self._pay(lines)
-            numbers = len(self._declared)
             for mechanism in lines:
                 if mechanism.number is None:
                     self._number(mechanism)
@@ -330,20 +316,8 @@ class Ledger:
             try:
                 self._write()
             except BaseException:
-                self._leave_plan(numbers)
+                self._file.close()  # whatever is asked next is refused
                 raise
-
-    def _leave_plan(self, numbers: int) -> None:
-        """Take back the last plan, which could not be written."""
-        for number, count in self._plans.pop().items():
-            self._declared[number].planned -= count
-        for mechanism in self._declared[numbers:]:
-            mechanism.number = None
-            self._divisible.pop((mechanism.note, mechanism.group), None) if mechanism.divisible else None
-        del self._declared[numbers:]
-        self._filtered = None
-        self._cache.clear()
-        self._guarantees.clear()
 
     def _pay(self, more: Counter[LedgerItem]) -> None:
         """Let the shared budget reserve everything that the guarantee counts, with `more`."""
@@ -427,8 +401,6 @@ class Ledger:
     def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None) -> None:
         """Ask for `count` runs of `event`, count them, return; only then may the mechanism run.
 
-        Microseconds for what a plan declared, tens of them for what is chosen later.
-
         Arguments:
             event: what one run costs.
             count: runs, >= 1.
@@ -437,9 +409,8 @@ class Ledger:
             of: note of the declared divisible Gaussian (of the same group) that these runs are a part of.
 
         Raises:
-            BudgetExceeded: it would spend more than the budget, or than is left of the divisible Gaussian; nothing was
-                recorded.
-            LedgerError: it could not be recorded; the file is as it was.
+            BudgetExceeded: it would spend more than the budget, or than is left of the divisible Gaussian; nothing is counted.
+            LedgerError: the ledger is closed, or this is a forked process.
             ValueError: a bad count, note or event, or no such divisible Gaussian.
         """
         if count.__class__ is not int or count < 1:
@@ -489,17 +460,11 @@ class Ledger:
         if self.budget is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
         with self._lock:
-            cost = self._cost(LedgerItem.of(event, "", group))
-            if cost == Cost():
-                raise ValueError(f"event {event!r} costs nothing; there is no limit to state")
-            return self._totals().room(cost, group)
+            return self._totals().room(self._cost(LedgerItem.of(event, "", group)), group)
 
     def _guaranteed(self) -> Loads:
         """Plans as a whole, and what was charged beyond them: the guarantee counts these."""
         return [(m.priced or m, m.most) for m in self._declared if m.most]
-
-    def _ran(self) -> Loads:
-        return [(m, m.count) for m in self._declared]
 
     def _spent(
         self, loads: Loads, delta: float | None = None, relation: Relation | None = None, accountant: Accountant = "tightest"
@@ -509,17 +474,13 @@ class Ledger:
 
     @property
     def chosen_later(self) -> bool:
-        """Whether anything stands beside the first plan, or may have; with a budget, the filter then makes the guarantee."""
+        """Whether anything stands beside the first plan; with a budget, the filter then makes the guarantee."""
         return len(self._plans) > 1 or any(m.later for m in self._declared)
 
     def epsilon(
         self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
     ) -> float:
-        """The guarantee: epsilon (nats) at the ledger's delta and relation unless others are given.
-
-        That of the whole plan, whatever part of it has run; where something was chosen later, that of the filter: the
-        budget, or the sum where all are pure. Without a budget: of the plans and what was charged beside them, taken as
-        fixed in advance.
+        """The guarantee (see the class): epsilon (nats) at the ledger's delta and relation unless others are given.
 
         Raises:
             UnsupportedEvent: what was chosen later has no guarantee under another relation.
@@ -545,17 +506,17 @@ class Ledger:
     def spent(
         self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
     ) -> float:
-        """Epsilon of what has run so far, as if it had been fixed in advance: for a display; the guarantee is `epsilon`."""
+        """Epsilon of what has run so far, as if it had been fixed in advance; the guarantee is `epsilon`."""
         with self._lock:
             key = ("spent", delta, relation, accountant)
             if key not in self._cache:
-                self._cache[key] = self._spent(self._ran(), delta, relation, accountant)
+                self._cache[key] = self._spent([(m, m.count) for m in self._declared], delta, relation, accountant)
             return float(self._cache[key])
 
     def spent_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
         with self._lock:
-            return self._rdp(self._ran())
+            return self._rdp([(m, m.count) for m in self._declared])
 
     def _rdp(self, loads: Loads) -> float:
         if not self.delta:
@@ -574,11 +535,6 @@ class Ledger:
         """Everything declared with its greatest count, and what was charged beyond it: the guarantee counts these."""
         with self._lock:
             return [Planned(m.event, m.note, m.most, m.group, m.divisible) for m in self._declared if m.most]
-
-    def event(self) -> DpEvent:
-        """One composed event for other tools: what the guarantee counts for the worst record, see `group`."""
-        with self._lock:
-            return worst(self._guaranteed(), self.delta, self.relation, "tightest")[1]
 
     @property
     def charges(self) -> int:
@@ -631,10 +587,7 @@ class Ledger:
             self._file.close()
 
     def drop(self) -> None:
-        """Unlock without a commit: nothing that was charged since the last one has been shown, or will be.
-
-        A run that never committed gives its reservation in a shared budget back.
-        """
+        """Unlock without a commit; a run that never committed gives its reservation in a shared budget back."""
         if self.payer is not None and not self.committed:
             self.payer.give_back()
         self._closed = True

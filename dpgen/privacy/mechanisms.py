@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from torch import Tensor
 
-    from dpgen.privacy.noise import SecureSource
-
 
 def require_whole(name: str, value: int, low: int = 1, high: int | None = None) -> int:
     """A whole number in [low, high], or from `low` on.
@@ -124,6 +122,23 @@ class Mechanism(Protocol[T_co]):
     def draw(self, secrets: Secrets, count: int) -> T_co: ...
 
 
+@dataclass(frozen=True)
+class Budget:
+    """Privacy budget of a run: `epsilon` in nats, finite and > 0, at `delta` in [0, 1); at 0 only pure events fit.
+
+    >>> Budget(2.0, 1e-5)
+    Budget(epsilon=2.0, delta=1e-05)
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
+            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
+
+
 def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
     """`count` releases `f(D) + N(0, (noise_multiplier * sensitivity)^2 I)`, sensitivity under add/remove-one.
 
@@ -179,56 +194,6 @@ def effective_multiplier(*noise_multipliers: float) -> float:
     for value in noise_multipliers:
         precision += 0.0 if value == math.inf else require_positive("noise_multiplier", value) ** -2
     return math.inf if precision == 0 else precision**-0.5
-
-
-@dataclass(frozen=True)
-class GaussianMechanism:
-    """Adds `N(0, (noise_multiplier * sensitivity)^2)` to every entry.
-
-    `sensitivity` is the largest L2 norm by which one record moves the values (add/remove-one), in the unit of the
-    values. Integers are given a rounded normal: rounding is post-processing, so the same event covers them.
-
-    >>> GaussianMechanism(2.0, sensitivity=3.0).noise_std
-    6.0
-    """
-
-    noise_multiplier: float
-    sensitivity: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_positive("noise_multiplier", self.noise_multiplier)
-        require_positive("sensitivity", self.sensitivity)
-
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise, in the unit of the values."""
-        return self.noise_multiplier * self.sensitivity
-
-    @property
-    def event(self) -> DpEvent:
-        """Event to charge before `release`."""
-        return gaussian_event(self.noise_multiplier)
-
-    def release(self, values: Tensor, source: SecureSource) -> Tensor:
-        """Return `values` plus noise, same shape, out of place; the ledger must have been charged `event` before.
-
-        Raises:
-            TypeError: `source` is not a secure source, or `values` neither floating point nor int64.
-            ValueError: a value is NaN or infinite.
-        """
-        import torch
-
-        from dpgen.privacy.noise import require_secure, to_device
-
-        source = require_secure(source)
-        if values.dtype == torch.int64:
-            return values + to_device(source.rounded_normal(*values.shape, noise_std=self.noise_std), values.device)
-        if not values.is_floating_point():
-            raise TypeError(f"values have dtype {values.dtype}; they must be floating point or int64")
-        if not bool(torch.isfinite(values).all()):
-            raise ValueError("values hold NaN or infinite entries; they must all be finite")
-        copy = values.detach().clone(memory_format=torch.contiguous_format)
-        return source.add_normal_(copy, noise_std=self.noise_std)
 
 
 def count_event(noise_count: float, relation: Relation) -> DpEvent:

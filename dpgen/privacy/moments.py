@@ -1,4 +1,4 @@
-"""Log-moments of Gaussian mechanisms and of selections, and the accountant of Acs et al. 2017 as published.
+"""Log-moments of Gaussian mechanisms, and the accountant of Acs et al. 2017 as published.
 
 Notation: `alpha(lambda) = log E_P (P / Q)^lambda = lambda * RDP(lambda + 1)`, the worse of both directions.
 """
@@ -6,14 +6,12 @@ Notation: `alpha(lambda) = log E_P (P / Q)^lambda = lambda * RDP(lambda + 1)`, t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from dp_accounting.dp_event import RepeatAndSelectDpEvent
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -122,15 +120,6 @@ def subsampled_gaussian_alpha(order: float, sampling_rate: float, noise_multipli
 
 
 @lru_cache(maxsize=4096)
-def adding_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
-    """Log-moment of the other direction, adding a record: never above `subsampled_gaussian_alpha`."""
-    _check(order, sampling_rate, noise_multiplier)
-    if sampling_rate in (0, 1):
-        return subsampled_gaussian_alpha(order, sampling_rate, noise_multiplier)
-    return _power_moment(-order, sampling_rate, noise_multiplier)
-
-
-@lru_cache(maxsize=4096)
 def replaced_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
     """Log-moment for replace-one: `(1-q) N(0) + q N(-1)` against `(1-q) N(0) + q N(1)`, in units of the sensitivity."""
     _check(order, sampling_rate, noise_multiplier)
@@ -232,50 +221,3 @@ def _shared_draw_alpha(order: int, sampling_rate: float, sigma_norm: float | Non
         + (1 - j) * subsampled_gaussian_alpha(order / (1 - j), sampling_rate, sigma_sgd)
         for j in _SHARES
     )
-
-
-def success(mean: float, shape: float) -> float:
-    """Gamma of the truncated negative binomial of shape 1 or 0 and this mean, from below.
-
-    Source: Papernot and Steinke 2022, Definition 1.
-
-    >>> success(10.0, 1.0), round(success(10.0, 0.0), 4)
-    (0.1, 0.0269)
-    """
-    if shape == 1:
-        return 1 / mean
-    if shape != 0:
-        raise ValueError(f"shape is {shape!r}; it must be 1 (geometric), 0 (logarithmic) or inf (Poisson)")
-    low, high = 1e-9, 1.0 - 1e-9  # means of 4.8e7 and 1
-    while high - low > 1e-15 * high:
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        low, high = (middle, high) if (1 / middle - 1) / -math.log(middle) > mean else (low, middle)
-    return low
-
-
-def selected_alpha(
-    event: RepeatAndSelectDpEvent, lam: float, base: float, whole: Array, pure: float, tail: Callable[[float], float]
-) -> float:
-    r"""Log-moment of a selection at the order lam, :math:`\lambda R(\lambda + 1)`.
-
-    Arguments:
-        event: what is selected from, and the law of K.
-        base: log-moment of the base at lam.
-        whole: log-moments of the base at `ORDERS`, (t,).
-        pure: epsilon of the base, inf where it is not pure.
-        tail: delta of the base at an epsilon.
-    """
-    if event.shape == math.inf:
-        return base + lam * event.mean * tail(math.log1p(1 / lam)) + math.log(event.mean)
-    gamma = success(event.mean, event.shape)
-    exact = 1 / gamma if event.shape == 1 else (1 / gamma - 1) / -math.log(gamma)
-    both = min(pure, float(np.min((whole - math.log(gamma)) / (np.array(ORDERS) + 1))))
-    bound = base + lam * (1 + event.shape) * both + math.log(max(exact, event.mean))
-    return bound
-
-
-def selected_pure(event: RepeatAndSelectDpEvent, pure: float) -> float:
-    """Epsilon of a selection from a base of `pure` epsilon: (2 + shape) times it, inf for a Poisson number."""
-    return (2 + event.shape) * pure if pure else 0.0

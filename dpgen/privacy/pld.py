@@ -204,25 +204,13 @@ class _Tail:
     above_other: Array  # the same under the other distribution, times e^centre
     infinite: float
 
-    @cached_property
-    def deltas(self) -> Array:
-        """Delta at every loss of the window (m,)."""
-        hockey = self.above - np.exp(self.losses - self.centre) * self.above_other
-        return self.infinite + np.exp(np.minimum(self.log_scale + np.log(np.maximum(hockey, 1e-320)), 0.0))
-
-    def delta(self, epsilon: float) -> float:
-        """Delta at `epsilon`; 1 below the window."""
-        i = int(np.searchsorted(self.losses, epsilon, side="right")) - 1
-        if i < 0:
-            return 1.0
-        hockey = self.above[i] - math.exp(min(epsilon, float(self.losses[-1])) - self.centre) * self.above_other[i]
-        return min(1.0, self.infinite + math.exp(min(self.log_scale + math.log(max(hockey, 1e-320)), 0.0)))
-
     def epsilon(self, delta: float) -> float | None:
         """Smallest epsilon of the window at `delta`, None when the window starts above it."""
         if delta <= self.infinite:
             return math.inf
-        i = int(np.searchsorted(-self.deltas, -delta, side="left"))
+        hockey = self.above - np.exp(self.losses - self.centre) * self.above_other
+        deltas = self.infinite + np.exp(np.minimum(self.log_scale + np.log(np.maximum(hockey, 1e-320)), 0.0))
+        i = int(np.searchsorted(-deltas, -delta, side="left"))
         if i == 0:
             return None
         if i == len(self.losses):
@@ -335,12 +323,6 @@ class Plan:
         """Any tilt is valid; one that sees a single cell (bounded losses ask for it) would be useless."""
         return min(tilt, 5.0 / self.step)
 
-    def tilt_for_epsilon(self, epsilon: float) -> tuple[float, float]:
-        """Minimiser of the Chernoff bound `K(tilt) - tilt epsilon` on log delta, and the bound."""
-        moment = self.coarse.log_moment
-        tilt = self.limited(_minimise(lambda t: moment(t) - t * epsilon, max(epsilon, self.spread) / self.spread**2))
-        return tilt, min(0.0, moment(tilt) - tilt * epsilon)
-
     def levels(self, tilt: float, log_cut: float) -> Iterator[_Tail]:
         """Ever finer hockey sticks, each an upper bound, with at most `2 e^log_cut` of delta from cut-off tails."""
         moment, log_wrap = self.coarse.log_moment, math.log(_WRAP)
@@ -388,28 +370,4 @@ def epsilon(parts: Parts, delta: float, direction: Direction, *, enough: float =
         if found is not None or best <= enough:
             break
         tilt /= 2  # bounded losses: Chernoff, and with it the window, is far above epsilon
-    return best
-
-
-def delta(parts: Parts, epsilon: float, direction: Direction, *, enough: float = 0.0) -> float:
-    """Delta at `epsilon`, as `epsilon` above.
-
-    >>> 0.9e-5 < delta({(0.01, 1.0): 1000}, 1.83, "remove") < 1.1e-5
-    True
-    """
-    _, log_delta = Plan(parts, direction, -140.0).tilt_for_epsilon(epsilon)
-    log_cut = log_delta - 12 + math.log(_CUT)
-    best = 1.0
-    for _ in range(20):
-        plan = Plan(parts, direction, log_cut)
-        for tail in plan.levels(plan.tilt_for_epsilon(epsilon)[0], log_cut):
-            value = min(1.0, tail.delta(epsilon) * (1 + 1e-9))
-            settled = value <= enough or (best < 1 and best - value < 3 * _REFINED * value)
-            best = min(best, value)
-            if settled:
-                break
-        # the Chernoff value, which set the cut, can overstate delta by far: then what was cut off is most of the answer
-        if best <= enough or math.log(best) > log_cut + 7 or log_cut < -680:
-            break
-        log_cut -= 30
     return best

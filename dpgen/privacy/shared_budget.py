@@ -43,14 +43,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dpgen.privacy.composition import Budget, BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
+from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event
-from dpgen.privacy.mechanisms import require_whole
-
-if TYPE_CHECKING:
-    from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Budget, Relation, require_whole
 
 _FORMAT = 2
 _PATIENCE = 60.0  # seconds that a payment waits for the others, which take milliseconds each
@@ -227,8 +224,6 @@ class Spending:
         Raises:
             ValueError: it costs nothing.
         """
-        if payment.cost == Cost():
-            raise ValueError("the plan costs nothing; there is no limit to state")
         return FilterTotals(self.terms.limits, self.terms.relation, [(None, self.total)]).room(payment.cost, None)
 
 

@@ -28,7 +28,7 @@ def command(directory: Path, *extra: str, sweep: str = "epsilon=1,2", networks: 
     swept = {pair.partition("=")[0] for pair in sweep.split(";")}
     given = {} if "model" in swept else {"--model": "dpgm" if networks else "gaussian"}
     given |= {"--sweep": sweep, "--sweep_dir": str(directory / "s"), "--sweep_select": "counts", "--sweep_runs": "3"}
-    given |= {"--sweep_number": "geometric"} | dict(a.split("=", 1) for a in (*own, *extra) if "=" in a)
+    given |= dict(a.split("=", 1) for a in (*own, *extra) if "=" in a)
     options = [f"{name}={value}" for name, value in given.items() if name.removeprefix("--") not in swept]
     return ["train", *options, *(a for a in extra if "=" not in a)]
 
@@ -77,13 +77,6 @@ def test_a_dry_run_says_the_price(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert stated in out, "the price that was said"
 
 
-def test_a_pure_model_is_selected_by_a_pure_score(tmp_path: Path) -> None:
-    assert main(command(tmp_path, "--evaluation=none", "--model=mwem", "--delta=0", sweep="rounds=2,3")) == 0
-    statement = dpgen.load(tmp_path / "s" / SELECTED).statement
-    assert statement.delta == 0
-    assert statement.epsilon == pytest.approx(3 * (1.0 + 1 / 20), rel=1e-6), "three times a run of epsilon 1 and its score"
-
-
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_selection_that_ends_early(killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed, it has shown nothing and runs again; an error was shown, so it has paid."""
@@ -102,8 +95,8 @@ def test_a_selection_that_ends_early(killed: bool, tmp_path: Path, monkeypatch: 
 
 
 def test_no_runs_release_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("dpgen.privacy.tuning.Repetitions.draw", lambda *_: 0)
-    assert main(command(tmp_path, "--sweep_number=poisson")) == 2
+    monkeypatch.setattr("dpgen.privacy.tuning.draw_runs", lambda *_: 0)
+    assert main(command(tmp_path)) == 2
     assert "the secret number of runs that was drawn is 0: nothing is released" in capsys.readouterr().err
     assert not (tmp_path / "s" / SELECTED / "model").exists()
 
@@ -115,13 +108,13 @@ def test_no_runs_release_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["--sweep_runs=1"], "epsilon=1,2", r"sweep_runs is 1\.0; it must be in \[2, 1000\]"),
         (["--sweep_runs=many"], "epsilon=1,2", "sweep_runs is 'many'; it must be a number"),
         (["--sweep_noise=0"], "epsilon=1,2", r"sweep_noise is 0\.0; it must be a finite number > 0"),
-        (["--sweep_number=uniform"], "epsilon=1,2", "sweep_number must be one of poisson, .*, got 'uniform'"),
         (["--sweep_jobs=2"], "epsilon=1,2", "sweep_jobs is given with --sweep_select"),
         (["--sweep_epsilon=1"], "epsilon=1,2", "budget epsilon 1 at delta 1e-05 .*: a plan of 1 x 'the best of"),
         ([], "delta=1e-5,1e-6", "delta=1e-6: delta is 1e-06; it must be 1e-05 in every run"),
         ([], "relation=add_remove,replace_one", "relation is 'replace_one'; it must be 'add_remove' in every run"),
         ([], "test_fraction=0.1,0.2", "a selection is on the same data in every run"),
-        (["--sweep_number=poisson", "--model=mwem", "--delta=0"], "rounds=2,3", "these runs has no finite epsilon"),
+        (["--model=mwem", "--delta=0"], "rounds=2,3", "delta is 0"),
+        (["--sweep_number=geometric"], "epsilon=1,2", "sweep_number"),
     ],
 )  # fmt: skip
 def test_what_is_refused(extra: list[str], sweep: str, match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

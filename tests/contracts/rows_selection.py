@@ -9,12 +9,10 @@ from conformance import Law, LawRow, Pair, Row, SumRow, pairs_of
 
 from dpgen.evaluation.paid import NOTE as SCORE
 from dpgen.evaluation.paid import Queries
-from dpgen.privacy.events import pure_event
+from dpgen.privacy.events import pure_event, repeated_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.moments import success
 from dpgen.privacy.tuning import SELECTION as NOTE
-from dpgen.privacy.tuning import Number, Repetitions
 
 D, EPSILON = 4, 0.5
 BITS = pairs_of(lambda rng, n: (rng.random((n, D)) < rng.random()).astype(np.uint8))
@@ -30,34 +28,24 @@ def all_or_nothing(relation: Relation) -> Pair:
     return x, (x[:-1] if relation == "add_remove" else np.zeros((20, D), np.uint8))
 
 
-def errors(asked: Queries, norm: Any = "l2") -> Any:
+def errors(asked: Queries) -> Any:
     """The sum behind the score of a release with the shares of `asked`."""
 
     def of(x: np.ndarray) -> BoundedSum:
-        return asked.errors(torch.from_numpy(x), norm)
+        return asked.errors(torch.from_numpy(x))
 
     return of
 
 
-def generating(law: Number, mean: float, s: np.ndarray) -> np.ndarray:
-    """E s^K."""
-    if law == "poisson":
-        return np.exp(mean * (s - 1))
-    gamma = success(mean, 1.0 if law == "geometric" else 0.0)
-    if law == "geometric":
-        return gamma * s / (1 - (1 - gamma) * s)
-    return np.log1p(-(1 - gamma) * s) / math.log(gamma)
-
-
-def selected(repetitions: Repetitions) -> Any:
+def selected(mean: float) -> Any:
     """The best of K answers 0 or 1 to whether there are two records or more with the first bit; or nothing, of no runs."""
 
     def law(x: np.ndarray, relation: Relation) -> Law:
         heads = 1 / (1 + math.exp(EPSILON if x[:, 0].sum() < 2 else -EPSILON))
-        below = generating(repetitions.law, repetitions.mean, np.array([0.0, 1 - heads, 1.0]))
+        below = np.exp(mean * (np.array([0.0, 1 - heads, 1.0]) - 1))
         chances = np.array([below[0], below[1] - below[0], below[2] - below[1]])
         with np.errstate(divide="ignore"):
-            return Law(repetitions.event(pure_event(EPSILON)), np.log(chances))
+            return Law(repeated_event(pure_event(EPSILON), mean), np.log(chances))
 
     return law
 
@@ -71,22 +59,15 @@ def two_or_less(relation: Relation) -> Pair:
 _SLACK = "the bound counts the number of runs and the best run apart; two answers do not reach both"
 ROWS: list[Row] = [
     SumRow("selection", (SCORE,), BITS, all_or_nothing, sums=errors(ASKED)),
-    SumRow("selection", (SCORE,), BITS, all_or_nothing, sums=errors(ASKED, "l1")),
     SumRow(
         "selection", (SCORE,), BITS, all_or_nothing, sums=errors(HALVES), reaches=0.45, why="released shares are inside (0, 1)"
-    ),
-    LawRow(
-        "selection", (NOTE,), BITS, two_or_less, law=selected(Repetitions(10, "geometric")), reaches=0.6, why=_SLACK, pairs=50
-    ),
-    LawRow(
-        "selection", (NOTE,), BITS, two_or_less, law=selected(Repetitions(10, "logarithmic")), reaches=0.5, why=_SLACK, pairs=50
     ),
     LawRow(
         "selection",
         (NOTE,),
         BITS,
         two_or_less,
-        law=selected(Repetitions(3, "poisson")),
+        law=selected(3),
         at=(0.1, 0.5),
         reaches=0.1,
         why=_SLACK,

@@ -4,9 +4,9 @@
 
 A moment is `N` (the ledger has N commits more than when the child began), the name of a file in the run directory, or a time
 `0.37x`, in units of the time that a whole run takes (the first such moment lets one run to its end, in RUN_DIR + ".whole").
-After every child one line of JSON tells the ledger's commits, a hash of the key of the split, and whether the child was alive
-when it was shot. Forks of one process that has only imported save the imports of all but the first; one thread
-(OMP_NUM_THREADS=1) keeps forks safe.
+After every child one line of JSON tells the ledger's commits, a hash of the key of the split, whether the child was alive
+when it was shot, and what is visible and understated (`seen.py`; where a whole run says what it should be). Forks of one
+process that has only imported save the imports of all but the first; one thread (OMP_NUM_THREADS=1) keeps forks safe.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
 import matplotlib.figure  # noqa: F401
 import scipy.optimize  # noqa: F401
 import torch.utils.tensorboard  # noqa: F401
+from seen import committed, understated
 
 import dpgen.run  # noqa: F401
 from dpgen.systems.registry import SYSTEMS
@@ -37,10 +38,14 @@ def commits(directory: Path) -> int:
         return 0
 
 
-def begin(arguments: list[str]) -> int:
-    """The process id of a child that trains."""
+def begin(arguments: list[str], said: Path | None = None) -> int:
+    """The process id of a child that trains; what it says goes to the file `said`."""
     child = os.fork()
     if child == 0:
+        if said is not None:
+            file = os.open(said, os.O_WRONLY)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
         sys.argv = ["train.py", *arguments]
         try:
             runpy.run_path(str(TRAIN), run_name="__main__")
@@ -67,9 +72,12 @@ def main() -> int:
             return time.monotonic() - start >= float(moment[:-1]) * whole
         return commits(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()
 
+    expected, said = committed(Path(f"{directory}.whole")), Path(f"{directory}.said")
+    shared = next((Path(a.partition("=")[2]) for a in arguments if a.startswith("--ledger=")), None)
     for number, moment in enumerate(moments):
+        said.write_text("")
         before, start = commits(directory), time.monotonic()
-        child, alive = begin(arguments), True
+        child, alive = begin(arguments, said), True
         while alive and not reached(moment, before, start):
             time.sleep(0.002)
             alive = os.waitpid(child, os.WNOHANG) == (0, 0)
@@ -80,6 +88,7 @@ def main() -> int:
         digest = hashlib.sha256(key.read_bytes()).hexdigest() if key.exists() else None
         finished = (directory / "metrics.json").exists()
         shot = {"moment": moment, "commits": commits(directory), "alive": alive, "finished": finished, "key": digest}
+        shot["understated"] = understated(directory, expected, shared, said.read_text()) if expected else []
         print(json.dumps(shot), flush=True)
         if finished:  # begin again beside it
             directory.rename(f"{directory}.{number}")

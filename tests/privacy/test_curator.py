@@ -161,19 +161,6 @@ def test_only_counts_of_disjoint_cells_have_prefix_sums(cells: BoundedSum) -> No
     assert charged(one) == []
 
 
-def test_an_enclosed_curator_spends_what_was_charged_and_no_more() -> None:
-    one = curator("replace_one", budget=2.0)
-    inner = one.enclosed("one of many plans", Budget(1.5, 1e-7))
-    assert charged(one) == [(ApproximateDpEvent(1.5, 1e-7), 1)]
-    assert (inner.relation, inner.ledger.unit) == ("replace_one", one.ledger.unit)
-    inner.laplace("counts", whole([3], 1.0, norm="l1"), 1.0)
-    with pytest.raises(BudgetExceeded, match=r"budget epsilon 1\.5"):
-        inner.laplace("counts", whole([3], 1.0, norm="l1"), 1.0)
-    assert len(charged(one)) == 1
-    with pytest.raises(BudgetExceeded, match="budget epsilon 2"):
-        one.enclosed("another plan", Budget(0.6, 1e-7))
-
-
 # -- one Poisson draw --------------------------------------------------------------------------------------------------
 
 

@@ -2,11 +2,8 @@ import math
 
 import dp_accounting as dpa
 import pytest
-import torch
-from fixed_source import FixedKeySource
 
 from dpgen.privacy.mechanisms import (
-    GaussianMechanism,
     UnsupportedEvent,
     effective_multiplier,
     gaussian_event,
@@ -80,32 +77,3 @@ def test_parts_of_nested_compositions():
 def test_events_out_of_range_are_refused(event):
     with pytest.raises(ValueError, match="must"):
         gaussian_parts(event)
-
-
-def test_release_adds_the_stated_noise_out_of_place():
-    mechanism, source = GaussianMechanism(2.0, sensitivity=3.0), FixedKeySource()
-    values = torch.arange(200_000, dtype=torch.float64).view(400, 500).T
-    noise = mechanism.release(values, source) - values
-    assert torch.equal(values, torch.arange(200_000, dtype=torch.float64).view(400, 500).T)
-    assert noise.std().item() == pytest.approx(6.0, rel=0.01)
-    assert abs(noise.mean().item()) < 0.06
-    assert mechanism.event == gaussian_event(2.0)
-
-
-def test_release_of_counts_stays_whole():
-    counts = torch.full((100_000,), 7)
-    noisy = GaussianMechanism(5.0).release(counts, FixedKeySource())
-    assert noisy.dtype == torch.int64
-    assert (noisy - 7).double().std().item() == pytest.approx(math.sqrt(25 + 1 / 12), rel=0.02)
-
-
-def test_release_refuses():
-    mechanism = GaussianMechanism(1.0)
-    with pytest.raises(TypeError, match="SecureSource"):
-        mechanism.release(torch.zeros(3), torch.Generator())
-    with pytest.raises(TypeError, match="must be floating point or int64"):
-        mechanism.release(torch.zeros(3, dtype=torch.bool), FixedKeySource())
-    with pytest.raises(ValueError, match="values hold NaN or infinite entries"):
-        mechanism.release(torch.tensor([math.nan]), FixedKeySource())
-    with pytest.raises(ValueError, match="sensitivity is 0"):
-        GaussianMechanism(1.0, sensitivity=0)

@@ -203,6 +203,15 @@ def cycles(root: Path) -> list[set[str]]:
     return [group for group in networkx.strongly_connected_components(graph) if len(group) > 1]
 
 
+def test_no_module_of_privacy_names_itself_through_others_types_included() -> None:
+    graph = networkx.DiGraph()
+    for path in (PACKAGE / "privacy").glob("*.py"):
+        names = {".".join(name.split(".")[:3]) for name in imported(path) if name.startswith("dpgen.privacy.")}
+        graph.add_edges_from((f"dpgen.privacy.{path.stem}", name) for name in names)
+    assert len(graph) > 10
+    assert networkx.is_directed_acyclic_graph(graph)
+
+
 def test_no_module_imports_itself_through_others(tmp_path: Path) -> None:
     assert cycles(ROOT) == []
     (tmp_path / "dpgen").mkdir()

@@ -169,11 +169,10 @@ def test_noise_grows_with_the_rows_of_a_person(relation: Any) -> None:
     assert spread == pytest.approx(M / 0.1, rel=0.15)
 
 
-def test_prefix_sums_and_what_is_enclosed_know_the_rows() -> None:
+def test_prefix_sums_know_the_rows() -> None:
     cells = BoundedSum(torch.zeros(3, dtype=torch.int64), 1.0, replaced=2.0**0.5)
     one, several = (curator(m).prefix_sums("n", cells, 2.0)[1] for m in (1, M))
     assert (several / one).tolist() == pytest.approx([M**2] * 3)
-    assert curator(M).enclosed("inner", Budget(1.0, 0.0)).rows == M
 
 
 def test_rows_that_are_drawn_one_by_one_earn_nothing_for_people() -> None:
@@ -201,4 +200,3 @@ def test_the_ledger_remembers_the_rows(tmp_path: Path) -> None:
         with Ledger.open(path) as ledger:
             assert ledger.terms == terms
             assert ledger.keeps_size == (not rows)
-            assert Curator(ledger).enclosed("inner", Budget(0.5, 0.0)).keeps_size == (not rows)
