@@ -9,8 +9,9 @@ once.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
-from tempfile import mkstemp
+from tempfile import TemporaryFile, mkstemp
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
 
 Codes = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
 Part = Callable[[Iterable[Any]], Tensor]
 
 ROWS = 2**16
@@ -145,11 +147,73 @@ class KeptCodes:
         for start in range(0, self._n, ROWS):
             yield np.frombuffer(os.pread(self._fd, ROWS * row, start * row), self._dtype).reshape(-1, self._width)
 
+    def ranks(self, column: int, size: int) -> "CodeRanks":
+        """Ranks of a column of positions in [0, size), which are sorted in a temporary file of their own, 8 bytes each."""
+        with TemporaryFile(prefix="dpgen-") as file:
+            values = np.memmap(file, np.int64, "w+", shape=(self._n,))
+        start = 0
+        for batch in self:
+            values[start : start + len(batch)] = batch[:, column]
+            start += len(batch)
+        values.sort()
+        return CodeRanks(lambda cuts: np.searchsorted(values, cuts), lambda: values, self._n, size)
+
     def some(self, most: int, seed: int) -> Tensor:
         """At most so many of the codes, a random choice, int64 (m, width)."""
         chosen = np.sort(Random(seed).sample(range(self._n), min(most, self._n)))
         rows = [batch[chosen[(chosen >= i * ROWS) & (chosen < (i + 1) * ROWS)] - i * ROWS] for i, batch in enumerate(self)]
         return torch.from_numpy(np.concatenate(rows).astype(np.int64))
+
+
+def _below(batches: Iterable[Codes], cuts: Integers, column: int) -> Tensor:
+    """Codes of a column below each of increasing cuts (m,)."""
+    found = np.zeros(len(cuts) + 1, np.int64)
+    for batch in batches:
+        found += np.bincount(np.searchsorted(cuts, batch[:, column], side="right"), minlength=len(found))
+    return torch.from_numpy(np.cumsum(found)[:-1])
+
+
+_SPLIT = 20  # bits: cells of one question, at most 2^20
+_FEWEST = 4  # bits that a question resolves in any case
+
+
+@dataclass(frozen=True, eq=False)
+class CodeRanks:
+    """Ranks of kept positions, see `dpgen.discretized.Ranks`.
+
+    Arguments:
+        below: records below each position (m,).
+        in_order: all positions, sorted.
+        n: number of records.
+        size: N, all positions are below it.
+    """
+
+    below: Callable[[Any], Integers]
+    in_order: Callable[[], Integers]
+    n: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.n
+
+    def outline(self, threshold: int, decay: int) -> tuple[Integers, Integers]:
+        """See `Ranks.outline`: heavy cells are split until each is one position or light."""
+        shift = (self.size - 1).bit_length()
+        bits, cells, counts = shift, np.zeros(1, np.int64), np.array([self.n])
+        found: list[tuple[Integers, Integers]] = []
+        while True:
+            heavy = (counts > max(threshold + (bits - shift - 1) * decay, 0)) & (shift > 0)
+            found.append((cells[~heavy], counts[~heavy]))
+            if not heavy.any():
+                break
+            step = min(shift, max(_SPLIT - int(heavy.sum() - 1).bit_length(), _FEWEST))
+            starts = cells[heavy][:, None] + (np.arange(2**step + 1, dtype=np.int64) << (shift - step))
+            counts = np.diff(self.below(starts.ravel()).reshape(starts.shape), axis=1).ravel()
+            cells, shift = starts[:, :-1].ravel(), shift - step
+            cells, counts = cells[counts > 0], counts[counts > 0]
+        starts, counts = (np.concatenate(parts) for parts in zip(*found))
+        order = np.argsort(starts)[counts[np.argsort(starts)] > 0]
+        return starts[order], np.concatenate([[0], np.cumsum(counts[order])])
 
 
 # -- spark -------------------------------------------------------------------------------------------------------------
@@ -187,18 +251,32 @@ class SparkCodes:
         """See `dpgen.privacy.exact_sums.totals`."""
         return _added_up(self._table, self._frame, self._read, part)[0]
 
+    def ranks(self, column: int, size: int) -> "CodeRanks":
+        """Ranks of a column of positions in [0, size): every question is one scan on the executors."""
+
+        def below(cuts: Integers) -> Integers:
+            distinct, back = np.unique(cuts, return_inverse=True)
+            return self.totals(partial(_below, cuts=distinct, column=column)).numpy()[back]
+
+        return CodeRanks(below, lambda: np.sort(self._rows(lambda codes, _: codes[:, [column]], 1)[:, 0]), self._n, size)
+
     def some(self, most: int, seed: int) -> Tensor:
         """At most so many of the codes, a random choice, int64 (m, width)."""
-        share, read = min(1.0, most / max(1, self._n)), self._read
+        share = min(1.0, most / max(1, self._n))
+        return torch.from_numpy(self._rows(lambda codes, rng: codes[rng.random(len(codes)) < share], self._width, seed)[:most])
+
+    def _rows(self, change: Callable[..., Codes], width: int, seed: int = 0) -> Integers:
+        """Rows of codes here, changed one batch after the other with the help of public randomness."""
+        read = self._read
 
         def chosen(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
             rng = np.random.default_rng([seed, _partition()])
-            picked = (codes[rng.random(len(codes)) < share].astype(np.int64) for codes in read(batches))
+            picked = (change(codes, rng).astype(np.int64) for codes in read(batches))
             return _rows_or_error((codes.tobytes(), len(codes)) for codes in picked)
 
         found = self._table.arrow(self._frame.mapInArrow(chosen, _RESULT), "sample")
         rows = [np.frombuffer(content.as_buffer(), np.int64) for content in found["content"]]
-        return torch.from_numpy(np.concatenate([*rows, np.empty(0, np.int64)]).reshape(-1, self._width)[:most])
+        return np.concatenate([*rows, np.empty(0, np.int64)]).reshape(-1, width)
 
 
 _RESULT = "content binary, error string, rows long"

@@ -1,8 +1,4 @@
-"""Tables in DuckDB or Spark, through Ibis: an engine counts and adds up whole numbers, and nothing else leaves it.
-
-Counts are whole numbers and sums are exact, so it makes no difference who adds them up: an engine on this machine or a cluster
-gives the bits that one process would. What a group of records is, is said to the engine in comparisons and integer
-arithmetic alone, which all engines do alike.
+"""Tables in DuckDB or Spark, through Ibis, as batches of Arrow: what a record counts as is computed from them, by one code.
 
 | a source | read by | the table while it is read |
 |---|---|---|
@@ -12,7 +8,6 @@ arithmetic alone, which all engines do alike.
 """
 
 import glob
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,9 +17,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-
-import numpy as np
-import numpy.typing as npt
 
 from dpgen.containers import InMemory
 from dpgen.data.table_files import MISSING, header, name_of, one_line, parquet_schema, require_columns
@@ -126,41 +118,6 @@ class EngineTable:
             found = self._run(lambda: self.backend.to_pyarrow_batches(query, chunk_size=rows), stage)
             yield from rows_read(found, self.size or 0, stage)
         self.require_same()
-
-    def memory(self, **columns: npt.NDArray[np.int64]) -> "ir.Table":
-        """A table of public or counted numbers that queries join with."""
-        import ibis
-        import pyarrow
-
-        if self.spark is None:
-            return ibis.memtable(pyarrow.table(columns))
-        name = f"dpgen_{uuid4().hex}"
-        self.spark.createDataFrame(pyarrow.table(columns)).createOrReplaceTempView(name)
-        return self.backend.table(name)
-
-    def kept(self, query: "ir.Table", stage: str) -> "ir.Table":
-        """The rows of a query in a temporary table of DuckDB, which goes with the connection; elsewhere the query."""
-        if self.backend.name != "duckdb":
-            return query
-        return self._run(lambda: self.backend.create_table(f"dpgen_{uuid4().hex}", query, temp=True), stage)
-
-    def counts(self, keys: Sequence[Sequence[str]], stage: str = "counts") -> list[dict[tuple[Any, ...], int]]:
-        """Records by their values in each group of columns, all groups in one scan.
-
-        Raises:
-            ValueError: as `fetch`.
-        """
-        names = list(dict.fromkeys(name for group in keys for name in group))
-        cells = self.columns(names).group_by(names).aggregate(count=lambda table: table.count())
-        table = self.fetch(cells, stage)
-        count = table["count"].to_numpy()
-        found = []
-        for group in keys:
-            sums: dict[tuple[Any, ...], int] = {}
-            for values, n in zip(zip(*(table[name].to_pylist() for name in group)), count.tolist()):
-                sums[values] = sums.get(values, 0) + n
-            found.append(sums)
-        return found
 
     def require_same(self) -> None:
         """Refuse files that are no longer those that were opened.
@@ -380,167 +337,3 @@ def _watched(table: EngineTable, name: str) -> Iterator[None]:
         finally:
             done.set()
             thread.join()
-
-
-# -- counts along a grid -----------------------------------------------------------------------------------------------
-
-Integers = npt.NDArray[np.int64]
-_GROUPS = 22  # bits: groups of one query, at most 2^22 of 32 bytes
-_FEWEST = 4  # bits that a query resolves in any case
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Records by position without its last `shift` bits: (m,) increasing keys, counts, least and last positions."""
-
-    shift: int
-    keys: Integers
-    counts: Integers
-    lows: Integers
-    highs: Integers
-
-    def __getitem__(self, rows: Any) -> "_Cells":
-        return _Cells(self.shift, self.keys[rows], self.counts[rows], self.lows[rows], self.highs[rows])
-
-    def coarser(self, bits: int) -> "_Cells":
-        """Groups without so many more bits, of rows in the order of their keys."""
-        keys, first = np.unique(self.keys >> bits, return_index=True)
-        reduced = [
-            reduce.reduceat(column, first) if len(first) else column
-            for reduce, column in ((np.add, self.counts), (np.minimum, self.lows), (np.maximum, self.highs))
-        ]
-        return _Cells(self.shift + bits, keys, *reduced)
-
-    def tells_of(self, others: "_Cells", keys: Integers) -> bool:
-        """Whether these groups, found again under `keys`, are the others: as many records, between the same positions."""
-        pairs = ((self.keys, keys), (self.counts, others.counts), (self.lows, others.lows), (self.highs, others.highs))
-        return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
-
-
-class EngineRanks:
-    """Ranks of the records of one column that an engine counts, see `dpgen.discretized.Ranks`.
-
-    A scan groups records by the leading bits of their position, and tells of every group how many records it has, its
-    least and its last position. Groups that are asked about, and hold more than one position, are split by the next
-    scan. What a scan finds must add up to what the one before found, or the table has changed.
-
-    Arguments:
-        table: where the records are.
-        positions: an Ibis table with the column `position`, int64 in [0, N).
-        N: size of the grid.
-        cells: what the first scan found.
-    """
-
-    def __init__(self, table: EngineTable, positions: "ir.Table", N: int, cells: _Cells) -> None:
-        self._table, self._positions, self._bits = table, positions, (N - 1).bit_length()
-        self._levels = [cells]
-
-    def __len__(self) -> int:
-        return sum(int(level.counts.sum()) for level in self._levels)
-
-    def _atoms(self) -> tuple[Integers, Integers, Integers]:
-        """Least and last positions (m,) of all groups, increasing, and the ranks (m + 1,) of their starts and the end."""
-        lows, highs, counts = (
-            np.concatenate([getattr(level, name) for level in self._levels]) for name in ("lows", "highs", "counts")
-        )
-        order = np.argsort(lows, kind="stable")
-        return lows[order], highs[order], np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64)
-
-    def outline(self, threshold: int, decay: int) -> tuple[Integers, Integers]:
-        """See `Ranks.outline`: heavy groups are split until each is one position or light."""
-        while True:
-            for number, level in enumerate(self._levels):
-                least = threshold + (self._bits - level.shift - 1) * decay
-                heavy = (level.counts > max(least, 0)) & (level.lows < level.highs)
-                if heavy.any():
-                    self._split(number, heavy)
-                    break
-            else:
-                lows, _, ranks = self._atoms()
-                return lows, ranks
-
-    def below(self, positions: npt.ArrayLike) -> Integers:
-        """See `Ranks.below`: one scan of the groups in which positions lie, for each level of them."""
-        asked = np.asarray(positions, np.int64)
-        lows, highs, ranks = self._atoms()
-        group = np.searchsorted(lows, asked, side="left") - 1  # the last one that begins below
-        found = ranks[group + 1]
-        inside = (group >= 0) & (asked <= highs[group])
-        if inside.any():
-            cuts = np.unique(asked[inside])
-            found[inside] = (ranks[np.searchsorted(lows, cuts) - 1] + self._within(cuts))[np.searchsorted(cuts, asked[inside])]
-        return found
-
-    def in_order(self) -> Integers:
-        """See `Ranks.in_order`."""
-        lows, ranks = self.outline(0, 0)
-        return np.repeat(lows, np.diff(ranks))
-
-    def _within(self, cuts: Integers) -> Integers:
-        """Records below each cut (m,) in the group around it."""
-        found = np.zeros(len(cuts), np.int64)
-        for level in self._levels:
-            row = np.searchsorted(level.keys, cuts >> level.shift)
-            row[row == len(level.keys)] = 0
-            mine = np.flatnonzero((level.keys[row] == cuts >> level.shift) & (level.lows[row] < cuts)) if len(row) else row
-            if not len(mine):
-                continue
-            asked = self._table.memory(cell=cuts[mine] >> level.shift, cut=cuts[mine])
-            rows = self._positions.mutate(cell=_shifted(self._positions.position, level.shift)).join(asked, "cell")
-            lower = (rows.position < rows.cut).ifelse(1, 0).sum().cast("int64")
-            sums = rows.group_by(cell="cut").aggregate(
-                lower=lower, count=rows.count(), low=rows.position.min(), high=rows.position.max()
-            )
-            table = self._table.fetch(sums, "counts at cell ends").sort_by("cell")
-            self._require(_cells(table, level.shift).tells_of(level[row[mine]], cuts[mine]))
-            found[mine] = table["lower"].to_numpy()
-        return found
-
-    def _split(self, number: int, heavy: npt.NDArray[np.bool_]) -> None:
-        """Replace groups of one level by finer ones."""
-        level = self._levels[number]
-        chosen = level[heavy]
-        spread = int(np.bitwise_xor(chosen.lows, chosen.highs).max()).bit_length()  # bits that they still differ in
-        room = max(_GROUPS - (len(chosen.keys) - 1).bit_length(), _FEWEST)
-        shift = max(spread - room, 0)
-        rows = self._positions.mutate(parent=_shifted(self._positions.position, level.shift))
-        if len(chosen.keys) < len(level.keys) or len(self._levels) > 1:
-            rows = rows.semi_join(self._table.memory(parent=chosen.keys), "parent")
-        finer, _ = group_cells(self._table, rows, shift, f"counts of 2^{self._bits - shift} cells")
-        self._require(finer.coarser(level.shift - shift).tells_of(chosen, chosen.keys))
-        self._levels[number] = level[~heavy]
-        self._levels.append(finer)
-
-    def _require(self, same: bool) -> None:
-        if not same:
-            raise ValueError(CHANGED.format(self._table.name))
-
-
-def _shifted(position: Any, shift: int) -> Any:
-    return position >> shift if shift else position
-
-
-def group_cells(table: EngineTable, rows: "ir.Table", shift: int, stage: str) -> tuple[_Cells, Counter[int]]:
-    """Groups of the column `position` that agree in all but `shift` bits, and how many rows have each `mark` above 0, if any.
-
-    Rows of a mark are a group of the scan, so marks cost no sums beside; where these have a position, it is one for all, and
-    they count in its cell.
-    """
-    cell = _shifted(rows.position, shift)
-    if "mark" in rows.columns:
-        cell = (rows.mark == 0).ifelse(cell, -rows.mark)
-    sums = rows.group_by(cell=cell).aggregate(count=rows.count(), low=rows.position.min(), high=rows.position.max())
-    found = table.fetch(sums, stage)
-    cells = found["cell"].to_numpy(zero_copy_only=False)
-    marks = Counter({int(-mark): count for mark, count in zip(cells[cells < 0], found["count"].to_numpy()[cells < 0].tolist())})
-    placed = _cells(found.filter(found["low"].is_valid()), shift)
-    if (placed.keys < 0).any():
-        keys = np.where(placed.keys < 0, placed.lows >> shift, placed.keys)
-        placed = _Cells(shift, keys, placed.counts, placed.lows, placed.highs)[np.argsort(keys, kind="stable")].coarser(0)
-    return placed, marks
-
-
-def _cells(found: "pyarrow.Table", shift: int) -> _Cells:
-    columns = [found[name].to_numpy().astype(np.int64, copy=False) for name in ("cell", "count", "low", "high")]
-    order = np.argsort(columns[0], kind="stable")
-    return _Cells(shift, *(column[order] for column in columns))
