@@ -316,7 +316,7 @@ def main() -> None:
         command = [sys.executable, __file__, "--directory", str(options.directory), "--one", name, "--rows", str(rows)]
         found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
         print(name, found)
-        store(RESULTS, "parts", {name: found}, machine=machine("duckdb", "ibis-framework", "pyarrow"))
+        store(RESULTS, "parts", {name: found}, machine=machine("duckdb", "pyarrow"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from tempfile import TemporaryFile, mkstemp
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -24,9 +24,6 @@ from torch import Tensor
 
 from dpgen.data.engines import CHANGED, EngineTable
 
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
-
 Codes = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 Part = Callable[[Iterable[Any]], Tensor]
@@ -34,16 +31,13 @@ Part = Callable[[Iterable[Any]], Tensor]
 ROWS = 2**16
 """Rows of a batch."""
 
-_HASHES = 2**20
-
 
 @dataclass(frozen=True, eq=False)
 class EngineBatches:
     """Rows of a table as batches, a source of records for `dpgen.privacy.exact_sums.totals`.
 
     Arguments:
-        table: where the rows are.
-        rows: those that are read, an Ibis expression.
+        table: that is read.
         read: batches of pyarrow to those of records, in any order; it runs wherever the rows are.
         by: rows with one value of this column come one after the other; None: in any order.
         size: rows of a batch, at most.
@@ -51,17 +45,13 @@ class EngineBatches:
     """
 
     table: EngineTable
-    rows: "ir.Table"
     read: Callable[[Iterable[pyarrow.RecordBatch]], Iterator[Any]]
     by: str | None = None
     size: int = ROWS
     count: int | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        return self.read(self._all(self.table.batches(self._ordered(self.rows), self.size, "read")))
-
-    def _ordered(self, rows: "ir.Table") -> "ir.Table":
-        return rows if self.by is None else rows.order_by(self.by)
+        return self.read(self._all(self.table.sorted(self.by).batches(self.size, "read")))
 
     def _all(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         seen = 0
@@ -85,23 +75,15 @@ class EngineBatches:
         Raises:
             ValueError: what the engine or `read` refuses, or there are not `count` rows.
         """
-        if self.table.spark is None:
+        if not self.table.spark:
             return part(self)
-        total, seen = _added_up(self.table, self._frame, self.read, part)
+        total, seen = _added_up(self.table.sorted(self.by), self.read, part)
         self._require(seen)
         return total
 
     def some(self, share: float, seed: int) -> list[Any]:
         """Batches of a random choice of the rows; with `by`, of all rows of some values."""
-        rows = self.rows
-        if share < 1.0 and self.by is not None:
-            place = ((rows[self.by].hash().cast("int64") % _HASHES) + _HASHES) % _HASHES
-            rows = rows.filter(place < int(share * _HASHES))
-        elif share < 1.0 and self.table.spark is None:
-            rows = rows.sample(share, seed=seed % _HASHES)
-        elif share < 1.0:  # of which Ibis knows no seeds
-            return list(self.read(self.table.arrow(self._frame.sample(share, seed), "sample").to_batches(self.size)))
-        return list(self.read(self.table.fetch(self._ordered(rows), "sample").to_batches(self.size)))
+        return list(self.read(self.table.sampled(share, seed, self.by).sorted(self.by).batches(self.size, "sample")))
 
     def kept(self, width: int, codes: int) -> "KeptCodes | SparkCodes":
         """Codes (b, width) below `codes` that `read` makes, kept so that they are read and made once.
@@ -109,15 +91,10 @@ class EngineBatches:
         Raises:
             ValueError: what the engine or `read` refuses.
         """
-        if self.table.spark is None:
-            return KeptCodes(self, width, np.min_scalar_type(codes))
-        return SparkCodes(self.table, self._frame, self.read, width, np.min_scalar_type(codes))
-
-    @property
-    def _frame(self) -> Any:
-        """The rows as a DataFrame of Spark."""
-        frame = self.table.frame(self.rows)
-        return frame if self.by is None else frame.repartition(self.by).sortWithinPartitions(self.by)
+        dtype = np.min_scalar_type(codes)
+        if not self.table.spark:
+            return KeptCodes(self, width, dtype)
+        return SparkCodes(self.table.sorted(self.by), self.read, width, dtype)
 
 
 class KeptCodes:
@@ -224,13 +201,12 @@ class SparkCodes:
 
     Arguments:
         table: where the rows are.
-        frame: its rows.
         read: batches of rows to codes (b, width).
         width: columns.
         dtype: that holds all codes.
     """
 
-    def __init__(self, table: EngineTable, frame: Any, read: Callable[..., Any], width: int, dtype: "np.dtype[Any]") -> None:
+    def __init__(self, table: EngineTable, read: Callable[..., Any], width: int, dtype: "np.dtype[Any]") -> None:
         def made(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
             return _rows_or_error((np.ascontiguousarray(codes, dtype).tobytes(), len(codes)) for codes in read(batches))
 
@@ -241,7 +217,8 @@ class SparkCodes:
                         raise ValueError(error.as_py())
                     yield np.frombuffer(content.as_buffer(), dtype).reshape(-1, width)
 
-        self._table, self._frame, self._read, self._width = table, frame.mapInArrow(made, _RESULT).persist(), again, width
+        self._table = replace(table, rows=table.rows.mapInArrow(made, _RESULT).persist())
+        self._read, self._width = again, width
         self._n = int(self.totals(lambda batches: torch.tensor(sum(len(batch) for batch in batches))))
 
     def __len__(self) -> int:
@@ -249,7 +226,7 @@ class SparkCodes:
 
     def totals(self, part: Part) -> Tensor:
         """See `dpgen.privacy.exact_sums.totals`."""
-        return _added_up(self._table, self._frame, self._read, part)[0]
+        return _added_up(self._table, self._read, part)[0]
 
     def ranks(self, column: int, size: int) -> "CodeRanks":
         """Ranks of a column of positions in [0, size): every question is one scan on the executors."""
@@ -274,7 +251,7 @@ class SparkCodes:
             picked = (change(codes, rng).astype(np.int64) for codes in read(batches))
             return _rows_or_error((codes.tobytes(), len(codes)) for codes in picked)
 
-        found = self._table.arrow(self._frame.mapInArrow(chosen, _RESULT), "sample")
+        found = _mapped(self._table, chosen, "sample")
         rows = [np.frombuffer(content.as_buffer(), np.int64) for content in found["content"]]
         return np.concatenate([*rows, np.empty(0, np.int64)]).reshape(-1, width)
 
@@ -303,7 +280,12 @@ def _result(content: bytes, text: str, rows: int) -> pyarrow.RecordBatch:
     return pyarrow.record_batch(dict(zip(("content", "error", "rows"), columns)))
 
 
-def _added_up(table: EngineTable, frame: Any, read: Callable[..., Iterable[Any]], part: Part) -> tuple[Tensor, int]:
+def _mapped(table: EngineTable, change: Callable[..., Any], stage: str) -> pyarrow.Table:
+    """What executors make of the rows of their partitions."""
+    return replace(table, rows=table.rows.mapInArrow(change, _RESULT)).fetch(stage)
+
+
+def _added_up(table: EngineTable, read: Callable[..., Iterable[Any]], part: Part) -> tuple[Tensor, int]:
     """The sum over partitions of what `part` makes of each, and how many rows they had."""
 
     def partial(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -317,7 +299,7 @@ def _added_up(table: EngineTable, frame: Any, read: Callable[..., Iterable[Any]]
         return _rows_or_error((part(each).numpy().tobytes(), seen[0]) for each in (read(counted()),))
 
     total = part(())  # zeros of its shape
-    found = table.arrow(frame.mapInArrow(partial, _RESULT), "sums of partitions")
+    found = _mapped(table, partial, "sums of partitions")
     for content, error in zip(found["content"], found["error"]):
         if error.as_py():
             raise ValueError(error.as_py())

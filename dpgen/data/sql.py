@@ -68,15 +68,15 @@ def load_sql_columns(
     opened = open_table(source, table, text=whose)
     rows = opened.columns([*names, *whose])
     read = _Coder(opened.name, tuple(readers), missing, people, categorical=categories is not None)
-    codes = EngineBatches(opened, rows, read, by=None if people is None else people.column).kept(
+    codes = EngineBatches(rows, read, by=None if people is None else people.column).kept(
         len(names) * read.parts, max(reader.domain.size for reader in readers)
     )
     if not len(codes):
-        raise ValueError(f"{opened.name} is empty: it has {len(opened.rows.columns)} columns and no record")
+        raise ValueError(f"{opened.name} is empty: it has {len(opened.schema)} columns and no record")
     clamped = dict(zip(names, totals(codes, partial(_moved, columns=len(names))).tolist())) if read.parts == 2 else None
     named = {} if categories is None else dict.fromkeys(names, tuple(categories))
-    types = rows.schema()
-    form = Form(container="pandas", names=tuple(names), types=tuple(_pandas_type(types[name]) for name in names))
+    types = tuple(_pandas_type(rows.schema.field(name).type) for name in names)
+    form = Form(container="pandas", names=tuple(names), types=types)
     return Columns(
         name=opened.name,
         values={reader.name: codes.ranks(i * read.parts, reader.domain.size) for i, reader in enumerate(readers)},
@@ -88,7 +88,8 @@ def load_sql_columns(
 
 
 def _pandas_type(kind: Any) -> str:
-    return str(kind).lstrip("!") if kind.is_integer() or kind.is_floating() else ""
+    numeric = pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)
+    return str(np.dtype(kind.to_pandas_dtype())) if numeric else ""
 
 
 def _moved(batches: Iterable[npt.NDArray[Any]], columns: int) -> Tensor:
@@ -193,23 +194,15 @@ def _event_sums(table: EngineTable, columns: EventColumns, missing: Missing) -> 
     Raises:
         ValueError: the weights are no whole numbers, or one of them is negative or missing.
     """
-    import ibis
-
     rows = table.columns(columns.wanted)
     names = [name for name in columns.wanted if name != columns.weight]
-    rows = rows.mutate(**{_SUM: ibis.literal(1) if columns.weight is None else rows[columns.weight]})
-    weight = rows[_SUM]
-    if not weight.type().is_integer():
-        raise ValueError(f"{table.name} column {columns.weight!r} is {weight.type()}; an engine adds up whole numbers only")
+    weight = "1" if columns.weight is None else rows.quoted(columns.weight)
+    if columns.weight is not None and not pyarrow.types.is_integer(kind := rows.schema.field(columns.weight).type):
+        raise ValueError(f"{table.name} column {columns.weight!r} is {kind}; an engine adds up whole numbers only")
     if missing == "drop":
-        rows = rows.filter(rows[_SUM].notnull())
-        weight = rows[_SUM]
-    found = table.fetch(
-        rows.group_by(names).aggregate(
-            **{_SUM: weight.sum().cast("int64"), "least": weight.min(), "absent": weight.isnull().ifelse(1, 0).sum()}
-        ),
-        "sums of users",
-    ).to_pandas(integer_object_nulls=True)
+        rows = rows.filtered(f"{weight} is not null")
+    sums = {_SUM: f"cast(sum({weight}) as bigint)", "least": f"min({weight})", "absent": f"count(*) - count({weight})"}
+    found = rows.grouped(names, **sums).fetch("sums of users").to_pandas(integer_object_nulls=True)
     if len(found) and (found["absent"].sum() or found["least"].min() < 0):
         raise ValueError(f"{table.name} column {columns.weight!r} has a value that is missing or negative: it must be >= 0")
     return found[[*names, _SUM]]
