@@ -1,7 +1,7 @@
-"""Engines and records on disk: counts pushed down beside plain DuckDB, merr on files larger than memory, csv files,
+"""Engines and records on disk: merr on files larger than memory, csv files,
 tables, moments, networks; counts of a column on a Spark cluster of one and of two executors.
 
-    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts counts,merr,csv,tables,gaussian,mapped,spark_1]
+    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts merr,csv,tables,gaussian,mapped,spark_1]
 
 Each part runs in a process of its own, so that its peak memory is its own. The files that it reads are made first, where they
 are not there yet: 1.2 GB for the 3 * 10^8 rows of `merr`, 4 GB for 10^9. Writes benchmarks/results/engines.json.
@@ -30,7 +30,7 @@ import pyarrow.parquet
 from measuring import machine, store
 
 from dpgen.config import keyword_job
-from dpgen.data.engines import MEMORY, open_table
+from dpgen.data.engines import MEMORY
 from dpgen.data.mapped import MappedRecords, load_mapped
 from dpgen.data.records import load_records
 from dpgen.data.sql import load_sql_columns
@@ -83,30 +83,6 @@ def merr(directory: Path, rows: int) -> None:
     plan = OrderedPlan(epsilon=1.0, delta=1e-9)
     release = fit(data, plan=plan, config=OrderedConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime())
     print(f"{len(release.cdfs['x'].knots)} knots", file=sys.stderr)
-
-
-def _narrow(directory: Path, rows: int) -> str:
-    path = directory / "ten.parquet"
-    if not path.exists():
-        columns = ", ".join(f"((hash(range * 31 + {i}) >> 20) % {2 + i % 3})::utinyint as c{i}" for i in range(10))
-        _plain().execute(f"copy (select {columns} from range({rows})) to '{path}'")
-    return str(path)
-
-
-def _ways() -> list[list[str]]:
-    names = [f"c{i}" for i in range(10)]
-    return [[name] for name in names] + [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]
-
-
-def plain_counts(directory: Path, rows: int) -> None:
-    """The reference of `counts`: DuckDB's own grouping sets."""
-    sets = ", ".join(f"({', '.join(way)})" for way in _ways())
-    _plain().execute(f"select count(*) from '{_narrow(directory, rows)}' group by grouping sets ({sets})").fetchall()
-
-
-def counts(directory: Path, rows: int) -> None:
-    """All 1- and 2-way counts of ten columns, in one scan."""
-    open_table(_narrow(directory, rows)).counts(_ways())
 
 
 def csv(directory: Path, rows: int) -> None:
@@ -295,8 +271,6 @@ def _draws(n: int, rate: float, times: int = 20) -> float:
 PARTS: dict[str, tuple[Part, Callable[[Path, int], str], int]] = {
     "scan": (scan, column_files, 3 * 10**8),
     "merr": (merr, column_files, 3 * 10**8),
-    "plain_counts": (plain_counts, _narrow, 5 * 10**7),
-    "counts": (counts, _narrow, 5 * 10**7),
     "csv": (csv, _csv_file, 5 * 10**6),
     "tables": (tables, _visit_file, 5 * 10**6),
     "gaussian": (gaussian, _scans, 10**6),
@@ -342,7 +316,7 @@ def main() -> None:
         command = [sys.executable, __file__, "--directory", str(options.directory), "--one", name, "--rows", str(rows)]
         found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
         print(name, found)
-        store(RESULTS, "parts", {name: found}, machine=machine("duckdb", "ibis-framework", "pyarrow"))
+        store(RESULTS, "parts", {name: found}, machine=machine("duckdb", "pyarrow"))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def fit(
         data: what systems of its kind read: 0/1 columns and at most one `label_column`, numbers in public `bounds`, ordered
             values from public `low` to `high`, or events of users. As a pandas, polars or pyarrow table, a NumPy array, a
             tensor, a torch Dataset, a SciPy sparse matrix or a list of sets; as the path of a csv, parquet or npy file; as a
-            table of Ibis, DuckDB or Spark, the path of a DuckDB file or a glob of parquet files, which an engine reads; as
+            table of DuckDB or Spark, the path of a DuckDB file or a glob of parquet files, which an engine reads; as
             the name of a data set such as "digits"; or loaded by `dpgen.data`.
         epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.

@@ -17,7 +17,7 @@ FileForm = Literal["parquet", "npy", "sets", "images", "sql"]
 
 ACCEPTED = (
     "a pandas, polars or pyarrow table, a NumPy array, a tensor, a torch Dataset with a length, a data set of images, a SciPy "
-    "sparse matrix, a list of sets, or a table in an engine: of Ibis, DuckDB or Spark"
+    "sparse matrix, a list of sets, or a table of DuckDB or Spark"
 )
 _ARRAYS = ("numpy", "torch", "dataset", "sparse")
 
@@ -344,7 +344,7 @@ def _from_sets(data: Any) -> InMemory:
     return InMemory("list of sets", content, Form(container="sets", types=("str" if True in kinds else "int64",)))
 
 
-_ENGINES = {"ibis": "Ibis table", "duckdb": "DuckDB relation", "_duckdb": "DuckDB relation", "pyspark": "Spark DataFrame"}
+_ENGINES = {"duckdb": "DuckDB relation", "_duckdb": "DuckDB relation", "pyspark": "Spark DataFrame"}
 
 
 def _is_engine(data: Any) -> bool:

@@ -192,7 +192,8 @@ class DiscretizedColumn:
 
     def _encode_names(self, values: Any) -> Encoded:
         names = pd.Index(self.categories)
-        indices = names.get_indexer(pd.Index(np.asarray(values, dtype=object)).map(str)).astype(np.int64)
+        codes, different = pd.factorize(np.asarray(values, dtype=object), use_na_sentinel=False)
+        indices = names.get_indexer(pd.Index(list(map(str, different)), dtype=object)).astype(np.int64)[codes]
         if (indices < 0).any():
             row = int((indices < 0).argmax())
             raise ValueError(f"value in row {row + 1} is none of the {self.size} public categories")

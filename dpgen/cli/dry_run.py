@@ -88,7 +88,7 @@ def _scans(options: Mapping[str, Any], unit: str | None) -> list[str]:
     names, scans = _scanned(options)
     if unit is not None:
         names = names and [*names, unit]
-        scans += "; one that looks for people, one that keeps the rows of theirs that are used"
+        scans += ", sorted by person"
     read = _column_bytes(files, names)
     return [
         "engine",
@@ -101,8 +101,7 @@ def _scans(options: Mapping[str, Any], unit: str | None) -> list[str]:
 def _scanned(options: Mapping[str, Any]) -> tuple[list[str], str]:
     """Columns that an engine reads, none for all, and how often."""
     if "columns" in options:
-        split = "one that checks and counts a column, one for each split of crowded cells, one at released ends"
-        return column_names(options["columns"]), split
+        return column_names(options["columns"]), "one, which keeps the positions of all values"
     if options.get("schema") is not None:
         names = [field.name for field in Schema.from_descriptor(options["schema"]).modelled]
         return names, "one, which keeps the codes of all values, one or two bytes each"

@@ -114,7 +114,7 @@ class _SelectionJob(RunConfig):
         event = selection_event(trials, self.score.price(relation), self.selection.runs, relation)
         if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
             raise ValueError(
-                f"delta is {self.privacy.resolved_delta:g}; a selection of these runs has no finite epsilon: delta must be > 0, "
+                f"delta is {self.privacy.resolved_delta:g}; a selection of these has no finite epsilon: delta must be > 0, "
                 "and mechanisms that are known by an (epsilon, delta) guarantee alone cannot be selected from"
             )
         return Planned(event, SELECTION)

@@ -9,9 +9,10 @@ once.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
-from tempfile import mkstemp
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryFile, mkstemp
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -23,16 +24,12 @@ from torch import Tensor
 
 from dpgen.data.engines import CHANGED, EngineTable
 
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
-
 Codes = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
 Part = Callable[[Iterable[Any]], Tensor]
 
 ROWS = 2**16
 """Rows of a batch."""
-
-_HASHES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +37,7 @@ class EngineBatches:
     """Rows of a table as batches, a source of records for `dpgen.privacy.exact_sums.totals`.
 
     Arguments:
-        table: where the rows are.
-        rows: those that are read, an Ibis expression.
+        table: that is read.
         read: batches of pyarrow to those of records, in any order; it runs wherever the rows are.
         by: rows with one value of this column come one after the other; None: in any order.
         size: rows of a batch, at most.
@@ -49,17 +45,13 @@ class EngineBatches:
     """
 
     table: EngineTable
-    rows: "ir.Table"
     read: Callable[[Iterable[pyarrow.RecordBatch]], Iterator[Any]]
     by: str | None = None
     size: int = ROWS
     count: int | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        return self.read(self._all(self.table.batches(self._ordered(self.rows), self.size, "read")))
-
-    def _ordered(self, rows: "ir.Table") -> "ir.Table":
-        return rows if self.by is None else rows.order_by(self.by)
+        return self.read(self._all(self.table.sorted(self.by).batches(self.size, "read")))
 
     def _all(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         seen = 0
@@ -83,23 +75,15 @@ class EngineBatches:
         Raises:
             ValueError: what the engine or `read` refuses, or there are not `count` rows.
         """
-        if self.table.spark is None:
+        if not self.table.spark:
             return part(self)
-        total, seen = _added_up(self.table, self._frame, self.read, part)
+        total, seen = _added_up(self.table.sorted(self.by), self.read, part)
         self._require(seen)
         return total
 
     def some(self, share: float, seed: int) -> list[Any]:
         """Batches of a random choice of the rows; with `by`, of all rows of some values."""
-        rows = self.rows
-        if share < 1.0 and self.by is not None:
-            place = ((rows[self.by].hash().cast("int64") % _HASHES) + _HASHES) % _HASHES
-            rows = rows.filter(place < int(share * _HASHES))
-        elif share < 1.0 and self.table.spark is None:
-            rows = rows.sample(share, seed=seed % _HASHES)
-        elif share < 1.0:  # of which Ibis knows no seeds
-            return list(self.read(self.table.arrow(self._frame.sample(share, seed), "sample").to_batches(self.size)))
-        return list(self.read(self.table.fetch(self._ordered(rows), "sample").to_batches(self.size)))
+        return list(self.read(self.table.sampled(share, seed, self.by).sorted(self.by).batches(self.size, "sample")))
 
     def kept(self, width: int, codes: int) -> "KeptCodes | SparkCodes":
         """Codes (b, width) below `codes` that `read` makes, kept so that they are read and made once.
@@ -107,15 +91,10 @@ class EngineBatches:
         Raises:
             ValueError: what the engine or `read` refuses.
         """
-        if self.table.spark is None:
-            return KeptCodes(self, width, np.min_scalar_type(codes))
-        return SparkCodes(self.table, self._frame, self.read, width, np.min_scalar_type(codes))
-
-    @property
-    def _frame(self) -> Any:
-        """The rows as a DataFrame of Spark."""
-        frame = self.table.frame(self.rows)
-        return frame if self.by is None else frame.repartition(self.by).sortWithinPartitions(self.by)
+        dtype = np.min_scalar_type(codes)
+        if not self.table.spark:
+            return KeptCodes(self, width, dtype)
+        return SparkCodes(self.table.sorted(self.by), self.read, width, dtype)
 
 
 class KeptCodes:
@@ -145,11 +124,77 @@ class KeptCodes:
         for start in range(0, self._n, ROWS):
             yield np.frombuffer(os.pread(self._fd, ROWS * row, start * row), self._dtype).reshape(-1, self._width)
 
+    def totals(self, part: Part) -> Tensor:
+        """See `dpgen.privacy.exact_sums.totals`."""
+        return part(self)
+
+    def ranks(self, column: int, size: int) -> "CodeRanks":
+        """Ranks of a column of positions in [0, size), which are sorted in a temporary file of their own, 8 bytes each."""
+        with TemporaryFile(prefix="dpgen-") as file:
+            values = np.memmap(file, np.int64, "w+", shape=(self._n,))
+        start = 0
+        for batch in self:
+            values[start : start + len(batch)] = batch[:, column]
+            start += len(batch)
+        values.sort()
+        return CodeRanks(lambda cuts: np.searchsorted(values, cuts), lambda: values, self._n, size)
+
     def some(self, most: int, seed: int) -> Tensor:
         """At most so many of the codes, a random choice, int64 (m, width)."""
         chosen = np.sort(Random(seed).sample(range(self._n), min(most, self._n)))
         rows = [batch[chosen[(chosen >= i * ROWS) & (chosen < (i + 1) * ROWS)] - i * ROWS] for i, batch in enumerate(self)]
         return torch.from_numpy(np.concatenate(rows).astype(np.int64))
+
+
+def _below(batches: Iterable[Codes], cuts: Integers, column: int) -> Tensor:
+    """Codes of a column below each of increasing cuts (m,)."""
+    found = np.zeros(len(cuts) + 1, np.int64)
+    for batch in batches:
+        found += np.bincount(np.searchsorted(cuts, batch[:, column], side="right"), minlength=len(found))
+    return torch.from_numpy(np.cumsum(found)[:-1])
+
+
+_SPLIT = 20  # bits: cells of one question, at most 2^20
+_FEWEST = 4  # bits that a question resolves in any case
+
+
+@dataclass(frozen=True, eq=False)
+class CodeRanks:
+    """Ranks of kept positions, see `dpgen.discretized.Ranks`.
+
+    Arguments:
+        below: records below each position (m,).
+        in_order: all positions, sorted.
+        n: number of records.
+        size: N, all positions are below it.
+    """
+
+    below: Callable[[Any], Integers]
+    in_order: Callable[[], Integers]
+    n: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.n
+
+    def outline(self, threshold: int, decay: int) -> tuple[Integers, Integers]:
+        """See `Ranks.outline`: heavy cells are split until each is one position or light."""
+        shift = (self.size - 1).bit_length()
+        bits, cells, counts = shift, np.zeros(1, np.int64), np.array([self.n])
+        found: list[tuple[Integers, Integers]] = []
+        while True:
+            heavy = (counts > max(threshold + (bits - shift - 1) * decay, 0)) & (shift > 0)
+            found.append((cells[~heavy], counts[~heavy]))
+            if not heavy.any():
+                break
+            step = min(shift, max(_SPLIT - int(heavy.sum() - 1).bit_length(), _FEWEST))
+            starts = cells[heavy][:, None] + (np.arange(2**step + 1, dtype=np.int64) << (shift - step))
+            counts = np.diff(self.below(starts.ravel()).reshape(starts.shape), axis=1).ravel()
+            cells, shift = starts[:, :-1].ravel(), shift - step
+            cells, counts = cells[counts > 0], counts[counts > 0]
+        starts, counts = (np.concatenate(parts) for parts in zip(*found))
+        order = np.argsort(starts)[counts[np.argsort(starts)] > 0]
+        return starts[order], np.concatenate([[0], np.cumsum(counts[order])])
 
 
 # -- spark -------------------------------------------------------------------------------------------------------------
@@ -160,13 +205,12 @@ class SparkCodes:
 
     Arguments:
         table: where the rows are.
-        frame: its rows.
         read: batches of rows to codes (b, width).
         width: columns.
         dtype: that holds all codes.
     """
 
-    def __init__(self, table: EngineTable, frame: Any, read: Callable[..., Any], width: int, dtype: "np.dtype[Any]") -> None:
+    def __init__(self, table: EngineTable, read: Callable[..., Any], width: int, dtype: "np.dtype[Any]") -> None:
         def made(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
             return _rows_or_error((np.ascontiguousarray(codes, dtype).tobytes(), len(codes)) for codes in read(batches))
 
@@ -177,7 +221,8 @@ class SparkCodes:
                         raise ValueError(error.as_py())
                     yield np.frombuffer(content.as_buffer(), dtype).reshape(-1, width)
 
-        self._table, self._frame, self._read, self._width = table, frame.mapInArrow(made, _RESULT).persist(), again, width
+        self._table = replace(table, rows=table.rows.mapInArrow(made, _RESULT).persist())
+        self._read, self._width = again, width
         self._n = int(self.totals(lambda batches: torch.tensor(sum(len(batch) for batch in batches))))
 
     def __len__(self) -> int:
@@ -185,20 +230,34 @@ class SparkCodes:
 
     def totals(self, part: Part) -> Tensor:
         """See `dpgen.privacy.exact_sums.totals`."""
-        return _added_up(self._table, self._frame, self._read, part)[0]
+        return _added_up(self._table, self._read, part)[0]
+
+    def ranks(self, column: int, size: int) -> "CodeRanks":
+        """Ranks of a column of positions in [0, size): every question is one scan on the executors."""
+
+        def below(cuts: Integers) -> Integers:
+            distinct, back = np.unique(cuts, return_inverse=True)
+            return self.totals(partial(_below, cuts=distinct, column=column)).numpy()[back]
+
+        return CodeRanks(below, lambda: np.sort(self._rows(lambda codes, _: codes[:, [column]], 1)[:, 0]), self._n, size)
 
     def some(self, most: int, seed: int) -> Tensor:
         """At most so many of the codes, a random choice, int64 (m, width)."""
-        share, read = min(1.0, most / max(1, self._n)), self._read
+        share = min(1.0, most / max(1, self._n))
+        return torch.from_numpy(self._rows(lambda codes, rng: codes[rng.random(len(codes)) < share], self._width, seed)[:most])
+
+    def _rows(self, change: Callable[..., Codes], width: int, seed: int = 0) -> Integers:
+        """Rows of codes here, changed one batch after the other with the help of public randomness."""
+        read = self._read
 
         def chosen(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
             rng = np.random.default_rng([seed, _partition()])
-            picked = (codes[rng.random(len(codes)) < share].astype(np.int64) for codes in read(batches))
+            picked = (change(codes, rng).astype(np.int64) for codes in read(batches))
             return _rows_or_error((codes.tobytes(), len(codes)) for codes in picked)
 
-        found = self._table.arrow(self._frame.mapInArrow(chosen, _RESULT), "sample")
+        found = _mapped(self._table, chosen, "sample")
         rows = [np.frombuffer(content.as_buffer(), np.int64) for content in found["content"]]
-        return torch.from_numpy(np.concatenate([*rows, np.empty(0, np.int64)]).reshape(-1, self._width)[:most])
+        return np.concatenate([*rows, np.empty(0, np.int64)]).reshape(-1, width)
 
 
 _RESULT = "content binary, error string, rows long"
@@ -225,7 +284,12 @@ def _result(content: bytes, text: str, rows: int) -> pyarrow.RecordBatch:
     return pyarrow.record_batch(dict(zip(("content", "error", "rows"), columns)))
 
 
-def _added_up(table: EngineTable, frame: Any, read: Callable[..., Iterable[Any]], part: Part) -> tuple[Tensor, int]:
+def _mapped(table: EngineTable, change: Callable[..., Any], stage: str) -> pyarrow.Table:
+    """What executors make of the rows of their partitions."""
+    return replace(table, rows=table.rows.mapInArrow(change, _RESULT)).fetch(stage)
+
+
+def _added_up(table: EngineTable, read: Callable[..., Iterable[Any]], part: Part) -> tuple[Tensor, int]:
     """The sum over partitions of what `part` makes of each, and how many rows they had."""
 
     def partial(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -239,7 +303,7 @@ def _added_up(table: EngineTable, frame: Any, read: Callable[..., Iterable[Any]]
         return _rows_or_error((part(each).numpy().tobytes(), seen[0]) for each in (read(counted()),))
 
     total = part(())  # zeros of its shape
-    found = table.arrow(frame.mapInArrow(partial, _RESULT), "sums of partitions")
+    found = _mapped(table, partial, "sums of partitions")
     for content, error in zip(found["content"], found["error"]):
         if error.as_py():
             raise ValueError(error.as_py())

@@ -1,5 +1,6 @@
 """Columns of ordered values on public grids, and their files, read in pieces."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -107,8 +108,11 @@ class ColumnReader:
         self._parts: list[Integers] = []
         self._outside: list[npt.NDArray[np.bool_]] = []
 
-    def add(self, values: Any) -> None:
-        """Encode one chunk (m,).
+    def coded(self, values: Any, name: str = "") -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Grid indices of values (m,), and which of them were moved to the bounds.
+
+        Arguments:
+            name: of a table whose rows have no numbers.
 
         Raises:
             ValueError: a value is missing, unreadable, no whole number where it must be, or outside the bounds.
@@ -121,7 +125,13 @@ class ColumnReader:
                 self.domain.encode(values)
         except ValueError as error:
             where = f" after row {self.rows}" if self.rows else ""
-            raise ValueError(f"column {self.name!r}{where}: {error}") from None
+            said = re.sub(r"row \d+", "a row", str(error)) if name else str(error)
+            raise ValueError(f"{name} column {self.name!r}{where}: {said}".strip()) from None
+        return indices, outside
+
+    def add(self, values: Any) -> None:
+        """Encode one chunk (m,); errors as in `coded`."""
+        indices, outside = self.coded(values)
         self.clamped += int(outside.sum())
         self.rows += len(indices)
         self._parts.append(indices)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,6 @@ from dpgen.data.split import Split
 from dpgen.data.table_files import Missing, require_columns
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
 
 Values = tuple[Tensor, Tensor | None]
 """uint8 (b, d) and labels (b,)."""
@@ -148,20 +145,19 @@ def load_sql_records(
         require_threshold(grey_threshold)
     opened = open_table(source, table, text=[] if people is None else [people.column])
     own = [name for name in (label_column, None if people is None else people.column) if name is not None]
-    require_columns(opened.name, own, opened.rows.columns)
-    rows = _complete(opened.rows) if missing == "drop" else opened.rows
-    features = [name for name in rows.columns if name not in own]
+    require_columns(opened.name, own, opened.schema.names)
+    rows = opened.complete() if missing == "drop" else opened
+    features = [name for name in rows.schema.names if name not in own]
     if not features:
         raise ValueError(f"{opened.name} has no columns but {', '.join(own)}: at least one must be a feature")
-    label = None if label_column is None else _Label.of(opened, rows, label_column)
-    lists = features[0] if len(features) == 1 and _holds_lists(rows.schema()[features[0]]) else None
+    label = None if label_column is None else _Label.of(rows, label_column)
+    lists = features[0] if len(features) == 1 and _holds_lists(rows.schema.field(features[0]).type) else None
     form = None if lists else _form(opened, label, people)
-    white = None if grey_threshold is None else _white(rows.schema()[lists]) if form is None else white_of(form)
+    white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if form is None else white_of(form)
     reader = _Columns(
         opened.name, len(features) if lists is None else _width(lists, image_shape, width), lists, label, white, people
     )
     return _streamed(
-        opened,
         rows,
         reader,
         by=None if people is None else people.column,
@@ -202,12 +198,11 @@ def load_sql_sets(
     opened = open_table(source, table, text=[set_column, item_column], missing=[""])
     reader = _Sets(opened.name, set_column, item_column, pd.Index(known, dtype=object))
     form = Form(container="sets", names=tuple(known), types=("str",))
-    return _streamed(opened, opened.columns([set_column, item_column]), reader, by=set_column, columns=known, form=form)
+    return _streamed(opened.columns([set_column, item_column]), reader, by=set_column, columns=known, form=form)
 
 
 def _streamed(
     table: EngineTable,
-    rows: "ir.Table",
     reader: "_Columns | _Sets",
     *,
     by: str | None,
@@ -219,12 +214,11 @@ def _streamed(
     Raises:
         ValueError: no record, too many, or what the reader refuses.
     """
-    count = int(table.fetch(rows.aggregate(rows=rows.count()), "number of rows")["rows"][0].as_py())
     size = max(1, min(ROWS, _CELLS // reader.d))
-    batches = EngineBatches(table, rows, reader, by=by, size=size, count=count)
+    batches = EngineBatches(table, reader, by=by, size=size, count=table.count())
     n, above = batches.totals(_numbers).tolist()
     if not n:
-        raise ValueError(f"{table.name} is empty: it has {len(table.rows.columns)} columns and no record")
+        raise ValueError(f"{table.name} is empty: it has {len(table.schema)} columns and no record")
     require_grey(table.name, bits=reader.white == WHITE and not above)
     facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_NAMES,)
     if label is not None:
@@ -261,24 +255,19 @@ class _Label:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: EngineTable, rows: "ir.Table", column: str) -> "_Label":
-        found = table.fetch(rows.select(column).distinct(), "classes")[column].to_pandas().dropna()
+    def of(cls, table: EngineTable, column: str) -> "_Label":
+        found = table.columns([column]).grouped([column]).fetch("classes")[column].to_pandas().dropna()
         names = class_labels(found.rename(column))[1]
         return cls(column, pd.Index(found.sort_values()), names)
 
 
-def _complete(rows: "ir.Table") -> "ir.Table":
-    floats = [name for name, kind in rows.schema().items() if kind.is_floating()]
-    complete = rows.drop_null()
-    return complete.filter(*(~complete[name].isnan() for name in floats)) if floats else complete
-
-
 def _holds_lists(kind: Any) -> bool:
-    return bool(kind.is_array() or kind.is_binary())
+    listed = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
+    return any(fits(kind) for fits in (*listed, pyarrow.types.is_binary, pyarrow.types.is_large_binary))
 
 
 def _white(kind: Any) -> int:
-    return 1 if kind.is_array() and kind.value_type.is_floating() else WHITE
+    return 1 if hasattr(kind, "value_type") and pyarrow.types.is_floating(kind.value_type) else WHITE
 
 
 def _width(column: str, image_shape: tuple[int, int] | None, width: int | None) -> int:
@@ -292,7 +281,7 @@ def _width(column: str, image_shape: tuple[int, int] | None, width: int | None) 
 
 def _form(table: EngineTable, label: _Label | None, people: People | None) -> Form:
     """The form of samples, by the types of the columns."""
-    empty = table.rows.schema().to_pyarrow().empty_table()
+    empty = table.schema.empty_table()
     kept = [name for name in empty.column_names if people is None or name != people.column]
     types = tuple(str(dtype) for dtype in empty.select(kept).to_pandas().dtypes)
     form = Form(container="pandas", names=tuple(kept), types=types)

@@ -46,22 +46,23 @@ def load_sql_table(
     public = Schema.from_descriptor(schema)
     opened = open_table(source, table, text=None, missing=public.missing_values)
     given = {field.name for field in public.fields if field not in public.modelled}
-    wanted = [name for name in opened.rows.columns if name in given] + [field.name for field in public.modelled]
+    columns = opened.schema.names
+    wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
     if people is not None and people.column in wanted:
         raise ValueError(f"unit is {people.column!r}; it must be no field of the schema")
     rows = opened.columns(wanted if people is None else [*wanted, people.column])
     read = partial(_codes, schema=public, show=show_values, people=people)
-    batches = EngineBatches(opened, rows, read, by=None if people is None else people.column)
+    batches = EngineBatches(rows, read, by=None if people is None else people.column)
     codes = batches.kept(len(public.modelled), max(public.domain.sizes))
     if not len(codes):
-        raise ValueError(f"{opened.name} is empty: it has {len(opened.rows.columns)} columns and no record")
+        raise ValueError(f"{opened.name} is empty: it has {len(columns)} columns and no record")
     return Table(
         name=opened.name,
         codes=codes,
         schema=public,
         test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
-        facts=(*public.facts, Split(0.0).fact("rows")),
-        form=_form(opened, public, [name for name in opened.rows.columns if name in wanted]),
+        facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows")),
+        form=_form(opened, public, [name for name in columns if name in wanted]),
     )
 
 
@@ -81,7 +82,7 @@ def _codes(
 
 def _form(table: EngineTable, schema: Schema, names: list[str]) -> Form:
     """The form of samples, by the types of the columns."""
-    empty = table.rows.schema().to_pyarrow().empty_table()
+    empty = table.schema.empty_table()
     types = tuple(map(str, empty.to_pandas().dtypes))
     form = Form(container="pandas", names=tuple(empty.column_names), types=types)
     return form_of_samples(InMemory(table.name, empty, form), schema, names)

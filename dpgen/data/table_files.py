@@ -339,7 +339,13 @@ def sample_form(
 
 
 def settled(
-    table: pd.DataFrame, missing: Missing, path: str | Path, *, categorical: Collection[str] = (), first_row: int = 0
+    table: pd.DataFrame,
+    missing: Missing,
+    path: str | Path,
+    *,
+    categorical: Collection[str] = (),
+    first_row: int = 0,
+    numbered: bool = True,
 ) -> pd.DataFrame:
     """A table without missing values: refused, without their records, or with the category `missing` in their place.
 
@@ -351,6 +357,7 @@ def settled(
         path: for errors.
         categorical: columns whose values are categories; in others "category" is refused.
         first_row: number of the rows before this piece.
+        numbered: whether rows have numbers, which errors show.
 
     Raises:
         ValueError: a missing value that is to be refused, or that has no category.
@@ -367,11 +374,11 @@ def settled(
         if missing == "category" and name in categorical:
             filled[name] = values.astype(object).where(~absent, MISSING_CATEGORY)
             continue
-        row = first_row + int(absent.argmax()) + 1
+        row = f"row {first_row + int(absent.argmax()) + 1}" if numbered else "a row"
         if missing == "category":
-            raise ValueError(f"{path} column {name!r} has no value in row {row} and holds no categories: choose missing=drop")
+            raise ValueError(f"{path} column {name!r} has no value in {row} and holds no categories: choose missing=drop")
         choices = "drop or category" if name in categorical else "drop"
-        raise ValueError(f"{path} column {name!r} has no value in row {row}: fill it, or choose missing={choices}")
+        raise ValueError(f"{path} column {name!r} has no value in {row}: fill it, or choose missing={choices}")
     return table.assign(**filled)
 
 

@@ -100,12 +100,12 @@ def test_how_much_of_its_files_an_engine_reads_is_said(tmp_path: Path) -> None:
     options = ["--data=sql", f"--source={tmp_path}/t.parquet", "--unit=who", "--rows_per_unit=2"]
     said = dry_run(parse_job(["--model=merr", "--columns=x", "--low=0", "--high=9", *options]))
     assert "columns          x, who: 4 MiB of it a scan" in said
-    assert "one that looks for people, one that keeps the rows of theirs that are used" in said
+    assert "sorted by person" in said
     schema = tmp_path / "schema.json"
     schema.write_text('{"fields": [{"name": "z", "type": "boolean"}, {"name": "x", "type": "boolean"}]}')
     said = dry_run(parse_job(["--model=tables", f"--schema={schema}", *options]))
     assert "columns          z, x, who: 4 MiB of it a scan" in said
-    assert "scans            one, which keeps the codes of all values, one or two bytes each" in said
+    assert "scans            one, which keeps the codes of all values, one or two bytes each, sorted by person" in said
     said = dry_run(parse_job(["--model=gaussian", *options[:2]]))
     assert "columns          all: 4 MiB of it a scan" in said
     assert "scans            one for each pass of the fit, in batches" in said

@@ -14,6 +14,7 @@ from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.main import main
 from dpgen.cli.sweep import Sweep, run_sweep
 from dpgen.config import parse_job
+from dpgen.facts import Fact, Section
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.shared_budget import SharedBudget
@@ -220,6 +221,11 @@ def before_its_commit(directory: Path) -> None:
     file.close()
 
 
+def covered(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Facts without those of what is not covered."""
+    return [one for one in facts if Fact[one["fact"]].section is not Section.NOT_COVERED]
+
+
 TAMPERED = {
     "epsilon": (changed_statement(epsilon=0.5), "epsilon is 0.5 in privacy.json, the ledger says 0.99"),
     "slightly": (changed_statement(epsilon=lambda e: e * 0.9999), "epsilon is 0.99.* in privacy.json, the ledger says"),
@@ -247,7 +253,10 @@ TAMPERED = {
     ),
     "shared total": (changed_statement(shared=lambda s: s | {"epsilon": 1.0}), "epsilon of the shared budget is 1.0"),
     "no shared": (changed_statement(shared=None), "privacy.json names no shared budget, the other one does"),
-    "what is not covered": (changed_statement(not_covered=[]), "the model carries another statement than privacy.json"),
+    "what is not covered": (
+        changed_statement(not_covered=[], facts=covered),
+        "the model carries another statement than privacy.json",
+    ),
     "ledger's line": (
         changed_file("ledger.jsonl", b'"commits":1', b'"commits":2'),
         r"ledger\.jsonl: does not match its checksum",

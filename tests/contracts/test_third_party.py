@@ -16,6 +16,7 @@ from dpgen.auditing import audit, parse_audit
 from dpgen.cli.train import usage
 from dpgen.config import parse_job
 from dpgen.evaluation import evaluate
+from dpgen.facts import Fact
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import PublicModel, Release
 from dpgen.run import run
@@ -57,7 +58,7 @@ def test_a_system_of_another_distribution_is_one_of_ours(tmp_path: Path, monkeyp
     with Ledger.open(tmp_path / "run" / "ledger.jsonl") as ledger:
         assert [entry.note for entry in ledger.entries()] == ["counts of ones"]
     assert json.loads((tmp_path / "run" / "privacy.json").read_text())["epsilon"] == pytest.approx(2.0)
-    assert "one person is one record" in (tmp_path / "run" / "PRIVACY.md").read_text()
+    assert Fact.ONE_RECORD.sentence in (tmp_path / "run" / "PRIVACY.md").read_text()
     assert outcome.scores
     assert (tmp_path / "run" / "METRICS.md").is_file()
     assert registry.load(tmp_path / "run").samples(5, random_state=0).x.shape == (5, tiny.D + 1)

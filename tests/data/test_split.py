@@ -116,18 +116,19 @@ def test_the_global_generator_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("split", "said"),
     [
-        (Split(0.25, KEY), "by its own secret coin, probability 0.25"),
-        (Split(0.25, values=["a"]), "by its own hash of its key column, probability 0.25"),
+        (Split(0.25, KEY), "hash of the record's position, with probability 0.25"),
+        (Split(0.25, values=["a"]), "hash of its key column, with probability 0.25"),
         (Split(held_out=3), "from a file of their own"),
         (Split.public(7), "public data, split by the public seed 7"),
-        (Split(0.0), "there are no test points: the evaluation compares with the private ones"),
     ],
 )
-def test_the_note_says_how_and_never_how_many(split: Split, said: str) -> None:
-    note = split.note("points")
-    assert said in note
-    assert "3" not in note
-    assert KEY.decode() not in note
+def test_the_fact_says_how_and_never_how_many(split: Split, said: str) -> None:
+    sentence = split.fact("points").sentence
+    assert said in sentence
+    assert "3" not in sentence
+    assert KEY.decode() not in sentence
+    assert split.fact().fact is Fact.TEST_PART
+    assert Split(0.0).fact().fact is Fact.NO_TEST_PART
 
 
 # -- people ----------------------------------------------------------------------------------------------------------

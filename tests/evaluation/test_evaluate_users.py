@@ -189,7 +189,7 @@ def test_one_draw_of_every_user_from_the_command_line(arguments: list[str], tmp_
     assert outcome.release.statement.epsilon == pytest.approx(1.5)
     text = (tmp_path / "run" / "PRIVACY.md").read_text()
     assert Fact.ABSENT_USERS.sentence in text
-    assert "the categories were read from the events" in text
+    assert Fact.READ_CATEGORIES.sentence in text
     assert "1 user without events, or with too few, left out" in (tmp_path / "run" / "USERS.md").read_text()
     assert "compare draws and samplers with the users' own distributions" in text
     names = {path.name for path in outcome.directory.iterdir()}

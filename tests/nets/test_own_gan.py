@@ -58,7 +58,7 @@ def test_networks_are_trained_the_generator_is_released_and_loaded(network: Any,
 
 def test_nothing_of_the_critic_is_released(tmp_path: Path) -> None:
     fitted((Maker, Judge)).save(tmp_path)
-    assert b"Judge" not in (tmp_path / "model.json").read_bytes().split(b'"assumptions"')[0]
+    assert b"Judge" not in (tmp_path / "model.json").read_bytes().split(b'"statement"')[0]
     assert not any(name.startswith("bank") or "last" in name for name in dpgen.load(tmp_path).tensors())
 
 

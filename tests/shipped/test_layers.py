@@ -12,29 +12,31 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dpgen"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES = 650
+MOST_LINES = 600
 
 MAY_IMPORT: dict[str, set[str]] = {
     "containers": set(),
     "cosines": set(),
     "discretized": set(),
     "fields": {"discretized"},
-    "constraints": {"fields"},
-    "schema": {"constraints", "fields"},
+    "constraints": {"facts", "fields"},
+    "schema": {"facts", "constraints", "fields"},
     "divergences": set(),
+    "facts": set(),
     "files": set(),
     "figures": {"files"},
     "progress": set(),
-    "data": {"containers", "discretized", "fields", "files", "progress", "schema"},
-    "nets": {"cosines"},
+    "data": {"facts", "containers", "discretized", "fields", "files", "progress", "schema"},
+    "nets": {"facts", "cosines"},
     "metrics": {"divergences"},
     "privacy": set(),
-    "statement": {"privacy"},
-    "release": {"privacy", "files", "statement", "containers"},
-    "built_on": {"privacy", "files", "schema", "statement"},
-    "callbacks": {"privacy", "files", "progress"},
-    "runtime": {"privacy", "files", "callbacks"},
+    "statement": {"facts", "privacy"},
+    "release": {"facts", "privacy", "files", "statement", "containers"},
+    "built_on": {"facts", "privacy", "files", "schema", "statement"},
+    "callbacks": {"facts", "privacy", "files", "progress"},
+    "runtime": {"facts", "privacy", "files", "callbacks"},
     "systems": {
+        "facts",
         "cosines",
         "discretized",
         "schema",

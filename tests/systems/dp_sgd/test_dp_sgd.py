@@ -7,7 +7,7 @@ from dpgen.callbacks import PrivacyAccountant
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import PoissonLoader
-from dpgen.systems.dp_sgd.engine import DPSGD
+from dpgen.systems.dp_sgd.engine import DPSGD, FACTS
 from dpgen.systems.dpgan.fit import DPGAN
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.dpgm.fit import DPGM

@@ -179,7 +179,7 @@ def test_the_margin_is_ten_times_the_change_for_every_record_that_a_draw_may_hav
     assert margin.change == pytest.approx(2.0**-20, rel=1e-3)
     assert margin.records == 148
     assert margin.added == pytest.approx(148 * 10 * 2.0**-20, rel=1e-3)
-    assert f"{margin.each:.1e}" in str(margin)
+    assert f"{margin.each:.1e}" in margin.fact.sentence
     assert trained(lambda x: 1.0).measure(D) == Margin(0.0, 148)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 import dpgen
 from dpgen.cosines import cosines
 from dpgen.data import Images
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import GRAM_GRID
 from dpgen.privacy.ledger import Budget, Ledger
@@ -160,7 +161,7 @@ def test_a_release_learns_its_classes_and_comes_back_from_its_files(tmp_path: Pa
 def test_too_small_a_budget_knows_nothing() -> None:
     images = stripes()
     model = released(images, 0.01, frequencies=20)
-    assert model.declared == ("fallback to a public prior without any image: too few images at this budget",)
+    assert model.declared == (Fact.NOT_FITTED.sentence,)
     assert float((model.classify(images.test_x) == images.test_labels).double().mean()) < 0.7
     assert model.samples(5).x.shape == (5, 12, 12, 3)
 
@@ -171,7 +172,7 @@ def test_a_class_of_few_images_has_the_gaussian_of_all(few: int) -> None:
     kept = (images.labels == 0) | (torch.arange(images.n) < 2 * few)
     model = released(Images("few", images.x[kept], images.labels[kept], images.test_x, images.test_labels,
                             class_names=("many", "few")), 3.0, frequencies=12)  # fmt: skip
-    assert model.declared == ("fallback to the Gaussian of all images for classes 1: too few images at this budget",)
+    assert model.declared == (Fact.POOLED_CLASSES(classes="1", records="images").sentence,)
     assert torch.equal(model.means[0], model.means[1])
     assert model.samples(5, clusters=[1]).labels.tolist() == [1] * 5
 

@@ -129,13 +129,13 @@ def test_every_epsilon_that_is_allowed_can_be_spent(epsilon: float, method: Meth
 
 
 def test_the_number_of_records_is_explained() -> None:
-    for options, said in [
-        ({"relation": "replace_one"}, "the number of records is public"),
-        ({"relation": "add_remove"}, "the number of records is private"),
-        ({"relation": "add_remove", "public_n": 3000}, "3000, was declared public"),
+    for options, fact in [
+        ({"relation": "replace_one"}, Fact.KNOWN_SIZE),
+        ({"relation": "add_remove"}, Fact.NOISY_SIZE),
+        ({"relation": "add_remove", "public_n": 3000}, Fact.PUBLIC_SIZE),
     ]:
         model = release(OrderedPlan(**options), OrderedConfig())  # type: ignore[arg-type]
-        assert any(said in text for text in model.statement.assumptions)
+        assert model.statement.says(fact)
 
 
 def test_the_command_line_end_to_end(tmp_path: Path) -> None:
