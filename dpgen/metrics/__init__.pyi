@@ -6,21 +6,14 @@ from .classification import classifier_two_sample_test as classifier_two_sample_
 from .classification import clustering_accuracy as clustering_accuracy
 from .classification import train_on_synthetic_accuracy as train_on_synthetic_accuracy
 from .densities import Quadrature as Quadrature
-from .densities import mean_negative_log_likelihood as mean_negative_log_likelihood
 from .densities import mode_coverage as mode_coverage
 from .densities import negative_log_likelihood as negative_log_likelihood
 from .densities import optimal_mollification as optimal_mollification
-from .densities import sampled_mode_coverage as sampled_mode_coverage
-from .distances import distribution_divergence as distribution_divergence
-from .distances import kolmogorov_distance as kolmogorov_distance
-from .distances import kolmogorov_distance_to as kolmogorov_distance_to
-from .distances import wasserstein_distance as wasserstein_distance
 from .fidelity import Fidelity as Fidelity
 from .fidelity import FrechetResult as FrechetResult
 from .fidelity import ImageFeatures as ImageFeatures
 from .fidelity import InceptionFeatures as InceptionFeatures
 from .fidelity import LeNetFeatures as LeNetFeatures
-from .fidelity import PCAFeatures as PCAFeatures
 from .fidelity import fidelity as fidelity
 from .fidelity import frechet_distance as frechet_distance
 from .fidelity import gaussian_frechet_distance as gaussian_frechet_distance
@@ -45,7 +38,6 @@ __all__ = [
     "ImageFeatures",
     "InceptionFeatures",
     "LeNetFeatures",
-    "PCAFeatures",
     "Quadrature",
     "TwoSampleTest",
     "answers",
@@ -56,16 +48,12 @@ __all__ = [
     "conjunctions",
     "copied_share",
     "correlation_errors",
-    "distribution_divergence",
     "fidelity",
     "frechet_distance",
     "gaussian_frechet_distance",
     "independent_columns",
     "independent_marginals",
-    "kolmogorov_distance",
-    "kolmogorov_distance_to",
     "marginal_errors",
-    "mean_negative_log_likelihood",
     "mode_coverage",
     "negative_log_likelihood",
     "optimal_mollification",
@@ -73,9 +61,7 @@ __all__ = [
     "random_queries",
     "range_query_errors",
     "relative_errors",
-    "sampled_mode_coverage",
     "table_distances",
     "train_on_synthetic_accuracy",
     "train_on_synthetic_auc",
-    "wasserstein_distance",
 ]

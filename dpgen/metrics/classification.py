@@ -11,7 +11,7 @@ from scipy.stats import hypergeom
 from torch import Tensor, nn
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
-from dpgen.metrics.distances import require_samples
+from dpgen.metrics.queries import require_samples
 
 # -- train on synthetic, test on real ----------------------------------------------------------------------------------
 

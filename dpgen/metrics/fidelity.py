@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dpgen.metrics.classification import in_parts, trained_cnn
-from dpgen.metrics.distances import require_samples
+from dpgen.metrics.queries import require_samples
 
 # -- features of images ------------------------------------------------------------------------------------------------
 
@@ -28,38 +28,6 @@ class ImageFeatures(ABC):
     @abstractmethod
     def __call__(self, x: Tensor) -> Tensor:
         """Features (n, k) of images (n, pixels)."""
-
-
-class PCAFeatures(ImageFeatures):
-    """Coordinates on the first k principal components of public records.
-
-    Arguments:
-        x: public records, such as the test part, (n, d), n >= 2.
-        k: components, in [1, min(n - 1, d)].
-        origin: what the records are, for the description.
-
-    Raises:
-        ValueError: wrong shape, values that are not finite, or k out of range.
-
-    Example:
-        >>> features = PCAFeatures(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), k=1)
-        >>> features(torch.tensor([[1.5, 2.0]])).abs().item(), features.description
-        (0.0, '1 principal component of 2 test records')
-    """
-
-    def __init__(self, x: Tensor, *, k: int = 64, origin: str = "test records") -> None:
-        require_samples(x=x)
-        most = min(len(x) - 1, x.shape[1])
-        if not 1 <= k <= most:
-            raise ValueError(f"k is {k}: it must be in [1, {most}] for {len(x)} records of {x.shape[1]} features")
-        self.mean = x.double().mean(0)
-        centred = x.double() - self.mean
-        self.components = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :k]
-        self.description = f"{k} principal component{'s' if k > 1 else ''} of {len(x)} {origin}"
-
-    def __call__(self, x: Tensor) -> Tensor:
-        _require_images(x, len(self.mean))
-        return (x.double() - self.mean) @ self.components
 
 
 class LeNetFeatures(ImageFeatures):
@@ -114,7 +82,7 @@ def inception_network(weights: Path | str) -> nn.Module:
 
     path = Path(weights)
     if not path.is_file():
-        raise ValueError(f"weights is {path}: no such file; put torchvision's {INCEPTION_WEIGHTS} there or use PCAFeatures")
+        raise ValueError(f"weights is {path}: no such file; put torchvision's {INCEPTION_WEIGHTS} there or use LeNetFeatures")
     network = inception_v3(weights=None, init_weights=False, transform_input=False)
     try:
         safe = path.suffix == ".safetensors"
@@ -225,7 +193,7 @@ def frechet_distance(real: Tensor, synthetic: Tensor, features: ImageFeatures | 
     Arguments:
         real: samples (n, d), n >= 2.
         synthetic: samples (m, d), m >= 2.
-        features: such as `PCAFeatures`, `LeNetFeatures`, `InceptionFeatures`; None: the samples themselves.
+        features: such as `LeNetFeatures`, `InceptionFeatures`; None: the samples themselves.
 
     Raises:
         ValueError: fewer than two samples, wrong shapes, or values that are not finite.

@@ -10,14 +10,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.metrics.distances import require_samples
-
 # -- counting queries --------------------------------------------------------------------------------------------------
 
 Predicate = Literal["any", "all"]
 
 SANITY = 0.001
 """Sanity bound of the relative error, as a share of the records (Acs et al. 2017, section IV)."""
+
+
+def require_samples(rows: int = 1, /, **samples: Tensor) -> None:
+    """Refuse samples, given by name, that are not finite matrices (n, d) of one width d >= 1 with n >= `rows`.
+
+    Raises:
+        ValueError: naming the first sample that is wrong.
+    """
+    for name, x in samples.items():
+        if x.ndim != 2 or x.shape[1] == 0 or len(x) < rows:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (n >= {rows}, d >= 1)")
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            raise ValueError(f"{name} has a value that is not finite: every value must be a number")
+    (first, x), *others = samples.items()
+    for name, other in others:
+        if other.shape[1] != x.shape[1]:
+            raise ValueError(f"{name} has {other.shape[1]} columns, {first} has {x.shape[1]}: they must agree")
 
 
 def random_queries(
