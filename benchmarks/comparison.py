@@ -61,6 +61,7 @@ PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
         "DP-Kernel (Jiang et al. 2023)": (0.684, 0.700),
         "DP-GAN (best published tuning)": (0.718, 0.703),
         "DPDM (Dockhorn et al. 2023)": (0.794, 0.862),
+        "DPDM (as measured in DPImageBench)": (0.764, 0.856),
         "DP-FETA (Li et al. 2025)": (0.817, 0.873),
     },
 }
