@@ -24,6 +24,8 @@ def parser() -> OneLineParser:
         "blanks from public knowledge. With --epsilon the blanks are released privately, which costs that much of the data.",
     )
     result.add_argument("path", metavar="FILE", help="csv, tsv (plain or .gz) or parquet")
+    result.add_argument("--delimiter", help="of a csv file: the one character between two fields, or tab")
+    result.add_argument("--encoding", help="of a csv file, as cp1252 (default UTF-8)")
     result.add_argument("--schema", type=Path, metavar="FILE", help="a draft whose blanks are filled in")
     result.add_argument("--out", type=Path, metavar="FILE", help="file to write; otherwise it is printed")
     result.add_argument(
@@ -54,7 +56,9 @@ def main(arguments: list[str]) -> str:
         require_writable(options.out, "out")
 
     from dpgen.data.drafts import blanks, draft_schema
+    from dpgen.data.paths import csv_path
 
+    options.path = csv_path(options.path, options.delimiter, options.encoding)
     draft = (
         _draft(options.schema)
         if options.schema

@@ -10,17 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.containers import Form
-from dpgen.data.table_files import (
-    MISSING_CATEGORY,
-    Missing,
-    column_names,
-    form_of,
-    name_of,
-    read_npy,
-    sample_form,
-    settled,
-    table_chunks,
-)
+from dpgen.data.paths import csv_path, form_of, name_of
+from dpgen.data.table_files import MISSING_CATEGORY, Missing, column_names, read_npy, sample_form, settled, table_chunks
 from dpgen.data.units import People
 from dpgen.discretized import DiscretizedColumn, Ranks
 from dpgen.facts import Fact, Said
@@ -289,6 +280,8 @@ def load_columns(
     categories: list[str] | None = None,
     out_of_range: OutOfRange = "refuse",
     missing: Missing = "error",
+    delimiter: str | None = None,
+    encoding: str | None = None,
     people: People | None = None,
 ) -> Columns:
     """Columns of a csv (plain or .gz), parquet or npy file, read in pieces.
@@ -304,11 +297,14 @@ def load_columns(
         categories: all names in their order, for categorical columns; bounds are not used then.
         out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
         missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
 
     Raises:
         ValueError: a missing file or column, a malformed row, a value that is missing, unreadable or outside the bounds, bad
             bounds.
     """
+    path = csv_path(path, delimiter, encoding)
     if missing == "category" and categories is not None and MISSING_CATEGORY not in categories:
         categories = [*categories, MISSING_CATEGORY]
     owners: list[pd.Series] = []

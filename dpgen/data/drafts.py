@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from dpgen.containers import in_memory
-from dpgen.data.table_files import header, read_table, separator_of
+from dpgen.data.paths import csv_path
+from dpgen.data.table_files import header, read_table
 from dpgen.data.units import People
 from dpgen.fields import Violation, numbers
 
@@ -18,7 +19,9 @@ MOST_CATEGORIES = 1000
 _DAY = np.timedelta64(1, "D")
 
 
-def draft_schema(data: Any, *, from_private_values: bool = False) -> dict[str, Any]:
+def draft_schema(
+    data: Any, *, from_private_values: bool = False, delimiter: str | None = None, encoding: str | None = None
+) -> dict[str, Any]:
     """A schema of the columns of a table, with what is not known left blank: null, or an empty enum.
 
     Without `from_private_values` only names and types are looked at; a csv file has no types, so all of its columns are texts.
@@ -26,6 +29,8 @@ def draft_schema(data: Any, *, from_private_values: bool = False) -> dict[str, A
     Arguments:
         data: a DataFrame, a polars or pyarrow table, or the path of a csv, tsv or parquet file.
         from_private_values: read types, categories and ranges off the records, which no epsilon covers; fields then say so.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
 
     Raises:
         ValueError: the file cannot be read.
@@ -33,11 +38,13 @@ def draft_schema(data: Any, *, from_private_values: bool = False) -> dict[str, A
     >>> draft_schema(pd.DataFrame({"age": [3]}))["fields"]
     [{'name': 'age', 'type': 'integer', 'constraints': {'required': False, 'minimum': None, 'maximum': None}}]
     """
-    path = data if isinstance(data, str | Path) else in_memory(data)
+    path = csv_path(
+        data if isinstance(data, str) else str(data) if isinstance(data, Path) else in_memory(data), delimiter, encoding
+    )
     types = header(path)
     if not from_private_values:
         return {"fields": [_blank(name, _type(text)) for name, text in types.items()], "missingValues": ["", "NA"]}
-    table = read_table(path, separator=separator_of(path))
+    table = read_table(path)
     if not len(table):
         raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
     return {"fields": [_read(name, table[name], types[name]) for name in types], "missingValues": ["", "NA"]}
@@ -117,7 +124,7 @@ def private_columns(
     names = [field["name"] for field in fields]
     texts = [f["name"] for f in fields if f.get("type", "string") in ("string", "date", "datetime")]
     whose = [] if people is None else [people.column]
-    table = read_table(path, [*names, *whose], separator=separator_of(path), text=[*texts, *whose], missing=missing)
+    table = read_table(path, [*names, *whose], text=[*texts, *whose], missing=missing)
     if people is not None:
         table = people.bounded(table)[0]
     found: dict[str, tuple[Any, Any]] = {}

@@ -12,18 +12,8 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory
-from dpgen.data.table_files import (
-    BLANKS,
-    MISSING_CATEGORY,
-    UNREADABLE,
-    Missing,
-    existing_file,
-    name_of,
-    read_table,
-    require_columns,
-    sample_form,
-    settled,
-)
+from dpgen.data.paths import UNREADABLE, CsvPath, csv_path, existing_file, name_of
+from dpgen.data.table_files import BLANKS, MISSING_CATEGORY, Missing, read_table, require_columns, sample_form, settled
 from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
 from dpgen.facts import Fact
 
@@ -188,7 +178,8 @@ def _read(source: str, wanted: list[str]) -> pd.DataFrame:
     ending = Path(path.name.removesuffix(".gz")).suffix
     if ending in SEPARATORS:
         # Only an empty field is missing: a site may be called NA.
-        return read_table(path, wanted, form="csv", separator=SEPARATORS[ending], text=None, missing=("",))
+        separator = (source.dialect[0] if isinstance(source, CsvPath) else None) or SEPARATORS[ending]
+        return read_table(source, wanted, form="csv", separator=separator, text=None, missing=("",))
     if ending == ".parquet":
         return read_table(path, wanted)
     existing_file(path)
@@ -297,6 +288,8 @@ def load_events(
     prior_path: str | None = None,
     public_path: str | None = None,
     missing: Missing = "error",
+    delimiter: str | None = None,
+    encoding: str | None = None,
 ) -> Users:
     """Users from a table of events (.csv, .tsv, .log, .txt, .jsonl, .parquet), and the prior that is known about them.
 
@@ -318,10 +311,14 @@ def load_events(
         prior_path: file of probabilities.
         public_path: table of public users.
         missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
 
     Raises:
         ValueError: if a file is missing or malformed, a category is unknown, or the options contradict each other.
     """
+    path = csv_path(path, delimiter, encoding)
+    public_path = public_path if public_path is None else csv_path(public_path, delimiter, encoding)
     columns = EventColumns(user, category, weight, group)
     known = Known.of(
         columns,

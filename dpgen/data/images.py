@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.data.paths import data_folder, one_line
 from dpgen.data.records import PIXEL_THRESHOLD, Records, split_records
 from dpgen.data.split import Split
-from dpgen.data.table_files import data_folder, one_line, read_bytes
+from dpgen.data.table_files import read_bytes
 from dpgen.facts import Fact
 
 DIGITS_THRESHOLD = 7

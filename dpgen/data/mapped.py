@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
+from dpgen.data.paths import unreadable
 from dpgen.data.records import PIXEL_THRESHOLD, Records, class_labels, require_labels
 from dpgen.data.split import Split
-from dpgen.data.table_files import require_columns, unreadable
+from dpgen.data.table_files import require_columns
 from dpgen.facts import Fact, Said
 from dpgen.progress import rows_read
 

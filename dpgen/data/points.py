@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
+from dpgen.data.paths import csv_path, name_of
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of
-from dpgen.data.table_files import Missing, column_name, column_names, name_of, require_columns, sample_form
+from dpgen.data.table_files import Missing, column_name, column_names, require_columns, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 
@@ -267,6 +268,8 @@ def load_points(
     split_column: str | int | None = None,
     split_key: Path | None = None,
     missing: Missing = "error",
+    delimiter: str | None = None,
+    encoding: str | None = None,
     people: People | None = None,
 ) -> Points:
     """Columns of numbers of a csv (plain or .gz), parquet or npy file.
@@ -283,11 +286,14 @@ def load_points(
             it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         missing: "error", or "drop" points with a missing coordinate; "category" is refused, for points have none.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
 
     Raises:
         ValueError: the file is missing, empty or malformed, a column absent or not numeric, a value missing, not finite or
             out of range.
     """
+    path = csv_path(path, delimiter, encoding)
     key = column_name("split_column", split_column, path, "x")
     wanted = None if columns is None else column_names(columns)
     if wanted == []:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
+from dpgen.data.paths import csv_path, form_of, name_of
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of, rows_of
-from dpgen.data.table_files import Missing, column_name, form_of, name_of, require_columns, sample_form
+from dpgen.data.table_files import Missing, column_name, require_columns, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 
@@ -276,6 +277,8 @@ def load_records(
     public_records: int = 0,
     missing: Missing = "error",
     grey_threshold: int | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     people: People | None = None,
 ) -> Records:
     """A csv (plain or .gz), parquet or npy file whose columns are all 0/1, or grey values, but ``label_column``.
@@ -293,10 +296,13 @@ def load_records(
         missing: "error", or "drop" records with a missing value, or let it be a "category" of its own, of the label alone.
         grey_threshold: columns hold grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
             point; those above this number of 255 are ones for systems that work on bits. None: columns are bits.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
 
     Raises:
         ValueError: if the file is missing, empty or malformed, lacks a column, or has a value that is no bit or grey value.
     """
+    path = csv_path(path, delimiter, encoding)
     label, key = column_name("label_column", label_column, path), column_name("split_column", split_column, path)
     if people is not None and public_records:
         raise ValueError(f"public_records is {public_records}: it must be 0 with unit {people.column!r}, for it chooses rows")

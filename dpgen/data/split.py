@@ -15,7 +15,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.table_files import Missing, column_name, existing_file, read_table, require_columns, settled
+from dpgen.data.paths import existing_file, same_dialect
+from dpgen.data.table_files import Missing, column_name, read_table, require_columns, settled
 from dpgen.data.units import KEY_BYTES, Contents, People
 from dpgen.facts import Fact, Said
 from dpgen.files import create_private
@@ -217,7 +218,7 @@ class SplitOptions:
         table = self._table(path, columns, text, reading)
         settle = partial(self._settled, categorical=categorical)
         if self.test_path is not None:
-            test = self._table(self.test_path, columns, text, reading)
+            test = self._table(same_dialect(self.test_path, path), columns, text, reading)
             require_columns(self.test_path, table.columns, test.columns)
             require_columns(path, test.columns, table.columns)
             parts = [settle(table, path=path), settle(test[table.columns], path=self.test_path)]

@@ -9,11 +9,10 @@ A path may be `InMemory`: a table or an array, which is read as the parquet or n
 | csv | everything else; plain or .gz | by the header line | numbers where all values of a column are, or text |
 """
 
+import codecs
 import csv
-import glob
 import gzip
 import io
-import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,11 +25,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.containers import Form, InMemory
+from dpgen.data.paths import UNREADABLE, FileForm, dialect_of, existing_file, form_of, unreadable
 
 if TYPE_CHECKING:
     import pyarrow
-
-FileForm = Literal["csv", "parquet", "npy"]
 
 Missing = Literal["error", "drop", "category"]
 """Missing values are refused, or drop their record, or are a category of their own."""
@@ -40,9 +38,6 @@ MISSING_CATEGORY = "missing"
 BLANKS = r"\s+"
 """Separator of text files whose fields are apart by any number of blanks."""
 
-UNREADABLE = (ValueError, OSError, EOFError, zlib.error, csv.Error)
-"""Exceptions of readers at files that are cut, damaged or of another form."""
-
 MISSING = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
     "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
@@ -51,56 +46,6 @@ MISSING = (
 
 _SHOWN = 20
 _BLOCK = 2**23  # bytes of a csv file that are parsed at a time; no row may be longer
-
-
-def data_folder(name: str, data_root: str | None) -> Path:
-    """The folder in which ``name`` is looked for: ``data_root``, or without it what DPGEN_DATA names.
-
-    Raises:
-        ValueError: neither is given.
-    """
-    root = data_root or os.environ.get("DPGEN_DATA")
-    if not root:
-        raise ValueError(f"data_root is not set and neither is DPGEN_DATA: one of them must name the folder with {name}")
-    return Path(root)
-
-
-def existing_file(path: str | Path, *, option: str = "path") -> Path:
-    """The path of a file that is there and not empty.
-
-    Raises:
-        ValueError: it is not.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise ValueError(f"{option} is {str(path)!r}: it is a folder, and must be a file")
-    if not path.is_file():
-        raise ValueError(f"{option} is {str(path)!r}: there is no such file")
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path} is empty")
-    return path
-
-
-def name_of(path: str | Path) -> str:
-    """Name of the data in a file: that of the file up to the first dot.
-
-    Example:
-        >>> name_of("logs/clicks.csv.gz")
-        'clicks'
-    """
-    return Path(path).name.split(".")[0]
-
-
-def one_line(error: BaseException) -> str:
-    """Message of an error on one line of at most 200 characters."""
-    return " ".join(str(error).split())[:200]
-
-
-def unreadable(path: str | Path, form: str, error: BaseException) -> ValueError:
-    """The error of a file that is not of its form."""
-    if isinstance(error, UnicodeDecodeError):
-        return ValueError(f"{path} cannot be read as {form}: it is not UTF-8; save it in that encoding")
-    return ValueError(f"{path} cannot be read as {form}: {one_line(error)}")
 
 
 def column_names(columns: Sequence[str] | str) -> list[str]:
@@ -129,31 +74,6 @@ def require_columns(path: str | Path, wanted: Iterable[str], present: Iterable[A
             raise ValueError(f"{path} has no column {name!r}: its columns are {choices}{hint}")
 
 
-def form_of(path: str | Path) -> FileForm:
-    """Form of a file, by its ending and its first bytes.
-
-    Raises:
-        ValueError: the file is missing or empty.
-    """
-    if isinstance(path, InMemory):
-        return "parquet" if path.like == "parquet" else "npy"
-    with existing_file(path).open("rb") as file:
-        start = file.read(6)
-    ending = Path(path).suffix
-    if ending == ".parquet" or start[:4] == b"PAR1":
-        return "parquet"
-    return "npy" if ending in (".npy", ".npz") or start == b"\x93NUMPY" else "csv"
-
-
-def separator_of(path: str | Path) -> str:
-    """Separator of the fields of a csv or tsv file, by its ending.
-
-    >>> separator_of("visits.tsv.gz"), separator_of("visits.csv")
-    ('\\t', ',')
-    """
-    return "\t" if ".tsv" in Path(path).suffixes else ","
-
-
 def header(path: str | Path) -> dict[str, str]:
     """Names of the columns of a table in their order, and their types where the form of the file declares them.
 
@@ -164,7 +84,7 @@ def header(path: str | Path) -> dict[str, str]:
     if form == "npy":
         raise ValueError(f"{path} is an array; a table must be csv, tsv, parquet or a DataFrame, whose columns have names")
     if form == "csv":
-        return dict.fromkeys(_csv_names(path, separator_of(path)), "")
+        return dict.fromkeys(_csv_names(path, *dialect_of(path)), "")
     schema = path.content.schema if isinstance(path, InMemory) else parquet_schema(path)
     index = [] if isinstance(path, InMemory) else (schema.pandas_metadata or {}).get("index_columns", [])
     return {field.name: str(field.type) for field in schema if field.name not in index}
@@ -184,15 +104,6 @@ def parquet_schema(path: str | Path) -> Any:
         raise unreadable(path, "parquet", error) from error
 
 
-def is_source(path: str | Path) -> bool:
-    """Whether an engine reads what has this name: a DuckDB file, or several files by a glob.
-
-    >>> is_source("w.duckdb"), is_source("visits/*.parquet"), is_source("visits.csv")
-    (True, True, False)
-    """
-    return Path(path).suffix in (".duckdb", ".ddb") or (not Path(path).exists() and glob.has_magic(str(path)))
-
-
 def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: Any) -> pd.DataFrame:
     """A whole table; arguments and errors as in `table_chunks`."""
     [table] = table_chunks(path, columns, **options)
@@ -205,7 +116,7 @@ def table_chunks(
     *,
     rows: int | None = None,
     form: FileForm | None = None,
-    separator: str = ",",
+    separator: str | None = None,
     text: Collection[str] | None = (),
     missing: Collection[str] = MISSING,
     prefix: str = "",
@@ -219,7 +130,7 @@ def table_chunks(
         columns: names of the columns that are read, or None: all of them.
         rows: most rows of a piece; None: all rows in one piece.
         form: of the file; None: `form_of` it.
-        separator: of the fields of a csv file: one character, or `BLANKS`.
+        separator: of the fields of a csv file: one character, or `BLANKS`; None: as `dialect_of` says.
         text: columns of a csv file whose values are text even where they look like numbers; None: all of them.
         missing: texts of a csv file that stand for no value.
         prefix: of the names of columns of an npy file.
@@ -232,7 +143,8 @@ def table_chunks(
     """
     form = form or form_of(path)
     if form == "csv":
-        tables = _csv_tables(path, columns, rows, separator, missing)
+        delimiter, encoding = dialect_of(path)
+        tables = _csv_tables(path, columns, rows, separator or delimiter, encoding, missing)
         pieces: Iterator[pd.DataFrame] = (_typed(table, text, narrow, whole) for table in tables)
     elif form == "parquet":
         pieces = _parquet_chunks(path, columns, rows)
@@ -386,18 +298,23 @@ def settled(
 
 
 def _csv_tables(
-    path: str | Path, columns: Sequence[str] | None, rows: int | None, separator: str, missing: Collection[str]
+    path: str | Path,
+    columns: Sequence[str] | None,
+    rows: int | None,
+    separator: str,
+    encoding: str,
+    missing: Collection[str],
 ) -> Iterator["pyarrow.Table"]:
     """Rows of a text file as columns of text, or of single digits, in pieces."""
     import pyarrow
 
-    names = _csv_names(path, separator)
+    names = _csv_names(path, separator, encoding)
     wanted = names if columns is None else list(columns)
     require_columns(path, wanted, names)
     empty = pyarrow.table({name: pyarrow.array([], pyarrow.string()) for name in wanted})
     try:
         with pyarrow.input_stream(str(path), compression="detect") as stream:
-            pieces = _rows(stream, names, wanted, separator, missing)
+            pieces = _rows(_recoded(stream, encoding), names, wanted, separator, missing)
             if rows is None:
                 yield _joined(empty, [_narrowed(piece) for piece in pieces])
                 return
@@ -407,13 +324,13 @@ def _csv_tables(
         raise unreadable(path, "csv", error) from error
 
 
-def _csv_names(path: str | Path, separator: str) -> list[str]:
+def _csv_names(path: str | Path, separator: str, encoding: str) -> list[str]:
     import pyarrow
 
     existing_file(path)
     try:
         with pyarrow.input_stream(str(path), compression="detect") as stream:
-            return _header(stream, separator)
+            return _header(_recoded(stream, encoding), separator)
     except UNREADABLE as error:
         raise unreadable(path, "csv", error) from error
 
@@ -463,12 +380,29 @@ def _rows(
     except pyarrow.ArrowInvalid as error:
         # The row itself, which Arrow quotes, is private.
         if "invalid UTF8" in str(error):
-            raise ValueError("it is not UTF-8 text") from None
+            raise ValueError("its text is not UTF-8: give its encoding") from None
         found = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
         if found is None:
             raise ValueError("its rows cannot be told apart") from None
         row, expected, fields = map(int, found.groups())
         raise ValueError(f"row {row - 1} has {fields} fields, the header has {expected}") from None
+
+
+def _recoded(stream: Any, encoding: str) -> Any:
+    """The bytes of a text in UTF-8."""
+    import pyarrow
+
+    if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
+        return stream
+    decoder = codecs.getincrementaldecoder(encoding)()
+
+    def recode(block: Any) -> bytes:
+        try:
+            return decoder.decode(bytes(block), final=len(block) == 0).encode()
+        except UnicodeError:  # it quotes the bytes, which are private
+            raise ValueError(f"its text is not in the encoding {encoding!r}") from None
+
+    return pyarrow.TransformInputStream(stream, recode)
 
 
 def _without_zeros(block: Any) -> Any:

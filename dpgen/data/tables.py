@@ -14,8 +14,9 @@ from torch import Tensor
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import KeptCodes, SparkCodes
 from dpgen.data.drafts import blanks, draft_schema
+from dpgen.data.paths import csv_path, name_of
 from dpgen.data.split import TEST_FRACTION, SplitOptions
-from dpgen.data.table_files import header, name_of, sample_form, separator_of
+from dpgen.data.table_files import header, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, NumberField
@@ -86,6 +87,8 @@ def load_table(
     split_column: str | None = None,
     split_key: Path | None = None,
     show_values: bool = False,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     people: People | None = None,
 ) -> Table:
     """A csv, tsv (plain or .gz) or parquet file whose values satisfy a public schema.
@@ -98,11 +101,17 @@ def load_table(
         split_column: column, not modelled, whose hash is the coin of a row; without it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         show_values: whether an error shows the first private value that the schema forbids.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
 
     Raises:
         ValueError: if the file is missing, empty or malformed, lacks a column, or has values outside of the schema; a schema
             without a path.
     """
+    if path is not None:
+        path = csv_path(path, delimiter, encoding)
+    elif delimiter is not None or encoding is not None:
+        raise ValueError("path is None: delimiter and encoding must be left out, for they are of a csv file")
     if path is None and schema is not None:
         shown = "given" if isinstance(schema, dict) else repr(str(schema))
         raise ValueError(f"path is None and schema is {shown}; path must name the table that the schema describes")
@@ -116,7 +125,6 @@ def load_table(
     table, split = options.read(
         source,
         wanted,
-        separator=separator_of(source),
         text=[field.name for field in public.fields if field.type in ("string", "boolean", "date", "datetime")],
         missing=public.missing_values,
         contents=lambda rows: pd.DataFrame(public.encode(rows, show=show_values).numpy()),

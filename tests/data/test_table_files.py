@@ -9,21 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpgen.data import load_columns, load_events, load_points, load_records, table_files
+from dpgen.data import draft_schema, load_columns, load_events, load_points, load_records, load_table, table_files
+from dpgen.data.paths import UNREADABLE, csv_path, data_folder, existing_file, form_of, name_of, unreadable
 from dpgen.data.table_files import (
     BLANKS,
     column_name,
     column_names,
-    data_folder,
-    existing_file,
-    form_of,
-    name_of,
     read_bytes,
     read_npy,
     read_table,
     require_columns,
     table_chunks,
-    unreadable,
 )
 
 Load = Callable[[str], Any]
@@ -240,9 +236,9 @@ def test_files_and_what_they_are_called(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^prior_path is 'absent': there is no such file$"):
         existing_file("absent", option="prior_path")
     latin = UnicodeDecodeError("utf-8", b"\xe9", 0, 1, "invalid continuation byte")
-    assert str(unreadable("t", "csv", latin)) == "t cannot be read as csv: it is not UTF-8; save it in that encoding"
+    assert str(unreadable("t", "csv", latin)) == "t cannot be read as csv: its text is not UTF-8: give its encoding"
     assert str(unreadable("t", "csv", OSError("a\n  b" + 300 * "c"))) == "t cannot be read as csv: a b" + 197 * "c"
-    assert set(table_files.UNREADABLE) >= {ValueError, OSError, EOFError}
+    assert set(UNREADABLE) >= {ValueError, OSError, EOFError}
 
 
 def test_read_bytes(tmp_path: Path) -> None:
@@ -281,3 +277,72 @@ def test_single_digits_are_read_like_any_number(tmp_path: Path, monkeypatch: pyt
         assert pieces.dtypes["b"] == (np.uint8 if narrow else np.int64)
         pd.testing.assert_frame_equal(pieces, whole, check_dtype=not narrow)
     assert read_table(path, text=["a"])["a"].fillna("NA").tolist() == values * 20
+
+
+DIALECTS = [(";", None), ("tab", "cp1252"), ("|", "utf-16"), (None, "latin-1"), (None, "utf-8-sig")]
+
+LOADERS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "records": ("é,label\n1,ä\n0,ö\n1,ä\n", lambda path, **o: load_records(path=path, label_column="label", **o)),
+    "columns": ("é,y\n1,2\n0,3\n", lambda path, **o: load_columns(path=path, columns="é", low=0, high=9, **o)),
+    "points": ("é,y\n1,2\n0,3\n", lambda path, **o: load_points(path=path, bounds="0,9", **o)),
+    "events": ("user,category\nä,ö\né,è\n", lambda path, **o: load_events(path=path, **o)),
+    "draft": ("é,y\nä,2\n", lambda path, **o: draft_schema(path, from_private_values=True, **o)),
+    "table": (
+        "é,y\nä,2\nö,3\n",
+        lambda path, **o: load_table(
+            path=path, schema={"fields": [{"name": "é", "type": "string", "constraints": {"enum": ["ä", "ö"]}}]}, **o
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+@pytest.mark.parametrize(("delimiter", "encoding"), DIALECTS)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_file_in_any_dialect_is_the_same_data(
+    loader: str, delimiter: str | None, encoding: str | None, ending: str, tmp_path: Path
+) -> None:
+    text, load = LOADERS[loader]
+    written = text.replace(",", {"tab": "\t", None: ","}.get(delimiter, str(delimiter))).encode(encoding or "utf-8")
+    options = {"test_fraction": 0.0} if loader in ("records", "points", "table") else {}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    plain, other = tmp_path / "a" / "x.csv", tmp_path / "b" / f"x{ending}"
+    plain.write_text(text)
+    other.write_bytes(gzip.compress(written) if ending == ".csv.gz" else written)
+    expected, found = load(str(plain), **options), load(str(other), delimiter=delimiter, encoding=encoding, **options)
+    assert str(contents(found)) == str(contents(expected))
+
+
+def contents(data: Any) -> dict[str, Any]:
+    return data if isinstance(data, dict) else {name: getattr(data, name) for name in data.__dataclass_fields__}
+
+
+def test_test_records_are_in_the_dialect_of_the_others(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("x;y\n1;0\n")
+    records = load_records(path=str(tmp_path / "a.csv"), test_path=str(tmp_path / "b.csv"), delimiter=";")
+    assert records.columns == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"delimiter": ";;"}, {"delimiter": '"'}, {"encoding": "utf-99"}, {"encoding": "base64"}], ids=str
+)
+def test_a_dialect_that_is_none_is_refused(options: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("x\n1\n")
+    with pytest.raises(ValueError, match=f"^{next(iter(options))} is "):
+        csv_path(str(tmp_path / "x.csv"), **options)
+
+
+def test_only_a_csv_file_has_a_dialect(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="delimiter"):
+        load_records(path=str(tmp_path / "x.parquet"), delimiter=";")
+
+
+def test_another_encoding_is_refused_without_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("name\nSebastién\n".encode("latin-1"))
+    for encoding in (None, "ascii", "utf-16"):
+        with pytest.raises(ValueError, match="encoding") as refused:
+            draft_schema(str(tmp_path / "x.csv"), from_private_values=True, encoding=encoding)
+        assert "Seb" not in str(refused.value)
