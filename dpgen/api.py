@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import InMemory, article, in_memory
-from dpgen.data import Columns, Images, MappedRecords, Points, Records, Table, Users
+from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.image_files import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.paths import form_of, is_source
@@ -38,6 +38,7 @@ KINDS: dict[type[Any], str] = {
     Columns: "columns",
     Users: "users",
     Table: "table",
+    RawTable: "table",
     StreamedRecords: "streams",
 }
 """Kind of data that is loaded already, as in `LOADERS`."""

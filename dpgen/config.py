@@ -324,7 +324,7 @@ class RunConfig:
             from dpgen.privacy.distributed import ShareDone
 
             raise ShareDone
-        release.form = getattr(data, "form", None)
+        release.form = release.form or getattr(data, "form", None)
         container = () if release.form is None else (Fact.PUBLIC_CONTAINER,)
         release.statement = release.statement.extended([*getattr(data, "facts", ()), *container, *self.facts])
         for earlier in self.built_on:

@@ -86,6 +86,11 @@ class Fact(Enum):
         "before anything is spent, and only the holder of the data sees why.",
     )
     BOUGHT_DOMAINS = _C, "Domains of {columns} are a private release of their own ({price})."
+    BOUGHT = _C, "What was not known of {columns} (types, gaps, categories, bins) was bought with {share} of the budget."
+    GENERATED_KEYS = _C, "Values of {columns} have one pattern and are not repeated: samples have new ones of this pattern."
+    LEFT_OUT = _C, "No value of {columns} is frequent: it is left out of the release."
+    NOT_IN_SCHEMA = _C, "The schema does not name {columns}: it is left out of the release."
+    MOVED = _C, "About {share} % of {column} lay {where} {bound} and were moved there."
     NAMED_PRIOR = _C, "The prior is {origin}."
     RAISED_PRIOR = (
         _C,

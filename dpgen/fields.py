@@ -23,19 +23,22 @@ from dpgen.discretized import DiscretizedColumn
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
 Type = Literal["string", "boolean", "integer", "number", "date", "datetime", "year"]
-Law = Literal["linear", "uniform"]
-"""Of values in their bin: of a density that is piecewise linear across bins of known shares, or the same in the whole bin."""
+Law = Literal["linear", "uniform", "log"]
+"""Of values in their bin: of a density that is piecewise linear across bins of known shares, the same of 1/x, or uniform."""
 Source = Literal["public", "private", "dp"]
 """Where the domain of a field comes from: public knowledge, the private records unprotected, or a private release."""
 
 Descriptor = Mapping[str, Any]
 
+LARGEST = 2**61
+"""Whole numbers beyond it are taken for it."""
+
 _BINS = 32
-_EXACT = 64  # a grid of at most so many values has a bin for each
+EXACT = 64  # a grid of at most so many values has a bin for each
 _DIGITS = 6  # decimal places of a number without a rounding, below the leading one of its range
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
-_OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside"}
+_OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
 
@@ -72,12 +75,14 @@ class Field(ABC):
         type: of its values.
         nullable: whether values may be missing.
         source: where the domain comes from.
+        fill: the value that stands for a missing one where none may be missing; None: it is refused.
     """
 
     name: str
     type: Type
     nullable: bool = True
     source: Source = "public"
+    fill: Any = None
 
     @property
     @abstractmethod
@@ -96,6 +101,10 @@ class Field(ABC):
         Raises:
             Violation: values that are not of the type.
         """
+
+    def cleaned(self, values: pd.Series) -> pd.Series:
+        """Values (n,) that `parse` takes, each by itself: what is not of the type is missing."""
+        return values
 
     @abstractmethod
     def encode(self, values: pd.Series) -> Codes:
@@ -181,6 +190,12 @@ class CategoryField(Field):
     def _index(self) -> pd.Index:
         return pd.Index(self.values, dtype=object if self.type in ("string", "boolean") else None)
 
+    def cleaned(self, values: pd.Series) -> pd.Series:
+        if self.type != "boolean" or pd.api.types.is_bool_dtype(values.dtype):
+            return values
+        texts = values.astype(object).map(lambda value: str(value).strip())
+        return texts.where(texts.isin([*self.true, *self.false]) & values.notna(), None)
+
     def encode(self, values: pd.Series) -> Codes:
         codes = np.asarray(self._index.get_indexer(pd.Index(values)), np.int64)
         if self.outside is not None:
@@ -258,6 +273,18 @@ class NumberField(Field):
         naive = found.dt.tz_localize(None).clip(low, high).astype("datetime64[ns]")
         return naive.dt.normalize() if self.type == "date" else naive
 
+    def cleaned(self, values: pd.Series) -> pd.Series:
+        if self.of_dates:
+            return pd.Series(pd.to_datetime(times(values), unit="s"), index=values.index)
+        found = as_numbers(values)
+        if self.type == "number":
+            return pd.Series(np.clip(found, *self.grid.float_bounds(np.dtype(np.float64))), index=values.index)
+        if found.dtype.kind == "i":
+            return pd.Series(found, index=values.index)
+        there = ~np.isnan(found)
+        whole = np.rint(np.clip(np.where(there, found, 0.0), -float(LARGEST), float(LARGEST))).astype(np.int64)
+        return pd.Series(whole, index=values.index).astype("Int64").mask(~there)
+
     def encode(self, values: pd.Series) -> Codes:
         index, outside = self.grid.encode_clamped(values.to_numpy())
         if outside.any() and not self.clamp:
@@ -272,9 +299,7 @@ class NumberField(Field):
         first, after = self._starts[codes], self._starts[codes + 1]
         share = uniform(len(codes))
         if self.logarithmic:
-            low, high = self.grid.as_float(first), self.grid.as_float(after)
-            share = np.where(low > 0, low * (np.expm1(share * np.log(high / np.where(low > 0, low, 1)))), share * (high - low))
-            share = np.where(high > low, share / np.where(high > low, high - low, 1), 0.0)
+            share = _in_logs(self.grid.as_float(first), self.grid.as_float(after), share)
         index = np.minimum(first + np.floor(share * (after - first)).astype(np.int64), after - 1)
         return pd.Series(self._values(index))
 
@@ -290,8 +315,7 @@ class NumberField(Field):
         width = np.diff(self._starts)
         scale = width.astype(np.float64)
         if self.logarithmic:
-            low, high = self.grid.as_float(self._starts[:-1]), self.grid.as_float(self._starts[1:])
-            scale = np.where(low > 0, np.log(high / np.where(low > 0, low, 1.0)), np.inf)
+            scale = _decades(self.grid.as_float(self._starts[:-1]), self.grid.as_float(self._starts[1:]))
         height = np.maximum(shares[: self.size], 1e-12) / scale
         both = (width[1:] > 1) & (width[:-1] > 1) & np.isfinite(scale[1:] + scale[:-1])
         edge = 2.0 / (1.0 / np.where(both, height[1:], 1.0) + 1.0 / np.where(both, height[:-1], 1.0))
@@ -311,6 +335,21 @@ class NumberField(Field):
 
     def bounds(self) -> tuple[Any, Any]:
         return self._values(self._starts[:-1]), self._values(self._starts[1:] - 1)
+
+
+def _decades(low: Uniform, high: Uniform) -> Uniform:
+    """log of the ratio of the ends of bins; infinite where they are not of one sign."""
+    one_sign = low * high > 0
+    return np.where(one_sign, np.abs(np.log(np.where(one_sign, high / np.where(one_sign, low, 1.0), 1.0))), np.inf)
+
+
+def _in_logs(low: Uniform, high: Uniform, share: Uniform) -> Uniform:
+    """The place (n,) in its bin [low, high) of the quantile `share` of the density 1/|x|, of bins with 0 of a uniform one."""
+    decades = np.where(np.isfinite(found := _decades(low, high)) & (found > 0), found, 0.0)
+    near, far = np.minimum(np.abs(low), np.abs(high)), np.maximum(np.abs(low), np.abs(high))
+    ahead = np.where(low < 0, 1.0 - share, share)
+    moved = near * np.expm1(ahead * decades) / np.where(far > near, far - near, 1.0)
+    return np.where(decades > 0, np.where(low < 0, 1.0 - moved, moved), share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,6 +380,22 @@ class GivenField(Field):
             return pd.Series([self.pattern.format(number + 1) for number in codes], dtype="str")
         numbers = pd.Series(codes + 1)
         return numbers if self.type in ("integer", "year") else numbers.astype("str")
+
+
+def as_numbers(values: pd.Series) -> npt.NDArray[Any]:
+    """Numbers (n,), int64 where all of their type are; NaN for what is none."""
+    if values.dtype.kind in "iu":
+        return values.to_numpy().clip(-LARGEST, LARGEST).astype(np.int64)
+    return pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+
+
+def times(values: pd.Series) -> Uniform:
+    """Whole seconds since 1970 (n,), NaN for what is no date."""
+    if values.dtype.kind != "M":
+        values = values.astype(object).map(lambda value: value if value is None or isinstance(value, str) else str(value))
+    found = pd.to_datetime(values, errors="coerce", utc=True, format=None if values.dtype.kind == "M" else "ISO8601")
+    stamps = found.dt.tz_localize(None).to_numpy("datetime64[s]")
+    return np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64).astype(np.float64))
 
 
 def numbers(values: pd.Series, *, whole: bool) -> pd.Series:
@@ -426,6 +481,7 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
     if source not in get_args(Source):
         raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
     common: dict[str, Any] = {"name": name, "type": kind, "nullable": not rules.get("required", False), "source": source}
+    common["fill"] = descriptor.get("dpgen:fill")
     if key or computed:
         return GivenField(**common, pattern=_pattern(name, descriptor.get("dpgen:key", "")))
     if rules.get("unique"):
@@ -488,14 +544,15 @@ def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descrip
     if low is None or high is None:
         raise ValueError(f"field {name!r} has no domain: {kind} needs a public minimum and maximum in constraints")
     if kind not in ("date", "datetime") and str(low) == str(high):
-        return CategoryField(**common, values=_typed_values(name, kind, (low,)))
+        [value] = _typed_values(name, kind, (low,))
+        return CategoryField(**common, values=(value,), outside=value if descriptor.get("dpgen:outside") == "clamp" else None)
     grid = _grid(name, kind, low, high, descriptor.get("dpgen:rounding"))
     if edges:
         starts = _edge_starts(name, grid, edges)
     elif logarithmic:
         starts = _log_starts(name, grid, count)
     else:
-        count = min(count or (grid.size if grid.size <= _EXACT else _BINS), grid.size)
+        count = min(count or (grid.size if grid.size <= EXACT else _BINS), grid.size)
         starts = [i * grid.size // count for i in range(count + 1)]
     form = descriptor.get("format", "default")
     text = "" if form in ("default", "any") else str(form)
@@ -505,7 +562,7 @@ def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descrip
     law = descriptor.get("dpgen:law", "linear" if kind == "number" else "uniform")  # whole numbers and dates have spikes
     if law not in get_args(Law):
         raise nearest(f"dpgen:law of field {name!r}", str(law), get_args(Law))
-    clamp = outside == "clamp"
+    clamp, logarithmic = outside == "clamp", logarithmic or law == "log"
     return NumberField(**common, grid=grid, starts=tuple(starts), logarithmic=logarithmic, format=text, clamp=clamp, law=law)
 
 

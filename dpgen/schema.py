@@ -183,7 +183,7 @@ class Schema:
         computed = [constraint.name for constraint in constraints if isinstance(constraint, Computed)]
         return cls(
             fields=tuple(
-                field_of(given, key=given.get("name") in keys, computed=given.get("name") in computed)
+                field_of(given, key=given.get("name") in keys or "dpgen:key" in given, computed=given.get("name") in computed)
                 for given in descriptor["fields"]
             ),
             target=descriptor.get("dpgen:target"),
@@ -268,6 +268,10 @@ class Schema:
             self._require_constraints(pd.DataFrame(parsed), tell)
         return torch.from_numpy(np.ascontiguousarray(codes))
 
+    def cleaned(self, table: pd.DataFrame) -> pd.DataFrame:
+        """A raw table as `encode` takes it, each value by itself: what is not of its field's type is missing."""
+        return pd.DataFrame({f.name: f.cleaned(table[f.name].reset_index(drop=True)) for f in self.modelled})
+
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
         """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them.
 
@@ -296,12 +300,14 @@ class Schema:
         if isinstance(given, GivenField) and all(given.name != constraint.name for constraint in self._computed):
             return values  # a key, which is never looked at
         try:
-            if absent.any() and not given.nullable:
+            if absent.any() and not given.nullable and given.fill is None:
                 raise Violation("it is required", np.ones(int(absent.sum()), bool))
             present = given.parse(values.iloc[rows].reset_index(drop=True))
             if given in self.modelled:
                 own = codes[:, self.modelled.index(given)]
                 own[rows], own[absent] = given.encode(present), given.size
+                if not given.nullable and absent.any():
+                    own[absent] = given.encode(given.parse(pd.Series([given.fill])))[0]
         except Violation as error:
             places = rows if len(error.rows) == len(rows) and error.rule != "it is required" else np.flatnonzero(absent)
             row = int(places[int(error.rows.argmax())])

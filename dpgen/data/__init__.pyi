@@ -17,6 +17,7 @@ from .mapped import load_mapped as load_mapped
 from .points import Points as Points
 from .points import PublicScaling as PublicScaling
 from .points import load_points as load_points
+from .raw_tables import RawTable as RawTable
 from .records import Records as Records
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
@@ -38,6 +39,7 @@ __all__ = [
     "MappedRows",
     "Points",
     "PublicScaling",
+    "RawTable",
     "Records",
     "Table",
     "Users",

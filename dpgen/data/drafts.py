@@ -43,7 +43,7 @@ def draft_schema(
     )
     types = header(path)
     if not from_private_values:
-        return {"fields": [_blank(name, _type(text)) for name, text in types.items()], "missingValues": ["", "NA"]}
+        return {"fields": [_blank(name, type_of(text)) for name, text in types.items()], "missingValues": ["", "NA"]}
     table = read_table(path)
     if not len(table):
         raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
@@ -52,18 +52,26 @@ def draft_schema(
 
 def blanks(descriptor: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The fields of a draft whose domain is still to be filled in."""
-    computed = {c.get("total", c.get("depends")) for c in descriptor.get("dpgen:constraints", []) if isinstance(c, Mapping)}
-    for field in descriptor.get("fields", []):
-        rules = field.get("constraints", {})
-        if field.get("type") == "boolean" or field.get("name") in computed | {descriptor.get("primaryKey")}:
-            continue
-        listed = rules.get("enum") or field.get("categories")
-        bounded = rules.get("minimum") is not None and rules.get("maximum") is not None
-        if not listed and not (field.get("type", "string") != "string" and (bounded or "dpgen:bins" in field)):
-            yield field
+    yield from (field for field in descriptor.get("fields", []) if is_blank(field, descriptor))
 
 
-def _type(text: str) -> str:
+def is_blank(field: Mapping[str, Any], descriptor: Mapping[str, Any]) -> bool:
+    """Whether the domain of a field is not known."""
+    given = computed_names(descriptor) | {descriptor.get("primaryKey")}
+    if field.get("type") == "boolean" or field.get("name") in given or "dpgen:key" in field:
+        return False
+    rules = field.get("constraints", {})
+    listed = rules.get("enum") or field.get("categories")
+    bounded = rules.get("minimum") is not None and rules.get("maximum") is not None
+    return not listed and not (field.get("type", "string") not in ("string", "any") and (bounded or "dpgen:bins" in field))
+
+
+def computed_names(descriptor: Mapping[str, Any]) -> set[Any]:
+    """Names of the fields that constraints compute."""
+    return {c.get("total", c.get("depends")) for c in descriptor.get("dpgen:constraints", []) if isinstance(c, Mapping)}
+
+
+def type_of(text: str) -> str:
     """Type of the Table Schema of an Arrow type, by its name."""
     if text.startswith("date"):
         return "date"
@@ -84,7 +92,7 @@ def _blank(name: str, kind: str) -> dict[str, Any]:
 def _read(name: str, values: pd.Series, text: str) -> dict[str, Any]:
     """A field with the categories or the range that private values have."""
     present = values.dropna().infer_objects()
-    kind = _type(text) if text else _type_of(present)
+    kind = type_of(text) if text else _read_type(present)
     field = _blank(name, kind) | {"dpgen:source": "private"}
     rules = field["constraints"] | {"required": bool(values.notna().all())}
     if kind == "string":
@@ -99,7 +107,7 @@ def _read(name: str, values: pd.Series, text: str) -> dict[str, Any]:
     return field | {"constraints": rules}
 
 
-def _type_of(values: pd.Series) -> str:
+def _read_type(values: pd.Series) -> str:
     """Type of the values of a csv file."""
     kinds = {"b": "boolean", "i": "integer", "u": "integer", "f": "number"}
     if values.dtype.kind in kinds:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from torch import Tensor
 
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import KeptCodes, SparkCodes
-from dpgen.data.drafts import blanks, draft_schema
 from dpgen.data.paths import csv_path, name_of
+from dpgen.data.raw_tables import RawTable, draft_of, load_raw, unnamed
 from dpgen.data.split import TEST_FRACTION, SplitOptions
 from dpgen.data.table_files import header, sample_form
 from dpgen.data.units import People
@@ -82,6 +83,8 @@ def load_table(
     *,
     path: str | None = None,
     schema: dict[str, Any] | str | None = None,
+    target: str | None = None,
+    key: str | None = None,
     test_fraction: float = TEST_FRACTION,
     test_path: str | None = None,
     split_column: str | None = None,
@@ -90,12 +93,15 @@ def load_table(
     delimiter: str | None = None,
     encoding: str | None = None,
     people: People | None = None,
-) -> Table:
-    """A csv, tsv (plain or .gz) or parquet file whose values satisfy a public schema.
+) -> Table | RawTable:
+    """A csv, tsv (plain or .gz) or parquet file; what no public schema says of it, the fit buys inside of its budget.
 
     Arguments:
         path: file to read; without it simulated visits to a hospital, with their own schema.
-        schema: file of the public Table Schema in JSON or YAML, or the schema itself; `dpgen schema FILE` drafts one.
+        schema: file of the public Table Schema in JSON or YAML, or the schema itself; every part of it may be missing, and
+            `dpgen schema FILE` drafts one. It leaves out columns that it does not name if it states all of its fields' domains.
+        target: column that users want to predict, in place of the schema's dpgen:target.
+        key: column that is no data, whose values are generated, in place of the schema's primaryKey.
         test_fraction: probability of each row to be kept for evaluation, in [0, 1).
         test_path: file of the test rows, with the same columns; then all of ``path`` is private.
         split_column: column, not modelled, whose hash is the coin of a row; without it the coin is a secret one.
@@ -116,12 +122,16 @@ def load_table(
         shown = "given" if isinstance(schema, dict) else repr(str(schema))
         raise ValueError(f"path is None and schema is {shown}; path must name the table that the schema describes")
     source: str = simulated_visits() if path is None else path
-    declared = VISITS if path is None and schema is None else _complete_draft(source) if schema is None else schema
+    name = name_of(source) if path is not None else "visits"
+    declared = draft_of(source, VISITS if path is None else schema, target=target, key=key)
+    options = SplitOptions(test_fraction, test_path, split_column, split_key, missing=None, people=people)
+    if any("dpgen:blank" in field for field in declared["fields"]):
+        form = partial(_form_of, source)
+        return load_raw(source, dict(declared), options, name=name, form_of=form, show_values=show_values)
     public = Schema.from_descriptor(declared)
     given = {field.name for field in public.fields if field not in public.modelled}
     columns = list(header(source))
     wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
-    options = SplitOptions(test_fraction, test_path, split_column, split_key, missing=None, people=people)
     table, split = options.read(
         source,
         wanted,
@@ -133,25 +143,18 @@ def load_table(
     codes = public.encode(table, show=show_values)
     test = split.test_rows(len(codes))
     return Table(
-        name=name_of(source) if path is not None else "visits",
+        name=name,
         codes=codes[~test],
         schema=public,
         test_codes=codes[test],
-        facts=(*public.facts, split.fact("rows")),
+        facts=(*public.facts, split.fact("rows"), *unnamed(source, declared)),
         form=form_of_samples(source, public, [name for name in columns if name in table]),
     )
 
 
-def _complete_draft(source: str) -> dict[str, Any]:
-    """The schema that names and types alone make, where they are enough."""
-    draft = draft_schema(source)
-    if left := [field["name"] for field in blanks(draft)]:
-        shown = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
-        raise ValueError(
-            f"schema is None; the columns {shown} of {source} need a public domain: dpgen schema FILE, or "
-            "dpgen.data.draft_schema(data), drafts a schema to fill in"
-        )
-    return draft
+def _form_of(source: str, schema: Schema) -> Form:
+    names = {field.name for field in schema.fields}
+    return form_of_samples(source, schema, [name for name in header(source) if name in names])
 
 
 def form_of_samples(source: str, schema: Schema, names: list[str]) -> Form:
@@ -195,13 +198,13 @@ VISITS: Mapping[str, Any] = {
     "name": "visits",
     "fields": [
         _field("visit", "string", {"key": "V{:06d}"}),
-        _field("age", "integer", minimum=0, maximum=99),
+        _field("age", "integer", {"bins": {"equal": 32}}, minimum=0, maximum=99),
         _field("sex", "string", enum=["female", "male"]),
         _field("ward", "string", enum=sorted(_WARDS)),
         _field("department", "string"),
         _field("admitted", "date", {"bins": {"equal": 8}}, minimum="2023-01-01", maximum="2024-12-31"),
         _field("discharged", "date", {"bins": {"equal": 12}}, minimum="2023-01-01", maximum="2025-12-31"),
-        _field("weight", "number", {"rounding": 0.1}, required=False, minimum=0, maximum=200),
+        _field("weight", "number", {"rounding": 0.1, "bins": {"equal": 32}}, required=False, minimum=0, maximum=200),
         _field("smoker", "boolean", required=False),
         _field("care", "number", {"rounding": 0.01, "bins": {"log": 24}}, minimum=0, maximum=100_000),
         _field("drugs", "number", {"rounding": 0.01, "bins": {"log": 24}}, minimum=0, maximum=100_000),

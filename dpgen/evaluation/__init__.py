@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpgen.data import Columns, Images, MappedRecords, Points, Records, Table, Users
+from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.sql_records import StreamedRecords
 from dpgen.evaluation import columns, images, points, records, tables, users
 from dpgen.evaluation.scores import Evaluation as Evaluation
@@ -25,6 +25,7 @@ EVALUATORS: dict[type[Any], Evaluator] = {
     MappedRecords: Evaluator(records.evaluate_stored, Fact.EVALUATED_RECORDS),
     Points: Evaluator(points.evaluate, Fact.EVALUATED_POINTS),
     Records: Evaluator(records.evaluate, Fact.EVALUATED_RECORDS),
+    RawTable: Evaluator(tables.evaluate, Fact.EVALUATED_TABLES),
     Table: Evaluator(tables.evaluate, Fact.EVALUATED_TABLES),
     StreamedRecords: Evaluator(records.evaluate_stored, Fact.EVALUATED_RECORDS),
     Users: Evaluator(users.evaluate, Fact.EVALUATED_USERS),
@@ -49,9 +50,9 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
         if not isinstance(data, Images) and getattr(data, "image_shape", None) is None:
             raise ValueError(f"fid_weights is {fid_weights}; it is for images, and these data are none")
         found = found._replace(evaluate=partial(found.evaluate, inception=inception_network(fid_weights)))
-    if full or not isinstance(data, Records | MappedRecords | StreamedRecords | Images | Table):
+    if full or not isinstance(data, Records | MappedRecords | StreamedRecords | Images | Table | RawTable):
         return found
-    quick = {"most": tables.QUICK} if isinstance(data, Table) else {"effort": records.QUICK}
+    quick = {"most": tables.QUICK} if isinstance(data, Table | RawTable) else {"effort": records.QUICK}
     return found._replace(evaluate=partial(found.evaluate, **quick))
 
 

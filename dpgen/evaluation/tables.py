@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.data import Table
+from dpgen.data import RawTable, Table
 from dpgen.data.tables import some_rows
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
@@ -37,7 +37,7 @@ _MOST_COLUMNS = 40
 _MARGINALS = {1: "single columns", 2: "pairs of columns", 3: "triples of columns"}
 
 
-def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_ROWS) -> Evaluation:
+def evaluate(release: Any, data: Table | RawTable, *, seed: int, most: int = MOST_ROWS) -> Evaluation:
     """Scores of a release beside what test rows and independent columns reach, and the synthetic rows that were scored.
 
     Distances are to the private rows; "real data" are the test rows in place of the synthetic ones, "independent columns" are
@@ -51,6 +51,7 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
         seed: public.
         most: rows that classifiers are trained on.
     """
+    table: Table = data.coded(release.schema) if isinstance(data, RawTable) else data
     report(0.0, "sample")
     size = max(1, min(int(getattr(release, "size", QUICK)), MOST_ROWS))  # never the private number of rows
     samples = release.samples(size, random_state=seed)

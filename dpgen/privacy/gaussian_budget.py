@@ -22,11 +22,15 @@ is within :math:`\mu`-GDP. Under replace-one a score moves by 2 D, the interval 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpgen.privacy.accountants import calibrate_noise
+from dpgen.privacy.events import approximate_event
+from dpgen.privacy.frequent_values import FrequentCounts
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import gaussian_event, require_positive
 from dpgen.privacy.selection import ExponentialMechanism, Integers, Reals
@@ -38,6 +42,10 @@ if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
     from dpgen.privacy.exact_sums import BoundedSum
     from dpgen.privacy.mechanisms import Secrets
+
+THRESHOLD = "names of frequent values"
+FAILURES = 0.1
+"""Share of delta for all thresholds of unknown values."""
 
 _PRICED = 1.0 + 1e-8  # the ledger takes a divisible Gaussian to be larger by what rounding of its parts may add
 _ROUNDED = 1.0 - 1e-12  # e_0 is computed in float64
@@ -93,6 +101,14 @@ class GaussianSelection:
         return self._choice.draw(secrets, count)
 
 
+def _priced(others: Sequence[DpEvent], scale: float) -> DpEvent:
+    """What the whole Gaussian costs beside these events."""
+    from dp_accounting import ComposedDpEvent
+
+    gaussian = gaussian_event(scale / _PRICED)
+    return ComposedDpEvent([gaussian, *others]) if others else gaussian
+
+
 class GaussianBudget:
     """The declared Gaussian of a fit, and what is left of it.
 
@@ -102,9 +118,10 @@ class GaussianBudget:
         curator: charges and adds noise.
         budget: epsilon and delta of the whole Gaussian, or its multiplier.
         note: what the ledger calls it.
+        thresholds: how many lists of frequent values `frequent` may release; a tenth of delta pays for their names.
 
     Raises:
-        ValueError: a budget that no noise in range reaches.
+        ValueError: a budget that no noise in range reaches, or thresholds without a delta.
         BudgetExceeded: the curator's ledger does not allow it.
 
     >>> from dpgen.privacy.curator import Curator
@@ -114,14 +131,19 @@ class GaussianBudget:
     0.268
     """
 
-    def __init__(self, curator: Curator, budget: Budget | float, note: str) -> None:
+    def __init__(self, curator: Curator, budget: Budget | float, note: str, *, thresholds: int = 0) -> None:
         self.curator = curator
+        delta = budget.delta if isinstance(budget, Budget) else 0.0
+        if thresholds and not delta:
+            raise ValueError("delta is 0; it must be in (0, 1): values that nobody knows cannot be named at delta 0")
+        self._failure = FAILURES * delta / max(1, thresholds) * (1 - 1e-9)
+        names = [Planned(approximate_event(0.0, self._failure), THRESHOLD, count=thresholds)] if thresholds else []
         scale = budget
         if isinstance(scale, Budget):
-            priced, relation = (lambda s: gaussian_event(s / _PRICED)), curator.relation
-            scale = calibrate_noise(priced, scale, relation=relation, low=1e-3, high=1e6)
+            others = [line.event for line in names for _ in range(line.count)]
+            scale = calibrate_noise(partial(_priced, others), scale, relation=curator.relation, low=1e-3, high=1e6)
         self.note = f"{note} (multiplier {scale:.10g})"
-        curator.declare(Planned(gaussian_event(scale), note=self.note, divisible=True))
+        curator.declare(Planned(gaussian_event(scale), note=self.note, divisible=True), *names)
         planned = sum(line.count for line in curator.ledger.promised() if line.note == self.note)
         spent = [entry for entry in curator.ledger.entries() if entry.of == self.note]
         self.left = planned * scale**-2 - sum(entry.count * entry.event.noise_multiplier**-2 for entry in spent)
@@ -157,6 +179,27 @@ class GaussianBudget:
             multiplier *= sums.under("replace_one") / (2.0 * sums.sensitivity)
         noisy = self.curator.gaussian(note, sums, multiplier, of=self.note)
         return noisy.double(), multiplier * sums.sensitivity * self.curator.rows
+
+    def frequent(self, note: str, counts: Integers, share: float) -> tuple[Integers, Integers, float, int]:
+        """Values whose noisy count passes the threshold, see `FrequentCounts`.
+
+        Arguments:
+            counts: (k,) of the values that occur; a row counts for one of them.
+            share: of 1 / s^2, at most `left`.
+
+        Returns:
+            Places in `counts`, noisy counts, their noise std, and the threshold.
+
+        Raises:
+            ValueError: a share that is not left.
+            BudgetExceeded: more lists than were declared; nothing was drawn.
+        """
+        relation, rows = self.curator.relation, self.curator.rows
+        noise_std = self._part(share) * rows / (1.0 if relation == "add_remove" else math.sqrt(2.0))
+        mechanism = FrequentCounts(counts, noise_std, self._failure, rows, relation)
+        self.curator.ledger.charge(mechanism.failure, note=THRESHOLD)
+        [(places, noisy)] = self.curator.release(note, mechanism, of=self.note)
+        return places, noisy, noise_std, mechanism.threshold
 
     def select(self, note: str, scores: Integers, sensitivity: int, share: float) -> int:
         """The number of one candidate, the higher its score the likelier, see `GaussianSelection`.

@@ -106,6 +106,9 @@ class Secrets(Protocol):
     def normal(self, *shape: int, noise_std: float = 1.0) -> Tensor:
         r"""float32 draws of :math:`N(0, \sigma^2)`."""
 
+    def rounded_normal(self, *shape: int, noise_std: float) -> Tensor:
+        r"""int64 draws of :math:`N(0, \sigma^2)`, rounded."""
+
     def random_bytes(self, count: int) -> bytes:
         """Uniform bytes."""
 

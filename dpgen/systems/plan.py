@@ -17,6 +17,7 @@ from dpgen.statement import person
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import pandas as pd
     from torch import Tensor
 
     from dpgen.discretized import DiscretizedColumn, Ranks
@@ -270,6 +271,17 @@ class PrivateTable(Protocol):
     def codes(self) -> Any: ...  # (n, d), column c in [0, schema.domain.sizes[c]); a tensor, or a source of arrays
     @property
     def schema(self) -> Schema: ...
+
+
+@runtime_checkable
+class PrivateRawTable(Protocol):
+    """Rows of a mixed table as they are, and the part of a schema that is known."""
+
+    @property
+    def frame(self) -> pd.DataFrame: ...
+    @property
+    def draft(self) -> dict[str, Any]: ...  # a descriptor; fields with "dpgen:blank" have no domain yet
+    def coded(self, schema: Schema) -> PrivateTable: ...
 
 
 class PrivateUsers(Protocol):

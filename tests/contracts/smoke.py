@@ -5,10 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import tiny
 import torch
 from conformance import RELATIONS
 
+from dpgen.containers import in_memory
 from dpgen.data import Images, load_mixture, load_ring, load_synthetic_users, load_table
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
@@ -102,6 +105,20 @@ def small_columns() -> Any:
     return load_mixture(n_records=400, size=64)
 
 
+def raw_table() -> Any:
+    """A table of which nothing is known."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "spent": np.where(rng.random(400) < 0.5, 0.0, rng.lognormal(4, 1, 400)).round(2),
+            "ward": rng.choice(["a", "b"], 400),
+            "seen": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, 400), unit="D"),
+            "note": [f"text {i}" for i in range(400)],
+        }
+    )
+    return load_table(path=in_memory(frame), test_fraction=0.0)
+
+
 def private_prior_users() -> Any:
     """Users whose prior is to be measured on themselves."""
     return replace(load_synthetic_users(n_users=40, n_categories=4), prior=None, prior_origin=PRIVATE_ORIGIN)
@@ -161,6 +178,7 @@ SMOKE = [
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {}, narrow_records),
     Smoke("tables", {"epsilon": 2.0}, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     Smoke("tables", {"epsilon": 2.0}, {"method": "independent"}),
+    *(Smoke("tables", {"epsilon": 2.0} | of, {"method": "independent"}, raw_table) for of in ({}, PEOPLE)),
     Smoke("tables", {"epsilon": 2.0} | PEOPLE, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     *(
         Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": method, **options}, data)

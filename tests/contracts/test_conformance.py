@@ -25,6 +25,7 @@ from conformance import (
 )
 from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
+from rows_raw_tables import without_delta
 from smoke import SMOKE
 
 from dpgen.privacy.events import ApproximateDpEvent, pure_event
@@ -218,6 +219,13 @@ def test_what_moves_too_far_is_found_by_random_pairs_and_by_the_stated_one(row: 
 def test_what_is_loose_or_chosen_by_the_data_is_found(row: Row, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         check_tight(row, "add_remove")
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_threshold_without_delta_is_found(relation: Relation) -> None:
+    [row] = [row for row in LAWS if row.system == "tables" and row.at == (3.0,)]
+    with pytest.raises(AssertionError, match="delta is"):
+        check_tight(dataclasses.replace(row, law=without_delta), relation)
 
 
 def test_a_price_of_replaced_rows_that_forgets_those_that_vanish_is_found() -> None:

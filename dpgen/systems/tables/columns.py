@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,14 @@ def first_marginals(domain: TableDomain, *, alone: bool) -> list[Marginal]:
 
 
 def release_columns(
-    codes: Any, domain: TableDomain, budget: GaussianBudget, share: float, count: tuple[float, float], *, alone: bool
+    codes: Any,
+    domain: TableDomain,
+    budget: GaussianBudget,
+    share: float,
+    count: tuple[float, float],
+    *,
+    alone: bool,
+    known: Mapping[int, tuple[Reals, Reals]] | None = None,
 ) -> Columns:
     r"""Noisy marginals of columns for `share` of the budget's 1 / s^2.
 
@@ -72,18 +79,26 @@ def release_columns(
         codes: of the records, as for `Counts.of`.
         count: noisy number of records, and its noise std.
         alone: nothing else will be measured.
+        known: noisy counts of the codes of some columns that were released before, and their noise stds. These columns cost
+            only what they need beyond that.
     """
+    known = known or {}
     full = Coarsening.full(domain.sizes)
     marginals = first_marginals(domain, alone=alone)
     counts = Counts.of(codes, marginals, [full])
     cells = np.diff(counts.starts)
     parts = share * cells ** (2 / 3) / (cells ** (2 / 3)).sum()
-    released, stds = list[Measurement](), list[float]()
+    released = [Measurement(Marginal((c,), 0), values, noise) for c, (values, noise) in known.items()]
+    stds: list[float | Reals] = [m.noise_std for m in released]
     for i, (marginal, part) in enumerate(zip(marginals, parts)):
+        if len(marginal.columns) == 1 and marginal.columns[0] in known:
+            part -= _precision(budget, float(np.median(known[marginal.columns[0]][1])))
+            if part <= 0:
+                continue
         values, std = budget.sums(NOTE, counts.sums(i), float(part))
         released.append(Measurement(marginal, values.numpy().reshape(shape(marginal, [full])), std))
         stds.append(std)
-    totals = [(float(m.values.sum()), std * m.values.size**0.5) for m, std in zip(released, stds)]
+    totals = [(float(m.values.sum()), _total_std(m)) for m in released]
     n = max(1.0, _combined([count, *totals]))
     smooth = [replace(m, values=_smooth(m, domain, std)) for m, std in zip(released, stds)]
     shares = tuple(_shares(smooth, c, n) for c in range(len(domain.sizes)))
@@ -92,9 +107,21 @@ def release_columns(
     return Columns(shares, n, coarse, *both)
 
 
-def _smooth(measured: Measurement, domain: TableDomain, noise_std: float) -> Reals:
+def _precision(budget: GaussianBudget, noise_std: float) -> float:
+    """The share of 1 / s^2 for which counts have this noise."""
+    return float((budget.noise_std(1.0) / noise_std) ** 2)
+
+
+def _total_std(measured: Measurement) -> float:
+    """Noise std of the sum of all counts."""
+    return float((np.broadcast_to(measured.noise_std, measured.values.shape) ** 2).sum() ** 0.5)
+
+
+def _smooth(measured: Measurement, domain: TableDomain, noise_std: float | Reals) -> Reals:
     """Noisy counts, smoothed along columns whose codes are ordered, missing values apart; classes of a target are not."""
     values = measured.values
+    if not isinstance(noise_std, float):  # of bins that were chosen so that their counts stand out
+        return values
     for axis, c in enumerate(measured.marginal.columns):
         if domain.ordered[c] and c != domain.target:
             live = domain.sizes[c] - (domain.missing[c] is not None)
@@ -133,30 +160,24 @@ def _combined(values: Sequence[tuple[float, float]]) -> float:
 
 def _shares(released: Sequence[Measurement], column: int, n: float) -> Reals:
     """Shares of the codes of a column, from all marginals that it is in, with half a record added to each."""
-    total, precision = 0.0, 0.0
+    total, precision = np.zeros(1), np.zeros(1)
     for m in released:
         if column in m.marginal.columns:
             other = tuple(axis for axis, c in enumerate(m.marginal.columns) if c != column)
-            values, weight = m.values.sum(other), _values_precision(m, other)
+            values, weight = m.values.sum(other), 1.0 / (np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum(other)
             total, precision = total + weight * values, precision + weight
     smoothed = project_to_simplex(np.asarray(total) / precision / n) * n + _SMOOTHING
     return np.asarray(smoothed / smoothed.sum())
 
 
-def _values_precision(measured: Measurement, axes: tuple[int, ...]) -> float:
-    """1 / variance of sums over axes."""
-    cells = int(np.prod([measured.values.shape[axis] for axis in axes]))
-    return 1.0 / (float(measured.noise_std) ** 2 * cells)
-
-
 def _in_groups(measured: Measurement, coarse: Coarsening) -> Measurement:
     """The measurement with the codes of every column added up to groups; larger groups have more noise."""
-    values, cells = measured.values, np.ones(measured.values.shape)
+    values, variances = measured.values, np.broadcast_to(measured.noise_std, measured.values.shape) ** 2
     for axis, c in enumerate(measured.marginal.columns):
         group, size = coarse.groups[c], coarse.sizes[c]
         if size < len(group):
-            values, cells = (_added_up(x, axis, group, size) for x in (values, cells))
-    return Measurement(measured.marginal, values, measured.noise_std * np.sqrt(cells))
+            values, variances = (_added_up(x, axis, group, size) for x in (values, variances))
+    return Measurement(measured.marginal, values, np.sqrt(variances))
 
 
 def _added_up(values: Reals, axis: int, group: Integers, size: int) -> Reals:

@@ -16,9 +16,11 @@ from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
+from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.plan import PrivateTable
+from dpgen.systems.plan import PrivateRawTable, PrivateTable
 from dpgen.systems.tables.columns import Columns, release_columns
+from dpgen.systems.tables.discovery import Discovery, thresholds
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Integers, Marginal, Measurement, candidates, shape
 from dpgen.systems.tables.mixture import Fitter, Mixture
 from dpgen.systems.tables.model import TablesModel
@@ -28,7 +30,6 @@ from dpgen.systems.tables.zeros import zeros_of
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
-    from dpgen.schema import Schema
 
 WHOLE = "tables: all marginals and choices together"
 COUNT, SELECTION, MEASUREMENT = "number of records", "choice of a marginal", "marginal of several columns"
@@ -38,6 +39,8 @@ COUNTING = 0.01
 """Share of mu^2 for the number of records."""
 COLUMNS = 0.45
 """Share of mu^2 for marginals of columns."""
+LEAST_COLUMNS = 0.1
+"""Of it where most has been bought before: what pairs columns with the target."""
 SELECTING = 0.1
 """Share of mu^2 of a round that selects; the rest measures."""
 GROWTH = 2.0
@@ -51,7 +54,9 @@ MOST_TRIPLES = 1_000
 _RATE, _FIRST, _EACH, _LAST = 0.1, 60, 80, 300  # steps of the fit at first, after each round and at the end
 
 
-def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: Curator, runtime: Runtime) -> TablesModel:
+def fit(
+    data: PrivateTable | PrivateRawTable, *, plan: TablesPlan, config: TablesConfig, curator: Curator, runtime: Runtime
+) -> TablesModel:
     """Release a model of a mixed table.
 
     Raises:
@@ -59,40 +64,52 @@ def fit(data: PrivateTable, *, plan: TablesPlan, config: TablesConfig, curator: 
         BudgetExceeded: the ledger allows less than the plan; nothing was released.
     """
     assert plan.budget is not None
-    domain = data.schema.domain
-    codes = data.codes.numpy() if isinstance(data.codes, torch.Tensor) else data.codes
-    budget = GaussianBudget(curator, plan.budget, WHOLE)
-    whole, mu, d = budget.left, budget.mu, len(domain.sizes)
-    noisy, std = budget.sums(COUNT, record_count(codes), COUNTING * whole)
+    raw = data if isinstance(data, PrivateRawTable) else None
+    budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else thresholds(raw.draft))
+    whole, mu = budget.left, budget.mu
+    noisy, std = budget.sums(COUNT, record_count(data), COUNTING * whole)
     size = max(1.0, float(noisy))
+    found = None if raw is None else Discovery(raw.frame, raw.draft, budget, size).run()
+    table: Any = data if raw is None or found is None else raw.coded(Schema.from_descriptor(found.descriptor))
+    domain = table.schema.domain
+    d = len(domain.sizes)
+    codes = table.codes.numpy() if isinstance(table.codes, torch.Tensor) else table.codes
+    known = {} if found is None else {domain.names.index(name): counts for name, counts in found.counts.items()}
     alone = config.method == "independent" or d < 2 or (config.method == "auto" and mu * size < LEAST_SIGNAL * d)
-    columns = release_columns(
-        codes, domain, budget, budget.left if alone else COLUMNS * whole, (float(noisy), std), alone=alone
-    )
+    bought = (1 - COUNTING) * whole - budget.left
+    share = budget.left if alone else max(COLUMNS * whole - bought, LEAST_COLUMNS * whole) if known else COLUMNS * whole
+    columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, known=known)
     if alone:
         stacked = np.concatenate(columns.group_shares)[:, None].astype(np.float32)
         mixture = Mixture(stacked, np.ones(1, np.float32), columns.coarse.sizes)
         measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
     else:
         generator = np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
-        mixture, measurements, levels = _Rounds.of(columns, data.schema, config, mu, generator).run(codes, budget)
+        mixture, measurements, levels = _Rounds.of(columns, table.schema, config, mu, generator).run(codes, budget)
     declared = _declared(len(measurements) - len(columns.measurements), mu, size, d)
     fell_back = alone and config.method == "auto" and d > 1
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS)
-    return TablesModel(
+    if found is not None:
+        statement = statement.extended([*found.facts, *table.facts])
+    model = TablesModel(
         mixture,
         columns,
-        schema=data.schema,
+        schema=table.schema,
         measurements=measurements,
         levels=levels,
         statement=statement,
         declared=(declared.sentence,),
     )
+    if found is not None:
+        model.form = table.form
+    return model
 
 
-def record_count(codes: Any) -> BoundedSum:
+def record_count(data: PrivateTable | PrivateRawTable) -> BoundedSum:
     """The number of records."""
-    count = totals(codes, lambda batches: torch.tensor([sum(len(batch) for batch in batches)]))
+    rows = data.frame.to_numpy() if isinstance(data, PrivateRawTable) else data.codes
+    rows = rows.numpy() if isinstance(rows, torch.Tensor) else rows
+    count = totals(rows, lambda batches: torch.tensor([sum(len(batch) for batch in batches)]))
     return BoundedSum(count, 1.0, replaced=1.0)
 
 

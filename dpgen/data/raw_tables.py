@@ -1,0 +1,201 @@
+"""Tables as they are: rows whose types, gaps, categories and ranges a fit buys where no schema states them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dpgen.constraints import constraint_of
+from dpgen.containers import Form
+from dpgen.data.drafts import computed_names, is_blank, type_of
+from dpgen.data.split import SplitOptions
+from dpgen.data.table_files import MISSING, header
+from dpgen.facts import Fact, Said
+from dpgen.fields import EXACT, NumberField, field_of
+from dpgen.schema import Schema, nearest, read_descriptor
+
+Descriptor = dict[str, Any]
+
+_NESTED = ("list", "large_list", "fixed_size_list", "struct", "map", "binary", "large_binary", "union")
+_SHOWN = 8
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RawTable:
+    """Private rows of a table as they are, and what is known of their columns.
+
+    Arguments:
+        name: what the data are called in reports.
+        frame: private rows.
+        draft: a schema whose fields with "dpgen:blank" have no domain yet.
+        test: rows for evaluation; never trained on.
+        facts: what a privacy statement says of them.
+        form_of: the form in which samples of a schema are given back.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    draft: Descriptor
+    test: pd.DataFrame
+    facts: tuple[Fact | Said, ...]
+    form_of: Callable[[Schema], Form]
+
+    def __repr__(self) -> str:
+        shape = f"{len(self.frame)} private, {len(self.test)} test rows of {len(self.draft['fields'])} columns"
+        return f"RawTable({self.name!r}: {shape}, as they are)"
+
+    @property
+    def n(self) -> int:
+        """Number of private rows."""
+        return len(self.frame)
+
+    def coded(self, schema: Schema) -> Any:
+        """The rows as codes of a complete schema, each value by itself; what has no place goes where the schema says."""
+        from dpgen.data.tables import Table
+
+        codes, test = (schema.encode(schema.cleaned(rows)) for rows in (self.frame, self.test))
+        return Table(name=self.name, codes=codes, schema=schema, test_codes=test, facts=schema.facts, form=self.form_of(schema))
+
+
+def draft_of(source: str, schema: Mapping[str, Any] | str | None, *, target: str | None, key: str | None) -> Descriptor:
+    """What is known of every column of a table: its type where the form of the file says it, and all that a schema says.
+
+    A schema that states the types and domains of its fields leaves other columns out; of any other schema the rest is bought.
+    Its `fieldsMatch`, "subset" or "partial", says so too.
+
+    Raises:
+        ValueError: what is known contradicts itself, or names a column that is not there.
+    """
+    types = header(source)
+    if schema is None:
+        given: Mapping[str, Any] = {"fields": []}
+    else:
+        given = read_descriptor(Path(schema)) if isinstance(schema, str) else schema
+        if not isinstance(given, Mapping) or not isinstance(given.get("fields"), list):
+            raise ValueError(
+                "schema has no list of fields; it must be a Table Schema, {'fields': [{'name': ..., 'type': ...}, ...]}"
+            )
+    known = {str(entry.get("name")): dict(entry) for entry in given["fields"]}
+    for name in known:
+        if name not in types:
+            raise nearest("a field of the schema", name, list(types))
+    for option, wished in (("target", target), ("key", key)):
+        if wished is not None and wished not in types:
+            raise nearest(option, wished, list(types))
+    draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
+    whole = schema is not None and bool(known) and all("type" in f and not is_blank(f, draft) for f in known.values())
+    subset = given.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
+    wanted = [name for name in types if name in known or not subset]
+    left = set(known) - set(wanted)
+    fields = [_field(name, types[name], known.get(name, {})) for name in wanted] + [known[name] for name in left]
+    draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
+    for entry in fields:
+        if is_blank(entry, draft) or _needs_bins(entry, draft):
+            if types[entry["name"]].startswith(_NESTED):
+                raise ValueError(f"column {entry['name']!r} is {types[entry['name']]}; it must hold single values: flatten it")
+            entry["dpgen:blank"] = True
+    _try(draft)
+    return draft
+
+
+def _needs_bins(entry: Descriptor, draft: Descriptor) -> bool:
+    """Whether a number has a range of many values, and nobody says how to group them."""
+    given = draft.get("primaryKey") == entry["name"] or "dpgen:key" in entry or entry["name"] in computed_names(draft)
+    if given or "dpgen:bins" in entry or not {"minimum", "maximum"} <= set(entry.get("constraints", {})):
+        return False
+    made = field_of(entry)
+    return isinstance(made, NumberField) and made.grid.size > EXACT
+
+
+def unnamed(source: str, draft: Mapping[str, Any]) -> tuple[Said, ...]:
+    """What a statement says of columns that are left out."""
+    named = {entry["name"] for entry in draft["fields"]}
+    left = [name for name in header(source) if name not in named]
+    shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
+    return (Fact.NOT_IN_SCHEMA(columns=shown),) if left else ()
+
+
+def _field(name: str, text: str, known: Mapping[str, Any]) -> Descriptor:
+    """The field of a column: its type, and what a schema says of it, without blanks."""
+    rules = {rule: value for rule, value in known.get("constraints", {}).items() if value is not None and value != []}
+    kind = type_of(text) if text else "any"
+    if "type" not in known and ("minimum" in rules or "maximum" in rules) and kind in ("any", "string"):
+        kind = "number"
+    field: Descriptor = {"name": name, "type": kind, **known}
+    return field | ({"constraints": rules} if rules or "constraints" in known else {})
+
+
+def _try(draft: Descriptor) -> None:
+    """Refuse what no bought domain could mend: the schema with a small domain in every blank must stand.
+
+    Raises:
+        ValueError: as `Schema.from_descriptor`.
+    """
+    domains: dict[str, Descriptor] = {
+        "string": {"enum": ["?"]},
+        "any": {"enum": ["?"]},
+        "date": {"minimum": "2000-01-01", "maximum": "2000-01-02"},
+        "datetime": {"minimum": "2000-01-01", "maximum": "2000-01-02"},
+    }
+    fields = []
+    for entry in draft["fields"]:
+        own = dict(entry)
+        if own.pop("dpgen:blank", False):
+            own = {key: value for key, value in own.items() if key not in ("dpgen:outside", "dpgen:rounding")}
+            kind = entry["type"]
+            rules = entry.get("constraints", {})
+            dummy = domains.get(kind, {"minimum": rules.get("minimum", rules.get("maximum", 0))})
+            if "enum" not in dummy:
+                dummy = {"maximum": rules.get("maximum", dummy["minimum"]), **dummy}
+            own |= {"type": "string" if kind == "any" else kind, "constraints": dummy | rules}
+        fields.append(own)
+    Schema.from_descriptor({**draft, "fields": fields})
+
+
+def _stated(draft: Descriptor) -> Schema | None:
+    """The schema of the fields whose domain is stated, with the constraints that speak of these alone."""
+    plain = [{key: value for key, value in entry.items() if key != "dpgen:blank"} for entry in draft["fields"]]
+    kept = [entry for entry in plain if not is_blank(entry, draft)]
+    names = {entry["name"] for entry in kept}
+    given = draft.get("dpgen:constraints", [])
+    held = [rule for rule in given if set(constraint_of(rule).names) <= names]
+    computed = computed_names({"dpgen:constraints": given}) - computed_names({"dpgen:constraints": held})
+    fields = [entry for entry in kept if entry["name"] not in computed]
+    if not any(entry["name"] not in computed_names(draft) | {draft.get("primaryKey")} for entry in fields):
+        return None
+    left = {key: value for key, value in draft.items() if key not in ("dpgen:target", "primaryKey")}
+    key = {"primaryKey": draft["primaryKey"]} if draft.get("primaryKey") in names else {}
+    return Schema.from_descriptor({**left, **key, "fields": fields, "dpgen:constraints": held})
+
+
+def load_raw(
+    source: str,
+    draft: Descriptor,
+    options: SplitOptions,
+    *,
+    name: str,
+    form_of: Callable[[Schema], Form],
+    show_values: bool,
+) -> RawTable:
+    """The rows of a table, with a part for evaluation if the options ask for one.
+
+    Raises:
+        ValueError: the file cannot be read or has no record, or people are named in a column of the schema.
+    """
+    names = [entry["name"] for entry in draft["fields"] if entry["name"] != draft.get("primaryKey")]
+    table, split = options.read(source, names, text=names, missing=draft.get("missingValues", [""]))
+    if (public := _stated(draft)) is not None:
+        public.encode(table, show=show_values)  # refuses what contradicts it, before anything is spent
+    test = split.test_rows(len(table)).numpy()
+    return RawTable(
+        name=name,
+        frame=table[~test].reset_index(drop=True),
+        draft=draft,
+        test=table[test].reset_index(drop=True),
+        facts=(split.fact("rows"), *unnamed(source, draft)),
+        form_of=form_of,
+    )

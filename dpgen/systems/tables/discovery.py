@@ -1,0 +1,307 @@
+r"""What nobody knows of a raw table, bought inside the budget of its fit: types, gaps, rounding, categories, bins of numbers.
+
+Every part is a release of the one declared Gaussian, and every released count is used by the fit as a measurement:
+
+| part | what is released | one row moves it by |
+|---|---|---|
+| form | how many values are gaps, texts, truth values, numbers of each rounding, dates | 1 in one cell |
+| names | the values of a column whose noisy count passes a threshold, see `FrequentCounts` | 1 in one count |
+| scale | other numbers of each sign and binary exponent, dates in each 41 days | 1 in one cell |
+| bins | values in each part: heavy parts of the scale are cut into 64, heavy ones of these again | 1 in one cell |
+
+So a value that many share is a bin of its own, and light neighbours share a wide one. What lies beyond the outermost parts that
+the noise lets see is moved to them. All later choices depend on released counts and on the row alone.
+
+Source: adaptive histograms of dyadic counts, Qardaji, Yang, Li 2013; the threshold, see `FrequentCounts`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dpgen.facts import Fact, Said
+from dpgen.fields import as_numbers, times
+from dpgen.systems.tables.bins import SEEN, Grid, Leaves, cells
+from dpgen.systems.tables.forms import FORMS, GAP, TOLD, Form, forms, possible
+
+if TYPE_CHECKING:
+    from dpgen.privacy.gaussian_budget import GaussianBudget
+
+Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Descriptor = dict[str, Any]
+
+FORM, NAMES, SCALE, BINS = "form of values", "frequent values", "scale of values", "bins of values"
+
+SHARES = {FORM: 0.01, "texts": 0.12, "numbers": 0.14}
+"""Of mu^2, for all columns together: their forms, names of texts, and all that is bought of numbers."""
+_OF_NUMBERS = {NAMES: 0.3, SCALE: 0.3}
+_OF_BINS = (0.2, 0.1, 0.1)
+_PIECES = 48  # into which all numbers that are not frequent would be cut
+_SURE = 6.0  # noise stds that a piece should have
+
+OTHER = "other"
+"""Category of all values that are not frequent."""
+MOST_SPIKES = 64
+"""Values of a number that are a bin of their own, at most."""
+_RANGE = 3.7  # noise stds of a cell of the scale that is inside the range
+_KEYS = 0.9  # share of the values that have the pattern of a key
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was bought of a table.
+
+    Arguments:
+        descriptor: the complete schema.
+        counts: noisy counts (size,) of the codes of a column and their noise stds, by name; of columns that were bought.
+        facts: what a statement says.
+    """
+
+    descriptor: Descriptor
+    counts: dict[str, tuple[Reals, Reals]]
+    facts: tuple[Said, ...]
+
+
+def thresholds(draft: Mapping[str, Any]) -> int:
+    """Lists of frequent values that a draft needs at most: of a text two, its values and its patterns."""
+    return sum({"string": 2, "any": 2, "boolean": 0}.get(given["type"], 1) for given in blank(draft))
+
+
+def blank(draft: Mapping[str, Any]) -> list[Descriptor]:
+    """The fields of a draft whose domain is not known."""
+    return [given for given in draft["fields"] if given.get("dpgen:blank")]
+
+
+# -- a table -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Discovery:
+    """Buys what a draft leaves blank, column by column.
+
+    Arguments:
+        table: private rows; columns of the type "any" are texts.
+        draft: fields with name and type; those with "dpgen:blank" are bought, and keep what they say.
+        budget: pays.
+        n: noisy number of rows.
+    """
+
+    table: pd.DataFrame
+    draft: Descriptor
+    budget: GaussianBudget
+    n: float
+    counts: dict[str, tuple[Reals, Reals]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    moved: list[Said] = field(default_factory=list)
+
+    def run(self) -> Found:
+        """All columns: forms first, then names and bins."""
+        whole, blanks = self.budget.left, blank(self.draft)
+        if not blanks:
+            return Found(self.draft, {}, ())
+        read = {given["name"]: forms(self.table[given["name"]], given["type"]) for given in blanks}
+        voted = {given["name"]: self._form(given, read[given["name"]], SHARES[FORM] * whole / len(blanks)) for given in blanks}
+        texts = max(1, sum(given["type"] == "string" for given, _ in voted.values()))
+        numbers = max(1, sum(given["type"] not in ("string", "boolean") for given, _ in voted.values()))
+        made = {}
+        for name, (given, counted) in voted.items():
+            if given["type"] == "string":
+                made[name] = self._text(given, counted, SHARES["texts"] * whole / texts)
+            elif given["type"] == "boolean":
+                made[name] = given
+            else:
+                made[name] = self._number(given, counted, SHARES["numbers"] * whole / numbers)
+        fields = [made.get(given["name"], given) for given in self.draft["fields"]]
+        kept = [{key: value for key, value in given.items() if key != "dpgen:blank"} for given in fields if given is not None]
+        return Found({**self.draft, "fields": kept}, self.counts, self._facts(list(made), 1 - self.budget.left / whole))
+
+    def _facts(self, names: Sequence[str], share: float) -> tuple[Said, ...]:
+        found = [Fact.BOUGHT(columns=_listed(names), share=f"{share:.0%}")]
+        if self.keys:
+            found.append(Fact.GENERATED_KEYS(columns=_listed(self.keys)))
+        if self.left_out:
+            found.append(Fact.LEFT_OUT(columns=_listed(self.left_out)))
+        return (*found, *self.moved)
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+
+    def _form(self, given: Descriptor, codes: Integers, share: float) -> tuple[Descriptor, Form]:
+        """The field with its type and whether it has gaps, and the noisy counts of its forms."""
+        among = possible(given["type"])
+        counts = cells(np.searchsorted(among, codes), len(among))
+        noisy, std = self.budget.sums(f"{FORM} of {given['name']}", counts, share)
+        found = Form(np.zeros(FORMS), std, np.isin(np.arange(FORMS), among))
+        found.counts[among] = noisy.numpy()
+        kind = given["type"] if given["type"] != "any" else found.kind()
+        required = given.get("constraints", {}).get("required")
+        strange = given["type"] == "any" and found.strange(kind)
+        nullable = (found.counts[GAP] > TOLD * std or strange) if required is None else not required
+        rules = given.get("constraints", {}) | {"required": not nullable}
+        return given | {"type": kind, "constraints": rules, "dpgen:source": given.get("dpgen:source", "dp")}, found
+
+    # -- texts ---------------------------------------------------------------------------------------------------------
+
+    def _text(self, given: Descriptor, form: Form, share: float) -> Descriptor | None:
+        """Categories, a key by its pattern, or None: free text, which is left out."""
+        name = given["name"]
+        values = self.table[name]
+        present = values[values.notna()].astype(str)
+        codes, texts = pd.factorize(present)
+        place, noisy, std, _ = self._frequent(name, codes, len(texts), 0.75 * share)
+        total = max(self.n - form.counts[GAP], 0.0)
+        empty = total < TOLD * np.hypot(form.std, self.budget.noise_std(share))
+        if not empty and noisy.sum() < _KEYS / 3 * total and noisy.sum() + TOLD * std < total:
+            return self._pattern(given, present, texts[codes] if len(codes) else texts, total, 0.25 * share, len(place))
+        names = np.asarray(texts[place], object)
+        order = np.argsort(names.astype(str), kind="stable")
+        listed, counts = names[order].tolist(), noisy[order].astype(np.float64)
+        rest, rest_std = total - counts.sum(), float(np.hypot(form.std, std * np.sqrt(len(listed))))
+        stds = [std] * len(listed)
+        other = next(label for label in (OTHER, "(other)", "(other value)", *map(str, range(99))) if label not in listed)
+        label = given.get("dpgen:outside", other)
+        if rest > TOLD * rest_std or not listed:
+            if label in listed:
+                counts[listed.index(label)] += rest
+                stds[listed.index(label)] = rest_std
+            else:
+                listed, counts, stds = [*listed, label], np.append(counts, max(rest, 0.0)), [*stds, rest_std]
+        else:
+            label = listed[int(counts.argmax())]
+        rules = given["constraints"] | {"enum": listed}
+        made = given | {"constraints": rules, "dpgen:outside": label}
+        return self._finished(made, counts, np.array(stds), listed[int(counts.argmax())], form)
+
+    def _frequent(self, name: str, codes: Integers, size: int, share: float) -> tuple[Integers, Integers, float, int]:
+        counts = np.bincount(codes, minlength=size).astype(np.int64)
+        return self.budget.frequent(f"{NAMES} of {name}", counts, share)
+
+    def _pattern(
+        self, given: Descriptor, present: pd.Series, texts: Any, total: float, share: float, frequent: int
+    ) -> Descriptor | None:
+        """A key where most texts have one pattern; else nothing."""
+        name = given["name"]
+        shapes, patterns = pd.factorize(pd.Series(np.asarray(present, object)).str.replace(r"[0-9]", "9", regex=True))
+        place, noisy, _, _ = self._frequent(name, shapes, len(patterns), share)
+        best = int(noisy.argmax()) if len(noisy) else -1
+        pattern = str(patterns[place[best]]) if best >= 0 else ""
+        digits = re.search(r"9+$", pattern)
+        if best < 0 or noisy[best] < _KEYS * total or digits is None or re.search(r"9", pattern[: digits.start()]):
+            self.left_out.append(name)
+            return None
+        self.keys.append(name)
+        start = pattern[: digits.start()].replace("{", "{{").replace("}", "}}")
+        return {"name": name, "type": "string", "dpgen:key": f"{start}{{:0{len(digits[0])}d}}"}
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    def _number(self, given: Descriptor, form: Form, share: float) -> Descriptor:
+        """Bins: frequent values alone, the others by their quantiles."""
+        name, kind = given["name"], given["type"]
+        dates = kind in ("date", "datetime")
+        raw = times(self.table[name]) if dates else as_numbers(self.table[name])
+        step = form.clock(kind) if dates else form.rounding(kind)
+        if (own := given.get("dpgen:rounding")) is not None:
+            step = Decimal(str(own))
+        limits = _limits(given, dates)
+        grid = Grid.of(raw, step, kind)
+        parts = {part: of * share for part, of in _OF_NUMBERS.items()}
+        levels = [of * share for of in _OF_BINS]
+        place, spikes, spike_std, _ = self._frequent(name, *_factorized(grid.exact), parts[NAMES])
+        values = pd.factorize(grid.exact)[1][place] if len(place) else np.zeros(0, grid.exact.dtype)
+        total = max(self.n - form.counts[GAP], 1.0)
+        chosen = np.argsort(-spikes)[:MOST_SPIKES]
+        chosen = chosen[spikes[chosen] >= total / 128]
+        values, spikes = values[chosen], spikes[chosen].astype(np.float64)
+        rest = grid.exact[~np.isin(grid.exact, values)]
+        edges, inside = self._scale(name, grid, rest, parts[SCALE], limits)
+        edges, units, values = grid.fixed(edges, values)
+        order = np.argsort(values, kind="stable")
+        values, spikes = values[order], spikes[order]
+        tree = Leaves.of(edges, inside, values, spikes, spike_std)
+        others = max(total - float(spikes.sum()), 1.0)
+        for part in levels:
+            least = max(others / _PIECES, _SURE * self.budget.noise_std(part))
+            tree.split(least)
+            if tree.fresh:
+                noisy, std = self.budget.sums(f"{BINS} of {name}", tree.histogram(units), part)
+                tree.add(noisy.numpy(), std)
+        starts, counts, stds = tree.bins(others, limits)
+        self._tell_moved(given, grid, tree, total)
+        return self._described(given, grid, starts, counts, stds, form)
+
+    def _scale(
+        self, name: str, grid: Grid, rest: npt.NDArray[Any], share: float, limits: tuple[Any, Any]
+    ) -> tuple[npt.NDArray[Any], Reals]:
+        """Edges of the cells in which there are values, and their noisy counts."""
+        edges = grid.scale(limits)
+        counts = cells(np.searchsorted(edges, rest, side="right") - 1, len(edges) - 1)
+        noisy, std = self.budget.sums(f"{SCALE} of {name}", counts, share)
+        found = noisy.numpy()
+        if None not in limits:
+            return edges, np.where(found > SEEN * std, found, 0.0)
+        seen = np.flatnonzero(found > _RANGE * std)
+        if not len(seen):
+            seen = np.array([found.argmax()])
+        first, last = int(seen[0]), int(seen[-1])
+        first = 0 if limits[0] is not None else first
+        last = len(found) - 1 if limits[1] is not None else last
+        return edges[first : last + 2], np.where(found > SEEN * std, found, 0.0)[first : last + 1]
+
+    def _tell_moved(self, given: Descriptor, grid: Grid, tree: Leaves, total: float) -> None:
+        for where, count, unit in (("below", tree.below, tree.starts[0]), ("above", tree.above, tree.starts[-1] - 1)):
+            if count > TOLD * tree.outer_std:
+                share = f"{100 * count / total:.2g}"
+                self.moved.append(Fact.MOVED(share=share, column=given["name"], where=where, bound=str(grid.label(unit))))
+
+    def _described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, form: Form) -> Descriptor:
+        labels = [grid.label(unit) for unit in (*starts[:-1], starts[-1] - 1)]
+        rules = given["constraints"] | {"minimum": labels[0], "maximum": labels[-1]}
+        made = given | {"constraints": rules, "dpgen:bins": {"edges": labels}, "dpgen:outside": "clamp"}
+        assert grid.step is not None
+        if given["type"] == "number" or (given["type"] in ("integer", "datetime") and grid.step != 1):
+            made["dpgen:rounding"] = format(grid.step, "f") if given["type"] == "number" else int(grid.step)
+        low, high = starts[:-1].astype(np.float64), starts[1:].astype(np.float64) - 1
+        wide = (low * high > 0) & (np.maximum(np.abs(low), np.abs(high)) > 4 * np.minimum(np.abs(low), np.abs(high)))
+        if given["type"] in ("number", "integer"):
+            made["dpgen:law"] = "log" if wide.any() else "linear"
+        if len(starts) == 2 and labels[0] == labels[-1]:  # one value
+            made = {key: value for key, value in made.items() if key not in ("dpgen:bins", "dpgen:law", "dpgen:rounding")}
+        return self._finished(made, counts, stds, labels[int(counts.argmax())], form)
+
+    def _finished(self, made: Descriptor, noisy: Reals, stds: Reals, fill: Any, form: Form) -> Descriptor:
+        """The field, whose counts are kept; a gap that noise hides gets its most frequent value."""
+        if not made["constraints"]["required"]:
+            noisy, stds = np.append(noisy, form.counts[GAP]), np.append(stds, form.std)
+        else:
+            made = made | {"dpgen:fill": fill}
+        self.counts[made["name"]] = noisy, stds
+        return made
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _factorized(values: npt.NDArray[Any]) -> tuple[Integers, int]:
+    codes, unique = pd.factorize(values)
+    return codes, len(unique)
+
+
+def _limits(given: Descriptor, dates: bool) -> tuple[Any, Any]:
+    """Public bounds of a column, None where there is none."""
+    rules = given.get("constraints", {})
+    found = [rules.get("minimum"), rules.get("maximum")]
+    if dates:
+        found = [None if bound is None else int(times(pd.Series([str(bound)]))[0]) for bound in found]
+    return found[0], found[1]

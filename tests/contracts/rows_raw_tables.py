@@ -1,0 +1,103 @@
+"""Raw tables: forms of values, names of frequent ones with their counts, scales and bins of numbers."""
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from conformance import Law, LawRow, SumRow, pairs_of
+from dp_accounting import ComposedDpEvent
+from scipy.stats import norm
+
+from dpgen.privacy.events import for_rows
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.frequent_values import FrequentCounts
+from dpgen.privacy.gaussian_budget import THRESHOLD
+from dpgen.privacy.mechanisms import Relation
+from dpgen.systems.tables.bins import Grid, Leaves, cells
+from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE
+from dpgen.systems.tables.forms import forms, possible
+
+TEXTS = np.array(["", "a", "007", "true", "1", "20", "1.5", "0.25", "2020-01-02", "2020-01-02 10:30"], object)
+FORMS_OF = pairs_of(lambda rng, n: TEXTS[rng.integers(0, len(TEXTS), (n, 1))])
+NUMBERS = pairs_of(lambda rng, n: rng.normal(0, 10.0 ** rng.integers(-2, 4), (n, 1)).round(2))
+LETTERS = pairs_of(lambda rng, n: rng.integers(0, 3, (n, 1)))
+STD, DELTA, MOST = 2.0, 0.01, 60
+
+
+def form_counts(x: np.ndarray) -> BoundedSum:
+    """The forms of texts."""
+    among = possible("any")
+    return cells(np.searchsorted(among, forms(pd.Series(x[:, 0]).replace("", None), "any")), len(among))
+
+
+def scale_counts(x: np.ndarray) -> BoundedSum:
+    """The cells of the scale."""
+    grid = Grid.of(x[:, 0], None, "number")
+    edges = grid.scale((None, None))
+    return cells(np.searchsorted(edges, grid.exact, side="right") - 1, len(edges) - 1)
+
+
+def bin_counts(x: np.ndarray) -> BoundedSum:
+    """Parts of a range with one frequent value, and what lies outside."""
+    leaves = Leaves.of(np.array([0, 8, 64]), np.array([3.0, 90.0]), np.array([0]), np.array([50.0]), 2.0)
+    leaves.split(10.0)
+    return leaves.histogram(np.rint(x[:, 0]).astype(np.int64))
+
+
+def one_more(first: Any, other: Any) -> Any:
+    """A record at `first` and one at `other`, which is left out or moved to `first`."""
+    both, plain = np.array([[first], [other]]), np.array([[first]])
+    return lambda relation: (both, plain if relation == "add_remove" else np.concatenate([plain, plain]))
+
+
+def named(delta: float = DELTA, rows: int = 1) -> Any:
+    """The law of the released values of three letters with their noisy counts, up to the largest, and its price."""
+
+    def of_letter(count: int, mechanism: FrequentCounts) -> np.ndarray:
+        ends = mechanism.threshold + np.arange(MOST) - 0.5
+        if not count:
+            return np.r_[0.0, np.full(MOST, -np.inf)]
+        above = norm.logsf((ends - count) / STD)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inner = np.nan_to_num(above[:-1] + np.log1p(-np.exp(above[1:] - above[:-1])), nan=-np.inf, neginf=-np.inf)
+        return np.r_[norm.logcdf((ends[0] - count) / STD), inner, above[-1]]
+
+    def law(x: np.ndarray, relation: Relation) -> Law:
+        counts = np.bincount(x[:, 0], minlength=3)
+        mechanism = FrequentCounts(counts[counts > 0], STD, delta, rows, relation)
+        logs = reduce(np.add.outer, [of_letter(int(count), mechanism) for count in counts]).ravel()
+        return Law(ComposedDpEvent([for_rows(mechanism.event, rows), mechanism.failure]), logs)
+
+    return law
+
+
+def without_delta(x: np.ndarray, relation: Relation) -> Law:
+    """A threshold that one record alone passes half of the time."""
+    law = named(0.45)(x, relation)
+    price = ComposedDpEvent([law.event.events[0], FrequentCounts(np.array([1]), STD, DELTA, 1, relation).failure])
+    return Law(price, law.log_probabilities)
+
+
+def alone(relation: Relation) -> Any:
+    few = np.array([[0]])
+    return np.array([[0], [1]]), few if relation == "add_remove" else np.array([[0], [2]])
+
+
+def many(relation: Relation) -> Any:
+    """So many records of a value, or of two, that all counts are released."""
+    if relation == "add_remove":
+        return np.zeros((30, 1), int), np.zeros((29, 1), int)
+    half = np.repeat([[0], [1]], 30, axis=0)
+    return np.append(half, [[0]], axis=0), np.append(half, [[1]], axis=0)
+
+
+_BOTH = "the counts and the names are of different values, and no pair moves both"
+
+ROWS = [
+    SumRow("tables", (f"{FORM} of *",), FORMS_OF, one_more("a", "1.5"), sums=form_counts),
+    SumRow("tables", (f"{SCALE} of *",), NUMBERS, one_more(1.0, -300.0), sums=scale_counts),
+    SumRow("tables", (f"{BINS} of *",), NUMBERS, one_more(0.0, 9.0), sums=bin_counts),
+    LawRow("tables", (f"{NAMES} of *", THRESHOLD), LETTERS, many, law=named(), at=(0.2, 0.5), reaches=0.8, why=_BOTH),
+    LawRow("tables", (f"{NAMES} of *", THRESHOLD), LETTERS, alone, law=named(), at=(3.0,), reaches=0.29, why=_BOTH),
+]
