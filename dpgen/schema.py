@@ -19,7 +19,8 @@ from torch import Tensor
 
 from dpgen.constraints import Computed, Constraint, Depends, Forbidden, Rows, Total, constraint_of
 from dpgen.facts import Fact, Said
-from dpgen.fields import CategoryField, Field, GivenField, Violation, field_of, nearest
+from dpgen.fields import CategoryField, Field, GivenField, field_of, nearest
+from dpgen.values import Violation
 
 Shares = Sequence[npt.NDArray[np.float64]]
 Tell = Callable[[int, Any], str]

@@ -9,12 +9,9 @@ from dpgen.cli.command import OneLineParser
 from dpgen.statement import guarantee
 
 if TYPE_CHECKING:
-    from dpgen.systems.domains import DomainsPlan
+    from dpgen.systems.tables.plan import TablesPlan
 
 _OF_PLAN = ("delta", "relation", "unit", "rows_per_unit")
-
-OTHER = "other"
-"""Category of a released domain for all values that are not frequent."""
 
 
 def parser() -> OneLineParser:
@@ -112,34 +109,26 @@ def _draft(path: Path) -> dict[str, Any]:
 
 def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
     """The draft with private releases in its blanks, and what they cost."""
-    from dpgen.data.drafts import blanks, private_columns
-    from dpgen.data.table_files import header
+    from dpgen.data.tables import load_table
     from dpgen.data.units import People
     from dpgen.privacy.curator import Curator
-    from dpgen.systems.domains import DomainsPlan, release_domains
+    from dpgen.systems.tables.discovery import blank, release_domains
+    from dpgen.systems.tables.plan import TablesPlan
 
-    if options.schema is None and not any(header(options.path).values()):
-        raise ValueError(
-            f"schema is None; {options.path} has no types: draft a schema, fill in types, and give it with --schema"
-        )
     given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
-    plan = DomainsPlan(epsilon=options.epsilon, **given)
+    plan = TablesPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
     draft = _without(draft, plan.unit)
-    fields = list(blanks(draft))
-    if not fields:
+    people = None if plan.unit is None else People(plan.unit, plan.rows)
+    table: Any = load_table(path=options.path, schema=draft, test_fraction=0.0, people=people)
+    if not blank(getattr(table, "draft", {"fields": []})):
         raise ValueError("schema has no blanks: there is nothing to release")
     paid = _added(draft.get("dpgen:privacy"), plan)
-    people = None if plan.unit is None else People(plan.unit, plan.rows)
-    columns = private_columns(options.path, fields, draft.get("missingValues", [""]), people)
     with _ledger(plan, options.ledger) as ledger:
-        found = release_domains(columns, plan=plan, curator=Curator(ledger))
-    for field in fields:
-        _fill(field, found[field["name"]])
-    rare = [field["name"] for field in fields if field.get("constraints", {}).get("enum") == [OTHER]]
+        found = release_domains(table, plan=plan, curator=Curator(ledger))
     paid = paid | ({} if ledger.payer is None or "dpgen:privacy" in draft else {"shared": {"run": ledger.payer.run}})
     spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, a part of that of any model"
-    none = f"; no value is frequent in {', '.join(rare)}: drop the column, or make it the primaryKey" if rare else ""
-    return draft | {"dpgen:privacy": paid}, spent + none
+    said = "".join(f"; {fact.sentence[:-1]}" for fact in found.facts[1:])
+    return found.descriptor | {"dpgen:privacy": paid}, spent + said
 
 
 def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:
@@ -148,7 +137,7 @@ def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:
     return left | {"fields": [field for field in draft["fields"] if field.get("name") != unit]}
 
 
-def _added(earlier: dict[str, Any] | None, plan: "DomainsPlan") -> dict[str, Any]:
+def _added(earlier: dict[str, Any] | None, plan: "TablesPlan") -> dict[str, Any]:
     """What all domains of a schema have cost: that of the draft, and this purchase on top of it."""
     if earlier is None:
         return plan.paid
@@ -162,7 +151,7 @@ def _added(earlier: dict[str, Any] | None, plan: "DomainsPlan") -> dict[str, Any
     return plan.paid | both
 
 
-def _ledger(plan: "DomainsPlan", path: Path | None) -> Any:
+def _ledger(plan: "TablesPlan", path: Path | None) -> Any:
     if path is None:
         return plan.open_ledger()
     from dpgen.privacy.shared_budget import SharedBudget
@@ -170,24 +159,3 @@ def _ledger(plan: "DomainsPlan", path: Path | None) -> Any:
     shared = SharedBudget.obtain(path, None, relation=plan.relation, unit=plan.protected)
     shared.require_same(relation=plan.relation, unit=plan.protected, delta=plan.resolved_delta)
     return plan.open_ledger(payer=shared.payer("schema"))
-
-
-def _fill(field: dict[str, Any], domain: Any) -> None:
-    """The released domain in the words of the schema; what lies outside of it has a place too, so that no record is refused."""
-    rules = field.setdefault("constraints", {})
-    field["dpgen:source"] = "dp"
-    kind = field.get("type", "string")
-    if kind == "string":
-        rules["enum"] = [*(value for value in domain if value != OTHER), OTHER]
-        field["dpgen:outside"] = OTHER
-        return
-    import numpy as np
-
-    low, high = domain
-    field["dpgen:outside"] = "clamp"
-    if kind in ("date", "datetime"):
-        rules |= {"minimum": str(np.datetime64(int(low), "D")), "maximum": str(np.datetime64(int(np.ceil(high)), "D"))}
-    elif kind == "number":
-        rules |= {"minimum": float(f"{low:.6g}"), "maximum": float(f"{high:.6g}")}
-    else:
-        rules |= {"minimum": int(np.ceil(low)), "maximum": max(int(np.ceil(low)), int(np.ceil(high)) - 1)}

@@ -10,8 +10,6 @@ import pandas as pd
 from dpgen.containers import in_memory
 from dpgen.data.paths import csv_path
 from dpgen.data.table_files import header, read_table
-from dpgen.data.units import People
-from dpgen.fields import Violation, numbers
 
 MOST_CATEGORIES = 1000
 """Texts with more different values are no categories: they are left for a person to decide."""
@@ -113,40 +111,3 @@ def _read_type(values: pd.Series) -> str:
     if values.dtype.kind in kinds:
         return kinds[values.dtype.kind]
     return "string" if not len(values) or pd.to_datetime(values, errors="coerce", format="ISO8601").isna().any() else "date"
-
-
-def private_columns(
-    path: str, fields: list[dict[str, Any]], missing: list[str], people: People | None = None
-) -> dict[str, tuple[Any, Any]]:
-    """Kind and private values of columns whose domains are to be released, as `release_domains` takes them.
-
-    Arguments:
-        path: of the table.
-        fields: whose domains are blank.
-        missing: texts of a csv file that stand for no value.
-        people: whose rows are used, and how many of each.
-
-    Raises:
-        ValueError: a value is not of its field's type; which is not said.
-    """
-    names = [field["name"] for field in fields]
-    texts = [f["name"] for f in fields if f.get("type", "string") in ("string", "date", "datetime")]
-    whose = [] if people is None else [people.column]
-    table = read_table(path, [*names, *whose], text=[*texts, *whose], missing=missing)
-    if people is not None:
-        table = people.bounded(table)[0]
-    found: dict[str, tuple[Any, Any]] = {}
-    for field in fields:
-        name, kind = field["name"], field.get("type", "string")
-        values = table[name].dropna().reset_index(drop=True)
-        try:
-            if kind == "string":
-                found[name] = "categories", values.astype(str).tolist()
-            elif kind in ("date", "datetime"):
-                stamps = pd.to_datetime(values.astype(str), utc=True, format="ISO8601").dt.tz_localize(None)
-                found[name] = "days", np.floor((stamps - pd.Timestamp(0)).to_numpy() / _DAY)
-            else:
-                found[name] = "numbers", numbers(values, whole=kind != "number").to_numpy(np.float64)
-        except (Violation, ValueError, TypeError):
-            raise ValueError(f"column {name!r} breaks a rule of the schema: its type is {kind}") from None
-    return found

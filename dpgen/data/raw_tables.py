@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from dpgen.constraints import constraint_of
-from dpgen.containers import Form
 from dpgen.data.drafts import computed_names, is_blank, type_of
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import MISSING, header
@@ -34,7 +34,7 @@ class RawTable:
         draft: a schema whose fields with "dpgen:blank" have no domain yet.
         test: rows for evaluation; never trained on.
         facts: what a privacy statement says of them.
-        form_of: the form in which samples of a schema are given back.
+        table_of: the table of a complete schema and its codes, private ones and those for evaluation.
     """
 
     name: str
@@ -42,7 +42,7 @@ class RawTable:
     draft: Descriptor
     test: pd.DataFrame
     facts: tuple[Fact | Said, ...]
-    form_of: Callable[[Schema], Form]
+    table_of: Callable[[Schema, Tensor, Tensor], Any]
 
     def __repr__(self) -> str:
         shape = f"{len(self.frame)} private, {len(self.test)} test rows of {len(self.draft['fields'])} columns"
@@ -55,17 +55,22 @@ class RawTable:
 
     def coded(self, schema: Schema) -> Any:
         """The rows as codes of a complete schema, each value by itself; what has no place goes where the schema says."""
-        from dpgen.data.tables import Table
-
         codes, test = (schema.encode(schema.cleaned(rows)) for rows in (self.frame, self.test))
-        return Table(name=self.name, codes=codes, schema=schema, test_codes=test, facts=schema.facts, form=self.form_of(schema))
+        return self.table_of(schema, codes, test)
 
 
-def draft_of(source: str, schema: Mapping[str, Any] | str | None, *, target: str | None, key: str | None) -> Descriptor:
+def draft_of(
+    source: str, schema: Mapping[str, Any] | str | None, *, target: str | None, key: str | None, unit: str | None = None
+) -> Descriptor:
     """What is known of every column of a table: its type where the form of the file says it, and all that a schema says.
 
     A schema that states the types and domains of its fields leaves other columns out; of any other schema the rest is bought.
     Its `fieldsMatch`, "subset" or "partial", says so too.
+
+    Arguments:
+        target: column that users want to predict.
+        key: column whose values are generated.
+        unit: column that names people, which is no data.
 
     Raises:
         ValueError: what is known contradicts itself, or names a column that is not there.
@@ -89,7 +94,7 @@ def draft_of(source: str, schema: Mapping[str, Any] | str | None, *, target: str
     draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
     whole = schema is not None and bool(known) and all("type" in f and not is_blank(f, draft) for f in known.values())
     subset = given.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
-    wanted = [name for name in types if name in known or not subset]
+    wanted = [name for name in types if name in known or not (subset or name == unit)]
     left = set(known) - set(wanted)
     fields = [_field(name, types[name], known.get(name, {})) for name in wanted] + [known[name] for name in left]
     draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
@@ -111,10 +116,10 @@ def _needs_bins(entry: Descriptor, draft: Descriptor) -> bool:
     return isinstance(made, NumberField) and made.grid.size > EXACT
 
 
-def unnamed(source: str, draft: Mapping[str, Any]) -> tuple[Said, ...]:
+def unnamed(source: str, draft: Mapping[str, Any], unit: str | None = None) -> tuple[Said, ...]:
     """What a statement says of columns that are left out."""
     named = {entry["name"] for entry in draft["fields"]}
-    left = [name for name in header(source) if name not in named]
+    left = [name for name in header(source) if name not in named and name != unit]
     shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
     return (Fact.NOT_IN_SCHEMA(columns=shown),) if left else ()
 
@@ -178,7 +183,7 @@ def load_raw(
     options: SplitOptions,
     *,
     name: str,
-    form_of: Callable[[Schema], Form],
+    table_of: Callable[[Schema, Tensor, Tensor], Any],
     show_values: bool,
 ) -> RawTable:
     """The rows of a table, with a part for evaluation if the options ask for one.
@@ -188,7 +193,8 @@ def load_raw(
     """
     names = [entry["name"] for entry in draft["fields"] if entry["name"] != draft.get("primaryKey")]
     table, split = options.read(source, names, text=names, missing=draft.get("missingValues", [""]))
-    if (public := _stated(draft)) is not None:
+    public, unit = _stated(draft), None if options.people is None else options.people.column
+    if public is not None:
         public.encode(table, show=show_values)  # refuses what contradicts it, before anything is spent
     test = split.test_rows(len(table)).numpy()
     return RawTable(
@@ -196,6 +202,6 @@ def load_raw(
         frame=table[~test].reset_index(drop=True),
         draft=draft,
         test=table[test].reset_index(drop=True),
-        facts=(split.fact("rows"), *unnamed(source, draft)),
-        form_of=form_of,
+        facts=(*(() if public is None else public.facts), split.fact("rows"), *unnamed(source, draft, unit)),
+        table_of=table_of,
     )

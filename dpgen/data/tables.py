@@ -122,12 +122,13 @@ def load_table(
         shown = "given" if isinstance(schema, dict) else repr(str(schema))
         raise ValueError(f"path is None and schema is {shown}; path must name the table that the schema describes")
     source: str = simulated_visits() if path is None else path
+    unit = None if people is None else people.column
     name = name_of(source) if path is not None else "visits"
-    declared = draft_of(source, VISITS if path is None else schema, target=target, key=key)
+    declared = draft_of(source, VISITS if path is None else schema, target=target, key=key, unit=unit)
     options = SplitOptions(test_fraction, test_path, split_column, split_key, missing=None, people=people)
     if any("dpgen:blank" in field for field in declared["fields"]):
-        form = partial(_form_of, source)
-        return load_raw(source, dict(declared), options, name=name, form_of=form, show_values=show_values)
+        made = partial(_table_of, source, name)
+        return load_raw(source, dict(declared), options, name=name, table_of=made, show_values=show_values)
     public = Schema.from_descriptor(declared)
     given = {field.name for field in public.fields if field not in public.modelled}
     columns = list(header(source))
@@ -147,14 +148,16 @@ def load_table(
         codes=codes[~test],
         schema=public,
         test_codes=codes[test],
-        facts=(*public.facts, split.fact("rows"), *unnamed(source, declared)),
+        facts=(*public.facts, split.fact("rows"), *unnamed(source, declared, unit)),
         form=form_of_samples(source, public, [name for name in columns if name in table]),
     )
 
 
-def _form_of(source: str, schema: Schema) -> Form:
+def _table_of(source: str, name: str, schema: Schema, codes: Tensor, test: Tensor) -> Table:
+    """The table of a raw one, once its schema is complete."""
     names = {field.name for field in schema.fields}
-    return form_of_samples(source, schema, [name for name in header(source) if name in names])
+    form = form_of_samples(source, schema, [name for name in header(source) if name in names])
+    return Table(name=name, codes=codes, schema=schema, test_codes=test, facts=schema.facts, form=form)
 
 
 def form_of_samples(source: str, schema: Schema, names: list[str]) -> Form:

@@ -1,141 +1,21 @@
-"""Domains that are released privately: what is found, what it costs, and the command that does it."""
+"""Domains that are released privately for a schema of their own: the command, and what it costs."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from conformance import LawRow, check_pairs
-from rows_domains import ROWS, of_people, selected
 
 import dpgen
 from dpgen.cli.main import main
 from dpgen.data import load_table
 from dpgen.data.tables import simulated_visits
 from dpgen.facts import Fact
-from dpgen.privacy.curator import Curator
-from dpgen.privacy.frequent_values import FrequentValues
-from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
-from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.ledger import Budget
 from dpgen.privacy.shared_budget import SharedBudget
-from dpgen.systems.domains import FREQUENT, DomainsPlan, release_domains
-
-RNG = np.random.default_rng(0)
-COLUMNS: dict[str, tuple[Any, Any]] = {
-    "age": ("numbers", RNG.integers(18, 90, 5000).astype(float)),
-    "born": ("days", RNG.integers(0, 10_000, 5000).astype(float)),
-    "drink": ("categories", ["tea"] * 3000 + ["rum"] * 1999 + ["absinthe"]),
-}
-
-
-def released(epsilon: float, columns: Any = COLUMNS) -> tuple[dict[str, Any], Ledger]:
-    plan = DomainsPlan(epsilon=epsilon)
-    ledger = plan.open_ledger()
-    return release_domains(columns, plan=plan, curator=Curator(ledger)), ledger
-
-
-def test_frequent_categories_and_wide_ranges_are_found_and_rare_ones_are_not() -> None:
-    found, ledger = released(3.0)
-    assert found["drink"] == ["rum", "tea"]
-    assert 10 <= found["age"][0] <= 20
-    assert 85 <= found["age"][1] <= 130
-    assert found["born"][0] <= 800
-    assert 9_000 <= found["born"][1] <= 11_000
-    assert 2.9 < ledger.epsilon() <= 3.0
-
-
-def test_columns_without_any_value_have_a_domain_too() -> None:
-    found, _ = released(1.0, {name: (kind, values[:0]) for name, (kind, values) in COLUMNS.items()})
-    assert found["drink"] == []
-    assert np.isfinite(found["age"]).all()
-    assert found["age"][0] < found["age"][1]
-
-
-def test_a_value_of_one_record_is_released_with_probability_delta_at_most() -> None:
-    mechanism = FrequentValues({"absinthe": 1, "tea": 1000}, 0.5, 0.01)
-    drawn = mechanism.draw(SecureSource(), 4000)
-    share = sum("absinthe" in names for names in drawn) / len(drawn)
-    assert share < 0.01 + 6 * (0.01 / 4000) ** 0.5
-    assert share > 0
-    assert all("tea" in names for names in drawn)
-
-
-def test_the_noise_is_as_wide_as_its_price() -> None:
-    mechanism = FrequentValues({"tea": 16}, 0.2, 0.02)
-    share = sum(bool(names) for names in mechanism.draw(SecureSource(), 4000)) / 4000
-    assert share == pytest.approx(np.exp(mechanism.log_probabilities()["tea"]), abs=0.05)
-
-
-def test_nothing_is_drawn_where_the_ledger_refuses() -> None:
-    ledger = Ledger(Budget(0.5, 1e-6))
-    with pytest.raises(BudgetExceeded, match="budget"):
-        release_domains(COLUMNS, plan=DomainsPlan(epsilon=1.0), curator=Curator(ledger))
-    assert not ledger.entries()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"epsilon": 0.0}, "epsilon is 0"), ({"delta": 2.0}, "delta"), ({"rows_per_unit": 2}, "rows_per_unit is 2")],
-)
-def test_plans_that_cannot_be(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DomainsPlan(**options)
-
-
-def test_unknown_categories_need_a_delta() -> None:
-    curator = Curator(Ledger(Budget(1.0, 0.0)))
-    with pytest.raises(ValueError, match="cannot be named at delta 0"):
-        release_domains(COLUMNS, plan=DomainsPlan(delta=0.0), curator=curator)
-    assert not curator.ledger.entries()
-
-
-# -- people ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_value_of_one_person_with_many_rows_is_hardly_ever_released() -> None:
-    """At the price of one record 40 equal rows of one person were named at epsilon 1, nearly always."""
-    diagnoses = ["cold"] * 3000 + ["kuru"] * 40
-    columns: dict[str, tuple[Any, Any]] = {"diagnosis": ("categories", diagnoses)}
-    for unit, kuru in (({}, True), ({"unit": "who", "rows_per_unit": 40}, False)):
-        plan = DomainsPlan(epsilon=1.0, **unit)  # type: ignore[arg-type]
-        found = release_domains(columns, plan=plan, curator=Curator(plan.open_ledger()))
-        assert ("kuru" in found["diagnosis"]) == kuru
-        assert "cold" in found["diagnosis"]
-
-
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-@pytest.mark.parametrize("rows", [1, 5, 40])
-def test_people_pay_what_the_plan_says(rows: int, relation: Any) -> None:
-    unit = {"unit": "who", "rows_per_unit": rows} if rows > 1 else {}
-    plan = DomainsPlan(epsilon=2.0, relation=relation, **unit)  # type: ignore[arg-type]
-    ledger = plan.open_ledger()
-    release_domains(COLUMNS, plan=plan, curator=Curator(ledger))
-    assert 1.9 < ledger.epsilon() <= 2.0
-    assert not ledger.chosen_later
-    [frequent] = [entry.event for entry in ledger.entries() if entry.note.startswith(FREQUENT)]
-    assert frequent.epsilon == pytest.approx(2.0 / 3, rel=1e-6)
-    assert 0.99e-6 < frequent.delta <= 1e-6
-
-
-def test_the_price_of_one_record_does_not_hold_for_people() -> None:
-    [row] = [row for row in ROWS if isinstance(row, LawRow) and row.neighbours is of_people]
-    paid_once = replace(row, law=lambda x, r: selected(1.0, 1e-3)(x, r)._replace(event=row.law(x, r).event))
-    for relation in row.relations:
-        with pytest.raises(AssertionError, match="delta is"):
-            check_pairs(paid_once, relation)
-
-
-def test_ranges_are_as_wide_as_the_noise_of_people() -> None:
-    """Cells that the rows of one person fill do not count."""
-    columns: dict[str, tuple[Any, Any]] = {"cost": ("numbers", np.append(np.full(20_000, 5.0), np.full(40, 9e5)))}
-    plan = DomainsPlan(epsilon=2.0, unit="who", rows_per_unit=40)
-    (_, high) = release_domains(columns, plan=plan, curator=Curator(plan.open_ledger()))["cost"]
-    assert high < 1000  # type: ignore[operator]
-
+from dpgen.systems.tables.plan import TablesPlan
 
 # -- command -----------------------------------------------------------------------------------------------------------
 
@@ -281,7 +161,7 @@ def test_a_second_purchase_comes_on_top_of_the_first(stays: Path, capsys: pytest
 def test_a_shared_budget_of_another_unit_pays_for_nothing(
     stays: Path, own: list[str], other: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unit = DomainsPlan(unit=own[1], rows_per_unit=int(own[3])).protected if own else "one record"
+    unit = TablesPlan(unit=own[1], rows_per_unit=int(own[3])).protected if own else "one record"
     ledger = stays.parent / "budget.jsonl"
     SharedBudget.create(ledger, Budget(9.0, 1e-5), unit=unit)
     assert main(["schema", str(stays), "--epsilon", "1", "--ledger", str(ledger), *other]) == 2
@@ -314,12 +194,11 @@ def test_what_makes_no_sense_is_refused(
     assert said.count("\n") == 1
 
 
-def test_a_file_without_types_needs_a_draft_with_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pd.DataFrame({"age": [30] * 200}).to_csv(tmp_path / "a.csv", index=False)
-    assert main(["schema", str(tmp_path / "a.csv"), "--epsilon", "1"]) == 2
-    assert "has no types" in capsys.readouterr().err
-    draft = {"fields": [{"name": "age", "type": "integer"}]}
-    (tmp_path / "draft.json").write_text(json.dumps(draft))
-    assert main(["schema", str(tmp_path / "a.csv"), "--schema", str(tmp_path / "draft.json"), "--epsilon", "1"]) == 0
-    rules = json.loads(capsys.readouterr().out)["fields"][0]["constraints"]
-    assert rules["minimum"] <= 30 <= rules["maximum"]
+def test_types_of_a_file_without_types_are_voted_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(0, 90, 2000), "code": [f"{i % 7:03d}" for i in range(2000)], "paid": 0.25})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert main(["schema", str(tmp_path / "a.csv"), "--epsilon", "20"]) == 0
+    fields = json.loads(capsys.readouterr().out)["fields"]
+    assert [field["type"] for field in fields] == ["integer", "string", "number"]
+    assert fields[1]["constraints"]["enum"] == [f"{i:03d}" for i in range(7)]

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from dpgen.fields import LARGEST
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.tables.forms import DAY, TOLD
+from dpgen.values import LARGEST
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ class Grid:
 
     def scale(self, limits: tuple[Any, Any]) -> npt.NDArray[Any]:
         """Public edges of the first histogram: powers of two of either sign, or 41 days, inside of public limits."""
-        edges: npt.NDArray[Any]
+        edges: Any
         if self.dates:
             assert self.step is not None
             edges = np.arange(_FROM, _UNTIL + _SCALE_OF_DAYS, _SCALE_OF_DAYS) * (DAY // int(self.step))
@@ -66,8 +66,8 @@ class Grid:
             powers = 2.0 ** np.arange(-30, 65)
             edges = np.concatenate([-powers[::-1], powers])
         else:
-            powers = 2 ** np.arange(0, 61, dtype=np.int64)
-            edges = np.concatenate([1 - powers[::-1], powers])
+            whole = 2 ** np.arange(0, 61, dtype=np.int64)
+            edges = np.concatenate([1 - whole[::-1], whole])
         low, high = (None if bound is None else self.unit(bound) for bound in limits)
         if low is not None:
             edges = np.unique(np.append(edges[edges > low], low))

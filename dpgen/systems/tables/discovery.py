@@ -26,21 +26,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 
 from dpgen.facts import Fact, Said
-from dpgen.fields import as_numbers, times
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.systems.tables.bins import SEEN, Grid, Leaves, cells
 from dpgen.systems.tables.forms import FORMS, GAP, TOLD, Form, forms, possible
+from dpgen.values import as_numbers, times
 
 if TYPE_CHECKING:
-    from dpgen.privacy.gaussian_budget import GaussianBudget
+    from dpgen.privacy.curator import Curator
+    from dpgen.systems.plan import PrivateRawTable
+    from dpgen.systems.tables.plan import TablesPlan
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Descriptor = dict[str, Any]
 
-FORM, NAMES, SCALE, BINS = "form of values", "frequent values", "scale of values", "bins of values"
+COUNT, FORM, NAMES, SCALE, BINS = "number of records", "form of values", "frequent values", "scale of values", "bins of values"
 
 SHARES = {FORM: 0.01, "texts": 0.12, "numbers": 0.14}
 """Of mu^2, for all columns together: their forms, names of texts, and all that is bought of numbers."""
@@ -82,6 +87,25 @@ def blank(draft: Mapping[str, Any]) -> list[Descriptor]:
     return [given for given in draft["fields"] if given.get("dpgen:blank")]
 
 
+def record_count(n: int) -> BoundedSum:
+    """The number of records."""
+    return BoundedSum(torch.tensor([n]), 1.0, replaced=1.0)
+
+
+def release_domains(table: PrivateRawTable, *, plan: TablesPlan, curator: Curator) -> Found:
+    """What a draft leaves blank, for a schema of its own: all of the budget goes into it.
+
+    Raises:
+        ValueError: a budget too small for any noise, or a delta of 0.
+        BudgetExceeded: the curator's ledger allows less; nothing was drawn.
+    """
+    assert plan.budget is not None
+    budget = GaussianBudget(curator, plan.budget, "domains of a table", thresholds=thresholds(table.draft))
+    noisy, _ = budget.sums(COUNT, record_count(len(table.frame)), 0.02 * budget.left)
+    shares = {part: share / sum(SHARES.values()) * (1 - 1e-9) for part, share in SHARES.items()}
+    return Discovery(table.frame, table.draft, budget, max(1.0, float(noisy)), shares).run()
+
+
 # -- a table -----------------------------------------------------------------------------------------------------------
 
 
@@ -94,12 +118,14 @@ class Discovery:
         draft: fields with name and type; those with "dpgen:blank" are bought, and keep what they say.
         budget: pays.
         n: noisy number of rows.
+        shares: of 1 / s^2, see `SHARES`.
     """
 
     table: pd.DataFrame
     draft: Descriptor
     budget: GaussianBudget
     n: float
+    shares: Mapping[str, float] = field(default_factory=lambda: SHARES)
     counts: dict[str, tuple[Reals, Reals]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -110,18 +136,17 @@ class Discovery:
         whole, blanks = self.budget.left, blank(self.draft)
         if not blanks:
             return Found(self.draft, {}, ())
-        read = {given["name"]: forms(self.table[given["name"]], given["type"]) for given in blanks}
-        voted = {given["name"]: self._form(given, read[given["name"]], SHARES[FORM] * whole / len(blanks)) for given in blanks}
+        voted = {given["name"]: self._form(given, self.shares[FORM] * whole / len(blanks)) for given in blanks}
         texts = max(1, sum(given["type"] == "string" for given, _ in voted.values()))
         numbers = max(1, sum(given["type"] not in ("string", "boolean") for given, _ in voted.values()))
         made = {}
         for name, (given, counted) in voted.items():
             if given["type"] == "string":
-                made[name] = self._text(given, counted, SHARES["texts"] * whole / texts)
+                made[name] = self._text(given, counted, self.shares["texts"] * whole / texts)
             elif given["type"] == "boolean":
                 made[name] = given
             else:
-                made[name] = self._number(given, counted, SHARES["numbers"] * whole / numbers)
+                made[name] = self._number(given, counted, self.shares["numbers"] * whole / numbers)
         fields = [made.get(given["name"], given) for given in self.draft["fields"]]
         kept = [{key: value for key, value in given.items() if key != "dpgen:blank"} for given in fields if given is not None]
         return Found({**self.draft, "fields": kept}, self.counts, self._facts(list(made), 1 - self.budget.left / whole))
@@ -136,9 +161,9 @@ class Discovery:
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
-    def _form(self, given: Descriptor, codes: Integers, share: float) -> tuple[Descriptor, Form]:
+    def _form(self, given: Descriptor, share: float) -> tuple[Descriptor, Form]:
         """The field with its type and whether it has gaps, and the noisy counts of its forms."""
-        among = possible(given["type"])
+        codes, among = forms(self.table[given["name"]], given["type"]), possible(given["type"])
         counts = cells(np.searchsorted(among, codes), len(among))
         noisy, std = self.budget.sums(f"{FORM} of {given['name']}", counts, share)
         found = Form(np.zeros(FORMS), std, np.isin(np.arange(FORMS), among))

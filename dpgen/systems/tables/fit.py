@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ def fit(
     noisy, std = budget.sums(COUNT, record_count(data), COUNTING * whole)
     size = max(1.0, float(noisy))
     found = None if raw is None else Discovery(raw.frame, raw.draft, budget, size).run()
-    table: Any = data if raw is None or found is None else raw.coded(Schema.from_descriptor(found.descriptor))
+    table: Any = data if raw is None or found is None else raw.coded(Schema.from_descriptor(_priced(found.descriptor, plan)))
     domain = table.schema.domain
     d = len(domain.sizes)
     codes = table.codes.numpy() if isinstance(table.codes, torch.Tensor) else table.codes
@@ -90,7 +90,7 @@ def fit(
     fell_back = alone and config.method == "auto" and d > 1
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS)
     if found is not None:
-        statement = statement.extended([*found.facts, *table.facts])
+        statement = statement.extended(found.facts)
     model = TablesModel(
         mixture,
         columns,
@@ -103,6 +103,13 @@ def fit(
     if found is not None:
         model.form = table.form
     return model
+
+
+def _priced(descriptor: Mapping[str, Any], plan: TablesPlan) -> dict[str, Any]:
+    """The schema with what its domains cost: all of this budget, and what was paid for others before."""
+    earlier = descriptor.get("dpgen:privacy", {})
+    both = {name: earlier.get(name, 0.0) + plan.paid[name] for name in ("epsilon", "delta")}
+    return {**descriptor, "dpgen:privacy": plan.paid | both}
 
 
 def record_count(data: PrivateTable | PrivateRawTable) -> BoundedSum:

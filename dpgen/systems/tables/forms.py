@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.fields import as_numbers, times
+from dpgen.values import as_numbers, times
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]

@@ -17,7 +17,7 @@ public.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from dpgen.privacy.mechanisms import Relation, require_whole
 from dpgen.systems.plan import RowPlan
@@ -73,6 +73,12 @@ class TablesPlan(RowPlan):
     relation: Relation = "add_remove"
     gaussian: ClassVar[bool] = True
     several_rows: ClassVar[bool] = True
+
+    @property
+    def paid(self) -> dict[str, Any]:
+        """The price, as a schema whose domains it bought states it."""
+        unit = {"unit": self.unit, "rows_per_unit": self.rows_per_unit}
+        return {"epsilon": self.epsilon, "delta": self.resolved_delta, "relation": self.relation, **unit}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,81 @@
+"""Values of a column as numbers, and as seconds: each by itself, or refused."""
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+LARGEST = 2**61
+"""Whole numbers beyond it are taken for it."""
+
+
+class Violation(ValueError):
+    """A column breaks a rule of its field.
+
+    Arguments:
+        rule: that is broken, in words.
+        rows: which values break it, bool (n,).
+    """
+
+    def __init__(self, rule: str, rows: npt.NDArray[np.bool_]) -> None:
+        super().__init__(rule)
+        self.rule, self.rows = rule, rows
+
+
+def as_numbers(values: pd.Series) -> npt.NDArray[Any]:
+    """Numbers (n,), int64 where all of their type are; NaN for what is none."""
+    if values.dtype.kind in "iu":
+        return values.to_numpy().clip(-LARGEST, LARGEST).astype(np.int64)
+    return pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+
+
+def times(values: pd.Series) -> npt.NDArray[np.float64]:
+    """Whole seconds since 1970 (n,), NaN for what is no date."""
+    if values.dtype.kind != "M":
+        values = values.astype(object).map(lambda value: value if value is None or isinstance(value, str) else str(value))
+    found = pd.to_datetime(values, errors="coerce", utc=True, format=None if values.dtype.kind == "M" else "ISO8601")
+    stamps = found.dt.tz_localize(None).to_numpy("datetime64[s]")
+    return np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64).astype(np.float64))
+
+
+def numbers(values: pd.Series, *, whole: bool) -> pd.Series:
+    """Values (n,), texts or numbers, as int64 or float64.
+
+    Raises:
+        Violation: values that are no finite numbers, or not whole where they must be.
+    """
+    if pd.api.types.is_bool_dtype(values.dtype):
+        raise Violation("it holds numbers", np.ones(len(values), bool))
+    odd, values = np.zeros(len(values), bool), values.infer_objects()
+    if not pd.api.types.is_numeric_dtype(values.dtype):
+        texts = values.astype(object)
+        # Python reads underscores, other scripts, hexadecimals and truth values as numbers.
+        odd = np.array([isinstance(v, bool) or not NUMBER.fullmatch(str(v)) for v in texts], bool)
+        plain = texts.where(~odd, "0")
+        values = _exact(plain) if whole else pd.to_numeric(plain)
+    found = values.to_numpy(np.float64) if whole is False or values.dtype.kind not in "iu" else values.to_numpy()
+    finite = np.isfinite(found)
+    odd |= ~finite
+    if odd.any():
+        raise Violation("it holds numbers", odd)
+    if not whole:
+        return pd.Series(found)
+    broken = (found != np.floor(found)) | (np.abs(found.astype(np.float64)) >= 2**62)
+    if broken.any():
+        raise Violation("it holds whole numbers", broken)
+    return pd.Series(found.astype(np.int64))
+
+
+def _exact(texts: pd.Series) -> pd.Series:
+    """Numbers, each by itself: pandas makes all of them floats where one has a point, and rounds whole ones above 2^53."""
+    floats = texts.map(float).to_numpy(np.float64)
+    refused = (np.abs(floats) >= 2**62) | (floats != np.floor(floats))
+    if (np.abs(floats) < 2**53).all() or refused.any():
+        return pd.Series(floats)
+    digits = (str(text).strip() for text in texts)
+    return pd.Series([int(text) if text.lstrip("+-").isdigit() else int(float(text)) for text in digits], dtype=np.int64)
+
+
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
