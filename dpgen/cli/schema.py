@@ -63,10 +63,10 @@ def main(arguments: list[str]) -> str:
     )
     paid = ""
     if options.epsilon is not None:
-        draft, paid = _filled(draft, options)
+        draft, paid = _filled(draft if options.schema else None, options)
     left = [field["name"] for field in blanks(draft)]
     text = json.dumps(draft, indent=2, ensure_ascii=False)
-    untyped = () if options.schema or options.from_private_values else _untyped(options.path)
+    untyped = () if options.schema or options.from_private_values or paid else _untyped(options.path)
     if options.out is None:
         sys.stderr.writelines(f"{line}\n" for line in untyped)
         return text
@@ -107,7 +107,7 @@ def _draft(path: Path) -> dict[str, Any]:
     return draft
 
 
-def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
+def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any], str]:
     """The draft with private releases in its blanks, and what they cost."""
     from dpgen.data.tables import load_table
     from dpgen.data.units import People
@@ -117,15 +117,15 @@ def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
 
     given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
     plan = TablesPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
-    draft = _without(draft, plan.unit)
+    draft = None if draft is None else _without(draft, plan.unit)
     people = None if plan.unit is None else People(plan.unit, plan.rows)
     table: Any = load_table(path=options.path, schema=draft, test_fraction=0.0, people=people)
     if not blank(getattr(table, "draft", {"fields": []})):
         raise ValueError("schema has no blanks: there is nothing to release")
-    paid = _added(draft.get("dpgen:privacy"), plan)
+    paid = _added((draft or {}).get("dpgen:privacy"), plan)
     with _ledger(plan, options.ledger) as ledger:
         found = release_domains(table, plan=plan, curator=Curator(ledger))
-    paid = paid | ({} if ledger.payer is None or "dpgen:privacy" in draft else {"shared": {"run": ledger.payer.run}})
+    paid = paid | ({} if ledger.payer is None or "dpgen:privacy" in (draft or {}) else {"shared": {"run": ledger.payer.run}})
     spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, a part of that of any model"
     said = "".join(f"; {fact.sentence[:-1]}" for fact in found.facts[1:])
     return found.descriptor | {"dpgen:privacy": paid}, spent + said
