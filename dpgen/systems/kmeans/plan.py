@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dpgen.privacy.accountants import Relation
     from dpgen.privacy.ledger import Planned
 
-NORMS = "k-means: histogram of feature norms"
 ROUND = "k-means: counts and sums of a round"
 COUNTS = "k-means: counts of the final clusters"
 
