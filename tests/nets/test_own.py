@@ -63,31 +63,31 @@ def test_a_network_is_trained_released_and_loaded(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[Any, str]] = [
-    (lambda d: Good(d), "it must be a class of nn.Module, or its import path"),
-    (own_networks.local(), r"network is local.<locals>.Local of own_networks, which nobody can import"),
-    ("__main__:Net", r"network is '__main__:Net'; it must be package.module:Class, of a module that others can import"),
-    ("Net", "network is 'Net'; it must be package.module:Class"),
-    ("own_networks:Absent", "own_networks has no Absent"),
-    ("absent_package.nets:Net", r"absent_package.nets cannot be imported \(ModuleNotFoundError: .*\): it must be installed"),
-    (own_networks.Other, r"it must have the methods loss\(x, z\) and sample\(z\), and has no loss"),
-    (dict, "it must be a class of nn.Module"),
-    ("Batched", "layer 'encoder.1' is a BatchNorm1d, which mixes the records .*; use GroupNorm or LayerNorm"),
-    ("Centred", "a record's loss is another one beside other records"),
-    ("Dropping", "a record's loss is another one beside other records, or when it is taken again"),
-    ("Remembering", "its sample is another one when it is taken again|its loss changes scale"),
-    ("Hoarding", "its loss changes seen, which would carry records into the release"),
-    ("Branching", "torch.func cannot take the gradient of its loss record by record: "),
-    ("Constant", "the gradient of its loss is 0 or not finite"),
-    ("Summed", r"its loss of x \(3, \d+\) and z \(3, 2\) is \(\) of torch.float32; it must be \(3,\)"),
+    (lambda d: Good(d), "class of nn.Module"),
+    (own_networks.local(), "nobody can import"),
+    ("__main__:Net", "must be package.module:Class"),
+    ("Net", "must be package.module:Class"),
+    ("own_networks:Absent", "has no Absent"),
+    ("absent_package.nets:Net", "cannot be imported"),
+    (own_networks.Other, "must have the method loss"),
+    (dict, "class of nn.Module"),
+    ("Batched", "layer 'encoder.1' is a BatchNorm1d, which mixes the records"),
+    ("Centred", "loss is another one beside other records"),
+    ("Dropping", "loss is another one beside other records"),
+    ("Remembering", "its loss changes scale"),
+    ("Hoarding", "its loss changes seen"),
+    ("Branching", "torch.func"),
+    ("Constant", "gradient of its loss is 0"),
+    ("Summed", r"its loss of .* is \(\) of torch.float32"),
     ("Infinite", "its loss of .* is not finite"),
-    ("Failing", r"its loss fails on x \(3, \d+\) and z \(3, 2\): KeyError: 'no.*such key'"),
-    ("Unbounded", r"its sample has values from 1\.\d+ to 1\.\d+; they must lie in \[0, 1\]"),
-    ("Restless", "its sample is another one when it is taken again: it must be a function of z alone"),
-    ("Noiseless", "its attribute latent is 0, and must be a whole number >= 1"),
-    ("Lazy", "the shape of decoder.weight is not known when it is built"),
-    ("Frozen", "it has no parameter that needs a gradient"),
-    ("Growing", "built again it has other parameters: RuntimeError"),
-    ("Hidden", "built again, with the same parameters and buffers, it is another one"),
+    ("Failing", "its loss fails on .* KeyError"),
+    ("Unbounded", r"must lie in \[0, 1\]"),
+    ("Restless", "sample is another one when it is taken again"),
+    ("Noiseless", "attribute latent is 0"),
+    ("Lazy", "shape of decoder.weight is not known"),
+    ("Frozen", "no parameter that needs a gradient"),
+    ("Growing", "built again it has other parameters"),
+    ("Hidden", "built again, .* it is another one"),
 ]
 
 
@@ -144,7 +144,7 @@ def test_a_release_holds_nothing_that_calls_have_left() -> None:
     bank = made(1, Patient)
     scale, x = bank.state_dict()["template.scale"].clone(), torch.ones(3, D)
     for _ in range(120):
-        gradients = bank.record_gradients("loss", x, [0, 3], torch.zeros(3, 2))
+        gradients = bank.record_gradients("loss", [0, 3], x, torch.zeros(3, 2))
     assert torch.equal(bank.state_dict()["template.scale"], scale)
     assert hasattr(bank.template, "kept"), "the class is what it says"
     released = bank.released()

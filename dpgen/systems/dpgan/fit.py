@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dpgen.facts import Said
 from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness, with_parameters
-from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
+from dpgen.nets.own import OwnCriticBank, OwnGenerator
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dpgen.files import under
 from dpgen.nets.gan import Correction, Generator
-from dpgen.nets.own_gan import OwnGenerator
+from dpgen.nets.own import OwnGenerator
 from dpgen.release import (
     ImageModel,
     PointSamples,

@@ -9,7 +9,7 @@ from dpgen.systems.dp_sgd.plan import DPSGDConfig, MeansPlan, chosen_frequencies
 
 if TYPE_CHECKING:
     from dpgen.nets.gan import CriticBank, Generator
-    from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
+    from dpgen.nets.own import OwnCriticBank, OwnGenerator
 
 _OF_GENERATOR = ("latent", "frequencies")
 """Options that a generator of your own replaces."""
@@ -149,8 +149,7 @@ class DPGANConfig:
             ValueError: one cannot be imported, or is no generator or critic.
         """
         if self.own_networks:
-            from dpgen.nets.own import imported
-            from dpgen.nets.own_gan import CRITIC, GENERATOR
+            from dpgen.nets.own import CRITIC, GENERATOR, imported
 
             for path, methods in zip(self.own_networks, (GENERATOR, CRITIC)):
                 imported(path, methods)
@@ -170,8 +169,7 @@ class DPGANConfig:
     ) -> "Generator | OwnGenerator":
         """An untrained generator of d columns, in [0, 1] if they are bounded."""
         from dpgen.nets.gan import Generator
-        from dpgen.nets.own import imported
-        from dpgen.nets.own_gan import OwnGenerator
+        from dpgen.nets.own import OwnGenerator, imported
 
         output: Literal["sigmoid", "identity"] = "sigmoid" if bounded else "identity"
         if self.own_networks:
@@ -215,8 +213,7 @@ class DPGANConfig:
         """
         from dpgen.nets.conv import ConvCriticBank
         from dpgen.nets.gan import CriticBank
-        from dpgen.nets.own import imported
-        from dpgen.nets.own_gan import OwnCriticBank
+        from dpgen.nets.own import OwnCriticBank, imported
 
         if len(self.own_networks) == 2:
             network, options = imported(self.own_networks[1]), self.critic_options
