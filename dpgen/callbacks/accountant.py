@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
-from dpgen.callbacks.held import Held
+from dpgen.callbacks.loggers import Held
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger

@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.callbacks.held import HeldCSV
+from dpgen.callbacks.loggers import HeldCSV
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.mechanisms import subsampled_gaussian_event

@@ -256,14 +256,8 @@ def test_the_options_of_the_command_line() -> None:
     assert (config.network, config.network_options) == ("own_networks:Good", {"hidden": 3})
     bank = config.resolved(n_classes=3).bank(D, 0)
     assert (bank.k, bank.architecture()["network_options"]) == (3, {"hidden": 3})
-    for options, match in (
-        ([*network, "--component=rbm"], "component is rbm and network is 'own_networks:Good', which takes network_options"),
-        ([*network, "--hidden=7"], "hidden is 7 and network is 'own_networks:Good'"),
-        (network[1:], "network_options is {'hidden': 3}, and network is not given"),
-        ([network[0], "--network_options=3"], "network_options"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            parse_job(["--model=dpgm", *options])
+    with pytest.raises(ValueError, match="network_options"):
+        parse_job(["--model=dpgm", network[0], "--network_options=3"])
 
 
 def test_commands_import_the_network_that_a_person_names(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

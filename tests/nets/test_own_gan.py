@@ -99,23 +99,6 @@ def test_it_is_refused_in_one_line_before_anything_is_spent(names: tuple[str, st
     assert (ledger.entries(), ledger.promised()) == ([], [])
 
 
-OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"network": "mpl"}, "network is 'mpl'; it must be mlp, cnn, or import paths"),
-    ({"network": ("a:B", "c:D", "e:F")}, r"it must be mlp, cnn, or import paths package.module:Class of a generator"),
-    ({"network": ("mlp", "c:D")}, "it must be mlp, cnn, or import paths"),
-    ({"network": "a:B", "latent": 7}, "latent is 7 and network is 'a:B', which it does not change"),
-    ({"network": ("a:B", "c:D"), "hidden": 7}, "hidden is 7 and network is"),
-    ({"generator_options": {"a": 1}}, "network must name the class of a generator of your own"),
-    ({"network": "a:B", "critic_options": {}}, "network must name the class of a generator and critic of your own"),
-]
-
-
-@pytest.mark.parametrize(("options", "match"), OPTIONS)
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        DPGANConfig(**options)
-
-
 def test_a_critic_of_the_package_keeps_its_options() -> None:
     config = DPGANConfig(network="own_gans:Maker", hidden=5)
     assert config.critic_bank(D, 0, None).shapes["0.weight"] == (5, D)

@@ -12,12 +12,10 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.dp_sgd.engine import DPSGD
+from dpgen.systems.dp_sgd.engine import DPSGD, train
 from dpgen.systems.dp_sgd.inputs import TrainingData
-from dpgen.systems.dp_sgd.means import MeansPartition
 from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
-from dpgen.systems.dp_sgd.training import train
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
@@ -118,24 +116,15 @@ class DPGM(DPSGD):
             _require_fitting(bank, config, d + categories)
         super().__init__(
             bank,
-            self._partition(config, plan, public, public_x, categories=categories, white=white),
+            self._clusters(config, plan, public, public_x),
             plan=plan,
             config=config,
             n_classes=n_classes,
             categories=categories,
             public=public,
+            white=white,
             private_logs=private_logs,
         )
-
-    @classmethod
-    def _partition(
-        cls, config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None, **of_records: int
-    ) -> Partition:
-        clusters = cls._clusters(config, plan, public, public_x)
-        if not config.releases_means:
-            return clusters
-        assert plan.sigma_means is not None
-        return MeansPartition(clusters, noise_multiplier=plan.sigma_means, **of_records)
 
     @staticmethod
     def _clusters(config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None) -> Partition:
@@ -153,12 +142,6 @@ class DPGM(DPSGD):
         )
         return KMeansPartition(kmeans, public_x=public_x)
 
-    @torch.no_grad()
-    def partition_found(self) -> None:
-        """Begin at the means that were released."""
-        if isinstance(self.partition, MeansPartition):
-            self.bank.begin_at(self.partition.means.to(self.bank.theta), self._public.spawn("means").generator)
-
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of samples of the released parameters, always from the same latent draws."""
         generator = self._public.spawn("preview").generator
@@ -174,7 +157,6 @@ class DPGM(DPSGD):
             ValueError: another ledger, or nothing was trained.
         """
         statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
-        found = self.partition.inner if isinstance(self.partition, MeansPartition) else self.partition
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
             self.bank.released(),
@@ -182,7 +164,7 @@ class DPGM(DPSGD):
             statement=statement,
             n_classes=self.n_classes,
             labelled_by=labelled_by,
-            kmeans=found.kmeans if isinstance(found, KMeansPartition) else None,
+            kmeans=self.partition.kmeans if isinstance(self.partition, KMeansPartition) else None,
             **shape,
         )
 

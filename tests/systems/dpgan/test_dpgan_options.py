@@ -7,21 +7,11 @@ from dpgen.nets.gan import CriticBank
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 
 
-def test_the_critic_is_one_model_for_all_records():
-    config = DPGANConfig(clip_bound=2.0, micro_batch=7, lr=0.3)
-    critic = config.critic_training
-    assert (critic.clipping, critic.clip_bound, critic.micro_batch, critic.lr) == ("fixed", 2.0, 7, 0.3)
-
-
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({}, CriticBank),
-        ({"network": "cnn"}, ConvCriticBank),
-    ],
-)
+@pytest.mark.parametrize(("options", "kind"), [({}, CriticBank), ({"network": "cnn"}, ConvCriticBank)])
 def test_networks(options, kind):
-    assert type(DPGANConfig(**options).critic_bank(16, 2, (4, 4))) is kind
+    config = DPGANConfig(**options)
+    assert config.clipping == "fixed"
+    assert type(config.critic_bank(16, 2, (4, 4))) is kind
 
 
 def test_convolutions_need_images():
@@ -60,28 +50,34 @@ def test_there_is_a_critic_for_every_record_or_for_every_label():
 
 
 def test_means_of_a_run_that_releases_none_are_refused():
-    for config in (DPGANConfig(), DPGANConfig().critic_training):
-        with pytest.raises(ValueError, match=r"means_share is 0\.2; this run releases no means"):
-            DPGANPlan(means_share=0.2).require_use(config)
+    with pytest.raises(ValueError, match="means_share"):
+        DPGANPlan(means_share=0.2).require_use(DPGANConfig())
     DPGANPlan(means_share=0.2).require_use(DPGANConfig(centred=True))
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    "options",
     [
-        ({"critic_steps": 0}, "critic_steps is 0; it must be a whole number >= 1"),
-        ({"micro_batch": None}, "micro_batch is None; it must be a whole number >= 1"),
-        ({"latent": 0}, "latent is 0; it must be a whole number >= 1"),
-        ({"lr": 0.0}, "lr must be positive"),
-        ({"generator_lr": float("inf")}, "generator_lr must be positive and finite"),
-        ({"average": 1.0}, "average must be in"),
-        ({"diversity": -1.0}, "diversity must be at least 0"),
-        ({"diversity": 1.0, "fakes": 1}, "fakes must be at least 2 with diversity 1"),
-        ({"frequencies": 5, "network": "cnn"}, "frequencies is 5; it must be 0 with network='cnn', which makes pixels"),
-        ({"centred": True, "network": "cnn"}, "centred is True; it must be false with network='cnn'"),
-        ({"frequencies": -1}, "frequencies is -1; it must be at least 1, or 0 for pixels"),
+        {"critic_steps": 0},
+        {"micro_batch": None},
+        {"latent": 0},
+        {"lr": 0.0},
+        {"generator_lr": float("inf")},
+        {"average": 1.0},
+        {"diversity": -1.0},
+        {"fakes": 1, "diversity": 1.0},
+        {"frequencies": 5, "network": "cnn"},
+        {"centred": True, "network": "cnn"},
+        {"frequencies": -1},
+        {"network": "mpl"},
+        {"network": ("a:B", "c:D", "e:F")},
+        {"network": ("mlp", "c:D")},
+        {"latent": 7, "network": "a:B"},
+        {"hidden": 7, "network": ("a:B", "c:D")},
+        {"generator_options": {"a": 1}},
+        {"critic_options": {}, "network": "a:B"},
     ],
 )
-def test_bad_options_are_refused(options, match):
-    with pytest.raises(ValueError, match=match):
+def test_bad_options_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
         DPGANConfig(**options)
