@@ -11,7 +11,6 @@ from dpgen.files import under
 from dpgen.release import (
     ImageModel,
     ImageSamples,
-    PublicModel,
     RandomState,
     RecordModel,
     RecordSamples,
@@ -87,7 +86,8 @@ class NetworkImages(ImageModel, kind="network_images"):
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> Self:
-        network = nested(description["network"], under("network", tensors), statement)
+        inner = description["network"]
+        network = cls._kinds[inner["kind"]].rebuild(inner["description"], under("network", tensors), statement)
         assert isinstance(network, NetworkModel)
         return cls(network, image_shape=description["image_shape"], class_names=description["class_names"])
 
@@ -98,8 +98,3 @@ def released(network: NetworkModel, data: TrainingData) -> NetworkModel | Networ
         return network
     channels, height, width = data.pixels
     return NetworkImages(network, image_shape=(height, width, channels), class_names=data.class_names or ())
-
-
-def nested(card: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> PublicModel:
-    """A released model that is part of another one, of its kind and description."""
-    return PublicModel._kinds[card["kind"]].rebuild(card["description"], tensors, statement)

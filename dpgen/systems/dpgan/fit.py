@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from dpgen.facts import Said
-from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness, with_parameters
+from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness
 from dpgen.nets.own import OwnCriticBank, OwnGenerator
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator
@@ -190,7 +191,7 @@ class DPGAN(DPSGD):
         z = torch.randn(rows * per_cluster, self.generator.latent, generator=self._public.spawn("preview").generator)
         codes = None if labels is None else labels.to(self.device)
         self.generator.eval()
-        x = with_parameters(self.generator, self._average, z.to(self.device), codes)
+        x = functional_call(self.generator, self._average, (z.to(self.device), codes))
         self.generator.train()
         return x[:, : self.generator.d].unflatten(0, (rows, per_cluster))
 
