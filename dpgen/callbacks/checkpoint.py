@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import Callback
 from dpgen.callbacks.accountant import PrivacyAccountant
 from dpgen.files import write_atomically
 from dpgen.privacy.distributed import Ranks
+from dpgen.privacy.mechanisms import require_whole
 
 
 class SealedCheckpointIO(TorchCheckpointIO):
@@ -49,8 +50,7 @@ class Checkpoint(Callback):
     """
 
     def __init__(self, path: Path, *, every: int = 100) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        require_whole("every", every)
         self.path, self.every = path, every
 
     def save(self, trainer: L.Trainer) -> None:

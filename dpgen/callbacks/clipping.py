@@ -16,6 +16,7 @@ from torch import Tensor
 from dpgen.facts import Fact, Said
 from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
 from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.mechanisms import require_positive, require_whole
 from dpgen.privacy.noise import place
 
 
@@ -83,9 +84,7 @@ class AutomaticClipping(Clipping):
     """
 
     def __init__(self, *, stability: float = 0.01) -> None:
-        if not stability > 0:
-            raise ValueError(f"stability must be positive, got {stability}")
-        self.stability = stability
+        self.stability = require_positive("stability", stability)
 
     def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
         return automatic_coefficients(norms, self.stability)
@@ -99,9 +98,7 @@ class BoundedClipping(Clipping):
     """
 
     def __init__(self, *, bound: float = 1.0) -> None:
-        if not 0 < bound < float("inf"):
-            raise ValueError(f"bound must be positive and finite, got {bound}")
-        self.bound = bound
+        self.bound = require_positive("bound", bound)
         self._bounds: Tensor | None = None
 
     def begin(self, k: int) -> None:
@@ -118,12 +115,8 @@ class BoundedClipping(Clipping):
         return self._bounds
 
     def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
-        return flat_coefficients(norms, self.placed_bounds(norms)[cluster])
-
-    def placed_bounds(self, norms: Tensor) -> Tensor:
-        """The bounds where the norms are; once there, they stay."""
-        self._bounds = place(self.bounds, norms.device)
-        return self._bounds.to(norms.dtype)
+        self._bounds = place(self.bounds, norms.device)  # once there, they stay
+        return flat_coefficients(norms, self._bounds.to(norms.dtype)[cluster])
 
     def scale(self) -> Tensor:
         return self.bounds
@@ -163,11 +156,6 @@ def _soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> Bou
 
     A record adds non-negative numbers of sum 1 (or nothing): L2 norm at most 1. A replaced one moves the histogram by
     :math:`|h - h'|^2 = |h|^2 + |h'|^2 - 2 \langle h, h' \rangle \le 2`. Both are reached by norms at centres.
-
-    Arguments:
-        norms: (b,).
-        cluster: of every norm, (b,), in [0, k).
-        centres: (w,) increasing.
     """
     own, seen, w = centres.to(norms.dtype), torch.isfinite(norms), len(centres)
     above = torch.searchsorted(own, norms.contiguous())
@@ -213,12 +201,9 @@ class DPNorm(BoundedClipping):
         window: int = 10,
     ) -> None:
         super().__init__(bound=c_max)
-        if not noise_multiplier > 0:
-            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
-        if window < 1:
-            raise ValueError(f"window must be at least 1, got {window}")
-        if bins < 1:
-            raise ValueError(f"bins must be at least 1, got {bins}")
+        require_positive("noise_multiplier", noise_multiplier)
+        require_whole("bins", bins)
+        require_whole("window", window)
         if spacing not in ("linear", "log"):
             raise ValueError(f"spacing must be one of 'linear', 'log', got {spacing!r}")
         self.edges = bin_edges(c_max, bins, spacing)
@@ -235,18 +220,14 @@ class DPNorm(BoundedClipping):
         super().load_state_dict(state_dict)
         self._released = list(state_dict["released"])
 
-    def _summed(self, released: Tensor) -> Tensor:
-        """The sum (k, w) of the last `window` histograms, this one included."""
-        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
-        return torch.stack(self._released).sum(0)
-
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
         self.centres = place(self.centres, norms.device)
         return _soft_counts(norms, cluster, self.centres, self.bounds.numel())
 
     def observe(self, released: Tensor) -> None:
         self.edges = place(self.edges, released.device)
-        mode = self._summed(released).argmax(1)
+        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
+        mode = torch.stack(self._released).sum(0).argmax(1)
         self._bounds = self.edges[mode.clamp_max(self.edges.numel() - 1)].to(self.bounds.dtype)
         if released.device.type == "cpu":
             self._warn_if_poor()

@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import Tensor
 from torchvision.utils import make_grid
 
+from dpgen.privacy.mechanisms import require_whole
 from dpgen.progress import report
 
 
@@ -99,9 +100,8 @@ class ReleaseLogger(Callback):
     """
 
     def __init__(self, *, every: int = 10, histograms_every: int = 50) -> None:
-        for name, value in (("every", every), ("histograms_every", histograms_every)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        require_whole("every", every)
+        require_whole("histograms_every", histograms_every)
         self.every, self.histograms_every = every, histograms_every
         self._since: tuple[int, float] = (0, 0.0)
 
@@ -174,8 +174,7 @@ class Previews(Callback):
     """
 
     def __init__(self, draw: Callable[[], Tensor], *, image_shape: tuple[int, ...], every: int = 1) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        require_whole("every", every)
         self.draw, self.image_shape, self.every = draw, image_shape, every
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -53,11 +53,8 @@ class DPSGD(PrivateSums):
         \sum_{r \in S_c} \frac{\text{clip}(g_r, C_c)}{C_c} + N(0, \sigma_S^2 I)\Big]\Big)
         \quad \text{for every } c, \text{ also where } S_c \text{ is empty.}
 
-    One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all models together. Where people
-    have several records, a draw is of people, and of a person with k records each clipped gradient weighs 1/k: the average of
-    vectors of norm at most 1, whose norm is at most 1, in whichever clusters they lie.
-
-    The ledger agrees before each step, and before the partition is found.
+    One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all models together; of people see
+    `PrivateSums`. The ledger agrees before each step, and before the partition is found.
 
     Arguments:
         bank: the models, untrained.
@@ -112,13 +109,11 @@ class DPSGD(PrivateSums):
         """One optimizer over k rows that share memory with the parameter matrix, so that one model may rest."""
         self._rows = [nn.Parameter(row) for row in self.bank.theta.detach()]
         self._sums = torch.empty_like(self.bank.theta)
-        own, self._rate, self._in_bounds = self.bank.descent, self.config.lr, False
-        if self.config.optimizer == "sgd":
-            return torch.optim.SGD(self._rows, lr=self._rate)
-        if self.config.optimizer == "auto" and own is not None:
-            self._rate, self._in_bounds = self.config.lr * own.rate, True
-            return torch.optim.SGD(self._rows, lr=self._rate, momentum=own.momentum)
-        return torch.optim.Adam(self._rows, lr=self._rate, fused=True)
+        own = self.bank.descent if self.config.optimizer == "auto" else None
+        self._rate, self._in_bounds = self.config.lr * (1.0 if own is None else own.rate), own is not None
+        if own is None and self.config.optimizer != "sgd":
+            return torch.optim.Adam(self._rows, lr=self._rate, fused=True)
+        return torch.optim.SGD(self._rows, lr=self._rate, momentum=0.0 if own is None else own.momentum)
 
     def on_train_start(self) -> None:
         loader = self._loader()
@@ -132,9 +127,7 @@ class DPSGD(PrivateSums):
         # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
         default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
         self._policy = self._callback(Clipping) or default
-        if (self._policy.noise_multiplier is not None) != self.config.adaptive or (
-            self.config.adaptive and self._policy.noise_multiplier != self.plan.sigma_norm
-        ):
+        if self._policy.noise_multiplier != (self.plan.sigma_norm if self.config.adaptive else None):
             raise ValueError(
                 f"the clipping callback {type(self._policy).__name__} has noise_multiplier {self._policy.noise_multiplier}, "
                 f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
@@ -143,10 +136,10 @@ class DPSGD(PrivateSums):
         self.clip_by(self._policy)
         self._assume(*self._policy.facts)
         self.serve(self._accountant.curator)
+        table, ranks = loader.table, self._accountant.ranks
         self._require_equal_ranks(loader)
-        loader.share(self._accountant.ranks)
-        self._measure(loader)
-        table = loader.table
+        loader.share(ranks)
+        self._measure(table.x.shape[1])
         if not self.partitioned:
             if not self._declared:
                 self.declare(self._accountant.curator)
@@ -177,10 +170,9 @@ class DPSGD(PrivateSums):
         curator.declare(*self.planned(curator.relation))
         self._declared = True
 
-    def _measure(self, loader: PoissonLoader) -> None:
+    def _measure(self, d: int) -> None:
         """What other records change of a record's gradient, in the precision of training; of several ranks, the most."""
-        ranks, d = self._accountant.ranks, loader.table.x.shape[1]
-        self._change = None
+        ranks, self._change = self._accountant.ranks, None
         with self.trainer.precision_plugin.forward_context():
             changes = torch.zeros(ranks.count, dtype=torch.float64)
             changes[ranks.index] = self.measure(d).change
@@ -228,9 +220,10 @@ class DPSGD(PrivateSums):
     def _require_equal_ranks(self, loader: PoissonLoader) -> None:
         """Shards are disjoint only if all ranks hold the same records in the same order."""
         ranks = self._accountant.ranks
-        met = {Fact.SEVERAL_RANKS: ranks.count > 1, Fact.BFLOAT16: self.trainer.precision == "bf16-mixed"}
-        self._assume(*(fact for fact, holds in met.items() if holds))
+        if self.trainer.precision == "bf16-mixed":
+            self._assume(Fact.BFLOAT16)
         if ranks.count > 1:
+            self._assume(Fact.SEVERAL_RANKS)
             ranks.require_same("the records", loader.table.fingerprint())
             settings = sha256(repr((self.plan, self.config, self.global_step, self.partitioned)).encode()).hexdigest()
             ranks.require_same("the plan, the configuration and the checkpoint", settings)
@@ -359,16 +352,7 @@ R = TypeVar("R", bound=PublicModel)
 
 
 def train(module: M, release: Callable[[M, Ledger], R], data: TrainingData, *, curator: Curator, runtime: "Runtime") -> R:
-    """Train a module within the budget, or go on with it, and release what it has become.
-
-    Arguments:
-        module: untrained.
-        release: makes the public model of a trained module, with the statement of the ledger that counts.
-        data: private records, images or points.
-
-    Raises:
-        ValueError: what the module refuses.
-    """
+    """Train a module within the budget, or go on with it, and let `release` make a public model of it and its ledger."""
     plan = module.plan
     people = data.people if plan.rows > 1 else None
     x, labels, white = data.inputs
