@@ -288,8 +288,3 @@ def test_a_ledger_that_does_not_cover_the_plan_is_refused(tmp_path: Path) -> Non
     with pytest.raises(BudgetExceeded, match=r"a second plan of 1 x 'cluster sizes', .* x 'training steps' would bring it to"):
         fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), curator=Curator(spent), runtime=runtime)
     assert [entry.note for entry in spent.entries()] == ["spent before"]
-
-
-def test_nothing_is_released_before_training() -> None:
-    with pytest.raises(ValueError, match="has not been trained"):
-        module().release(Ledger(None, delta=1e-5))
