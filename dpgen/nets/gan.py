@@ -72,6 +72,8 @@ class CriticBank(ModelBank):
     Source: Miyato and Koyama 2018 (labels by projection).
     """
 
+    described = ("k", "d", "categories", "hidden", "depth", "image_shape", "frequencies", "centred")
+
     def __init__(
         self,
         d: int,
@@ -91,10 +93,7 @@ class CriticBank(ModelBank):
         basis = coordinates(d, image_shape, frequencies, categories=0)
         self._width = d if basis is None else len(basis)
         super().__init__(k, self._shapes())
-        self._basis: Tensor | None
-        self.register_buffer("_basis", basis, persistent=False)
-        self.centre: Tensor | None
-        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
+        self._place((k, d) if centred else None, basis)
 
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         if self.centre is not None:
@@ -106,10 +105,6 @@ class CriticBank(ModelBank):
         for i, (a, b) in enumerate(pairwise(widths)):
             shapes |= {f"{i}.weight": (b, a), f"{i}.bias": (b,)}
         return shapes
-
-    def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "categories", "hidden", "depth", "image_shape", "frequencies", "centred")
-        return {name: getattr(self, name) for name in names}
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         return self._gradients(x, bounds, real=True)
@@ -156,11 +151,10 @@ class Generator(nn.Module):
         categories: number of labels, 0 without.
         hidden: units per hidden layer (mlp), or channels times 8 (cnn).
         depth: hidden layers (mlp).
-        image_shape: of images, see `dpgen.cosines.planes`: without `frequencies`, sides divisible by 4, two transposed
-            convolutions in place of the hidden layers.
+        image_shape: of images: without `frequencies`, sides divisible by 4, two transposed convolutions in place of the hidden
+            layers.
         output: "sigmoid" or "identity".
-        frequencies: the last layer (mlp) writes so many of the lowest frequencies of each channel of an image in place of its
-            pixels: smooth strokes need not be learned.
+        frequencies: the last layer (mlp) writes so many of the lowest frequencies of each channel in place of pixels.
         centred: records begin at the log-odds of the means of their label that `begin_at` is given.
     """
 

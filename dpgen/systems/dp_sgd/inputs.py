@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -16,35 +16,16 @@ WHITE = 255
 """The value of a pixel that networks see as 1."""
 
 
-class _Source(Protocol):
-    """Private data or samples: bits (n, d), or images (n, h, w, c) uint8, and perhaps labels (n,)."""
-
-    @property
-    def x(self) -> Tensor: ...
-    @property
-    def labels(self) -> Tensor | None: ...
-
-
 class Inputs(NamedTuple):
     """Values x / white in [0, 1]: a row (d,) for each record, or for each image channel by channel; and labels (n,).
 
-    >>> from dpgen.release import ImageSamples
-    >>> image = ImageSamples(x=torch.tensor([[[[0, 51, 255]]]]).byte(), labels=torch.tensor([0]), class_names=("a",))
-    >>> inputs = Inputs.of(image)
-    >>> inputs.white, inputs.values(torch.tensor([0])).tolist()
-    (255, [[0.0, 0.2..., 1.0]])
+    >>> Inputs(torch.tensor([[0, 51, 255]]).byte(), None, WHITE).values(torch.tensor([0])).tolist()
+    [[0.0, 0.2..., 1.0]]
     """
 
     x: Tensor
     labels: Tensor | None
     white: int = 1
-
-    @classmethod
-    def of(cls, source: _Source) -> Inputs:
-        """Those of private data or samples."""
-        if source.x.ndim == 4:
-            return cls(image_rows(source.x), source.labels, WHITE)
-        return cls(source.x, source.labels)
 
     def values(self, rows: Tensor) -> Tensor:
         """Values (b, d) float32 of rows (b,)."""
@@ -88,13 +69,13 @@ class TrainingData:
     @classmethod
     def of(cls, data: PrivateRecords | PrivateImages) -> TrainingData:
         """Those of records or images."""
-        inputs = Inputs.of(data)
-        if inputs.white == WHITE:
+        if data.x.ndim == 4:
             images, shape = cast(PrivateImages, data), channels_first(data.x.shape[1:])
+            inputs = Inputs(image_rows(images.x), images.labels, WHITE)
             return cls(inputs=inputs, n_classes=images.n_classes, image_shape=shape, class_names=images.class_names)
         records = cast(PrivateRecords, data)
         told = {name: getattr(records, name) for name in ("n_classes", "image_shape", "people", "public_x", "columns")}
-        return cls(inputs=inputs, **told)
+        return cls(inputs=Inputs(records.x, records.labels), **told)
 
     @property
     def d(self) -> int:

@@ -250,11 +250,7 @@ def fit(
     curator: Curator,
     runtime: Runtime,
 ) -> NetworkModel | NetworkImages | PointGANModel:
-    """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement.
-
-    Raises:
-        ValueError: what `DPGAN`, its options and its loader refuse.
-    """
+    """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement."""
     points = data if isinstance(data, PrivatePoints) else None
     if points is None:
         own = TrainingData.of(cast(PrivateRecords | PrivateImages, data))

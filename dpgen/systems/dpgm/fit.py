@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from dpgen.runtime import Runtime
 
 
-def _require_fitting(bank: ModelBank, config: DPGMConfig, d: int) -> None:
-    """Refuse a bank that could not be released, or is not of these clusters and records."""
-    component_name(bank)
-    made = bank.architecture()
-    for name, wanted in (("k", config.k), ("d", d)):
-        if made[name] != wanted:
-            raise ValueError(f"bank has {name} {made[name]}; it must be {wanted}, as the clusters and records have")
-
-
 class KMeansPartition:
     """DP kernel k-means on the records without their labels; see `DPKMeans`."""
 
@@ -62,14 +53,10 @@ class KMeansPartition:
 
 
 class DPGM(DPSGD):
-    r"""k component models trained together by DP-SGD on k disjoint clusters.
+    r"""k component models trained together by DP-SGD on k disjoint clusters, see `DPSGD`.
 
-    One record touches one cluster, so a step is one mechanism for all k models together (see `DPSGD`).
     With a plain `lightning.Trainer`: callbacks `PrivacyAccountant` (required), a `Clipping` policy (default automatic);
     the loader must be a `PoissonLoader` with the plan's sampling rate.
-
-    On several ranks (strategy "ddp") each draws from its own shard of the records; norm histograms and clipped sums are
-    added over the ranks and get their noise once, so a step is the same mechanism whatever the number of ranks.
 
     Arguments:
         d: columns of a record, labels not counted.
@@ -113,7 +100,10 @@ class DPGM(DPSGD):
         categories = n_classes if config.clusters != "labels" else 0
         bank = bank if bank is not None else config.bank(d + categories, categories, image_shape)
         if self.released:
-            _require_fitting(bank, config, d + categories)
+            component_name(bank)
+            for name, wanted in (("k", config.k), ("d", d + categories)):
+                if (found := bank.architecture()[name]) != wanted:
+                    raise ValueError(f"bank has {name} {found}; it must be {wanted}, as the clusters and records have")
         super().__init__(
             bank,
             self._clusters(config, plan, public, public_x),
@@ -177,11 +167,7 @@ def module(config: DPGMConfig) -> type[DPGM]:
 def fit(
     data: PrivateRecords | PrivateImages, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
 ) -> NetworkModel | NetworkImages:
-    """Train DPGM on private records or images, or resume it, and release the mixture with its statement.
-
-    Raises:
-        ValueError: what `DPGM`, its options and its loader refuse.
-    """
+    """Train DPGM on private records or images, or resume it, and release the mixture with its statement."""
     own = TrainingData.of(data)
     if own.pixels is not None:
         config.require_images()

@@ -62,7 +62,7 @@ class KMeansPlan:
         repair: shrink noisy centres and split crowded clusters (post-processing, see `update_centres`); False is the
             standard method.
 
-    >>> KMeansPlan(noise_count=10.0, noise_sum=2.0, rounds=4).noise_multiplier
+    >>> KMeansPlan(noise_count=10.0, noise_sum=2.0, rounds=4).multiplier("add_remove")
     0.97590...
     """
 
@@ -120,41 +120,25 @@ class KMeansPlan:
 
     def multiplier(self, relation: Relation) -> float:
         """The one Gaussian, as a ledger of this relation reads it, that equals the whole plan."""
-        counts: float = self.count_event(relation).noise_multiplier
-        return effective_multiplier(*[self._round_multiplier(relation)] * self.rounds, counts)
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The one Gaussian that equals the whole plan under add/remove."""
-        return self.multiplier("add_remove")
+        parts = [line.event.noise_multiplier for line in self.planned(relation) for _ in range(line.count)]
+        return effective_multiplier(*parts)
 
     @property
     def round_multiplier(self) -> float:
         """Noise std / add-remove sensitivity of one joint release of counts and sums."""
         return effective_multiplier(self.noise_count, self.noise_sum)
 
-    def round_event(self, relation: Relation) -> DpEvent:
-        """One joint release of counts and sums, in a ledger of this relation."""
-        return gaussian_event(self._round_multiplier(relation))
-
-    def count_event(self, relation: Relation) -> DpEvent:
-        """The counts of the final clusters, in a ledger of this relation."""
-        return count_event(self.noise_count, relation)
-
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        """The plan as a ledger of this relation declares it."""
+        """Joint releases of counts and sums, then the final counts, as a ledger of this relation declares them."""
         from dpgen.privacy.ledger import Planned
 
-        return (Planned(self.round_event(relation), ROUND, self.rounds), Planned(self.count_event(relation), COUNTS))
+        of_round = self.round_multiplier
+        if relation == "replace_one":  # whose ledger doubles the sensitivity of every Gaussian
+            of_round *= 2.0 * round_sensitivity(self.weight) / round_replaced(self.weight)
+        return Planned(gaussian_event(of_round), ROUND, self.rounds), Planned(count_event(self.noise_count, relation), COUNTS)
 
     def event(self, relation: Relation) -> DpEvent:
-        """Everything that the plan releases, in a ledger of this relation, which doubles every Gaussian under replace_one."""
+        """Everything that the plan releases, in a ledger of this relation."""
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        return ComposedDpEvent([SelfComposedDpEvent(self.round_event(relation), self.rounds), self.count_event(relation)])
-
-    def _round_multiplier(self, relation: Relation) -> float:
-        """That of a round in a ledger of this relation: under replace_one times 2 sensitivity / replaced."""
-        if relation == "add_remove":
-            return self.round_multiplier
-        return self.round_multiplier * (2.0 * round_sensitivity(self.weight) / round_replaced(self.weight))
+        return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in self.planned(relation)])

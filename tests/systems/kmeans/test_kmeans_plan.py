@@ -11,7 +11,7 @@ from dpgen.systems.kmeans.plan import SUM_STEP, KMeansPlan, round_sensitivity
 def test_plan_costs_what_its_event_says() -> None:
     plan = KMeansPlan(noise_count=10.0, noise_sum=2.0, rounds=4)
     mu_squared = 4 * (1 / 10**2 + 1 / 2**2) + 1 / 10**2
-    assert plan.noise_multiplier == pytest.approx(mu_squared**-0.5, rel=1e-12)
+    assert plan.multiplier("add_remove") == pytest.approx(mu_squared**-0.5, rel=1e-12)
     parts = gaussian_parts(plan.event("add_remove"))
     assert sum(count / sigma**2 for (_, sigma), count in parts.items()) == pytest.approx(mu_squared, rel=1e-12)
     assert sorted(parts.values()) == [1, 4]
@@ -21,7 +21,7 @@ def test_plan_costs_what_its_event_says() -> None:
 @pytest.mark.parametrize("n_features", [1, 200, 784])
 def test_plan_from_multiplier_spends_exactly_that(rounds: int, n_features: int) -> None:
     plan = KMeansPlan.from_multiplier(7.3, rounds=rounds, n_features=n_features)
-    assert plan.noise_multiplier == pytest.approx(7.3, rel=1e-12)
+    assert plan.multiplier("add_remove") == pytest.approx(7.3, rel=1e-12)
     assert plan.rounds == rounds
 
 
