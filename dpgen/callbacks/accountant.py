@@ -36,15 +36,13 @@ class PrivacyAccountant(Callback):
     | a logger that does not wait for checkpoints | every step is committed before it runs |
     | several processes | rank 0's ledger alone counts; the others do what it decides, and a step is charged once |
 
+    A trainer is refused that accumulates gradients, computes in a precision that understates norms, replaces the Poisson
+    sampler, or shards parameters.
+
     Arguments:
         curator: of the run; on ranks other than 0 with any ledger without a file, replaced by a copy of rank 0's when
             training starts.
         every: epochs between two tight values, at least 1.
-
-    Raises:
-        ValueError: the trainer accumulates gradients, computes in a precision that understates norms, replaces the
-            Poisson sampler, or shards parameters.
-        LedgerError: the ledger is not the one that the checkpoint belongs to, or was cut.
     """
 
     def __init__(self, curator: Curator, *, every: int = 1) -> None:

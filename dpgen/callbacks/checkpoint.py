@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,12 +41,7 @@ class SealedCheckpointIO(TorchCheckpointIO):
 
 
 class Checkpoint(Callback):
-    """Saves `path` every few steps and at the end of training.
-
-    Arguments:
-        path: file to (over)write.
-        every: steps between two checkpoints, at least 1; at most so many steps run again after a crash.
-    """
+    """Saves `path` after every `every` steps and at the end of training; at most so many steps run again after a crash."""
 
     def __init__(self, path: Path, *, every: int = 100) -> None:
         require_whole("every", every)
@@ -75,17 +69,15 @@ class Preempted(RuntimeError):
 
 
 class Preemption(Callback):
-    """Ends training after the step during which one of `signals` came, on all ranks together.
+    """Ends training after the step during which a scheduler or a terminal sent one of `signals`, on all ranks together.
 
     The handlers only note the signal. The checkpoint is written by the callback that writes it at the end of training,
     so nothing is done again. A second Ctrl-C does not wait.
-
-    Arguments:
-        signals: what a scheduler sends before it ends a job, and what a terminal sends.
     """
 
-    def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)) -> None:
-        self.signals = tuple(signals)
+    signals = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+    def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self.stopped = False
         self._ranks = Ranks()

@@ -23,11 +23,9 @@ from dpgen.privacy.noise import place
 class Clipping(Callback, ABC):
     """Turns gradient norms into coefficients; private training uses the one among the trainer's callbacks.
 
-    Every policy bounds each record's term by 1 in units of its cluster's bound, so that a step is a Gaussian mechanism of
-    sensitivity 1 whatever the bounds are; the bounds, functions of released values, scale the noisy sum afterwards.
-
-    `noise_multiplier` is None for policies that look at nothing private; otherwise the policy asks for one (k, w)
-    histogram of norms per step, a `BoundedSum` that is released with that multiplier.
+    Every policy bounds each record's term by 1 in units of its cluster's bound, so that a step has sensitivity 1 whatever the
+    bounds are; the bounds, functions of released values, scale the noisy sum afterwards. `noise_multiplier` is None for
+    policies that look at nothing private; otherwise a histogram of norms (k, w) is released with it in each step.
 
     One of your own serves as one among the trainer's callbacks, or by `PrivateSums.clip_by`; the statement names it.
 
@@ -173,9 +171,8 @@ class DPNorm(BoundedClipping):
     r"""The mode of a noisy histogram of gradient norms as clip bound, one per cluster (Acs et al. 2017, Algorithm 3).
 
     Every step releases, for each cluster, the counts of norms in :math:`(C_{j-1}, C_j]` and of norms above
-    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`. Bins are soft (`_soft_counts`): a norm in the middle of a bin counts
-    there, one at an edge half in each bin beside it, so that the sensitivity is 1 for norms in floating point too. The bound
-    is the upper edge of the fullest bin of the sum over the last `window` released histograms.
+    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`; bins are soft (`_soft_counts`). The bound is the upper edge of the fullest
+    bin of the sum over the last `window` released histograms.
 
     At a few records per cluster linear bins of a single step, as published, choose mostly noise; log-spaced bins and a window
     of 10 choose the right bin in nearly every step from 40 records on. Mind `c_max`: losses summed over hundreds of pixels

@@ -19,10 +19,7 @@ GAIN = 2.0**0.5
 
 
 def critic_loss(score: Tensor, *, real: bool) -> Tensor:
-    r"""Loss of the critic's scores D: the softplus of :math:`-D` for real records, of :math:`D` for fake ones.
-
-    Source: Goodfellow et al. 2014.
-    """
+    r"""The softplus of the critic's scores D of fake records, of :math:`-D` of real ones (Goodfellow et al. 2014)."""
     return softplus(-score if real else score)
 
 
@@ -35,9 +32,7 @@ def _critic_slope(score: Tensor, *, real: bool) -> Tensor:
 def sameness(x: Tensor, z: Tensor) -> Tensor:
     r"""Likeness of records x (2m, d) for noises z (2m, latent): mean of :math:`|z_i - z_{i+m}| / |x_i - x_{i+m}|`, i < m.
 
-    A generator that ignores its noise, one picture per class, makes it large. Distances are mean absolute differences.
-
-    Source: Mao et al. 2019, equation 2, turned over as in their published code.
+    A generator that ignores its noise makes it large. Source: Mao et al. 2019, equation 2, turned over as in their code.
     """
     m = len(x) // 2
     apart, drawn = ((v[:m] - v[m : 2 * m]).abs().mean(1) for v in (x, z))

@@ -103,11 +103,7 @@ def import_path(network: Any) -> str:
 
 
 def imported(path: str, methods: Sequence[str] = ()) -> type[nn.Module]:
-    """The class at an import path, which a person has typed: its module is imported.
-
-    Raises:
-        ValueError: another form, what cannot be imported, or is no network with these methods.
-    """
+    """The class with these methods at an import path, which a person has typed: its module is imported."""
     module, _, name = path.partition(":")
     if module == "__main__" or not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise ValueError(f"network is {path!r}; it must be package.module:Class, of a module that others can import")
@@ -128,11 +124,7 @@ _OFFERED: ContextVar[tuple[type, ...]] = ContextVar("networks", default=())
 
 @contextmanager
 def offered(networks: Sequence[type]) -> Iterator[None]:
-    """Let models that are loaded inside use these classes.
-
-    Raises:
-        ValueError: one of them is no network.
-    """
+    """Let models that are loaded inside use these classes."""
     for network in networks:
         _require_network(repr(network), network)
     token = _OFFERED.set(tuple(networks))
@@ -186,17 +178,9 @@ def _line(error: Exception) -> str:
 
 
 class OwnClass:
-    """A class of your own with what it is built with, and the trials that it must pass.
+    """A class of your own, or the import path of one, with what it is built with, and the trials that it must pass.
 
-    Arguments:
-        network: the class, or the import path of one that is imported already.
-        methods: that it must have.
-        options: keyword arguments of the class, of JSON's types: tuples reach it as lists.
-        sizes: keyword arguments that follow from the records; those that are 0 are left out.
-
-    Raises:
-        ValueError: a class that cannot be imported, or has not these methods, or options that are not JSON.
-        ImportError: a path whose class has not been imported.
+    Keyword arguments of the class are `options`, of JSON's types, and `sizes` that follow from the records, unless they are 0.
     """
 
     def __init__(
@@ -329,9 +313,7 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 
 class GenericBank(_Own, ModelBank):
-    """k models of any architecture; per-record gradients are materialised by `torch.func`, one cluster at a time.
-
-    Slower than a factored bank and with memory in proportion to (records of a cluster) x (parameters); use micro-batches.
+    """k models of any architecture, with memory in proportion to (records of a cluster) x (parameters); use micro-batches.
 
     Parameters that need no gradient, and buffers, are public and stay as they are: what a call changes of them is undone.
 
@@ -434,7 +416,7 @@ class _Method(nn.Module):
 
 
 class OwnBank(GenericBank):
-    """k networks of a class of your own, see `Network`; gradients per record are materialised by `torch.func`.
+    """k networks of a class of your own, see `Network`.
 
     The class is built and tried on random records first: what could not be trained privately, or not be released, is refused
     before anything is spent.

@@ -330,11 +330,7 @@ class DPSGD(PrivateSums):
         return said((*FACTS, *self.bank.facts, *self._circumstances))
 
     def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
-        """The statement of `ledger`, the one that the module was trained under.
-
-        Raises:
-            ValueError: another ledger, or nothing was trained.
-        """
+        """The statement of `ledger`, the one that the module was trained under."""
         if not self.partitioned:
             raise ValueError("there is nothing to release: the module has not been trained")
         self._require_ledger(ledger)

@@ -168,11 +168,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
     # -- events --------------------------------------------------------------------------------------------------------
 
     def clusters_event(self, config: C) -> "DpEvent":
-        """The release of the clusters: noisy sizes.
-
-        Raises:
-            ValueError: the plan is not calibrated.
-        """
+        """The release of the clusters: noisy sizes."""
         if self.sigma_count is None:
             raise ValueError(NOT_CALIBRATED)
         return count_event(self.sigma_count, self.relation)
@@ -189,11 +185,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
         return ComposedDpEvent([clusters, gaussian_event(self.sigma_means)])
 
     def step_event(self, config: C) -> "DpEvent":
-        """One training step.
-
-        Raises:
-            ValueError: the plan is not calibrated.
-        """
+        """One training step."""
         if self.sigma_sgd is None:
             raise ValueError(NOT_CALIBRATED)
         sigma = effective_multiplier(self.sigma_sgd, self.sigma_norm) if config.adaptive else self.sigma_sgd
@@ -212,10 +204,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
         return epsilon(self.event(config), self.delta, relation=self.relation)
 
     def affordable_steps(self, config: C) -> int:
-        """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more.
-
-        A function of public numbers, known before training begins.
-        """
+        """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more; known before training."""
         if (budget := self.budget) is None or self.least_epsilon(config) <= budget.epsilon:
             return self.steps
         low, high = 1, self.steps  # one step fits, or the plan would have been refused

@@ -192,13 +192,6 @@ def widened(sums: BoundedSum, added: float) -> BoundedSum:
     return replace(sums, sensitivity=sums.sensitivity + added, replaced=replaced)
 
 
-class _Part(NamedTuple):
-    """Some rows of a sorted draw: of every cluster a slice, maybe an empty one, and how many that is."""
-
-    rows: Sequence[slice]
-    present: Sequence[int]
-
-
 class _Piece(NamedTuple):
     """Gradients of a part, their norms, clusters and shares; `places` are the records' rows among the padded ones."""
 
@@ -253,11 +246,7 @@ class PrivateSums(L.LightningModule):
     _change: float | None = None
 
     def clip_by(self, policy: Clipping) -> None:
-        """Let a policy that has begun decide how gradients are clipped.
-
-        Raises:
-            ValueError: one of your own gives a record another weight beside other records.
-        """
+        """Let a policy that has begun decide how gradients are clipped; one of your own is tried on random norms."""
         if policy.facts:
             _require_own_norms(policy, self.bank.k, self.bank.theta.device)
         self._policy = policy
@@ -294,9 +283,7 @@ class PrivateSums(L.LightningModule):
     def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
         """The private release of a step, `parts()`: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2).
 
-        Arguments:
-            out: where to write, (k, p).
-            averaged: give out the gradients of the step instead, the noisy sums times `averaging()`.
+        They may be written to `out`, (k, p); `averaged`, they are gradients: the noisy sums times `averaging()`.
         """
         assert self._curator is not None
         margin = self.measure(batch.x.shape[1])
@@ -373,8 +360,8 @@ class PrivateSums(L.LightningModule):
         share = None if batch.share is None else batch.share[order]
         return batch._replace(x=batch.x[order], cluster=cluster, labels=batch.labels[order], share=share, sizes=sizes)
 
-    def _parts(self, sizes: Sequence[int]) -> list[_Part]:
-        """Parts of a sorted draw of at most `micro_batch` rows with their padding; at least one, maybe empty.
+    def _parts(self, sizes: Sequence[int]) -> list[list[slice]]:
+        """Parts of a sorted draw, slices of all clusters, of at most `micro_batch` rows when padded; at least one, maybe empty.
 
         A cluster that is larger has parts of its own, so that how it is cut does not depend on other clusters.
         """
@@ -395,13 +382,14 @@ class PrivateSums(L.LightningModule):
             start += n
         if used or not parts:
             parts.append(rows)
-        return [_Part(rows, [r.stop - r.start for r in rows]) for rows in parts]
+        return parts
 
-    def _piece(self, batch: Batch, part: _Part) -> _Piece:
+    def _piece(self, batch: Batch, part: Sequence[slice]) -> _Piece:
         """Some records of a draw, padded, and the norms of their gradients."""
-        bounds = padded(part.present)
-        places = torch.cat([torch.arange(start, start + n) for start, n in zip(bounds, part.present)])
-        rows = torch.cat([torch.arange(r.start, r.stop) for r in part.rows])
+        present = [rows.stop - rows.start for rows in part]
+        bounds = padded(present)
+        places = torch.cat([torch.arange(start, start + n) for start, n in zip(bounds, present)])
+        rows = torch.cat([torch.arange(r.start, r.stop) for r in part])
         # Padding repeats the first record of the part: what stands beside a record does not matter, and weighs nothing.
         filled = rows[:1].repeat(bounds[-1]).index_copy_(0, places, rows)
         chosen, on_device = to_device(filled, batch.x.device), to_device(places, batch.x.device)
@@ -409,17 +397,13 @@ class PrivateSums(L.LightningModule):
         if self.categories:
             x = torch.cat([x, one_hot(batch.labels[chosen], self.categories).to(x)], 1)
         with torch.enable_grad():
-            gradients = gradients_of(self.bank, x, part.present, self._latent)
+            gradients = gradients_of(self.bank, x, present, self._latent)
         norms, own = gradient_norms(gradients)[on_device], to_device(rows, x.device)
         share = None if batch.share is None else batch.share[own]
         return _Piece(gradients, norms, batch.cluster[own], on_device, share)
 
     def measure(self, d: int) -> Margin:
-        """The margin for records of d columns, in the precision of this moment; measured once for a training.
-
-        Raises:
-            ValueError: it would add more than `ALLOWED` to the sensitivity, as of networks that mix records.
-        """
+        """The margin for records of d columns, in the precision of this moment; measured once, refused above `ALLOWED`."""
         assert self._curator is not None
         if self._change is None:
             self._change = largest_change(

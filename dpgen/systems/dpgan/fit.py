@@ -217,11 +217,7 @@ class DPGAN(DPSGD):
         return (*super().facts, *self.generator.facts)
 
     def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel:
-        """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under.
-
-        Raises:
-            ValueError: another ledger, or nothing was trained.
-        """
+        """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under."""
         statement = self.statement(ledger)
         return GANModel(self.released_generator(), self.partition.sizes, statement=statement, columns=columns)
 

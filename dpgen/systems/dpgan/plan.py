@@ -122,11 +122,7 @@ class DPGANConfig(DPSGDConfig):
         return paths if len(paths) <= 2 and all(":" in path for path in paths) else ()
 
     def prepare(self) -> None:
-        """Import the networks of your own, if there are any.
-
-        Raises:
-            ValueError: one cannot be imported, or is no generator or critic.
-        """
+        """Import the networks of your own, if there are any."""
         if self.own_networks:
             from dpgen.nets.own import CRITIC, GENERATOR, imported
 
@@ -146,14 +142,9 @@ class DPGANConfig(DPSGDConfig):
 
         output: Literal["sigmoid", "identity"] = "sigmoid" if bounded else "identity"
         if self.own_networks:
-            return OwnGenerator(
-                d,
-                network=imported(self.own_networks[0]),
-                network_options=self.generator_options,
-                categories=categories,
-                image_shape=image_shape,
-                output=output,
-            )
+            shape: dict[str, Any] = {"categories": categories, "image_shape": image_shape}
+            own = imported(self.own_networks[0])
+            return OwnGenerator(d, network=own, network_options=self.generator_options, output=output, **shape)
         frequencies = chosen_frequencies(self.frequencies, image_shape) if self.network == "mlp" else None
         return Generator(
             d,
@@ -168,11 +159,7 @@ class DPGANConfig(DPSGDConfig):
         )
 
     def critic_bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None) -> "CriticBank | OwnCriticBank":
-        """Untrained critics of d columns: one that has a one-hot label beside them, or one for each label.
-
-        Raises:
-            ValueError: convolutions without images, or of images whose sides they cannot halve; too few generated records.
-        """
+        """Untrained critics of d columns: one that has a one-hot label beside them, or one for each label."""
         from dpgen.nets.conv import ConvCriticBank
         from dpgen.nets.gan import CriticBank
         from dpgen.nets.own import OwnCriticBank, imported

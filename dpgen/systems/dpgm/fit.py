@@ -142,9 +142,6 @@ class DPGM(DPSGD):
 
         Arguments:
             shape: `image_shape` and `columns` of the records, if there are any.
-
-        Raises:
-            ValueError: another ledger, or nothing was trained.
         """
         statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None

@@ -6,13 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.systems.dp_sgd.plan import (
-    NOT_CALIBRATED,
-    DPSGDConfig,
-    DPSGDPlan,
-    chosen_frequencies,
-    require_frequencies,
-)
+from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
 from dpgen.systems.gaussian.plan import ClusterOptions
 from dpgen.systems.kmeans.plan import KMeansPlan
 
@@ -22,9 +16,6 @@ if TYPE_CHECKING:
     from dpgen.nets import ModelBank
 
 GENERAL_MOMENTS = "general moments (as published, not a guarantee)"
-
-# -- configuration -----------------------------------------------------------------------------------------------------
-
 
 OF_COMPONENT = {"vae": ("latent", "depth", "encoder", "label_weight"), "rbm": ("chains", "gibbs_steps")}
 """Network options that one component alone uses."""
@@ -58,9 +49,6 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
         init: initial centres of k-means: "random", "public" or "kmeans++" (the last two need public records).
-
-    Raises:
-        ValueError: a number out of its range, or an option of the other component.
     """
 
     component: Literal["vae", "rbm"] = "vae"
@@ -108,22 +96,14 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         DPSGDConfig.__post_init__(self)
 
     def prepare(self) -> None:
-        """Import the network of your own, if there is one.
-
-        Raises:
-            ValueError: it cannot be imported, or is no network.
-        """
+        """Import the network of your own, if there is one."""
         if self.network is not None:
             from dpgen.nets.own import NETWORK, imported
 
             imported(self.network, NETWORK)
 
     def require_images(self) -> None:
-        """Refuse what networks of images cannot be.
-
-        Raises:
-            ValueError: Boltzmann machines, which are of bits, or clusters that are not the classes.
-        """
+        """Refuse what networks of images cannot be: Boltzmann machines, which are of bits, or of other clusters."""
         if self.component == "rbm" and self.network is None:
             raise ValueError("component is 'rbm'; it must be 'vae' for images: its units are bits")
         if self.clusters not in ("auto", "labels"):
@@ -140,11 +120,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         return self.centred and self.network is None
 
     def bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None = None) -> "ModelBank":
-        """k untrained component models for records of d columns, the last `categories` of them a one-hot label.
-
-        Raises:
-            ValueError: convolutions without images, or of images whose sides they cannot halve.
-        """
+        """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
         from dpgen.nets import BANKS, ConvVAEBank, OwnBank
         from dpgen.nets.own import imported
 
@@ -201,12 +177,9 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             return super()._with_cluster_noise(config)
         if None not in (self.sigma_count, self.sigma_sum):
             return self
-        split = KMeansPlan.from_multiplier(
-            self._cluster_noise(gaussian_event),
-            rounds=self.kmeans_rounds,
-            n_features=config.n_features,
-            relation=self.relation,
-        )
+        whole = self._cluster_noise(gaussian_event)
+        rounds, features = self.kmeans_rounds, config.n_features
+        split = KMeansPlan.from_multiplier(whole, rounds=rounds, n_features=features, relation=self.relation)
         return replace(self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum)
 
 
@@ -215,15 +188,10 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
 
 @dataclass(frozen=True)
 class EpochCost:
-    """Epsilon in nats of a plan cut off after `steps` steps.
+    """Epsilon in nats of a plan cut off after `steps` steps, which are `epoch` epochs; clusters are always included.
 
-    Arguments:
-        epoch: steps / steps per epoch.
-        steps: training steps so far; finding the clusters is always included.
-        tight: the guarantee under add_remove.
-        rdp: the looser guarantee from Rényi moments, under add_remove.
-        replace_one: the guarantee under replace_one.
-        general_moments: as published by Acs et al. 2017, not a guarantee.
+    `tight` and `rdp`, from Rényi moments, are guarantees under add_remove, `replace_one` under that relation. `general_moments`
+    is as published by Acs et al. 2017, not a guarantee.
     """
 
     epoch: float
@@ -237,12 +205,7 @@ class EpochCost:
 def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
     """Epsilon that the paper's own accounting would claim for a calibrated plan: as published, not a guarantee.
 
-    It books no cluster sizes but k-means'.
-
-    Source: Acs et al. 2017, Theorems 3 and 4; see `general_moments_epsilon`.
-
-    Raises:
-        ValueError: the plan is not calibrated.
+    It charges no cluster sizes but those of k-means. Source: Acs et al. 2017, Theorems 3 and 4; see `general_moments_epsilon`.
     """
     from dpgen.privacy.moments import general_moments_epsilon
 
@@ -261,11 +224,7 @@ def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
 
 
 def epoch_cost(plan: DPGMPlan, config: DPGMConfig) -> EpochCost:
-    """Every reading of epsilon at the end of a calibrated plan.
-
-    Raises:
-        ValueError: the plan is not calibrated.
-    """
+    """Every reading of epsilon at the end of a calibrated plan."""
     from dpgen.privacy.accountants import epsilon
 
     one, replaced = (replace(plan, relation=relation).event(config) for relation in ("add_remove", "replace_one"))

@@ -49,10 +49,7 @@ def require_records(name: str, x: Tensor, value_range: tuple[float, float] | Non
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """Features (n, d) of norm at most `norm_bound`; what the sums are made of.
-
-    A record's features depend on that record alone, bit for bit. Without `fourier` they are the record itself.
-    """
+    """Features (n, d) of norm at most `norm_bound`, of its record alone, bit for bit; without `fourier` the record."""
 
     fourier: RandomFourierFeatures | None = None
     norm_bound: float = 1.0
@@ -182,14 +179,12 @@ class DPKMeans:
         - What is added up is a function of each record alone, bit for bit: features are whole numbers that no batch,
           thread or device changes (`FeatureSpace`), the nearest centre is decided by products without rounding, ties by
           the smaller index (`Centres`), and sums are int64. So one record moves one cluster, by at most what is charged.
-        - The ledger is charged before each release; if it refuses, nothing of that round is drawn.
-        - Everything else (initial centres, frequencies, splits) is public or post-processing.
+        - The ledger is charged before each release; if it refuses, nothing of that round is drawn. Everything else (initial
+          centres, frequencies, splits) is public or post-processing.
 
-    Edge cases:
-        - Empty cluster: its counts and sums are released like any other's. Below 3 noise stds of a count it is
-          re-seeded next to a large cluster (`plan.repair`), in the last round it keeps its centre.
-        - Fewer records than clusters, or none: the same; how many there are is private and refuses nothing.
-        - Noisy counts below 1 are given as 1 in `counts_`.
+    An empty cluster's counts and sums are released like any other's, also where there are fewer records than clusters. Below 3
+    noise stds of a count it is re-seeded next to a large cluster (`plan.repair`), in the last round it keeps its centre. Noisy
+    counts below 1 are given as 1 in `counts_`.
 
     Arguments:
         k: clusters, at least 1.
@@ -251,12 +246,7 @@ class DPKMeans:
         return self.plan.planned(relation)
 
     def fit(
-        self,
-        x: Tensor,
-        *,
-        curator: Curator,
-        public_x: Tensor | None = None,
-        value_range: tuple[float, float] = (0.0, 1.0),
+        self, x: Tensor, *, curator: Curator, public_x: Tensor | None = None, value_range: tuple[float, float] = (0.0, 1.0)
     ) -> DPKMeans:
         """Release centres and counts of private records; after a failure the estimator is as before.
 

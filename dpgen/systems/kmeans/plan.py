@@ -47,13 +47,10 @@ class KMeansPlan:
 
     A record is in one cluster and its feature vector has norm at most C, so a round is one Gaussian mechanism of
     multiplier :math:`(1/\sigma_n^2 + 1/\sigma_s^2)^{-1/2}` under add/remove-one: the release of (w counts, sums / C) with
-    :math:`w = \sigma_s / \sigma_n` and one noise. A replaced record costs less than two records do,
+    :math:`w = \sigma_s / \sigma_n` and one noise. A replaced record moves the sum of its cluster by 2, or counts and sums of
+    two clusters, and costs less than two records do:
 
-    .. math:: \mu^2 = T \max(4 / \sigma_s^2, \ 2/\sigma_n^2 + 2/\sigma_s^2) + 2/\sigma_n^2,
-
-    for it moves the sum of its cluster by 2, or counts and sums of two clusters. The last counts belong to the released
-    centres themselves: what `DPKMeans.predict` says and what `counts_` counts are the same clusters, and no sum is paid
-    for that is not used.
+    .. math:: \mu^2 = T \max(4 / \sigma_s^2, \ 2/\sigma_n^2 + 2/\sigma_s^2) + 2/\sigma_n^2
 
     Arguments:
         noise_count: sigma_n, std of the noise on counts.
@@ -78,13 +75,7 @@ class KMeansPlan:
 
     @classmethod
     def from_multiplier(
-        cls,
-        noise_multiplier: float,
-        *,
-        rounds: int,
-        n_features: int,
-        repair: bool = True,
-        relation: Relation = "add_remove",
+        cls, noise_multiplier: float, *, rounds: int, n_features: int, repair: bool = True, relation: Relation = "add_remove"
     ) -> KMeansPlan:
         r"""The plan that costs exactly as much as one Gaussian of this multiplier.
 
@@ -93,14 +84,7 @@ class KMeansPlan:
         is flat (5.3 at d = 200). The paper's equal noise costs 1.85 times in centre error. Under replace-one a round costs
         the same whatever :math:`\sigma_n \ge \sigma_s` is, only the last counts cost more: the least error is at
         :math:`\sigma_n / \sigma_s = \max(1, (2 d / T)^{1/4})`.
-
-        Arguments:
-            noise_multiplier: 1 / mu under add/remove; under replace-one the Gaussian's sensitivity counts twice, mu = 2 /
-                multiplier, as in a ledger.
-            relation: that of the budget.
-
-        Raises:
-            ValueError: an argument is out of its range.
+        Under replace-one mu = 2 / `noise_multiplier`, as in a ledger.
         """
         require_positive("noise_multiplier", noise_multiplier)
         require_whole("rounds", rounds)

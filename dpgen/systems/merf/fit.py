@@ -61,12 +61,7 @@ def embeddings(inputs: Inputs, k: int, features: RandomFourierFeatures) -> Bound
 def fit(
     data: PrivateRecords | PrivateImages, *, plan: MERFPlan, config: MERFConfig, curator: Curator, runtime: Runtime
 ) -> PublicModel:
-    """Release noisy mean embeddings as a generator that has them.
-
-    Raises:
-        ValueError: values or labels out of range, or a budget too small for any noise.
-        BudgetExceeded: the ledger allows less than the plan; nothing was released.
-    """
+    """Release noisy mean embeddings as a generator that has them."""
     private = TrainingData.of(data)
     if private.pixels is None:
         require_records(data)  # type: ignore[arg-type]

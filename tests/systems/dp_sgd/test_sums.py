@@ -70,12 +70,12 @@ def test_parts_cover_the_draw_and_there_is_at_least_one(sizes: tuple[int, ...]) 
     made = module(micro_batch=4)
     parts = made._parts(sizes)
     assert parts
-    rows = [list(range(sum(sizes))[part.rows[c]]) for c in range(K) for part in parts]
+    rows = [list(range(sum(sizes))[part[c]]) for c in range(K) for part in parts]
     assert [row for part in rows for row in part] == list(range(sum(sizes)))
     for c, n in enumerate(sizes):
-        cuts = [part.present[c] for part in parts if part.present[c]]
+        cuts = [part[c].stop - part[c].start for part in parts if part[c].stop > part[c].start]
         assert cuts == [4] * (n // 4) + [n % 4] * (n % 4 > 0)
-    assert all(padded(part.present)[-1] <= 4 for part in parts)
+    assert all(padded([rows.stop - rows.start for rows in part])[-1] <= 4 for part in parts)
 
 
 @pytest.mark.parametrize("n", [60, 4096, 4097, 8800])
