@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
@@ -131,18 +132,6 @@ def case(name: str, dtype: torch.dtype) -> tuple[RecordGradients, Tensor]:
     return vae.gradients(x, BOUNDS, noise), reference
 
 
-def clipped_sums_one_by_one(gradients: RecordGradients, p: int) -> Tensor:
-    """What every record's factors multiply out to, (b, p), in float64."""
-    double = gradients._replace(
-        factors=[
-            f._replace(outputs=f.outputs.double(), inputs=None if f.inputs is None else f.inputs.double())
-            for f in gradients.factors
-        ],
-        offset=None if gradients.offset is None else gradients.offset.double(),
-    )
-    return torch.stack([clipped_sums(double, row, torch.zeros(K, p).double()).sum(0) for row in torch.eye(B).double()])
-
-
 CASES = ["vae-0", "vae-1", "vae-2", "vae-3", "labelled-3", "rbm-", "rbm-centred", "rbm-frequencies"]  # 0: frequencies
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -153,7 +142,7 @@ def test_norms_and_sums_equal_one_record_at_a_time(name: str, dtype: torch.dtype
     gradients, reference = case(name, dtype)
     norms = gradient_norms(gradients)
     assert torch.allclose(norms, reference.norm(dim=1), rtol=TOLERANCE[dtype], atol=0)
-    materialised = clipped_sums_one_by_one(gradients, reference.shape[1])
+    materialised = tiny.one_by_one(gradients, K, reference.shape[1])
     assert bool((norms.double() >= materialised.norm(dim=1)).all()), "a norm is understated"
     bound = reference.norm(dim=1).median()
     coefficients = flat_coefficients(norms, bound.expand(B))

@@ -71,6 +71,7 @@ class DPSGDConfig:
     def __post_init__(self) -> None:
         require_whole("micro_batch", self.micro_batch)
         require_positive("lr", self.lr)
+        require_positive("clip_bound", self.clip_bound)
 
     @property
     def releases_means(self) -> bool:
@@ -147,8 +148,8 @@ class DPSGDPlan(RowPlan, Generic[C]):
                 raise ValueError(f"{option} must be positive and finite, got {value}")
         if not 0 < self.sampling_rate <= 1:
             raise ValueError(f"sampling_rate must be in (0, 1], got {self.sampling_rate}")
-        if not 1 <= self.steps <= MOST_STEPS:
-            raise ValueError(f"steps is {self.steps}; it must lie in [1, {MOST_STEPS:,}]")
+        if require_whole("steps", self.steps) > MOST_STEPS:
+            raise ValueError(f"steps is {self.steps}; it must be at most {MOST_STEPS:,}")
         for option in ("partition_share", "means_share"):
             if not 0 < getattr(self, option) < 1:
                 raise ValueError(f"{option} is {getattr(self, option)}; it must be in (0, 1)")

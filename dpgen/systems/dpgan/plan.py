@@ -84,8 +84,7 @@ class DPGANConfig(DPSGDConfig):
         self._require_networks()
         for name in ("hidden", "latent", "critic_steps", "generator_steps", "fakes"):
             require_whole(name, getattr(self, name))
-        for name in ("generator_lr", "clip_bound"):
-            require_positive(name, getattr(self, name))
+        require_positive("generator_lr", self.generator_lr)
         if not 0 <= self.diversity < float("inf"):
             raise ValueError(f"diversity must be at least 0 and finite, got {self.diversity}")
         if self.diversity and self.fakes < 2:

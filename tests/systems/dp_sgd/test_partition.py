@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import tiny
 import torch
@@ -230,14 +229,7 @@ def test_momentum_follows_gradients_in_units_of_the_clip_bound() -> None:
         for bound in (1.0, 7.0):
             config = DPGMConfig(**SMALL, component="rbm", clipping="fixed", clip_bound=bound, optimizer=optimizer)  # type: ignore[arg-type]
             module = DPGM(d=tiny.D, plan=DPGMPlan(steps=1, sampling_rate=0.5), config=config, n_classes=2)
-            trainer = L.Trainer(
-                max_steps=1,
-                logger=False,
-                enable_checkpointing=False,
-                accelerator="cpu",
-                callbacks=[PrivacyAccountant(Curator(module.plan.open_ledger()))],
-                use_distributed_sampler=False,
-            )
+            trainer = tiny.trainer(PrivacyAccountant(Curator(module.plan.open_ledger())), steps=1)
             trainer.fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
             factors[optimizer, bound] = float((module.averaging() * module.expected_sizes())[0])
     assert factors == pytest.approx({("auto", 1.0): 1.0, ("auto", 7.0): 1.0, ("adam", 1.0): 1.0, ("adam", 7.0): 7.0})

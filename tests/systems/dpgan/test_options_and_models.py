@@ -137,16 +137,6 @@ def test_points_round_trip_and_stay_in_their_box(tmp_path):
     x = model.samples(50, random_state=1).x
     assert torch.equal(x, load(tmp_path / "m").samples(50, random_state=1).x)
     assert bool(((x >= bounds[:, 0]) & (x <= bounds[:, 1])).all())
-    free = PointGANModel(
-        model.generator,
-        location=model.location,
-        scale=model.scale,
-        bounds=None,
-        columns=["a", "b"],
-        statement=tiny.statement(),
-    )
-    free.save(tmp_path / "free")
-    assert load(tmp_path / "free").bounds is None
 
 
 @pytest.mark.parametrize(("arguments", "match"), [((-1,), "n is -1; it must be"), ((1, None, [2]), "numbers in .0, 1.")])

@@ -44,13 +44,8 @@ def plan(**options: Any) -> DPGMPlan:
     return DPGMPlan(**{"sampling_rate": 0.5, "steps": 6} | sigmas | options)
 
 
-def trainer(*callbacks: Callback, **options: Any) -> L.Trainer:
-    defaults: dict[str, Any] = {
-        "max_steps": 6, "max_epochs": -1, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
-        "enable_model_summary": False, "accelerator": "cpu", "plugins": [SealedCheckpointIO()],
-        "use_distributed_sampler": False,
-    }  # fmt: skip
-    return L.Trainer(callbacks=list(callbacks), **defaults | options)
+def trainer(*callbacks: Callback, steps: int = 6) -> L.Trainer:
+    return tiny.trainer(*callbacks, steps=steps)
 
 
 def fitted(ledger: Ledger | None = None, config: DPGMConfig | None = None, **options: Any) -> tuple[DPGM, Ledger]:
@@ -60,7 +55,7 @@ def fitted(ledger: Ledger | None = None, config: DPGMConfig | None = None, **opt
     module = DPGM(d=D, plan=plan(**options), config=config, n_classes=K)
     clipping = module.config.clipping_callback(module.plan)
     loader = PoissonLoader(x, labels, sampling_rate=module.plan.sampling_rate)
-    trainer(PrivacyAccountant(Curator(ledger)), clipping, max_steps=module.plan.steps).fit(module, loader)
+    trainer(PrivacyAccountant(Curator(ledger)), clipping, steps=module.plan.steps).fit(module, loader)
     return module, ledger
 
 
@@ -84,7 +79,7 @@ def test_a_step_is_divided_by_the_expected_number_of_records_never_by_the_drawn_
     before = module.bank.theta.detach().clone()
     loader = PoissonLoader(x, labels, sampling_rate=0.5)
     callbacks = PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), config.clipping_callback(module.plan)
-    trainer(*callbacks, max_steps=1).fit(module, loader)
+    trainer(*callbacks, steps=1).fit(module, loader)
     moved, expected = before - module.bank.theta.detach(), (0.5 * module.partition.counts).clamp_min(1.0)
     assert torch.allclose(moved, (0.25 * 3e4 / expected)[:, None].expand_as(moved), rtol=1e-2)
 
@@ -103,7 +98,7 @@ def released(monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[DPNorm, l
     policy = DPNorm(noise_multiplier=10.0, window=2)
     module = DPGM(d=D, plan=plan(), config=DPGMConfig(**TINY, clipping="dpnorm", **options), n_classes=K)
     loader = PoissonLoader(x, labels, sampling_rate=0.5)
-    trainer(PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), policy, max_steps=2).fit(module, loader)
+    trainer(PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), policy, steps=2).fit(module, loader)
     return policy, given
 
 
@@ -344,7 +339,7 @@ def test_another_ledger_is_refused() -> None:
         module.release(other)
     x, labels = records()
     with pytest.raises(ValueError, match="the ledger must be"):
-        trainer(PrivacyAccountant(Curator(other)), max_steps=9).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
+        trainer(PrivacyAccountant(Curator(other)), steps=9).fit(module, PoissonLoader(x, labels, sampling_rate=0.5))
     assert module.release(ledger).statement.epsilon == ledger.epsilon()
 
 

@@ -156,6 +156,7 @@ BAD_CONFIGS: list[tuple[str, dict[str, Any]]] = [
     ("micro_batch", {"micro_batch": 0}),
     ("lr", {"lr": 0.0}),
     ("lr", {"lr": math.inf}),
+    ("clip_bound", {"clip_bound": 0.0}),
     ("component is 'gaussian'", {"component": "gaussian"}),
     ("depth is 2; .* encoder", {"encoder": "cnn", "depth": 2}),
     ("frequencies is 9; .* encoder", {"encoder": "cnn", "frequencies": 9}),
