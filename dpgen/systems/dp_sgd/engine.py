@@ -21,7 +21,7 @@ from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.release import PublicModel
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.inputs import TrainingData
+from dpgen.systems.dp_sgd.model import TrainingData
 from dpgen.systems.dp_sgd.partition import MEANS, Partition, release_means
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import PrivateSums

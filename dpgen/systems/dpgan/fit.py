@@ -17,8 +17,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.dp_sgd.engine import DPSGD, train
-from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
-from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
+from dpgen.systems.dp_sgd.model import Inputs, NetworkImages, NetworkModel, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dpgan.model import GANModel, PointGANModel

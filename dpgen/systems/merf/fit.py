@@ -26,8 +26,7 @@ from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
-from dpgen.systems.dp_sgd.model import released
+from dpgen.systems.dp_sgd.model import Inputs, TrainingData, released
 from dpgen.systems.dpgan.model import GANModel
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.marginals.fit import FACTS, require_records

@@ -14,8 +14,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import run
 from dpgen.runtime import Runtime
-from dpgen.systems.dp_sgd.inputs import TrainingData, pictures
-from dpgen.systems.dp_sgd.model import NetworkImages
+from dpgen.systems.dp_sgd.model import NetworkImages, TrainingData, pictures
 from dpgen.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.usefixtures("quiet")
