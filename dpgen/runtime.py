@@ -238,7 +238,7 @@ class Runtime:
         """The logger of the run directory; `held`: its entries wait until their charges are committed."""
         from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-        from dpgen.callbacks.held import HeldCSV, HeldTensorBoard
+        from dpgen.callbacks.loggers import HeldCSV, HeldTensorBoard
 
         if self.logger == "csv":
             return (HeldCSV if held else CSVLogger)(self.directory, name=None, version="csv")

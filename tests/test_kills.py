@@ -19,7 +19,7 @@ import tiny
 from seen import committed, seen, understated
 
 from dpgen.callbacks.accountant import PrivacyAccountant
-from dpgen.callbacks.held import Held
+from dpgen.callbacks.loggers import Held
 from dpgen.cli.main import main
 from dpgen.config import parse_job
 from dpgen.files import is_finished, write_atomically

@@ -52,10 +52,9 @@ def _audit_engine(job: AuditJob) -> Finding:
     options, start = job.options, time.monotonic()
     plan, config = job.plan, job.config
     if isinstance(config, DPGANConfig):  # one critic for all records
-        plan = DPGMPlan(**{field.name: getattr(plan, field.name) for field in fields(DPSGDPlan)})
-        config = DPGMConfig(
-            clusters="none", **{field.name: getattr(config.critic_training, field.name) for field in fields(DPSGDConfig)}
-        )
+        steps = [field.name for field in fields(DPSGDPlan) if "means" not in field.name]
+        plan = DPGMPlan(**{name: getattr(plan, name) for name in steps})
+        config = DPGMConfig(clusters="none", **{field.name: getattr(config, field.name) for field in fields(DPSGDConfig)})
     engine = EngineAudit(
         plan=plan,
         config=config,

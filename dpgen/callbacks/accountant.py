@@ -9,10 +9,11 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
-from dpgen.callbacks.held import Held
+from dpgen.callbacks.loggers import Held
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import require_whole
 from dpgen.privacy.sampling import PoissonMask
 
 
@@ -35,20 +36,17 @@ class PrivacyAccountant(Callback):
     | a logger that does not wait for checkpoints | every step is committed before it runs |
     | several processes | rank 0's ledger alone counts; the others do what it decides, and a step is charged once |
 
+    A trainer is refused that accumulates gradients, computes in a precision that understates norms, replaces the Poisson
+    sampler, or shards parameters.
+
     Arguments:
         curator: of the run; on ranks other than 0 with any ledger without a file, replaced by a copy of rank 0's when
             training starts.
         every: epochs between two tight values, at least 1.
-
-    Raises:
-        ValueError: the trainer accumulates gradients, computes in a precision that understates norms, replaces the
-            Poisson sampler, or shards parameters.
-        LedgerError: the ledger is not the one that the checkpoint belongs to, or was cut.
     """
 
     def __init__(self, curator: Curator, *, every: int = 1) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        require_whole("every", every)
         if not isinstance(curator, Curator):
             raise TypeError(f"curator must be a Curator, got {type(curator).__name__}: PrivacyAccountant(Curator(ledger))")
         self.curator, self.every = curator, every
@@ -71,26 +69,21 @@ class PrivacyAccountant(Callback):
                 f"accumulate_grad_batches must be 1, got {trainer.accumulate_grad_batches}: m accumulated Poisson(q) "
                 "draws are not one Poisson(m q) draw; raise sampling_rate and set the module's micro_batch instead"
             )
-        self._require_exact_sums(trainer, pl_module)
-        if trainer.world_size > 1:
-            self._require_shards(trainer, pl_module)
-        self.curator.join(self.ranks, trainer.strategy.root_device)
-        self._at_once = not all(isinstance(logger, Held) for logger in trainer.loggers)
-
-    @staticmethod
-    def _require_exact_sums(trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         allowed = ["32-true", "64-true"] + ["bf16-mixed"] * bool(getattr(pl_module, "exact_sums", False))
         if trainer.precision not in allowed:
             raise ValueError(
                 f"precision must be one of {', '.join(map(repr, allowed))}, got {trainer.precision!r}: half precision "
-                "understates gradient norms where they are not computed in float32 from what is summed, and a loss "
-                "scaler skips steps"
+                "understates gradient norms where they are not computed in float32 from what is summed"
             )
         if torch.get_float32_matmul_precision() != "highest":
             raise ValueError(
                 f"float32_matmul_precision must be 'highest', got {torch.get_float32_matmul_precision()!r}: TensorFloat-32 "
                 "understates gradient norms"
             )
+        if trainer.world_size > 1:
+            self._require_shards(trainer, pl_module)
+        self.curator.join(self.ranks, trainer.strategy.root_device)
+        self._at_once = not all(isinstance(logger, Held) for logger in trainer.loggers)
 
     @staticmethod
     def _require_shards(trainer: L.Trainer, pl_module: L.LightningModule) -> None:

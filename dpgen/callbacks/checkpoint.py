@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +18,7 @@ from lightning.pytorch.callbacks import Callback
 from dpgen.callbacks.accountant import PrivacyAccountant
 from dpgen.files import write_atomically
 from dpgen.privacy.distributed import Ranks
+from dpgen.privacy.mechanisms import require_whole
 
 
 class SealedCheckpointIO(TorchCheckpointIO):
@@ -41,16 +41,10 @@ class SealedCheckpointIO(TorchCheckpointIO):
 
 
 class Checkpoint(Callback):
-    """Saves `path` every few steps and at the end of training.
-
-    Arguments:
-        path: file to (over)write.
-        every: steps between two checkpoints, at least 1; at most so many steps run again after a crash.
-    """
+    """Saves `path` after every `every` steps and at the end of training; at most so many steps run again after a crash."""
 
     def __init__(self, path: Path, *, every: int = 100) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        require_whole("every", every)
         self.path, self.every = path, every
 
     def save(self, trainer: L.Trainer) -> None:
@@ -75,17 +69,15 @@ class Preempted(RuntimeError):
 
 
 class Preemption(Callback):
-    """Ends training after the step during which one of `signals` came, on all ranks together.
+    """Ends training after the step during which a scheduler or a terminal sent one of `signals`, on all ranks together.
 
     The handlers only note the signal. The checkpoint is written by the callback that writes it at the end of training,
     so nothing is done again. A second Ctrl-C does not wait.
-
-    Arguments:
-        signals: what a scheduler sends before it ends a job, and what a terminal sends.
     """
 
-    def __init__(self, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)) -> None:
-        self.signals = tuple(signals)
+    signals = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+    def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self.stopped = False
         self._ranks = Ranks()

@@ -16,17 +16,16 @@ from torch import Tensor
 from dpgen.facts import Fact, Said
 from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
 from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.mechanisms import require_positive, require_whole
 from dpgen.privacy.noise import place
 
 
 class Clipping(Callback, ABC):
     """Turns gradient norms into coefficients; private training uses the one among the trainer's callbacks.
 
-    Every policy bounds each record's term by 1 in units of its cluster's bound, so that a step is a Gaussian mechanism of
-    sensitivity 1 whatever the bounds are; the bounds, functions of released values, scale the noisy sum afterwards.
-
-    `noise_multiplier` is None for policies that look at nothing private; otherwise the policy asks for one (k, w)
-    histogram of norms per step, a `BoundedSum` that is released with that multiplier.
+    Every policy bounds each record's term by 1 in units of its cluster's bound, so that a step has sensitivity 1 whatever the
+    bounds are; the bounds, functions of released values, scale the noisy sum afterwards. `noise_multiplier` is None for
+    policies that look at nothing private; otherwise a histogram of norms (k, w) is released with it in each step.
 
     One of your own serves as one among the trainer's callbacks, or by `PrivateSums.clip_by`; the statement names it.
 
@@ -83,9 +82,7 @@ class AutomaticClipping(Clipping):
     """
 
     def __init__(self, *, stability: float = 0.01) -> None:
-        if not stability > 0:
-            raise ValueError(f"stability must be positive, got {stability}")
-        self.stability = stability
+        self.stability = require_positive("stability", stability)
 
     def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
         return automatic_coefficients(norms, self.stability)
@@ -99,9 +96,7 @@ class BoundedClipping(Clipping):
     """
 
     def __init__(self, *, bound: float = 1.0) -> None:
-        if not 0 < bound < float("inf"):
-            raise ValueError(f"bound must be positive and finite, got {bound}")
-        self.bound = bound
+        self.bound = require_positive("bound", bound)
         self._bounds: Tensor | None = None
 
     def begin(self, k: int) -> None:
@@ -118,12 +113,8 @@ class BoundedClipping(Clipping):
         return self._bounds
 
     def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
-        return flat_coefficients(norms, self.placed_bounds(norms)[cluster])
-
-    def placed_bounds(self, norms: Tensor) -> Tensor:
-        """The bounds where the norms are; once there, they stay."""
-        self._bounds = place(self.bounds, norms.device)
-        return self._bounds.to(norms.dtype)
+        self._bounds = place(self.bounds, norms.device)  # once there, they stay
+        return flat_coefficients(norms, self._bounds.to(norms.dtype)[cluster])
 
     def scale(self) -> Tensor:
         return self.bounds
@@ -163,11 +154,6 @@ def _soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> Bou
 
     A record adds non-negative numbers of sum 1 (or nothing): L2 norm at most 1. A replaced one moves the histogram by
     :math:`|h - h'|^2 = |h|^2 + |h'|^2 - 2 \langle h, h' \rangle \le 2`. Both are reached by norms at centres.
-
-    Arguments:
-        norms: (b,).
-        cluster: of every norm, (b,), in [0, k).
-        centres: (w,) increasing.
     """
     own, seen, w = centres.to(norms.dtype), torch.isfinite(norms), len(centres)
     above = torch.searchsorted(own, norms.contiguous())
@@ -185,9 +171,8 @@ class DPNorm(BoundedClipping):
     r"""The mode of a noisy histogram of gradient norms as clip bound, one per cluster (Acs et al. 2017, Algorithm 3).
 
     Every step releases, for each cluster, the counts of norms in :math:`(C_{j-1}, C_j]` and of norms above
-    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`. Bins are soft (`_soft_counts`): a norm in the middle of a bin counts
-    there, one at an edge half in each bin beside it, so that the sensitivity is 1 for norms in floating point too. The bound
-    is the upper edge of the fullest bin of the sum over the last `window` released histograms.
+    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`; bins are soft (`_soft_counts`). The bound is the upper edge of the fullest
+    bin of the sum over the last `window` released histograms.
 
     At a few records per cluster linear bins of a single step, as published, choose mostly noise; log-spaced bins and a window
     of 10 choose the right bin in nearly every step from 40 records on. Mind `c_max`: losses summed over hundreds of pixels
@@ -213,12 +198,9 @@ class DPNorm(BoundedClipping):
         window: int = 10,
     ) -> None:
         super().__init__(bound=c_max)
-        if not noise_multiplier > 0:
-            raise ValueError(f"noise_multiplier must be positive, got {noise_multiplier}")
-        if window < 1:
-            raise ValueError(f"window must be at least 1, got {window}")
-        if bins < 1:
-            raise ValueError(f"bins must be at least 1, got {bins}")
+        require_positive("noise_multiplier", noise_multiplier)
+        require_whole("bins", bins)
+        require_whole("window", window)
         if spacing not in ("linear", "log"):
             raise ValueError(f"spacing must be one of 'linear', 'log', got {spacing!r}")
         self.edges = bin_edges(c_max, bins, spacing)
@@ -235,18 +217,14 @@ class DPNorm(BoundedClipping):
         super().load_state_dict(state_dict)
         self._released = list(state_dict["released"])
 
-    def _summed(self, released: Tensor) -> Tensor:
-        """The sum (k, w) of the last `window` histograms, this one included."""
-        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
-        return torch.stack(self._released).sum(0)
-
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
         self.centres = place(self.centres, norms.device)
         return _soft_counts(norms, cluster, self.centres, self.bounds.numel())
 
     def observe(self, released: Tensor) -> None:
         self.edges = place(self.edges, released.device)
-        mode = self._summed(released).argmax(1)
+        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
+        mode = torch.stack(self._released).sum(0).argmax(1)
         self._bounds = self.edges[mode.clamp_max(self.edges.numel() - 1)].to(self.bounds.dtype)
         if released.device.type == "cpu":
             self._warn_if_poor()

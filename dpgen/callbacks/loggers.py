@@ -3,16 +3,76 @@
 import resource
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, cast
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import Tensor
 from torchvision.utils import make_grid
 
+from dpgen.privacy.mechanisms import require_whole
 from dpgen.progress import report
+
+
+class Held:
+    """A logger that keeps entries in memory until `show`."""
+
+    def show(self) -> None:
+        """Write what was logged so far: the charges behind it are committed."""
+        raise NotImplementedError
+
+
+class HeldTensorBoard(Held, TensorBoardLogger):
+    """TensorBoard, whose entries wait."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    @property
+    def experiment(self) -> Any:
+        """A writer that remembers what it is told."""
+        return _Writer(self._calls)
+
+    def show(self) -> None:
+        calls, self._calls[:] = list(self._calls), []
+        if calls:
+            writer = super().experiment
+            for name, arguments, options in calls:
+                getattr(writer, name)(*arguments, **options)
+            writer.flush()
+
+    def save(self) -> None:
+        """Nothing: hyperparameters are written with the results."""
+
+    def finalize(self, status: str) -> None:
+        """Close the files; what was not shown is dropped."""
+        if self._experiment is not None:
+            self._experiment.close()
+            self._experiment = None
+
+
+class _Writer:
+    def __init__(self, calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]]) -> None:
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments, **options: self._calls.append((name, arguments, options))
+
+
+class HeldCSV(Held, CSVLogger):
+    """A table of metrics, whose rows wait."""
+
+    def show(self) -> None:
+        super().save()
+
+    def save(self) -> None:
+        """Nothing until `show`."""
+
+    def finalize(self, status: str) -> None:
+        """Nothing: what was not shown is dropped."""
 
 
 class TrainingProgress(Callback):
@@ -25,20 +85,6 @@ class TrainingProgress(Callback):
         report(trainer.global_step / trainer.max_steps, "" if batch_idx else "train")
 
 
-@runtime_checkable
-class _Releasing(Protocol):
-    """A module that says which of its values have been released."""
-
-    def released_values(self) -> dict[str, float]:
-        """Scalars by name, all of them released or public."""
-
-    def released_histograms(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Upper edges (w - 1,) and noisy counts (w,), the last of them above all edges, by name."""
-
-    def expected_records(self) -> float:
-        """Expected records in a step, from released sizes: the drawn number itself is secret."""
-
-
 class ReleaseLogger(Callback):
     """Logs released values, throughput and memory to every logger of the trainer; pictures of histograms to TensorBoard.
 
@@ -48,12 +94,14 @@ class ReleaseLogger(Callback):
     Arguments:
         every: steps between two entries, at least 1.
         histograms_every: steps between two pictures of the noisy norm histograms, at least 1.
+
+    What a module has released is told by its `released_values() -> {name: value}`, `released_histograms() -> {name: (upper
+    edges (w - 1,), noisy counts (w,))}`, and `expected_records()` in a step: the drawn number itself is secret.
     """
 
     def __init__(self, *, every: int = 10, histograms_every: int = 50) -> None:
-        for name, value in (("every", every), ("histograms_every", histograms_every)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        require_whole("every", every)
+        require_whole("histograms_every", histograms_every)
         self.every, self.histograms_every = every, histograms_every
         self._since: tuple[int, float] = (0, 0.0)
 
@@ -63,34 +111,30 @@ class ReleaseLogger(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        step = trainer.global_step
+        step, module = trainer.global_step, cast(Any, pl_module)
         if not (trainer.is_global_zero and trainer.loggers and step):
             return
         if step % self.every == 0:
-            self._write(trainer.loggers, pl_module, step)
-        if step % self.histograms_every == 0 and isinstance(pl_module, _Releasing):
-            self._draw(trainer.loggers, pl_module.released_histograms(), step)
+            self._write(trainer.loggers, module, step)
+        if step % self.histograms_every == 0 and hasattr(module, "released_histograms"):
+            for logger in trainer.loggers:
+                if isinstance(logger, TensorBoardLogger):
+                    for name, (edges, counts) in module.released_histograms().items():
+                        add_counts(logger.experiment, f"released/{name}", edges, counts, step)
 
-    def _write(self, loggers: Sequence[Logger], module: L.LightningModule, step: int) -> None:
+    def _write(self, loggers: Sequence[Logger], module: Any, step: int) -> None:
         before, then = self._since
         self._since = step, time.monotonic()
         values = {f"performance/{name}": value for name, value in memory(module.device).items()}
         if step > before:
             speed = (step - before) / max(1e-9, self._since[1] - then)
             values["performance/steps_per_second"] = speed
-        if isinstance(module, _Releasing):
+        if hasattr(module, "released_values"):
             values |= {f"released/{name}": value for name, value in module.released_values().items()}
             if step > before:
                 values["performance/expected_records_per_second"] = speed * module.expected_records()
         for logger in loggers:
             logger.log_metrics(values, step)
-
-    @staticmethod
-    def _draw(loggers: Sequence[Logger], histograms: dict[str, tuple[Tensor, Tensor]], step: int) -> None:
-        for logger in loggers:
-            if isinstance(logger, TensorBoardLogger):
-                for name, (edges, counts) in histograms.items():
-                    add_counts(logger.experiment, f"released/{name}", edges, counts, step)
 
 
 def memory(device: torch.device) -> dict[str, float]:
@@ -130,8 +174,7 @@ class Previews(Callback):
     """
 
     def __init__(self, draw: Callable[[], Tensor], *, image_shape: tuple[int, ...], every: int = 1) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        require_whole("every", every)
         self.draw, self.image_shape, self.every = draw, image_shape, every
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -2,9 +2,7 @@
 
 from dpgen.nets.bank import Factor, ModelBank, RecordGradients
 from dpgen.nets.conv import ConvVAEBank
-from dpgen.nets.generic import GenericBank
-from dpgen.nets.own import Network, OwnBank
-from dpgen.nets.own_gan import CriticNetwork, GeneratorNetwork
+from dpgen.nets.own import CriticNetwork, GeneratorNetwork, GenericBank, Network, OwnBank
 from dpgen.nets.rbm import RBMBank
 from dpgen.nets.tape import Tape
 from dpgen.nets.vae import VAEBank

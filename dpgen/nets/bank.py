@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
@@ -82,15 +82,18 @@ class Descent(NamedTuple):
 class ModelBank(nn.Module, ABC):
     r"""k parameter vectors of one architecture as one matrix :math:`\theta` of shape (k, p).
 
-    One matrix makes noise, scaling and the optimizer single calls; `part(name)` is a view of one layer of all k models.
-
-    Arguments:
-        k: number of models, at least 1.
-        shapes: shape of every named parameter of one model.
+    One matrix makes noise, scaling and the optimizer single calls; `part(name)` is a view of one layer of all k models, whose
+    parameters have these `shapes`.
     """
 
     passes: ClassVar[int] = 1
     """Passes through a model that a sample of it takes."""
+
+    described: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are the keyword arguments of the class."""
+
+    centre: Tensor | None
+    _basis: Tensor | None
 
     descent: Descent | None = None
     """Plain gradient descent, where it trains this bank better under noise than Adam does."""
@@ -103,8 +106,8 @@ class ModelBank(nn.Module, ABC):
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         self.k, self.shapes = k, dict(shapes)
-        ends = torch.tensor([prod(s) for s in self.shapes.values()]).cumsum(0).tolist()
-        self.columns = {name: slice(a, b) for name, a, b in zip(self.shapes, [0, *ends[:-1]], ends)}
+        ends = [0, *accumulate(map(prod, self.shapes.values()))]
+        self.columns = {name: slice(*ab) for name, ab in zip(self.shapes, pairwise(ends))}
         self.theta = nn.Parameter(torch.zeros(k, ends[-1]))
 
     @property
@@ -117,9 +120,14 @@ class ModelBank(nn.Module, ABC):
         values = self.theta.detach() if values is None else values
         return values[:, self.columns[name]].unflatten(1, self.shapes[name])
 
-    @abstractmethod
     def architecture(self) -> dict[str, Any]:
         """Keyword arguments that rebuild this bank, for a released model."""
+        return {name: getattr(self, name) for name in self.described}
+
+    def _place(self, means: tuple[int, int] | None, basis: Tensor | None) -> None:
+        """Buffers of the means (k, d) that records are seen without, 1/2 until `begin_at`, and of public coordinates."""
+        self.register_buffer("centre", None if means is None else torch.full(means, 0.5))
+        self.register_buffer("_basis", basis, persistent=False)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Parameters from public randomness: standard normal weights, for maps that divide by the root of their fan-in."""

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.functional import leaky_relu, softplus
 
 from dpgen.cosines import coordinates, planes
@@ -20,10 +19,7 @@ GAIN = 2.0**0.5
 
 
 def critic_loss(score: Tensor, *, real: bool) -> Tensor:
-    r"""Loss of the critic's scores D: the softplus of :math:`-D` for real records, of :math:`D` for fake ones.
-
-    Source: Goodfellow et al. 2014.
-    """
+    r"""The softplus of the critic's scores D of fake records, of :math:`-D` of real ones (Goodfellow et al. 2014)."""
     return softplus(-score if real else score)
 
 
@@ -36,9 +32,7 @@ def _critic_slope(score: Tensor, *, real: bool) -> Tensor:
 def sameness(x: Tensor, z: Tensor) -> Tensor:
     r"""Likeness of records x (2m, d) for noises z (2m, latent): mean of :math:`|z_i - z_{i+m}| / |x_i - x_{i+m}|`, i < m.
 
-    A generator that ignores its noise, one picture per class, makes it large. Distances are mean absolute differences.
-
-    Source: Mao et al. 2019, equation 2, turned over as in their published code.
+    A generator that ignores its noise makes it large. Source: Mao et al. 2019, equation 2, turned over as in their code.
     """
     m = len(x) // 2
     apart, drawn = ((v[:m] - v[m : 2 * m]).abs().mean(1) for v in (x, z))
@@ -73,6 +67,8 @@ class CriticBank(ModelBank):
     Source: Miyato and Koyama 2018 (labels by projection).
     """
 
+    described = ("k", "d", "categories", "hidden", "depth", "image_shape", "frequencies", "centred")
+
     def __init__(
         self,
         d: int,
@@ -92,10 +88,7 @@ class CriticBank(ModelBank):
         basis = coordinates(d, image_shape, frequencies, categories=0)
         self._width = d if basis is None else len(basis)
         super().__init__(k, self._shapes())
-        self._basis: Tensor | None
-        self.register_buffer("_basis", basis, persistent=False)
-        self.centre: Tensor | None
-        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
+        self._place((k, d) if centred else None, basis)
 
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         if self.centre is not None:
@@ -107,10 +100,6 @@ class CriticBank(ModelBank):
         for i, (a, b) in enumerate(pairwise(widths)):
             shapes |= {f"{i}.weight": (b, a), f"{i}.bias": (b,)}
         return shapes
-
-    def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "categories", "hidden", "depth", "image_shape", "frequencies", "centred")
-        return {name: getattr(self, name) for name in names}
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         return self._gradients(x, bounds, real=True)
@@ -157,11 +146,10 @@ class Generator(nn.Module):
         categories: number of labels, 0 without.
         hidden: units per hidden layer (mlp), or channels times 8 (cnn).
         depth: hidden layers (mlp).
-        image_shape: of images, see `dpgen.cosines.planes`: without `frequencies`, sides divisible by 4, two transposed
-            convolutions in place of the hidden layers.
+        image_shape: of images: without `frequencies`, sides divisible by 4, two transposed convolutions in place of the hidden
+            layers.
         output: "sigmoid" or "identity".
-        frequencies: the last layer (mlp) writes so many of the lowest frequencies of each channel of an image in place of its
-            pixels: smooth strokes need not be learned.
+        frequencies: the last layer (mlp) writes so many of the lowest frequencies of each channel in place of pixels.
         centred: records begin at the log-odds of the means of their label that `begin_at` is given.
     """
 
@@ -264,24 +252,3 @@ class Generator(nn.Module):
         if self.base is not None:
             x = x + (z[:, self.latent :] @ self.base if self.categories else self.base)
         return x.sigmoid() if self.output == "sigmoid" else x
-
-
-class Correction(Generator):
-    r"""A record z of a released model, changed to :math:`\text{clamp}(z + f(z, y), 0, 1)`; dpgen 0.4 trained such networks.
-
-    Arguments:
-        d: columns of a record in [0, 1], label not counted.
-        options: of `Generator`, whose latent noise is the record.
-    """
-
-    def __init__(self, d: int, **options: Any) -> None:
-        super().__init__(d, **options | {"latent": d, "output": "identity"})
-
-    def _record(self, z: Tensor) -> Tensor:
-        return (z[:, : self.d] + super()._record(z) * self.hidden**-0.5).clamp(0.0, 1.0)
-
-
-def with_parameters(module: nn.Module, parameters: dict[str, Tensor], *args: Tensor | None) -> Tensor:
-    """The module's output at other parameters, such as their running average."""
-    output: Tensor = functional_call(module, parameters, args)
-    return output

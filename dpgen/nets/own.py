@@ -1,21 +1,28 @@
-"""Networks of your own: found by import path, tried before anything is spent, released as weights and JSON."""
+"""Networks of your own: found by import path, tried before anything is spent, released as weights and JSON.
+
+Gradients per record are materialised by `torch.func`, which serves every layer and every way to use a weight twice.
+"""
 
 import copy
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import one_hot
 from torch.nn.parameter import is_lazy
 
 from dpgen.facts import Fact
-from dpgen.nets.generic import GenericBank
+from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, segments
+from dpgen.nets.gan import critic_loss
 
 
 class Network(Protocol):
@@ -40,6 +47,38 @@ class Network(Protocol):
         """Mean values (n, d) in [0, 1] of n new records, from public z (n, latent) alone."""
 
 
+class GeneratorNetwork(Protocol):
+    """A generator of your own: a class of `nn.Module`, built as `cls(d=d, **generator_options)`, and `categories=c`.
+
+    It never sees a record, so BatchNorm and dropout are allowed.
+
+    Attributes:
+        latent: how many standard normals a record is made of, at least 1.
+    """
+
+    latent: int
+
+    def sample(self, z: Tensor) -> Tensor:
+        """Records (n, d) made of z (n, latent + c), the one-hot labels last: in [0, 1], or any numbers for points."""
+
+
+class CriticNetwork(Protocol):
+    """A critic of your own: a class of `nn.Module`, built like a `GeneratorNetwork`, trained on private records, not released.
+
+    What draws random numbers (dropout) or looks at other records (BatchNorm) is refused.
+    """
+
+    def score(self, x: Tensor) -> Tensor:
+        """Score (b,) of records x (b, d + c), the one-hot labels last: of each row from that row alone, high for real ones."""
+
+
+NETWORK, GENERATOR, CRITIC = ("loss", "sample"), ("sample",), ("score",)
+"""Methods of each of them."""
+
+_TAKEN = {"loss": "xz", "sample": "z", "score": "x"}  # their arguments
+_RECORDS = 4  # that they are tried on
+_UNLIKE = "built again, with the same parameters and buffers, it is another one: what it draws must be one of these"
+
 # -- import paths ------------------------------------------------------------------------------------------------------
 
 
@@ -63,16 +102,8 @@ def import_path(network: Any) -> str:
     return f"{module}:{name}"
 
 
-NETWORK = ("loss", "sample")
-"""Methods of a `Network`."""
-
-
 def imported(path: str, methods: Sequence[str] = ()) -> type[nn.Module]:
-    """The class at an import path, which a person has typed: its module is imported.
-
-    Raises:
-        ValueError: another form, what cannot be imported, or is no network with these methods.
-    """
+    """The class with these methods at an import path, which a person has typed: its module is imported."""
     module, _, name = path.partition(":")
     if module == "__main__" or not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise ValueError(f"network is {path!r}; it must be package.module:Class, of a module that others can import")
@@ -93,11 +124,7 @@ _OFFERED: ContextVar[tuple[type, ...]] = ContextVar("networks", default=())
 
 @contextmanager
 def offered(networks: Sequence[type]) -> Iterator[None]:
-    """Let models that are loaded inside use these classes.
-
-    Raises:
-        ValueError: one of them is no network.
-    """
+    """Let models that are loaded inside use these classes."""
     for network in networks:
         _require_network(repr(network), network)
     token = _OFFERED.set(tuple(networks))
@@ -110,16 +137,13 @@ def offered(networks: Sequence[type]) -> Iterator[None]:
 def known(path: str, methods: Sequence[str] = NETWORK) -> type[nn.Module]:
     """The class that a file names, of those that are `offered` or imported already; nothing is imported, whatever it says.
 
-    Arguments:
-        methods: that it must have.
-
     Raises:
-        ImportError: none of them.
+        ImportError: none of them has these methods.
     """
     module, _, name = path.partition(":")
-    own = [network for network in _OFFERED.get() if f"{network.__module__}:{network.__qualname__}" == path]
-    moved = [network for network in _OFFERED.get() if network.__name__ == name]
-    found = next(iter([*own, *moved]), None) or _in_module(sys.modules.get(module), name)
+    given = [network for network in _OFFERED.get() if network.__name__ == name]
+    given.sort(key=lambda network: f"{network.__module__}:{network.__qualname__}" != path)  # others may have moved
+    found = given[0] if given else _in_module(sys.modules.get(module), name)
     try:
         _require_network(path, found, methods)
     except ValueError:
@@ -137,39 +161,26 @@ def _in_module(module: ModuleType | None, name: str) -> Any:
 
 
 def _require_network(path: str, found: Any, methods: Sequence[str] = ()) -> None:
-    """Refuse what is no class of `nn.Module` with these methods.
-
-    Raises:
-        ValueError: naming what is missing.
-    """
+    """Refuse what is no class of `nn.Module` with these methods."""
     if not isinstance(found, type) or not issubclass(found, nn.Module):
         raise ValueError(f"network is {path}; it must be a class of nn.Module")
-    missing = [name for name in methods if not callable(getattr(found, name, None))]
-    if missing:
-        wanted = " and ".join(f"{name}({', '.join(_TAKEN[name])})" for name in methods)
-        several = "s" if len(methods) > 1 else ""
-        raise ValueError(f"network is {path}; it must have the method{several} {wanted}, and has no {missing[0]}")
+    for name in methods:
+        if not callable(getattr(found, name, None)):
+            raise ValueError(f"network is {path}; it must have the method {name}({', '.join(_TAKEN[name])})")
 
 
-_TAKEN = {"loss": "xz", "sample": "z", "score": "x"}
-"""Arguments of the methods of networks."""
+def _line(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 # -- a class and its options -------------------------------------------------------------------------------------------
 
 
 class OwnClass:
-    """A class of your own with what it is built with.
+    """A class of your own, or the import path of one, with what it is built with, and the trials that it must pass.
 
-    Arguments:
-        network: the class, or the import path of one that is imported already.
-        methods: that it must have.
-        options: keyword arguments of the class, of JSON's types: tuples reach it as lists.
-        sizes: keyword arguments that follow from the records.
-
-    Raises:
-        ValueError: a class that cannot be imported, or has not these methods, or options that are not JSON.
-        ImportError: a path whose class has not been imported.
+    Keyword arguments of the class are `options`, of JSON's types, and `sizes` that follow from the records, unless they are 0.
     """
 
     def __init__(
@@ -178,7 +189,17 @@ class OwnClass:
         self.path = network if isinstance(network, str) else import_path(network)
         self.kind = known(network, methods) if isinstance(network, str) else network
         _require_network(self.path, self.kind, methods)
-        self.options, self.sizes = _as_json(options or {}), sizes
+        try:
+            self.options: dict[str, Any] = json.loads(json.dumps(dict(options or {}), allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(
+                f"network_options is {options!r}; it must map names to numbers, texts, lists and mappings: {_line(error)}"
+            ) from error
+        self.sizes = {name: size for name, size in sizes.items() if size}
+
+    def refusal(self, text: str) -> ValueError:
+        """What is wrong with the class."""
+        return ValueError(f"network is {self.path}; {text}")
 
     def built(self, *, seed: int) -> nn.Module:
         """A network from public randomness; the global generator stays as it is."""
@@ -190,22 +211,22 @@ class OwnClass:
             given = ", ".join(f"{name}={value!r}" for name, value in {**self.sizes, **self.options}.items())
             raise self.refusal(f"it cannot be built with {given}: {_line(error)}") from error
 
-    def drawn(self, generator: torch.Generator) -> nn.Module:
-        """A network that a public generator decides."""
-        return self.built(seed=int(torch.randint(2**31, (), generator=generator)))
-
-    def refusal(self, text: str) -> ValueError:
-        return ValueError(f"network is {self.path}; {text}")
-
-    def require_parameters(self, module: nn.Module) -> None:
-        """Refuse parameters of unknown shapes, and a network without any to train."""
+    def trainable(self) -> nn.Module:
+        """A network, unless its parameters have unknown shapes or none of them is to be trained."""
+        module = self.built(seed=0)
         lazy = [name for name, value in module.named_parameters() if is_lazy(value)]
         if lazy:
             raise self.refusal(f"the shape of {lazy[0]} is not known when it is built: lazy layers cannot be trained here")
         if not any(value.requires_grad for value in module.parameters()):
             raise self.refusal("it has no parameter that needs a gradient: there is nothing to train")
+        return module
 
-    def require_latent(self, module: nn.Module) -> int:
+    def draw_into(self, module: nn.Module, generator: torch.Generator) -> None:
+        """Give a network the values of one that a public generator decides."""
+        seed = int(torch.randint(2**31, (), generator=generator))
+        module.load_state_dict(self.built(seed=seed).state_dict())
+
+    def latent_of(self, module: nn.Module) -> int:
         """The number of normals that it takes."""
         latent = getattr(module, "latent", None)
         if not isinstance(latent, int) or isinstance(latent, bool) or latent < 1:
@@ -226,17 +247,28 @@ class OwnClass:
             raise self.refusal(f"its {method} of {given} is not finite")
         return made
 
-    def per_record(self, module: nn.Module, method: str, arguments: tuple[Tensor, ...]) -> Tensor:
-        """Values (b,) that a method returns for b records, each from its record alone.
+    def try_samples(self, module: nn.Module, z: Tensor, d: int, *, bounded: bool) -> nn.Module:
+        """Refuse samples (n, d) that are no function of z, the parameters and the buffers; returns a second such network."""
+        again = self.built(seed=1).train(module.training)
+        try:
+            again.load_state_dict(module.state_dict())
+        except RuntimeError as error:
+            raise self.refusal(f"built again it has other parameters: {_line(error)}") from error
+        x, second, rebuilt = (self.called(one, "sample", (z,), (len(z), d)) for one in (module, module, again))
+        if bounded and not bool(((x >= 0) & (x <= 1)).all()):
+            raise self.refusal(f"its sample has values from {x.min():.3g} to {x.max():.3g}; they must lie in [0, 1]")
+        if not torch.equal(x, second):
+            raise self.refusal("its sample is another one when it is taken again: it must be a function of z alone")
+        if not _close(x, rebuilt):
+            raise self.refusal(_UNLIKE)
+        return again
 
-        Raises:
-            ValueError: a record has another value beside other records, or values are kept.
-        """
+    def try_records(self, module: nn.Module, again: nn.Module, method: str, *arguments: Tensor) -> None:
+        """Refuse a method whose value of a record depends on other records, or which keeps what it saw."""
         kept = {name: value.clone() for name, value in module.state_dict().items()}
         values = self.called(module, method, arguments, (len(arguments[0]),))
         rows = [tuple(a[i : i + 1] for a in arguments) for i in range(len(values))]
-        alone = torch.cat([self.called(module, method, row, (1,)) for row in rows])
-        if not close(values, alone):
+        if not _close(values, torch.cat([self.called(module, method, row, (1,)) for row in rows])):
             rest = ", random numbers from z" if "z" in _TAKEN[method] else ""
             raise self.refusal(
                 f"a record's {method} is another one beside other records, or when it is taken again: it must be a function of "
@@ -246,70 +278,145 @@ class OwnClass:
         changed = next((n for n in {**kept, **after} if n not in kept or not torch.equal(kept[n], after[n])), None)
         if changed is not None:
             raise self.refusal(f"its {method} changes {changed}, which would carry records into the release")
-        return values
+        if not _close(values, self.called(again, method, arguments, values.shape)):
+            raise self.refusal(_UNLIKE)
 
-    def take_over(self, module: nn.Module, values: Mapping[str, Tensor]) -> None:
-        """Load values into a network that was built by the same options."""
-        try:
-            module.load_state_dict(values)
-        except RuntimeError as error:
-            raise self.refusal(f"built again it has other parameters: {_line(error)}") from error
 
-    def try_gradients(self, bank: GenericBank, method: str, x: Tensor, z: Tensor) -> None:
-        """Take gradients of records x (b, d) once.
+class _Own(nn.Module):
+    """A network, perhaps of a class of your own, whose values may be loaded from a file."""
 
-        Raises:
-            ValueError: `torch.func` cannot take them, or they are 0 or not finite.
-        """
-        GenericBank.initialize(bank, torch.Generator().manual_seed(0))
-        try:
-            gradients = bank.record_gradients("loss", x, [0, *[len(x)] * bank.k], z).factors[0].outputs
-        except Exception as error:
-            said = f"torch.func cannot take the gradient of its {method} record by record: {_line(error)}"
-            raise self.refusal(said) from error
-        if not bool(torch.isfinite(gradients).all()) or not bool(gradients.any()):
-            raise self.refusal(f"on random records the gradient of its {method} is 0 or not finite")
+    _own: Any = None  # an `OwnClass`, where files can name it
 
-    def require_same_shapes(self, before: Mapping[str, Any], now: Mapping[str, Any], *names: str, inside: str) -> None:
-        """Refuse values of a file whose shapes are not those of the class.
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **options: Any) -> Any:
+        """See `nn.Module`.
 
         Raises:
             ImportError: the class has changed since the values were saved.
         """
-        shapes = [{name: tuple(value.shape) for name, value in state.items()} for state in (before, now)]
-        changed = next((n for n in [*names, *shapes[1], *shapes[0]] if shapes[0].get(n) != shapes[1].get(n)), None)
-        if changed is not None:
+        before, now = ({n: tuple(v.shape) for n, v in state.items()} for state in (state_dict, self.state_dict()))
+        names = sorted({**now, **before}, key="theta".__eq__)  # parameters by their own names first
+        changed = next((name for name in names if before.get(name) != now.get(name)), None)
+        if self._own is not None and changed is not None:
             raise ImportError(
-                f"the network {self.path} is not the one that was released: the shape of {changed.removeprefix(inside)} "
-                f"is {shapes[1].get(changed)}, and was {shapes[0].get(changed)}"
+                f"the network {self._own.path} is not the one that was released: the shape of {changed.partition('.')[2]} "
+                f"is {now.get(changed)}, and was {before.get(changed)}"
             )
+        return super().load_state_dict(state_dict, *args, **options)
 
 
-def _line(error: Exception) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def _as_json(options: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        made: dict[str, Any] = json.loads(json.dumps(dict(options), allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"network_options is {options!r}; it must map names to numbers, texts, lists and mappings: {_line(error)}"
-        ) from error
-    return made
-
-
-def close(a: Tensor, b: Tensor) -> bool:
+def _close(a: Tensor, b: Tensor) -> bool:
     """Whether values agree but for rounding."""
     return torch.allclose(a, b, rtol=1e-3, atol=1e-5)
 
 
-# -- bank --------------------------------------------------------------------------------------------------------------
+# -- banks -------------------------------------------------------------------------------------------------------------
+
+
+class GenericBank(_Own, ModelBank):
+    """k models of any architecture, with memory in proportion to (records of a cluster) x (parameters); use micro-batches.
+
+    Parameters that need no gradient, and buffers, are public and stay as they are: what a call changes of them is undone.
+
+    Arguments:
+        k: number of models.
+        module: template with `loss(x, z) -> (b,)` for x (b, d) and standard normal z (b, latent), and
+            `sample(z) -> (n, d)` means in [0, 1]; `latent` is its attribute.
+        own: the class that the template is built anew from, with other public randomness.
+
+    Raises:
+        ValueError: the module holds a layer that mixes records (BatchNorm, InstanceNorm with running statistics).
+    """
+
+    def __init__(self, k: int, module: nn.Module, own: OwnClass | None = None) -> None:
+        for name, layer in module.named_modules():
+            instance = isinstance(layer, nn.modules.instancenorm._InstanceNorm)
+            if isinstance(layer, nn.modules.batchnorm._NormBase) and not (instance and not layer.track_running_stats):
+                raise ValueError(
+                    f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
+                    "gradient can be bounded; use GroupNorm or LayerNorm"
+                )
+        super().__init__(k, {name: tuple(value.shape) for name, value in module.named_parameters() if value.requires_grad})
+        self.template, self._own = copy.deepcopy(module).requires_grad_(False), own
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """The template's own values in all k models, plus public noise of 1 % of each parameter's spread."""
+        if self._own is not None:
+            self._own.draw_into(self.template, generator)
+        for name in self.shapes:
+            value = self.template.get_parameter(name)
+            jitter = torch.randn(self.k, *value.shape, generator=generator).to(value)
+            spread = float(value.std()) if value.numel() > 1 else 0.0
+            self.part(name).copy_(value + 0.01 * spread * jitter)
+
+    def _call(self, method: str) -> Callable[..., Tensor]:
+        """The method as a function of one model's parameters (p,) and its arguments."""
+        bound = _Method(self.template, method)
+        # Copies, so that no call leaves anything of its records in what is saved.
+        fixed = {name: value.clone() for name, value in self.template.named_buffers()}
+        fixed |= {name: value.detach() for name, value in self.template.named_parameters() if name not in self.shapes}
+
+        def call(row: Tensor, *arguments: Tensor) -> Tensor:
+            own = {name: row[columns].unflatten(0, self.shapes[name]) for name, columns in self.columns.items()}
+            values = {f"module.{name}": value for name, value in (fixed | own).items()}
+            made: Tensor = functional_call(bound, values, arguments)
+            return made
+
+        return call
+
+    @property
+    def _latent(self) -> int:
+        return int(getattr(self.template, "latent", 1))
+
+    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
+        return self.record_gradients("loss", bounds, x, noise(x.shape[0], self._latent).to(x))
+
+    def record_gradients(
+        self, method: str, bounds: Sequence[int], *inputs: Tensor, loss: Callable[[Tensor], Tensor] = torch.Tensor.clone
+    ) -> RecordGradients:
+        """Dense gradients of losses of the values (b,) that a method of the template gives records, the rows of `inputs`."""
+        call = self._call(method)
+        per_record = vmap(grad(lambda row, *record: loss(call(row, *(v[None] for v in record))[0])), (None, *[0] * len(inputs)))
+        dense = inputs[0].new_empty(len(inputs[0]), self.p)
+        for c, a, b in segments(bounds):
+            dense[a:b] = per_record(self.theta[c].detach(), *(values[a:b] for values in inputs))
+        return RecordGradients([Factor(dense, None, None, slice(0, self.p))], bounds)
+
+    def _try_gradients(self, own: OwnClass, method: str, *inputs: Tensor) -> None:
+        """Refuse what `torch.func` cannot differentiate, or gradients that are 0 or not finite."""
+        GenericBank.initialize(self, torch.Generator().manual_seed(0))
+        try:
+            found = self.record_gradients(method, [0, *[_RECORDS] * self.k], *inputs).factors[0].outputs
+        except Exception as error:
+            said = f"torch.func cannot take the gradient of its {method} record by record: {_line(error)}"
+            raise own.refusal(said) from error
+        if not bool(torch.isfinite(found).all()) or not bool(found.any()):
+            raise own.refusal(f"on random records the gradient of its {method} is 0 or not finite")
+
+    @torch.no_grad()
+    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
+        z = torch.randn(n, self._latent, generator=generator).to(self.theta)
+        return self._call("sample")(self.theta[cluster], z)
+
+    def architecture(self) -> dict[str, Any]:
+        raise ValueError(
+            f"a bank of {type(self.template).__name__} was made from an instance, which no file can describe, so it cannot be "
+            "released: name its class, OwnBank(k, d, network=...)"
+        )
+
+
+class _Method(nn.Module):
+    """Lets `functional_call` reach a method other than `forward`."""
+
+    def __init__(self, module: nn.Module, method: str) -> None:
+        super().__init__()
+        self.module, self.method = module, method
+
+    def forward(self, *args: Tensor) -> Tensor:
+        return getattr(self.module, self.method)(*args)
 
 
 class OwnBank(GenericBank):
-    """k networks of a class of your own, see `Network`; gradients per record are materialised by `torch.func`.
+    """k networks of a class of your own, see `Network`.
 
     The class is built and tried on random records first: what could not be trained privately, or not be released, is refused
     before anything is spent.
@@ -328,21 +435,20 @@ class OwnBank(GenericBank):
     def __init__(
         self, k: int, d: int, *, network: type[nn.Module] | str, network_options: Mapping[str, Any] | None = None
     ) -> None:
-        self._own, self.d = OwnClass(network, NETWORK, network_options, d=d), d
-        template = self._own.built(seed=0)
-        self._own.require_latent(template)
-        self._own.require_parameters(template)
-        super().__init__(k, template)
-        self._unused = (copy.deepcopy(template),)  # in a tuple, for it is no part of this one
-        self.facts = (Fact.OWN_NETWORK(path=self._own.path),)
+        own = OwnClass(network, NETWORK, network_options, d=d)
+        self._make(own, k, d, own.trainable())
+        public = torch.Generator().manual_seed(0)
+        x = (torch.rand(_RECORDS, d, generator=public) < 0.5).float()
+        z = torch.randn(_RECORDS, own.latent_of(self.template), generator=public)
         with torch.no_grad():
-            x, z = _try(self._own, self.template, d)
-            self._own.try_gradients(self, "loss", x, z)
+            again = own.try_samples(self.template, z, d, bounded=True)
+            own.try_records(self.template, again, "loss", x, z)
+            self._try_gradients(own, "loss", x, z)
 
-    def initialize(self, generator: torch.Generator) -> None:
-        """Build the class anew from public randomness, once for all k models, see `GenericBank.initialize`."""
-        self.template.load_state_dict(self._own.drawn(generator).state_dict())
-        super().initialize(generator)
+    def _make(self, own: OwnClass, k: int, d: int, template: nn.Module) -> None:
+        GenericBank.__init__(self, k, template, own)
+        self.d, self._unused = d, (copy.deepcopy(template),)  # in a tuple, for it is no part of this one
+        self.facts = (Fact.OWN_NETWORK(path=own.path),)
 
     def architecture(self) -> dict[str, Any]:
         return {"k": self.k, "d": self.d, "network": self._own.path, "network_options": self._own.options}
@@ -353,52 +459,113 @@ class OwnBank(GenericBank):
         They are not tried again: what has been paid for is released.
         """
         made = OwnBank.__new__(OwnBank)
-        made.__dict__.update({name: getattr(self, name) for name in ("_own", "d", "_unused")})
-        GenericBank.__init__(made, self.k, *self._unused)
-        made.facts = self.facts
+        made._make(self._own, self.k, self.d, *self._unused)
         kept = made.state_dict().keys()
         made.load_state_dict({name: value for name, value in self.state_dict().items() if name in kept})
         return made
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **options: Any) -> Any:
-        """See `nn.Module`.
 
-        Raises:
-            ImportError: the class has changed since the values were saved.
-        """
-        names = self.template.state_dict(prefix="template.")
-        self._own.require_same_shapes(state_dict, self.state_dict(), *names, inside="template.")
-        return super().load_state_dict(state_dict, *args, **options)
+class OwnCriticBank(GenericBank):
+    """A critic of your own, see `CriticNetwork`; arguments and trials are those of `OwnBank`, and nothing of it is released.
+
+    Arguments:
+        categories: number of labels, 0 without; d leaves them out.
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        network: type[nn.Module] | str,
+        network_options: Mapping[str, Any] | None = None,
+        categories: int = 0,
+    ) -> None:
+        own = OwnClass(network, CRITIC, network_options, d=d, categories=categories)
+        super().__init__(1, own.trainable(), own)
+        self.facts = (Fact.OWN_CRITIC(path=own.path),)
+        x = torch.rand(_RECORDS, d, generator=torch.Generator().manual_seed(0))
+        if categories:
+            x = torch.cat([x, one_hot(torch.arange(_RECORDS) % categories, categories).to(x)], 1)
+        with torch.no_grad():
+            own.try_records(self.template, self.template, "score", x)
+            self._try_gradients(own, "score", x)
+
+    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
+        return self.record_gradients("score", bounds, x, loss=partial(critic_loss, real=True))
+
+    def fake_gradients(self, x: Tensor, bounds: Sequence[int]) -> RecordGradients:
+        """See `dpgen.nets.gan.CriticBank.fake_gradients`."""
+        return self.record_gradients("score", bounds, x, loss=partial(critic_loss, real=False))
+
+    def score(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
+        """See `dpgen.nets.gan.CriticBank.score`."""
+        return self._call("score")(self.theta[0].detach(), x)
 
 
-_RECORDS = 3
+class OwnGenerator(_Own):
+    """A generator of your own, see `GeneratorNetwork`, behind the interface of `dpgen.nets.gan.Generator`.
 
+    Arguments and trials are those of `OwnBank`: what could not be released is refused before anything is spent.
 
-def _try(own: OwnClass, module: nn.Module, d: int) -> tuple[Tensor, Tensor]:
-    """Try a network, and one that is built again with its values, on the random records and latents that come back."""
-    generator = torch.Generator().manual_seed(0)
-    x = (torch.rand(_RECORDS, d, generator=generator) < 0.5).float()
-    z = torch.randn(_RECORDS, own.require_latent(module), generator=generator)
-    values = {name: value.clone() for name, value in module.state_dict().items()}
-    means, losses = _means(own, module, z, d), own.per_record(module, "loss", (x, z))
-    if not torch.equal(means, _means(own, module, z, d)):
-        raise own.refusal("its sample is another one when it is taken again: it must be a function of z alone")
-    again = own.built(seed=1)
-    own.take_over(again, values)
-    if not close(means, _means(own, again, z, d)) or not close(losses, own.called(again, "loss", (x, z), (len(x),))):
-        raise own.refusal(
-            "built again, with the same parameters and buffers, it is another one: what it draws must be one of these"
-        )
-    return x, z
+    Arguments:
+        categories: number of labels, 0 without; d leaves them out.
+        image_shape: of images.
+        output: "sigmoid" (values in [0, 1], which is checked) or "identity".
+    """
 
+    module: Any
 
-def _means(own: OwnClass, module: nn.Module, z: Tensor, d: int) -> Tensor:
-    means = own.called(module, "sample", (z,), (len(z), d))
-    require_means(own, means)
-    return means
+    def __init__(
+        self,
+        d: int,
+        *,
+        network: type[nn.Module] | str,
+        network_options: Mapping[str, Any] | None = None,
+        categories: int = 0,
+        image_shape: tuple[int, ...] | None = None,
+        output: str = "sigmoid",
+    ) -> None:
+        own = OwnClass(network, GENERATOR, network_options, d=d, categories=categories)
+        self._make(own, own.trainable(), d=d, categories=categories, image_shape=image_shape, output=output)
+        z = torch.randn(_RECORDS, self.latent, generator=torch.Generator().manual_seed(0))
+        z = self._coded(z, torch.arange(_RECORDS) % max(categories, 1))
+        own.try_samples(self.module.eval(), z, d, bounded=output == "sigmoid")
+        with torch.random.fork_rng(devices=[]):  # of dropout
+            trained = own.called(copy.deepcopy(self._unused[0]).train(), "sample", (z,), (len(z), d))
+        if not trained.requires_grad:
+            raise own.refusal("its sample has no gradient, so nothing can be learnt: it must not be computed under no_grad")
+        self.module.train()
 
+    def _make(self, own: OwnClass, module: nn.Module, **described: Any) -> None:
+        nn.Module.__init__(self)
+        self._own, self._described, self.module = own, described, module
+        self.d, self.categories, self.image_shape = (described[name] for name in ("d", "categories", "image_shape"))
+        self.latent, self.facts = own.latent_of(module), (Fact.OWN_GENERATOR(path=own.path),)
+        self._unused = (copy.deepcopy(module),)  # in a tuple, for it is no part of this one
 
-def require_means(own: OwnClass, means: Tensor) -> None:
-    """Refuse means of bits outside of [0, 1]."""
-    if not bool(((means >= 0) & (means <= 1)).all()):
-        raise own.refusal(f"its sample has values from {means.min():.3g} to {means.max():.3g}; they must lie in [0, 1]")
+    def _coded(self, z: Tensor, labels: Tensor | None) -> Tensor:
+        if not self.categories:
+            return z
+        assert labels is not None
+        return torch.cat([z, one_hot(labels, self.categories).to(z)], 1)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Build the class anew from public randomness."""
+        self._own.draw_into(self.module, generator)
+
+    def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Records (m, d), followed by the one-hot labels (m, categories) if there are any."""
+        coded = self._coded(z, labels)
+        x: Tensor = self.module.sample(coded)
+        return torch.cat([x, coded[:, self.latent :]], 1) if self.categories else x
+
+    def architecture(self) -> dict[str, Any]:
+        """Keyword arguments that rebuild this generator."""
+        return {"network": self._own.path, "network_options": self._own.options, **self._described}
+
+    def released(self, values: Mapping[str, Tensor]) -> "OwnGenerator":
+        """The generator with these values, not tried again: what has been paid for is released."""
+        made = OwnGenerator.__new__(OwnGenerator)
+        made._make(self._own, copy.deepcopy(self._unused[0]), **self._described)
+        made.load_state_dict(values)
+        return made

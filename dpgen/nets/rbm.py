@@ -43,6 +43,7 @@ class RBMBank(ModelBank):
     """
 
     passes = 50
+    described = ("k", "d", "hidden", "chains", "gibbs_steps", "categories", "centred", "frequencies", "image_shape")
 
     def __init__(
         self,
@@ -71,12 +72,9 @@ class RBMBank(ModelBank):
         self.descent = Descent(momentum=0.5, rate=1.5 * d**0.5) if centred else None
         width = d if basis is None else len(basis)
         super().__init__(k, {"weight": (hidden, width), "visible_bias": (d,), "hidden_bias": (hidden,)})
-        self._basis: Tensor | None
-        self.register_buffer("_basis", basis, persistent=False)
+        self._place((k, d) if centred else None, basis)
         self.visible: Tensor
         self.generator_state: Tensor
-        self.centre: Tensor | None
-        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
         self.register_buffer("visible", torch.zeros(k, chains, d))
         self.register_buffer("generator_state", torch.Generator().get_state())
         self._offset: Tensor | None = None
@@ -101,10 +99,6 @@ class RBMBank(ModelBank):
 
     def _forget_generator(self, *_: Any) -> None:
         self._generator = None
-
-    def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "hidden", "chains", "gibbs_steps", "categories", "centred", "frequencies", "image_shape")
-        return {name: getattr(self, name) for name in names}
 
     def initialize(self, generator: torch.Generator) -> None:
         weight = self.part("weight")

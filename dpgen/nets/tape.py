@@ -1,7 +1,7 @@
 r"""Layers of a bank on sorted rows, and the factors of their per-record gradients.
 
-A network is written once, for anything that has the methods of `Layers`: on a `Tape` rows of all clusters go through their
-own models and leave the factors of their gradients; `OneModel` is the ordinary, differentiable pass through one of them.
+A network is written once, for `Layers`: on a `Tape` rows of all clusters go through their own models and leave the factors of
+their gradients; `OneModel` is the ordinary, differentiable pass through one of them.
 No layer here mixes records: there is no BatchNorm.
 
 A convolution takes patches :math:`a_{rt}` of record r to :math:`y_{rt} = W a_{rt} + \beta` at every position t, so its
@@ -20,9 +20,8 @@ what is not multiplied out is added up in float64, see `dpgen.privacy.clipping`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,19 +56,8 @@ class Geometry(NamedTuple):
     def slopes(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         """Derivatives by x (b, channels, height, width), given those by the output."""
         stride, padding, dilation = ([value] * 2 for value in (self.stride, self.padding, self.dilation))
-        made: Tensor = torch.ops.aten.convolution_backward(
-            grad,
-            x,
-            weight * self.scale,
-            None,
-            stride,
-            padding,
-            dilation,
-            self.transposed,
-            [0, 0],
-            self.groups,
-            [True, False, False],
-        )[0]
+        moves = (stride, padding, dilation, self.transposed, [0, 0], self.groups)
+        made: Tensor = torch.ops.aten.convolution_backward(grad, x, weight * self.scale, None, *moves, [True, False, False])[0]
         return made
 
     def pairs(self, x: Tensor, grad: Tensor, kernel: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -90,55 +78,6 @@ class Geometry(NamedTuple):
             (b, c, h * self.dilation, w * self.dilation, h * self.stride, w * self.stride),
         )
         return view.reshape(len(x), x.shape[1] * height * width, down * right)
-
-
-class Layers(Protocol):
-    """Layers with parameters; `{name}.weight` and `{name}.bias` are the bank's."""
-
-    def affine(self, name: str, x: Tensor) -> Tensor:
-        """Rows (b, in) times the weights (out, in), plus the bias."""
-
-    def fixed(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Rows (b, in) times public numbers (out, in) that are no parameters."""
-
-    def convolution(self, name: str, x: Tensor, geometry: Geometry) -> Tensor:
-        """Convolved images (b, channels, height, width); weights are as in `torch.nn.Conv2d` or `ConvTranspose2d`."""
-
-    def group_norm(self, name: str, x: Tensor, groups: int) -> Tensor:
-        """Each record's channels normalised over their group, times the weight of their channel, plus its bias."""
-
-    def own(self, values: Tensor) -> Tensor:
-        """Those of each row's model (b, ...), of `values` (k, ...); or those of all rows' one model (...)."""
-
-
-class OneModel:
-    """The layers of one model of a bank, differentiable by their input: the ordinary pass, which records nothing."""
-
-    def __init__(self, bank: ModelBank, cluster: int = 0) -> None:
-        self.bank, self.cluster = bank, cluster
-
-    def _of(self, name: str) -> tuple[Tensor, Tensor]:
-        return self.bank.part(f"{name}.weight")[self.cluster], self.bank.part(f"{name}.bias")[self.cluster]
-
-    def affine(self, name: str, x: Tensor) -> Tensor:
-        """See `Layers`."""
-        return linear(x, *self._of(name))
-
-    def fixed(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See `Layers`."""
-        return linear(x, weight)
-
-    def convolution(self, name: str, x: Tensor, geometry: Geometry) -> Tensor:
-        """See `Layers`."""
-        return geometry(x, *self._of(name))
-
-    def group_norm(self, name: str, x: Tensor, groups: int) -> Tensor:
-        """See `Layers`."""
-        return group_norm(x, groups, *self._of(name))
-
-    def own(self, values: Tensor) -> Tensor:
-        """See `Layers`."""
-        return values[self.cluster]
 
 
 # -- layers of sorted rows -----------------------------------------------------------------------------------------------
@@ -205,28 +144,32 @@ class _Call(NamedTuple):
 
 
 class Tape:
-    """Applies the layers of a bank to sorted rows and remembers what their factored gradients need; see `Layers`."""
+    """Layers with parameters `{name}.weight` and `{name}.bias` of the bank, each used at most once, on sorted rows."""
 
     def __init__(self, bank: ModelBank, bounds: Sequence[int]) -> None:
         self.bank, self.bounds, self._segments = bank, bounds, list(segments(bounds))
-        self._models = _models(bounds).to(bank.theta.device) if bank.k > 1 else None
+        sizes = torch.tensor(bounds).diff()
+        self._models = torch.arange(bank.k).repeat_interleave(sizes).to(bank.theta.device) if bank.k > 1 else None
         self._calls: list[_Call] = []
 
     def affine(self, name: str, x: Tensor) -> Tensor:
-        """Rows times `{name}.weight` of their own model plus `{name}.bias`; each map may be used once per record."""
+        """Rows (b, in) times the weights (out, in) of their own model, plus the bias."""
         weight, bias, columns = self._parameters(name)
         inputs, y = x.detach(), _SegmentAffine.apply(x, weight, bias, self._segments)
         return self._kept(name, y, lambda slopes: iter([Factor(slopes, inputs, *columns)]))
 
     def fixed(self, x: Tensor, weight: Tensor) -> Tensor:
-        """See `Layers`; in the shapes of the other products, so that a row has the same bits beside any others."""
+        """Rows (b, in) times public numbers (out, in) that are no parameters.
+
+        In the shapes of the other products, so that a row has the same bits beside any others.
+        """
         k, out = self.bank.k, len(weight)
         weights, biases = weight.expand(k, *weight.shape), weight.new_zeros(1, out).expand(k, out)
         made: Tensor = _SegmentAffine.apply(x, weights, biases, self._segments)
         return made
 
     def convolution(self, name: str, x: Tensor, geometry: Geometry) -> Tensor:
-        """See `Layers`; each may be used once per record."""
+        """Convolved images (b, channels, height, width); weights are as in `torch.nn.Conv2d` or `ConvTranspose2d`."""
         weight, bias, (columns, of_bias) = self._parameters(name)
         images = full_precision(x.detach())
         y = _SegmentConvolution.apply(x, weight, bias, self._segments, geometry)
@@ -239,7 +182,7 @@ class Tape:
         return self._kept(name, y, factors)
 
     def group_norm(self, name: str, x: Tensor, groups: int) -> Tensor:
-        """See `Layers`; each may be used once per record."""
+        """Each record's channels normalised over their group, times the weight of their channel, plus its bias."""
         weight, bias, (columns, of_bias) = self._parameters(name)
         normal = group_norm(x, groups)
         of_row = (..., *[None] * (x.ndim - 2))
@@ -253,7 +196,7 @@ class Tape:
         return self._kept(name, normal * self.own(weight)[of_row] + self.own(bias)[of_row], factors)
 
     def own(self, values: Tensor) -> Tensor:
-        """See `Layers`."""
+        """Those of each row's model (b, ...), of `values` (k, ...)."""
         return values[self._models] if self.bank.k > 1 else values.expand(self.bounds[-1], *values.shape[1:])
 
     def gradients(self, losses: Tensor | None, *known: tuple[Tensor, Tensor]) -> RecordGradients:
@@ -278,12 +221,6 @@ class Tape:
         return y
 
 
-def _models(bounds: Sequence[int]) -> Tensor:
-    """The model (b,) of every row."""
-    sizes = torch.tensor([b - a for a, b in pairwise(bounds)])
-    return torch.arange(len(sizes)).repeat_interleave(sizes)
-
-
 def _weight_factors(slopes: Tensor, patches: Tensor, columns: slice) -> Iterator[Factor]:
     """Factors of the weight gradients sum_t slopes patches^T of every group: as they are, or multiplied out."""
     b, groups, positions, out = slopes.shape
@@ -296,3 +233,32 @@ def _weight_factors(slopes: Tensor, patches: Tensor, columns: slice) -> Iterator
     for j in range(groups):
         part = slice(columns.start + j * size, columns.start + (j + 1) * size)
         yield Factor(slopes[:, j], patches[:, j], part, None)
+
+
+class OneModel:
+    """The layers of `Tape` for one model of a bank, differentiable by their input: the ordinary pass, which records nothing."""
+
+    def __init__(self, bank: ModelBank, cluster: int = 0) -> None:
+        self.bank, self.cluster = bank, cluster
+
+    def _of(self, name: str) -> tuple[Tensor, Tensor]:
+        return self.bank.part(f"{name}.weight")[self.cluster], self.bank.part(f"{name}.bias")[self.cluster]
+
+    def affine(self, name: str, x: Tensor) -> Tensor:
+        return linear(x, *self._of(name))
+
+    def fixed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return linear(x, weight)
+
+    def convolution(self, name: str, x: Tensor, geometry: Geometry) -> Tensor:
+        return geometry(x, *self._of(name))
+
+    def group_norm(self, name: str, x: Tensor, groups: int) -> Tensor:
+        return group_norm(x, groups, *self._of(name))
+
+    def own(self, values: Tensor) -> Tensor:
+        return values[self.cluster]
+
+
+Layers = Tape | OneModel
+"""What a network is written for."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,6 +39,8 @@ class VAEBank(ModelBank):
     Source: Acs et al. 2017, section II-B and "Experimental settings" (784-200-2, ReLU).
     """
 
+    described = ("k", "d", "hidden", "latent", "depth", "categories", "label_weight", "centred", "frequencies", "image_shape")
+
     def __init__(
         self,
         k: int,
@@ -69,11 +70,8 @@ class VAEBank(ModelBank):
         basis = coordinates(d, self.image_shape, frequencies, categories=categories)
         self._width = d if basis is None else len(basis)
         super().__init__(k, self._shapes())
-        self._basis: Tensor | None
-        self.register_buffer("_basis", None if basis is None else basis * (d / len(basis)) ** 0.5, persistent=False)
+        self._place((k, d) if centred else None, None if basis is None else basis * (d / len(basis)) ** 0.5)
         self.descent = Descent(momentum=0.9, rate=_RATE) if centred else None
-        self.centre: Tensor | None
-        self.register_buffer("centre", torch.full((k, d), 0.5) if centred else None)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         widths = {
@@ -98,10 +96,6 @@ class VAEBank(ModelBank):
         """Logits (k, d) of means of bits, and of label columns."""
         bits = self.d - self.categories
         return torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1)
-
-    def architecture(self) -> dict[str, Any]:
-        names = ("k", "d", "hidden", "latent", "depth", "categories", "label_weight", "centred", "frequencies", "image_shape")
-        return {name: getattr(self, name) for name in names}
 
     def _encoded(self, layers: Layers, x: Tensor) -> Tensor:
         """Means and log-variances (b, 2 latent) of the codes of centred records x (b, d)."""

@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.callbacks.held import HeldCSV
+from dpgen.callbacks.loggers import HeldCSV
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.mechanisms import subsampled_gaussian_event
@@ -73,47 +73,35 @@ def test_once_exhausted_a_cheaper_step_is_not_slipped_in() -> None:
 
 
 def test_a_bare_ledger_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"curator must be a Curator, got Ledger: PrivacyAccountant\(Curator\(ledger\)\)"):
+    with pytest.raises(TypeError, match="must be a Curator"):
         PrivacyAccountant(Ledger(None, delta=1e-5))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"accumulate_grad_batches": 4}, "accumulate_grad_batches must be 1, got 4"),
-        ({"precision": "16-mixed"}, "precision must be one of '32-true', '64-true', got '16-mixed'"),
-        ({"precision": "bf16-mixed"}, "half precision understates gradient norms"),
-        ({"world_size": 2, "strategy": SingleDeviceStrategy()}, "strategy must be 'ddp' for several processes"),
-        (
-            {
-                "world_size": 2,
-                "strategy": DDPStrategy(),
-                "_accelerator_connector": SimpleNamespace(use_distributed_sampler=True),
-            },
-            "use_distributed_sampler must be False",
-        ),
-    ],
-)
-def test_trainers_that_break_accounting_are_refused(options: dict[str, Any], match: str) -> None:
-    accountant = PrivacyAccountant(Curator(Ledger(None, delta=1e-5)))
-    accountant.on_fit_start(trainer(), Module())  # type: ignore[arg-type]
+SAMPLED = SimpleNamespace(use_distributed_sampler=True)
+REFUSED: list[tuple[str, dict[str, Any], dict[str, bool]]] = [
+    ("accumulate_grad_batches", {"accumulate_grad_batches": 4}, {}),
+    ("precision", {"precision": "16-mixed"}, {}),
+    ("precision", {"precision": "bf16-mixed"}, {}),
+    ("precision", {"precision": "16-mixed"}, {"exact_sums": True}),
+    ("strategy", {"world_size": 2}, {}),
+    ("use_distributed_sampler", {"world_size": 2, "strategy": DDPStrategy(), "_accelerator_connector": SAMPLED}, {}),
+    ("shards_records", {"world_size": 2}, {"shards_records": False}),
+]
+
+
+@pytest.mark.parametrize(("match", "options", "attributes"), REFUSED)
+def test_trainers_that_break_accounting_are_refused(match: str, options: dict[str, Any], attributes: dict[str, bool]) -> None:
+    accountant, module = PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), Module()
+    accountant.on_fit_start(trainer(), module)  # type: ignore[arg-type]
+    vars(module).update(attributes)
     with pytest.raises(ValueError, match=match):
-        accountant.on_fit_start(trainer(**options), Module())  # type: ignore[arg-type]
+        accountant.on_fit_start(trainer(**options), module)  # type: ignore[arg-type]
 
 
 def test_bf16_is_for_modules_that_keep_norms_and_sums_exact() -> None:
     accountant, module = PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), Module()
     module.exact_sums = True
     accountant.on_fit_start(trainer(precision="bf16-mixed"), module)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="one of '32-true', '64-true', 'bf16-mixed', got '16-mixed'"):
-        accountant.on_fit_start(trainer(precision="16-mixed"), module)  # type: ignore[arg-type]
-
-
-def test_a_module_that_does_not_share_its_records_trains_alone() -> None:
-    accountant, module = PrivacyAccountant(Curator(Ledger(None, delta=1e-5))), Module()
-    module.shards_records = False
-    with pytest.raises(ValueError, match=r"devices \* num_nodes must be 1 for a Module, got 2"):
-        accountant.on_fit_start(trainer(world_size=2), module)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ledger", [Ledger(Budget(2.0, 1e-5)), Ledger(None, delta=1e-5)], ids=["budget", "report"])
@@ -180,7 +168,7 @@ def test_products_in_tensorfloat_are_refused() -> None:
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("high")
-        with pytest.raises(ValueError, match="float32_matmul_precision must be 'highest', got 'high'"):
-            PrivacyAccountant._require_exact_sums(SimpleNamespace(precision="32-true"), torch.nn.Module())  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="float32_matmul_precision"):
+            PrivacyAccountant(Curator(Ledger(None, delta=1e-5))).on_fit_start(trainer(), Module())  # type: ignore[arg-type]
     finally:
         torch.set_float32_matmul_precision(before)

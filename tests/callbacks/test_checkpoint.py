@@ -1,8 +1,11 @@
-"""Sealed checkpoints: whole or refused, written atomically, never unpickled freely."""
+"""Sealed checkpoints: whole or refused, never unpickled freely; signals end training after the step, Slurm requeues the job."""
 
 import hashlib
 import io
+import os
 import pickle
+import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpgen.callbacks.checkpoint import Checkpoint, SealedCheckpointIO
+from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO, requeue
 
 STATE: dict[str, Any] = {"step": 7, "weights": torch.arange(6.0).view(2, 3), "ledger": {"lines": 3, "head": "ab"}}
 
@@ -30,20 +33,15 @@ def test_what_was_saved_is_loaded(saved: Path) -> None:
     assert [p.name for p in saved.parent.iterdir()] == ["last.ckpt"]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.999])
-def test_a_cut_checkpoint_is_refused(saved: Path, share: float) -> None:
-    content = saved.read_bytes()
-    saved.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match=r"last\.ckpt does not match its checksum: it was cut or edited; delete it"):
-        SealedCheckpointIO().load_checkpoint(saved)
-
-
-@pytest.mark.parametrize("position", [0, 64, 300, -1])
-def test_an_edited_checkpoint_is_refused(saved: Path, position: int) -> None:
+@pytest.mark.parametrize("edit", [0.0, 0.02, 0.5, 0.999, 0, 64, 300, -1])
+def test_a_cut_or_edited_checkpoint_is_refused(saved: Path, edit: float) -> None:
     content = bytearray(saved.read_bytes())
-    content[position] ^= 1
+    if isinstance(edit, int):
+        content[edit] ^= 1
+    else:
+        del content[int(edit * len(content)) :]
     saved.write_bytes(content)
-    with pytest.raises(ValueError, match="does not match its checksum"):
+    with pytest.raises(ValueError, match="checksum"):
         SealedCheckpointIO().load_checkpoint(saved)
 
 
@@ -78,6 +76,60 @@ def test_saves_every_few_steps_and_at_the_end(tmp_path: Path) -> None:
     assert steps == [3, 6, 8]
 
 
-def test_the_interval_is_positive(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="every must be at least 1, got 0"):
-        Checkpoint(tmp_path / "last.ckpt", every=0)
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+def started() -> tuple[Preemption, Any]:
+    callback, trainer = Preemption(), SimpleNamespace(should_stop=False)
+    callback.on_train_start(trainer, None)  # type: ignore[arg-type]
+    return callback, trainer
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_training_stops_after_the_step(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    callback, trainer = started()
+    try:
+        callback.on_train_batch_end(trainer, None, None, None, 0)  # type: ignore[arg-type]
+        assert not trainer.should_stop
+        os.kill(os.getpid(), number)
+        assert callback.received == number
+        assert not trainer.should_stop, "not in the middle of a step"
+        callback.on_train_batch_end(trainer, None, None, None, 1)  # type: ignore[arg-type]
+        assert trainer.should_stop
+        assert callback.stopped
+    finally:
+        callback.on_train_end(trainer, None)  # type: ignore[arg-type]
+    assert signal.getsignal(number) == before
+
+
+def test_handlers_go_when_training_fails() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    callback, trainer = started()
+    assert signal.getsignal(signal.SIGTERM) != before
+    callback.on_exception(trainer, None, RuntimeError())  # type: ignore[arg-type]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(
+    ("variables", "job"),
+    [
+        ({"SLURM_JOB_ID": "42"}, "42"),
+        ({"SLURM_JOB_ID": "45", "SLURM_ARRAY_JOB_ID": "42", "SLURM_ARRAY_TASK_ID": "0"}, "42_0"),
+    ],
+)
+def test_the_job_is_requeued(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], job: str) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], check: bool) -> Any:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr("dpgen.callbacks.checkpoint.subprocess.run", run)
+    for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert not requeue()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert requeue()
+    assert asked == [["scontrol", "requeue", job]]

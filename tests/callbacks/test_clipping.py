@@ -4,12 +4,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from dpgen.cosines import lowest_frequencies
-from dpgen.nets import GenericBank, ModelBank, RBMBank, RecordGradients, VAEBank
+from dpgen.nets import ModelBank, RBMBank, RecordGradients, Tape, VAEBank
 from dpgen.nets.bank import Factor
 from dpgen.privacy.clipping import (
     ROUNDED,
@@ -131,18 +132,6 @@ def case(name: str, dtype: torch.dtype) -> tuple[RecordGradients, Tensor]:
     return vae.gradients(x, BOUNDS, noise), reference
 
 
-def clipped_sums_one_by_one(gradients: RecordGradients, p: int) -> Tensor:
-    """What every record's factors multiply out to, (b, p), in float64."""
-    double = gradients._replace(
-        factors=[
-            f._replace(outputs=f.outputs.double(), inputs=None if f.inputs is None else f.inputs.double())
-            for f in gradients.factors
-        ],
-        offset=None if gradients.offset is None else gradients.offset.double(),
-    )
-    return torch.stack([clipped_sums(double, row, torch.zeros(K, p).double()).sum(0) for row in torch.eye(B).double()])
-
-
 CASES = ["vae-0", "vae-1", "vae-2", "vae-3", "labelled-3", "rbm-", "rbm-centred", "rbm-frequencies"]  # 0: frequencies
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -153,7 +142,7 @@ def test_norms_and_sums_equal_one_record_at_a_time(name: str, dtype: torch.dtype
     gradients, reference = case(name, dtype)
     norms = gradient_norms(gradients)
     assert torch.allclose(norms, reference.norm(dim=1), rtol=TOLERANCE[dtype], atol=0)
-    materialised = clipped_sums_one_by_one(gradients, reference.shape[1])
+    materialised = tiny.one_by_one(gradients, K, reference.shape[1])
     assert bool((norms.double() >= materialised.norm(dim=1)).all()), "a norm is understated"
     bound = reference.norm(dim=1).median()
     coefficients = flat_coefficients(norms, bound.expand(B))
@@ -162,71 +151,6 @@ def test_norms_and_sums_equal_one_record_at_a_time(name: str, dtype: torch.dtype
     expected = torch.zeros_like(got).index_add_(0, CLUSTER, clipped)
     assert (got - expected).abs().max() <= TOLERANCE[dtype] * expected.abs().max().clamp_min(1.0)
     assert bool((got[1] == 0).all()), "an empty cluster has a zero sum"
-
-
-def test_generic_bank_equals_one_record_at_a_time() -> None:
-    bank = GenericBank(K, TinyVAE())
-    with torch.no_grad():
-        bank.initialize(torch.Generator().manual_seed(3))
-    x, noise = records(torch.float32), FixedNoise(2, torch.float32)
-    gradients = bank.gradients(x, BOUNDS, noise)
-
-    def loss(theta: Tensor, r: int) -> Tensor:
-        module = TinyVAE()
-        named = {name: theta[columns].view(bank.shapes[name]) for name, columns in bank.columns.items()}
-        inner = {f"m.{name}": value for name, value in named.items()}
-        return torch.func.functional_call(LossOf(module), inner, (x[r : r + 1], noise.z[r : r + 1]))[0]
-
-    reference = per_record(bank, loss, x)
-    assert torch.allclose(gradient_norms(gradients), reference.norm(dim=1), rtol=1e-5)
-    got = clipped_sums(gradients, automatic_coefficients(gradient_norms(gradients), 0.01), torch.zeros(K, bank.p))
-    expected = torch.zeros(K, bank.p).index_add_(0, CLUSTER, reference / (reference.norm(dim=1) + 0.01)[:, None])
-    assert torch.allclose(got, expected, atol=1e-5)
-    assert bank.sample(2, 5, torch.Generator().manual_seed(0)).shape == (5, D)
-
-
-class TinyVAE(nn.Module):
-    latent = 2
-
-    def __init__(self) -> None:
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.encoder, self.decoder = nn.Linear(D, 2), nn.Linear(2, D)
-            self.norm = nn.LayerNorm(D)
-
-    def loss(self, x: Tensor, z: Tensor) -> Tensor:
-        logits = self.norm(self.decoder(self.encoder(x) + z))
-        return binary_cross_entropy_with_logits(logits, x, reduction="none").sum(1)
-
-    def sample(self, z: Tensor) -> Tensor:
-        return self.norm(self.decoder(z)).sigmoid()
-
-
-class LossOf(nn.Module):
-    def __init__(self, m: TinyVAE) -> None:
-        super().__init__()
-        self.m = m
-
-    def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        return self.m.loss(x, z)
-
-
-def test_generic_bank_refuses_layers_that_mix_records() -> None:
-    with pytest.raises(ValueError, match="BatchNorm1d, which mixes the records"):
-        GenericBank(2, nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_record_contributes_at_most_one(name: str) -> None:
-    """Removing any record moves the sum by at most 1 (the sensitivity), and by nothing in other clusters."""
-    _, reference = case(name, torch.float64)
-    for r in range(B):
-        for coefficient in (
-            flat_coefficients(reference.norm(dim=1), torch.full((B,), 0.5, dtype=torch.float64))[r],
-            automatic_coefficients(reference.norm(dim=1), 0.01)[r],
-        ):
-            assert (coefficient * reference[r]).norm() <= 1 + 1e-12
 
 
 def test_chains_paired_with_batch_positions_break_the_sensitivity() -> None:
@@ -279,8 +203,6 @@ def test_a_record_with_a_non_finite_gradient_contributes_zero(poison: float) -> 
 
 
 def test_a_shared_layer_is_refused() -> None:
-    from dpgen.nets import Tape
-
     vae = VAEBank(1, D, hidden=D, latent=D)
     tape = Tape(vae, [0, B])
     tape.affine("encoder.0", records(torch.float32))

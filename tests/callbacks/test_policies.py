@@ -1,11 +1,24 @@
-"""Clipping policies: every record's term is at most 1, bounds are per cluster, state survives a checkpoint."""
+"""Clipping policies: every record's term is at most 1, bounds are per cluster; histograms have sensitivity 1."""
 
 import math
+import warnings
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from fixed_source import FixedKeySource
+from torch import Tensor
 
-from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, DPNorm
+from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, DPNorm, Previews
+from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.callbacks.clipping import bin_centres, bin_edges
+from dpgen.callbacks.loggers import ReleaseLogger
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.sampling import PoissonMask
 
 K = 3
 NORMS = torch.tensor([0.0, 1e-30, 1e-6, 0.5, 1.0, 2.0, 1e6, 3e38, math.inf, math.nan])
@@ -75,11 +88,216 @@ def test_only_adaptive_policies_have_a_histogram() -> None:
             policy.histogram(NORMS, CLUSTER)
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan])
-def test_bad_parameters_are_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="stability must be positive"):
-        AutomaticClipping(stability=value)
-    with pytest.raises(ValueError, match="bound must be positive and finite"):
-        BoundedClipping(bound=value)
-    with pytest.raises(ValueError, match="bound must be positive and finite, got inf"):
-        BoundedClipping(bound=math.inf)
+def lognormal(count: int, median: float, seed: int, spread: float = 0.15) -> Tensor:
+    return median * (spread * torch.randn(count, generator=torch.Generator().manual_seed(seed))).exp()
+
+
+def chosen(policy: DPNorm, medians: Tensor, *, per_cluster: int, steps: int) -> Iterator[Tensor]:
+    """Bounds (k,) after every step on norms around the clusters' medians."""
+    policy.begin(len(medians))
+    curator = Curator(Ledger(None, delta=1e-5), source=FixedKeySource(3))
+    cluster = torch.arange(len(medians)).repeat_interleave(per_cluster)
+    for step in range(steps):
+        norms = lognormal(len(cluster), 1.0, step) * medians[cluster]
+        with curator.draw("step", PoissonMask(0.5), {"norms": policy.noise_multiplier}) as draw:
+            policy.observe(draw.gaussian("norms", policy.histogram(norms, cluster)))
+        yield policy.bounds.clone()
+
+
+def share_right(policy: DPNorm, per_cluster: int) -> float:
+    """How often the bound lies within a factor of 1.5 of the median norm, after the window has filled."""
+    medians = torch.tensor([1.0, 2.5, 5.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bounds = list(chosen(policy, medians, per_cluster=per_cluster, steps=policy.window + 60))
+    ratio = torch.stack(bounds[policy.window :]) / medians
+    return float(((ratio < 1.5) & (ratio > 1 / 1.5)).double().mean())
+
+
+# -- histograms ------------------------------------------------------------------------------------------------------
+
+GRID = [0.0, 1e-12, 0.01, 1.0, 9.999, 10.0, 10.1, 1e30, math.inf, math.nan]
+MAKE: list[Any] = [DPNorm, lambda: DPNorm(bins=4, spacing="linear")]
+
+
+@pytest.mark.parametrize("make", MAKE)
+def test_one_record_moves_the_histogram_by_one(make: Any) -> None:
+    """Every data set of two records on the grid of norms and clusters, without its second record, and with another one."""
+    policy: DPNorm = make()
+    policy.begin(K)
+    for (a, c), (b, e) in product(product(GRID, range(K)), repeat=2):
+        both, one, other = (
+            policy.histogram(torch.tensor(norms), torch.tensor(clusters))
+            for norms, clusters in (([a, b], [c, e]), ([a], [c]), ([b], [e]))
+        )
+        difference = (both.values - one.values) * both.step
+        assert both.values.dtype == torch.int64
+        assert float(difference.norm()) <= both.under("add_remove") == 1.0
+        assert float(difference.abs().sum()) == float(difference[e].sum()) == (1.0 if math.isfinite(b) else 0.0)
+        moved = float(((one.values - other.values) * one.step).norm())
+        assert moved <= one.under("replace_one") == math.sqrt(2.0)
+
+
+@pytest.mark.parametrize("make", MAKE)
+def test_a_histogram_is_the_sum_of_its_records_in_any_order(make: Any) -> None:
+    policy: DPNorm = make()
+    policy.begin(K)
+    norms, cluster = lognormal(500, 2.0, 1, spread=2.0), torch.arange(500) % K
+    order = torch.randperm(500, generator=torch.Generator().manual_seed(0))
+    whole = policy.histogram(norms, cluster).values
+    assert torch.equal(policy.histogram(norms[order], cluster[order]).values, whole)
+    assert torch.equal(sum(policy.histogram(n[None], c[None]).values for n, c in zip(norms, cluster)), whole)
+
+
+@pytest.mark.parametrize("make", MAKE)
+def test_no_norm_is_at_an_edge(make: Any) -> None:
+    """A last bit of a norm moves next to nothing, wherever it is; hard bins, the broken twin, move by sqrt 2 at an edge."""
+    policy: DPNorm = make()
+    policy.begin(1)
+    edges = policy.edges
+    norms = torch.cat([edges, policy.centres, torch.tensor([1e-30, 3.0, 1e20])])
+    nobody = torch.zeros(1, dtype=torch.int64)
+
+    def moved(histogram: Any) -> float:
+        pairs = [(histogram(n[None]), histogram(n[None].nextafter(torch.tensor(torch.inf)))) for n in norms]
+        return max(float((a - b).double().norm()) for a, b in pairs)
+
+    assert moved(lambda n: policy.histogram(n, nobody).values * policy.histogram(n, nobody).step) < 1e-4
+    hard = torch.nn.functional.one_hot
+    assert moved(lambda n: hard(torch.bucketize(n, edges), len(edges) + 1)) == pytest.approx(math.sqrt(2.0))
+
+
+def test_the_histogram_of_nobody_is_zero_but_complete() -> None:
+    policy = DPNorm(bins=5)
+    policy.begin(K)
+    counts = policy.histogram(torch.zeros(0), torch.zeros(0, dtype=torch.int64)).values
+    assert counts.shape == (K, 6)
+    assert int(counts.sum()) == 0
+
+
+def test_a_norm_is_shared_by_the_bins_that_it_lies_between() -> None:
+    policy = DPNorm(c_max=10.0, bins=10, spacing="linear")
+    policy.begin(1)
+    one = [policy.histogram(torch.tensor([x]), torch.zeros(1, dtype=torch.int64)) for x in (0.0, 0.5, 1.0, 1.75, 10.0, 99.0)]
+    counts = torch.stack([(h.values * h.step)[0] for h in one])
+    assert counts[:, 0].tolist() == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0]
+    assert counts[:, 1].tolist() == [0.0, 0.0, 0.5, 0.75, 0.0, 0.0]
+    assert counts[:, 9].tolist() == [0.0, 0.0, 0.0, 0.0, 0.5, 0.0]
+    assert counts[:, 10].tolist() == [0.0, 0.0, 0.0, 0.0, 0.5, 1.0]
+    assert bool((counts.sum(1) == 1.0).all())
+
+
+@pytest.mark.parametrize("spacing", ["linear", "log"])
+@pytest.mark.parametrize("bins", [1, 2, 20])
+def test_centres_lie_within_their_bins(spacing: Any, bins: int) -> None:
+    edges = bin_edges(10.0, bins, spacing)
+    centres = bin_centres(edges, spacing)
+    assert len(centres) == bins + 1
+    assert bool((centres[:-1] < edges).all() and (edges < centres[1:]).all())
+
+
+def test_edges() -> None:
+    assert torch.allclose(bin_edges(10.0, 100, "linear"), torch.arange(1, 101) / 10)
+    edges = bin_edges(10.0, 20, "log")
+    assert float(edges[0]) == pytest.approx(0.01)
+    assert float(edges[-1]) == 10.0
+    assert torch.allclose(edges[1:] / edges[:-1], (edges[1] / edges[0]).expand(19))
+
+
+# -- DPNorm ----------------------------------------------------------------------------------------------------------
+
+
+def test_dpnorm_picks_the_upper_edge_of_the_fullest_bin() -> None:
+    policy = DPNorm(c_max=10.0, bins=10, spacing="linear", window=1)
+    policy.begin(2)
+    released = torch.zeros(2, 11, dtype=torch.int64)
+    released[0, 3], released[1, 9] = 500, 500
+    policy.observe(released)
+    assert policy.bounds.tolist() == [4.0, 10.0]
+
+
+def test_dpnorm_finds_the_right_bin_under_noise() -> None:
+    assert share_right(DPNorm(), per_cluster=40) > 0.99
+
+
+def test_the_published_form_finds_it_among_many_records_only() -> None:
+    def published() -> DPNorm:
+        return DPNorm(noise_multiplier=4.0, bins=100, spacing="linear", window=1)
+
+    assert share_right(published(), per_cluster=1000) > 0.99
+    assert share_right(published(), per_cluster=10) < 0.5
+    assert share_right(DPNorm(noise_multiplier=4.0), per_cluster=10) > 0.95, "the defaults need a hundredth of them"
+
+
+def test_the_window_sums_and_forgets() -> None:
+    policy = DPNorm(c_max=10.0, bins=10, spacing="linear", window=2, noise_multiplier=1e-3)
+    policy.begin(1)
+    low, high = torch.zeros(1, 11), torch.zeros(1, 11)
+    low[0, 0], high[0, 4] = 10, 8
+    seen = []
+    for released in (low, high, high, high):
+        policy.observe(released)
+        seen.append(float(policy.bounds[0]))
+    assert seen == [1.0, 1.0, 5.0, 5.0]
+
+
+def test_overflow_clips_at_c_max_and_warns_once() -> None:
+    policy = DPNorm(noise_multiplier=1.0, c_max=10.0, window=1)
+    policy.begin(2)
+    released = torch.zeros(2, 21, dtype=torch.int64)
+    released[0, 20], released[1, 5] = 500, 500
+    with pytest.warns(UserWarning, match="in 1 of 2 clusters most norms exceed c_max=10"):
+        policy.observe(released)
+    assert float(policy.bounds[0]) == 10.0
+    assert float(policy.bounds[1]) < 1.0
+    policy.observe(released)  # a second warning would be an error here
+
+
+def test_a_histogram_of_noise_alone_warns() -> None:
+    policy = DPNorm(noise_multiplier=10.0, window=2)
+    with pytest.warns(UserWarning, match="the fullest bin is within the noise"):
+        list(chosen(policy, torch.ones(K), per_cluster=0, steps=4))
+
+
+def test_enough_records_do_not_warn() -> None:
+    list(chosen(DPNorm(), torch.tensor([0.1, 0.9, 5.0]), per_cluster=200, steps=30))
+
+
+# -- state -----------------------------------------------------------------------------------------------------------
+
+
+def test_state_continues_as_if_never_stopped() -> None:
+    first, second = DPNorm(), DPNorm()
+    generator = torch.Generator().manual_seed(0)
+    # nothing above c_max, which would warn
+    histograms = [torch.nn.functional.pad(torch.randint(0, 500, (K, 2), generator=generator), (5, 14)) for _ in range(15)]
+    first.begin(K)
+    for released in histograms[:12]:
+        first.observe(released)
+    second.load_state_dict(first.state_dict())
+    second.begin(K)
+    assert torch.equal(first.bounds, second.bounds)
+    for released in histograms[12:]:
+        first.observe(released)
+        second.observe(released)
+    assert torch.equal(first.bounds, second.bounds)
+
+
+BAD: list[tuple[Any, dict[str, Any]]] = [
+    *((AutomaticClipping, {"stability": value}) for value in (0.0, -1.0, math.nan)),
+    *((BoundedClipping, {"bound": value}) for value in (0.0, -1.0, math.nan, math.inf)),
+    *((DPNorm, {"noise_multiplier": value}) for value in (0.0, math.nan)),
+    (DPNorm, {"bins": 0}),
+    (DPNorm, {"window": 0}),
+    (DPNorm, {"spacing": "cubic"}),
+    (ReleaseLogger, {"every": 0}),
+    (ReleaseLogger, {"histograms_every": 0}),
+    (lambda every: Previews(torch.zeros, image_shape=(2, 2), every=every), {"every": 0}),
+    (lambda every: Checkpoint(Path("last.ckpt"), every=every), {"every": 0}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), BAD)
+def test_bad_parameters_are_refused(kind: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        kind(**options)

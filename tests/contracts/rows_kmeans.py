@@ -9,12 +9,11 @@ from dpgen.privacy.exact_sums import BoundedSum, size_sums
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.dp_sgd.partition import SIZES, LabelPartition
 from dpgen.systems.kmeans.features import RandomFourierFeatures
-from dpgen.systems.kmeans.fit import Centres, FeatureSpace, identity, norm_sums, round_sums
-from dpgen.systems.kmeans.plan import COUNTS, NORMS, ROUND, KMeansPlan
+from dpgen.systems.kmeans.fit import Centres, FeatureSpace, round_sums
+from dpgen.systems.kmeans.plan import COUNTS, ROUND, KMeansPlan
 
 M = 3
-EDGES = torch.tensor([0.5, 1.0, 2.0])
-LINEAR = FeatureSpace(identity, 2.0)
+LINEAR = FeatureSpace(norm_bound=2.0)
 FOURIER = FeatureSpace(RandomFourierFeatures(M, 40, gamma=0.3, generator=torch.Generator().manual_seed(0), largest=4.0), 1.0)
 SPOTS = torch.tensor([[0.0, 0.0, 0.0], [0.0, 3.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
 """Centres: the first is nearest to what lies around it, the last two coincide, and the others tie at half a step."""
@@ -50,12 +49,8 @@ def final_counts(x: Tensor) -> BoundedSum:
     return size_sums((centres.nearest(z) for z in LINEAR.chunks(x)), len(SPOTS))
 
 
-def norms(x: Tensor) -> BoundedSum:
-    return norm_sums([LINEAR.raw(x)], EDGES)
-
-
 def apart(relation: Relation) -> Pair:
-    """Two records of two clusters and of two bins, one of them removed or replaced by the other."""
+    """Two records of two clusters, one of them removed or replaced by the other."""
     short, long = torch.zeros(1, M) + 0.1, 3.0 * torch.eye(M)[1:2]
     return torch.cat([short, long]), short if relation == "add_remove" else torch.cat([short, short])
 
@@ -77,6 +72,5 @@ ROWS = [
     of_round(LINEAR, noise_count=0.3),
     of_round(FOURIER, noise_count=5.0),
     SumRow("dpgm", (COUNTS,), pairs_of(records), apart, sums=final_counts),
-    SumRow("kmeans", (NORMS,), pairs_of(records), apart, sums=norms),
     SumRow("dpgm", (SIZES,), pairs_of(labels), two_labels, sums=sizes),
 ]

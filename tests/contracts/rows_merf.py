@@ -6,7 +6,7 @@ from conformance import Pair, SumRow, pairs_of
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
-from dpgen.systems.dp_sgd.inputs import Inputs
+from dpgen.systems.dp_sgd.model import Inputs
 from dpgen.systems.kmeans.features import RandomFourierFeatures
 from dpgen.systems.merf.fit import NOTE, embeddings
 

@@ -24,8 +24,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.systems.dp_sgd.engine import STEPS
-from dpgen.systems.dp_sgd.means import MEANS, sign_sums
-from dpgen.systems.dp_sgd.partition import SIZES
+from dpgen.systems.dp_sgd.partition import MEANS, SIZES, sign_sums
 
 D, BOUND = 5, 0.7
 

@@ -15,7 +15,8 @@ from dpgen.data import Records
 from dpgen.data.records import split_records
 from dpgen.data.split import Split
 from dpgen.facts import Fact, said
-from dpgen.nets import VAEBank
+from dpgen.nets import RecordGradients, VAEBank
+from dpgen.privacy.clipping import clipped_sums
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger
@@ -77,6 +78,17 @@ def released(module: PrivateSums, batch: Batch, *, ranks: Ranks | None = None, s
     assert draw is not None
     with torch.no_grad(), draw:
         return module.noisy_sums(batch, draw)
+
+
+def one_by_one(gradients: RecordGradients, k: int, p: int) -> Tensor:
+    """What every record's factors multiply out to, (b, p), in float64."""
+    factors = [
+        f._replace(outputs=f.outputs.double(), inputs=None if f.inputs is None else f.inputs.double())
+        for f in gradients.factors
+    ]
+    double = gradients._replace(factors=factors, offset=None if gradients.offset is None else gradients.offset.double())
+    rows = torch.eye(gradients.bounds[-1]).double()
+    return torch.stack([clipped_sums(double, row, torch.zeros(k, p).double()).sum(0) for row in rows])
 
 
 def job(directory: Path, *extra: str) -> RunConfig:

@@ -252,33 +252,21 @@ def test_sums_of_parts_are_added() -> None:
 
 def test_many_positions_are_multiplied_out() -> None:
     ones = torch.ones(1, 5000, 1)
-    with pytest.raises(ValueError, match="a factor has 5000 positions; it must have at most 4096"):
+    with pytest.raises(ValueError, match="5000 positions"):
         gradient_norms(RecordGradients([tape.Factor(ones, ones, slice(0, 1), None)], [0, 1]))
-    small = positional(1, 2, 1.0)._replace(offset=torch.zeros(1, 20))
-    with pytest.raises(ValueError, match="factors of several positions have no offset"):
-        gradient_norms(small)
+    with pytest.raises(ValueError, match="no offset"):
+        gradient_norms(positional(1, 2, 1.0)._replace(offset=torch.zeros(1, 20)))
 
 
 @pytest.mark.parametrize(
-    ("make", "match"),
+    ("name", "make"),
     [
-        (lambda: ConvCriticBank(16), r"image_shape is None; a convolutional critic needs \(height, width\)"),
-        (lambda: ConvCriticBank(36, image_shape=(6, 6)), "of 36 values, with sides divisible by 4"),
-        (
-            lambda: ConvCriticBank(16, image_shape=(4, 4), frequencies=3),
-            "frequencies is 3 and centred False; a convolutional critic sees",
-        ),
-        (lambda: ConvVAEBank(2, 30, image_shape=(4, 8)), "of 30 values, with sides divisible by 4"),
+        ("image_shape", lambda: ConvCriticBank(16)),
+        ("image_shape", lambda: ConvCriticBank(36, image_shape=(6, 6))),
+        ("frequencies", lambda: ConvCriticBank(16, image_shape=(4, 4), frequencies=3)),
+        ("image_shape", lambda: ConvVAEBank(2, 30, image_shape=(4, 8))),
     ],
 )
-def test_bad_shapes_are_refused(make: Any, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+def test_bad_shapes_are_refused(name: str, make: Any) -> None:
+    with pytest.raises(ValueError, match=name):
         make()
-
-
-def test_a_layer_that_is_used_twice_is_refused() -> None:
-    bank = Convolutions(Geometry(padding=1), (2, 2), (3, 3), 1)
-    made = Tape(bank, [0, 1, 1, 1])
-    y = made.convolution("conv", torch.rand(1, 2, 4, 4), bank.geometry)
-    with pytest.raises(ValueError, match="layer 'conv' is used twice"):
-        made.convolution("conv", y, bank.geometry)

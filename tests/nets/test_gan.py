@@ -137,16 +137,16 @@ def test_what_a_generator_of_frequencies_writes_is_smooth():
 
 
 @pytest.mark.parametrize(
-    ("make", "match"),
+    ("match", "make"),
     [
-        (lambda: CriticBank(0), "must be at least 1"),
-        (lambda: Generator(5, latent=0), "must be at least 1"),
-        (lambda: Generator(6, image_shape=(2, 3)), "sides divisible by 4"),
-        (lambda: CriticBank(6, frequencies=2), "frequencies is 2: it needs images of 6 pixels"),
-        (lambda: Generator(6, image_shape=(2, 3), frequencies=7), r"frequencies is 7; it must lie in \[1, 6\]"),
-        (lambda: critic().sample(0, 1, torch.Generator()), "makes no samples"),
+        ("at least 1", lambda: CriticBank(0)),
+        ("at least 1", lambda: Generator(5, latent=0)),
+        ("image_shape", lambda: Generator(6, image_shape=(2, 3))),
+        ("frequencies", lambda: CriticBank(6, frequencies=2)),
+        ("frequencies", lambda: Generator(6, image_shape=(2, 3), frequencies=7)),
+        ("no samples", lambda: critic().sample(0, 1, torch.Generator())),
     ],
 )
-def test_bad_shapes_are_refused(make, match):
+def test_bad_shapes_are_refused(match, make):
     with pytest.raises(ValueError, match=match):
         make()

@@ -68,5 +68,5 @@ def test_public_state_survives_saving() -> None:
 
 @pytest.mark.parametrize(("field", "value"), [("hidden", 0), ("chains", 0), ("gibbs_steps", 0)])
 def test_bad_sizes_are_refused(field: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{field}={value}"):
+    with pytest.raises(ValueError, match=field):
         RBMBank(1, 6, **{field: value})

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from dpgen.nets import VAEBank
+from dpgen.privacy.clipping import clipped_sums, flat_coefficients, gradient_norms
 
 
 def test_samples_are_means_and_label_columns_sum_to_one() -> None:
@@ -23,8 +25,6 @@ def test_architecture_rebuilds_the_bank() -> None:
 
 def test_non_private_training_learns_two_patterns() -> None:
     """Plain gradient descent through the factored gradients brings the loss to the entropy of two patterns."""
-    from dpgen.privacy.clipping import clipped_sums
-
     bank = VAEBank(1, 8, hidden=16, latent=2)
     with torch.no_grad():
         bank.initialize(torch.Generator().manual_seed(0))
@@ -40,16 +40,29 @@ def test_non_private_training_learns_two_patterns() -> None:
     assert matches > 0.9
 
 
-@pytest.mark.parametrize(("field", "value"), [("hidden", 0), ("latent", 0), ("depth", 0), ("categories", 9)])
+def test_parts_are_views_of_one_matrix() -> None:
+    bank = VAEBank(3, 5, hidden=4, latent=2)
+    bank.part("decoder.1.bias").fill_(7.0)
+    assert int((bank.theta == 7.0).sum()) == 3 * 5
+    assert bank.p == sum(part.numel() // 3 for part in (bank.part(name) for name in bank.shapes))
+
+
+def test_initialize_is_public_and_reproducible() -> None:
+    banks = [VAEBank(2, 5), VAEBank(2, 5)]
+    for bank in banks:
+        with torch.no_grad():
+            bank.initialize(torch.Generator().manual_seed(3))
+    assert torch.equal(banks[0].theta, banks[1].theta)
+
+
+@pytest.mark.parametrize(("field", "value"), [("hidden", 0), ("latent", 0), ("depth", 0), ("categories", 9), ("k", 0)])
 def test_bad_sizes_are_refused(field: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{field}={value}"):
-        VAEBank(1, 9, **{field: value})
+    with pytest.raises(ValueError, match=field):
+        VAEBank(**{"k": 1, "d": 9} | {field: value})
 
 
 def steps(bank: VAEBank, sizes: list[int]) -> list[torch.Tensor]:
     """Clipped sums of draws of several sizes, an empty one among them."""
-    from dpgen.privacy.clipping import clipped_sums
-
     generator = torch.Generator().manual_seed(1)
     sums = []
     for b in sizes:
@@ -81,3 +94,32 @@ def test_fusing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_the_compiler_changes_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     fused("inductor", monkeypatch)
+
+
+# -- latent noise must be secret: a known stream moves along when a record leaves -------------------------------------
+
+B, D = 8, 6
+
+
+def _sum(vae: VAEBank, x: Tensor, latent: Tensor) -> Tensor:
+    """Sum of the gradients of the records x, clipped to norm 1, with one row of latent noise each."""
+    gradients = vae.gradients(x, [0, len(x)], lambda *shape: latent[: shape[0]])
+    coefficients = flat_coefficients(gradient_norms(gradients), torch.ones(len(x)).double())
+    return clipped_sums(gradients, coefficients, torch.zeros(1, vae.p, dtype=torch.float64))
+
+
+def _moved(seed: int, *, public: bool) -> float:
+    """How far the sum moves when the first record leaves: with the stream known, or with noise that is a record's own."""
+    generator = torch.Generator().manual_seed(seed)
+    vae = VAEBank(1, D, hidden=5, latent=2).double()
+    with torch.no_grad():
+        vae.initialize(generator)
+    x = (torch.rand(B, D, generator=generator) < 0.5).double()
+    stream = torch.randn(B, 2, generator=generator, dtype=torch.float64)
+    return float((_sum(vae, x, stream) - _sum(vae, x[1:], stream if public else stream[1:])).norm())
+
+
+def test_a_public_latent_stream_breaks_the_sensitivity() -> None:
+    """Secret noise is the same in distribution whoever is there, so neighbours may be compared at equal own noise."""
+    assert max(_moved(seed, public=False) for seed in range(30)) <= 1 + 1e-9
+    assert max(_moved(seed, public=True) for seed in range(30)) > 1.05

@@ -1,25 +1,33 @@
 """DP-SGD as a LightningModule: one Poisson draw, the ledger's consent, noisy sums of clipped gradients, one step."""
 
+import warnings
 from abc import abstractmethod
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
-from dpgen.callbacks import AutomaticClipping, Clipping, PrivacyAccountant
+from dpgen.callbacks import AutomaticClipping, Clipping, Previews, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.facts import Fact, Said, said
 from dpgen.nets import ModelBank
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, gaussian_event
 from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.privacy.sampling import Batch, PoissonLoader
+from dpgen.release import PublicModel
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.partition import Partition
+from dpgen.systems.dp_sgd.model import TrainingData
+from dpgen.systems.dp_sgd.partition import MEANS, Partition, release_means
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import PrivateSums
+
+if TYPE_CHECKING:
+    from dpgen.runtime import Runtime
 
 STEPS = "training steps"
 """Note of training steps in the ledger."""
@@ -45,11 +53,8 @@ class DPSGD(PrivateSums):
         \sum_{r \in S_c} \frac{\text{clip}(g_r, C_c)}{C_c} + N(0, \sigma_S^2 I)\Big]\Big)
         \quad \text{for every } c, \text{ also where } S_c \text{ is empty.}
 
-    One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all models together. Where people
-    have several records, a draw is of people, and of a person with k records each clipped gradient weighs 1/k: the average of
-    vectors of norm at most 1, whose norm is at most 1, in whichever clusters they lie.
-
-    The ledger agrees before each step, and before the partition is found.
+    One record touches one cluster, so a step is one subsampled Gaussian of sensitivity 1 for all models together; of people see
+    `PrivateSums`. The ledger agrees before each step, and before the partition is found.
 
     Arguments:
         bank: the models, untrained.
@@ -59,6 +64,7 @@ class DPSGD(PrivateSums):
         n_classes: number of labels of the records, 0 without.
         categories: labels that are columns of the models, 0 for none.
         public: randomness of what is not private.
+        white: value of records that counts as 1, 255 of images; that of the loader.
         private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
 
     Source: Abadi et al. 2016, Algorithm 1, with Poisson draws.
@@ -74,6 +80,7 @@ class DPSGD(PrivateSums):
         n_classes: int,
         categories: int,
         public: PublicRandomness,
+        white: int = 1,
         private_logs: bool = False,
     ) -> None:
         super().__init__()
@@ -82,13 +89,19 @@ class DPSGD(PrivateSums):
         self.n_classes, self.categories = n_classes, categories
         with torch.no_grad():
             self.bank.initialize(public.spawn("weights").generator)
-        self.partitioned = False
-        self._public, self._private_logs = public, private_logs
+        self.partitioned, self.means = False, None
+        self._public, self._white, self._private_logs = public, white, private_logs
         self._draw: Draw | None = None
         self._declared = False
         self._ledger: Ledger | None = None
         self._policy, self._in_bounds = AutomaticClipping(), False
         self._circumstances: tuple[Said, ...] = ()
+
+    means: Tensor | None
+    """Released means (k, d) of the clusters, where networks begin at them."""
+
+    means_of_labels: ClassVar[bool] = True
+    """Whether these have the labels that are columns, too."""
 
     # -- before training ---------------------------------------------------------------------------------------------
 
@@ -96,13 +109,11 @@ class DPSGD(PrivateSums):
         """One optimizer over k rows that share memory with the parameter matrix, so that one model may rest."""
         self._rows = [nn.Parameter(row) for row in self.bank.theta.detach()]
         self._sums = torch.empty_like(self.bank.theta)
-        own, self._rate, self._in_bounds = self.bank.descent, self.config.lr, False
-        if self.config.optimizer == "sgd":
-            return torch.optim.SGD(self._rows, lr=self._rate)
-        if self.config.optimizer == "auto" and own is not None:
-            self._rate, self._in_bounds = self.config.lr * own.rate, True
-            return torch.optim.SGD(self._rows, lr=self._rate, momentum=own.momentum)
-        return torch.optim.Adam(self._rows, lr=self._rate, fused=True)
+        own = self.bank.descent if self.config.optimizer == "auto" else None
+        self._rate, self._in_bounds = self.config.lr * (1.0 if own is None else own.rate), own is not None
+        if own is None and self.config.optimizer != "sgd":
+            return torch.optim.Adam(self._rows, lr=self._rate, fused=True)
+        return torch.optim.SGD(self._rows, lr=self._rate, momentum=0.0 if own is None else own.momentum)
 
     def on_train_start(self) -> None:
         loader = self._loader()
@@ -116,9 +127,7 @@ class DPSGD(PrivateSums):
         # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
         default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
         self._policy = self._callback(Clipping) or default
-        if (self._policy.noise_multiplier is not None) != self.config.adaptive or (
-            self.config.adaptive and self._policy.noise_multiplier != self.plan.sigma_norm
-        ):
+        if self._policy.noise_multiplier != (self.plan.sigma_norm if self.config.adaptive else None):
             raise ValueError(
                 f"the clipping callback {type(self._policy).__name__} has noise_multiplier {self._policy.noise_multiplier}, "
                 f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
@@ -127,10 +136,10 @@ class DPSGD(PrivateSums):
         self.clip_by(self._policy)
         self._assume(*self._policy.facts)
         self.serve(self._accountant.curator)
+        table, ranks = loader.table, self._accountant.ranks
         self._require_equal_ranks(loader)
-        loader.share(self._accountant.ranks)
-        self._measure(loader)
-        table = loader.table
+        loader.share(ranks)
+        self._measure(table.x.shape[1])
         if not self.partitioned:
             if not self._declared:
                 self.declare(self._accountant.curator)
@@ -148,17 +157,22 @@ class DPSGD(PrivateSums):
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """Everything that training releases, with its greatest count, as a ledger of this relation declares it."""
         step, steps = self.plan.step_event(self.config), self.plan.affordable_steps(self.config)
-        return (*self.partition.planned(relation), Planned(step, STEPS, steps))
+        means = (Planned(gaussian_event(self._sigma_means), MEANS),) if self.config.releases_means else ()
+        return (*self.partition.planned(relation), *means, Planned(step, STEPS, steps))
+
+    @property
+    def _sigma_means(self) -> float:
+        assert self.plan.sigma_means is not None
+        return self.plan.sigma_means
 
     def declare(self, curator: Curator) -> None:
         """Declare the whole run, before private records are touched."""
         curator.declare(*self.planned(curator.relation))
         self._declared = True
 
-    def _measure(self, loader: PoissonLoader) -> None:
+    def _measure(self, d: int) -> None:
         """What other records change of a record's gradient, in the precision of training; of several ranks, the most."""
-        ranks, d = self._accountant.ranks, loader.table.x.shape[1]
-        self._change = None
+        ranks, self._change = self._accountant.ranks, None
         with self.trainer.precision_plugin.forward_context():
             changes = torch.zeros(ranks.count, dtype=torch.float64)
             changes[ranks.index] = self.measure(d).change
@@ -166,29 +180,50 @@ class DPSGD(PrivateSums):
 
     def _find_partition(self, loader: PoissonLoader) -> None:
         """Rank 0 charges and releases the partition of all records; the others take over what it released."""
-        curator, ranks = self._accountant.curator, self._accountant.ranks
+        curator, ranks, table = self._accountant.curator, self._accountant.ranks, loader.table
 
         def find() -> dict[str, Any]:
-            table = loader.table
             share = None if table.owners is None else table.owners.share
             self.partition.fit(table.x, table.labels, curator=curator, share=share)
-            return self.partition.state_dict()
+            if self.config.releases_means:
+                self.means = release_means(
+                    self.partition,
+                    table.x,
+                    table.labels,
+                    curator=curator,
+                    noise_multiplier=self._sigma_means,
+                    categories=self.categories if self.means_of_labels else 0,
+                    share=share,
+                    white=self._white,
+                )
+            return self._found()
 
         released = ranks.first(find)
         if ranks.index:
-            self.partition.load_state_dict(released)
+            self._take_over(released)
         curator.catch_up()
         self.partitioned = True
 
+    def _found(self) -> dict[str, Any]:
+        return {"clusters": self.partition.state_dict(), "means": self.means}
+
+    def _take_over(self, released: dict[str, Any]) -> None:
+        self.partition.load_state_dict(released["clusters"])
+        self.means = released["means"]
+
+    @torch.no_grad()
     def partition_found(self) -> None:
         """Called once, on every rank, when the partition has been released: what the models may begin at."""
+        if self.means is not None:
+            self.bank.begin_at(self.means.to(self.bank.theta), self._public.spawn("means").generator)
 
     def _require_equal_ranks(self, loader: PoissonLoader) -> None:
         """Shards are disjoint only if all ranks hold the same records in the same order."""
         ranks = self._accountant.ranks
-        met = {Fact.SEVERAL_RANKS: ranks.count > 1, Fact.BFLOAT16: self.trainer.precision == "bf16-mixed"}
-        self._assume(*(fact for fact, holds in met.items() if holds))
+        if self.trainer.precision == "bf16-mixed":
+            self._assume(Fact.BFLOAT16)
         if ranks.count > 1:
+            self._assume(Fact.SEVERAL_RANKS)
             ranks.require_same("the records", loader.table.fingerprint())
             settings = sha256(repr((self.plan, self.config, self.global_step, self.partitioned)).encode()).hexdigest()
             ranks.require_same("the plan, the configuration and the checkpoint", settings)
@@ -280,13 +315,13 @@ class DPSGD(PrivateSums):
     # -- checkpoint and statement ------------------------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["partition"] = self.partition.state_dict() if self.partitioned else None
+        checkpoint["partition"] = self._found() if self.partitioned else None
         checkpoint["circumstances"] = [fact.to_dict() for fact in self._circumstances]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._circumstances = tuple(Said.from_dict(fact) for fact in checkpoint["circumstances"])
         if checkpoint["partition"] is not None:
-            self.partition.load_state_dict(checkpoint["partition"])
+            self._take_over(checkpoint["partition"])
             self.partitioned = True
 
     @property
@@ -295,11 +330,7 @@ class DPSGD(PrivateSums):
         return said((*FACTS, *self.bank.facts, *self._circumstances))
 
     def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
-        """The statement of `ledger`, the one that the module was trained under.
-
-        Raises:
-            ValueError: another ledger, or nothing was trained.
-        """
+        """The statement of `ledger`, the one that the module was trained under."""
         if not self.partitioned:
             raise ValueError("there is nothing to release: the module has not been trained")
         self._require_ledger(ledger)
@@ -310,3 +341,25 @@ class DPSGD(PrivateSums):
     @abstractmethod
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of released samples, always from the same latent draws."""
+
+
+M = TypeVar("M", bound=DPSGD)
+R = TypeVar("R", bound=PublicModel)
+
+
+def train(module: M, release: Callable[[M, Ledger], R], data: TrainingData, *, curator: Curator, runtime: "Runtime") -> R:
+    """Train a module within the budget, or go on with it, and let `release` make a public model of it and its ledger."""
+    plan = module.plan
+    people = data.people if plan.rows > 1 else None
+    x, labels, white = data.inputs
+    loader = PoissonLoader(x, labels, sampling_rate=plan.sampling_rate, people=people, rows=plan.rows, white=white)
+    module.declare(curator)
+    every = max(1, round(plan.steps * plan.sampling_rate / 10))  # epochs; ten pictures and tight values in a run
+    accountant = PrivacyAccountant(curator, every=every)
+    callbacks: list[Callback] = [accountant, module.config.clipping_callback(plan)]
+    if data.image_shape is not None:
+        callbacks.append(Previews(module.preview, image_shape=data.image_shape, every=every))
+    runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
+    if module.global_step < plan.steps:
+        warnings.warn(f"the budget ended training after {module.global_step} of {plan.steps} steps", stacklevel=3)
+    return release(module, accountant.ledger)

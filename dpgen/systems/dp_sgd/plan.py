@@ -1,12 +1,20 @@
 """Privacy plan and configuration of a training by DP-SGD."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from dpgen.privacy.ledger import Budget
-from dpgen.privacy.mechanisms import Relation, count_event, effective_multiplier, gaussian_event, subsampled_gaussian_event
+from dpgen.privacy.mechanisms import (
+    Relation,
+    count_event,
+    effective_multiplier,
+    gaussian_event,
+    require_positive,
+    require_whole,
+    subsampled_gaussian_event,
+)
 from dpgen.systems.plan import RowPlan, large
 
 if TYPE_CHECKING:
@@ -61,14 +69,13 @@ class DPSGDConfig:
     micro_batch: int = 1024
 
     def __post_init__(self) -> None:
-        if self.micro_batch < 1:
-            raise ValueError(f"micro_batch must be at least 1, got {self.micro_batch}")
-        if not 0 < self.lr < float("inf"):
-            raise ValueError(f"lr must be positive and finite, got {self.lr}")
+        require_whole("micro_batch", self.micro_batch)
+        require_positive("lr", self.lr)
+        require_positive("clip_bound", self.clip_bound)
 
     @property
     def releases_means(self) -> bool:
-        """Whether the means of the clusters are released before training, see `MeansPlan`."""
+        """Whether the means of the clusters are released before training, see `dpgen.systems.dp_sgd.partition`."""
         return False
 
     @property
@@ -97,7 +104,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
     Give `epsilon` and the noise follows (`calibrated`); or give the sigmas and the ledger reports epsilon. A step of
     training releases (norm histogram, clipped sums) of one Poisson(q) draw, which one subsampled Gaussian with
     :math:`1/\sigma_{eff}^2 = 1/\sigma_C^2 + 1/\sigma_S^2` dominates. Before the first step the sizes of the clusters are
-    released.
+    released, and their means where networks begin at these.
 
     Arguments:
         epsilon: budget in nats; None with `sigma_sgd` means: report what is spent. 3 when neither is given.
@@ -109,6 +116,9 @@ class DPSGDPlan(RowPlan, Generic[C]):
         sigma_norm: sigma_C, noise on norm histograms; used by adaptive clipping only.
         sigma_count: noise on cluster sizes; None: from `partition_share`.
         partition_share: share of epsilon that clustering alone would use, in (0, 1).
+        means_share: share of mu^2 that the released means of the clusters take, in (0, 1), with mu the parameter of the one
+            Gaussian that all of epsilon would pay for.
+        sigma_means: noise on these means; None: from `means_share`.
 
     Source: Abadi et al. 2016, Algorithm 1.
     """
@@ -122,6 +132,8 @@ class DPSGDPlan(RowPlan, Generic[C]):
     sigma_norm: float = 10.0
     sigma_count: float | None = None
     partition_share: float = 0.1
+    means_share: float = 0.1
+    sigma_means: float | None = None
     several_rows: ClassVar[bool] = True
     gaussian: ClassVar[bool] = True
     reports: ClassVar[bool] = True
@@ -130,52 +142,51 @@ class DPSGDPlan(RowPlan, Generic[C]):
         if self.epsilon is None and self.sigma_sgd is None:
             object.__setattr__(self, "epsilon", DEFAULT_EPSILON)
         super().__post_init__()
-        self._require_positive("sigma_sgd", "sigma_norm", "sigma_count")
+        for option in (field.name for field in fields(self) if field.name.startswith("sigma_")):
+            value = getattr(self, option)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{option} must be positive and finite, got {value}")
         if not 0 < self.sampling_rate <= 1:
             raise ValueError(f"sampling_rate must be in (0, 1], got {self.sampling_rate}")
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1, got {self.steps}")
-        if self.steps > MOST_STEPS:
+        if require_whole("steps", self.steps) > MOST_STEPS:
             raise ValueError(f"steps is {self.steps}; it must be at most {MOST_STEPS:,}")
-        if not 0 < self.partition_share < 1:
-            raise ValueError(f"partition_share must be in (0, 1), got {self.partition_share}")
-
-    def _require_positive(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be positive and finite, got {value}")
+        for option in ("partition_share", "means_share"):
+            if not 0 < getattr(self, option) < 1:
+                raise ValueError(f"{option} is {getattr(self, option)}; it must be in (0, 1)")
 
     @property
     def steps_per_epoch(self) -> int:
         """`ceil(1 / sampling_rate)`."""
         return ceil(1 / self.sampling_rate - 1e-9)
 
-    def noise_of_share(self, share: float) -> float:
-        """Multiplier of a Gaussian that takes `share` of mu^2, with mu the parameter of the one that all of epsilon buys."""
-        from dpgen.privacy.accountants import calibrate_noise
-
-        whole = Budget(self.epsilon if self.epsilon is not None else DEFAULT_EPSILON, self.delta)
-        return calibrate_noise(gaussian_event, whole, relation=self.relation) / share**0.5
+    def require_use(self, config: object) -> None:
+        """Refuse numbers of means where none are released."""
+        for option in ("means_share", "sigma_means"):
+            value = getattr(self, option)
+            if value != getattr(DPSGDPlan, option) and not getattr(config, "releases_means", True):
+                raise ValueError(f"{option} is {value}; this run releases no means: it needs centred")
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def partition_event(self, config: C) -> "DpEvent":
-        """The release of the clusters: noisy sizes.
-
-        Raises:
-            ValueError: the plan is not calibrated.
-        """
+    def clusters_event(self, config: C) -> "DpEvent":
+        """The release of the clusters: noisy sizes."""
         if self.sigma_count is None:
             raise ValueError(NOT_CALIBRATED)
         return count_event(self.sigma_count, self.relation)
 
-    def step_event(self, config: C) -> "DpEvent":
-        """One training step.
+    def partition_event(self, config: C) -> "DpEvent":
+        """The release of the clusters, and of their means where networks begin there."""
+        from dp_accounting import ComposedDpEvent
 
-        Raises:
-            ValueError: the plan is not calibrated.
-        """
+        clusters = self.clusters_event(config)
+        if not config.releases_means:
+            return clusters
+        if self.sigma_means is None:
+            raise ValueError(NOT_CALIBRATED)
+        return ComposedDpEvent([clusters, gaussian_event(self.sigma_means)])
+
+    def step_event(self, config: C) -> "DpEvent":
+        """One training step."""
         if self.sigma_sgd is None:
             raise ValueError(NOT_CALIBRATED)
         sigma = effective_multiplier(self.sigma_sgd, self.sigma_norm) if config.adaptive else self.sigma_sgd
@@ -187,31 +198,22 @@ class DPSGDPlan(RowPlan, Generic[C]):
 
         return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(self.step_event(config), self.steps)])
 
-    def affordable_steps(self, config: C) -> int:
-        """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more.
-
-        A function of public numbers, known before training begins.
-        """
-        if self.budget is None:
-            return self.steps
-
-        def fits(steps: int) -> bool:
-            assert self.budget is not None
-            return replace(self, steps=steps).least_epsilon(config) <= self.budget.epsilon
-
-        if fits(self.steps):
-            return self.steps
-        low, high = 1, self.steps  # one step fits, or the plan would have been refused
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
-
     def least_epsilon(self, config: C) -> float:
         """Epsilon of the whole run at the plan's delta and relation."""
         from dpgen.privacy.accountants import epsilon
 
         return epsilon(self.event(config), self.delta, relation=self.relation)
+
+    def affordable_steps(self, config: C) -> int:
+        """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more; known before training."""
+        if (budget := self.budget) is None or self.least_epsilon(config) <= budget.epsilon:
+            return self.steps
+        low, high = 1, self.steps  # one step fits, or the plan would have been refused
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = replace(self, steps=middle).least_epsilon(config) <= budget.epsilon
+            low, high = (middle, high) if fits else (low, middle)
+        return low
 
     # -- calibration ---------------------------------------------------------------------------------------------------
 
@@ -225,90 +227,40 @@ class DPSGDPlan(RowPlan, Generic[C]):
         from dpgen.privacy.accountants import calibrate_noise
 
         self.require_use(config)
-        plan = self._with_partition_noise(config)
-        if plan.sigma_sgd is not None:
-            plan._require_first_step(config)
-        if plan.sigma_sgd is not None or plan.budget is None:
+        plan = self._with_cluster_noise(config)
+        if config.releases_means and plan.sigma_means is None:
+            whole = Budget(self._target, self.delta)
+            of_all = calibrate_noise(gaussian_event, whole, relation=self.relation)
+            plan = replace(plan, sigma_means=of_all / self.means_share**0.5)
+        if plan.budget is None:
             return plan
-        sigma = calibrate_noise(
-            lambda s: replace(plan, sigma_sgd=s).event(config),
-            plan.budget,
-            relation=self.relation,
-        )
-        return replace(plan, sigma_sgd=sigma)
-
-    def _require_first_step(self, config: C) -> None:
-        """Given sigmas may end training early, but not before it began."""
-        if self.budget is None:
-            return
-        least = replace(self, steps=1).least_epsilon(config)
-        if least > self.budget.epsilon:
+        if plan.sigma_sgd is None:
+            sigma = calibrate_noise(lambda s: replace(plan, sigma_sgd=s).event(config), plan.budget, relation=self.relation)
+            return replace(plan, sigma_sgd=sigma)
+        least = replace(plan, steps=1).least_epsilon(config)  # given sigmas may end training early, but not before it began
+        if least > plan.budget.epsilon:
             raise ValueError(
                 f"epsilon is {self.epsilon:g}; finding the clusters and one step already cost {least:.4g} at delta "
                 f"{self.delta:g}: raise epsilon, sigma_sgd, sigma_count or sigma_sum, or leave the sigmas to be calibrated"
             )
+        return plan
 
-    def _with_partition_noise(self, config: C) -> Self:
+    @property
+    def _target(self) -> float:
+        return self.epsilon if self.epsilon is not None else DEFAULT_EPSILON
+
+    def _with_cluster_noise(self, config: C) -> Self:
+        """The plan whose clusters alone cost `partition_share` of epsilon, where their noise is not given."""
         if self.sigma_count is not None:
             return self
-        return replace(self, sigma_count=self._partition_noise(lambda sigma: count_event(sigma, self.relation)))
+        return replace(self, sigma_count=self._cluster_noise(lambda sigma: count_event(sigma, self.relation)))
 
-    def _partition_noise(self, event: "Callable[[float], DpEvent]") -> float:
+    def _cluster_noise(self, event: "Callable[[float], DpEvent]") -> float:
         """The least noise with which `event` alone costs `partition_share` of epsilon."""
         from dpgen.privacy.accountants import calibrate_noise
 
-        target = self.epsilon if self.epsilon is not None else DEFAULT_EPSILON
         try:
-            return calibrate_noise(event, Budget(self.partition_share * target, self.delta), relation=self.relation)
+            return calibrate_noise(event, Budget(self.partition_share * self._target, self.delta), relation=self.relation)
         except ValueError as error:
-            name = f"partition_share {self.partition_share:g} of epsilon {target:g}"
+            name = f"partition_share {self.partition_share:g} of epsilon {self._target:g}"
             raise ValueError(f"{name} cannot be met: {error}") from error
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeansPlan(DPSGDPlan[C]):
-    """A plan of networks that may begin at released means of their clusters, see `dpgen.systems.dp_sgd.means`.
-
-    Arguments:
-        means_share: share of mu^2 that the released means of the clusters take, in (0, 1), with mu the parameter of the one
-            Gaussian that all of epsilon would pay for.
-        sigma_means: noise on these means; None: from `means_share`.
-    """
-
-    means_share: float = 0.1
-    sigma_means: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require_positive("sigma_means")
-        if not 0 < self.means_share < 1:
-            raise ValueError(f"means_share is {self.means_share}; it must be in (0, 1)")
-
-    def _require_means(self) -> None:
-        """Refuse numbers of means where none are released."""
-        for name in ("means_share", "sigma_means"):
-            if (value := getattr(self, name)) != getattr(MeansPlan, name):
-                raise ValueError(f"{name} is {value}; this run releases no means: it needs centred")
-
-    def partition_event(self, config: C) -> "DpEvent":
-        """The release of the clusters, and of their means where networks begin there."""
-        from dp_accounting import ComposedDpEvent
-
-        clusters = self._clusters_event(config)
-        if not config.releases_means:
-            return clusters
-        if self.sigma_means is None:
-            raise ValueError(NOT_CALIBRATED)
-        return ComposedDpEvent([clusters, gaussian_event(self.sigma_means)])
-
-    def _clusters_event(self, config: C) -> "DpEvent":
-        return super().partition_event(config)
-
-    def _with_partition_noise(self, config: C) -> Self:
-        plan = self._with_cluster_noise(config)
-        if not config.releases_means or plan.sigma_means is not None:
-            return plan
-        return replace(plan, sigma_means=plan.noise_of_share(plan.means_share))
-
-    def _with_cluster_noise(self, config: C) -> Self:
-        return super()._with_partition_noise(config)

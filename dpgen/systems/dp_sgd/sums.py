@@ -48,15 +48,10 @@ _NORMS = 64  # on which a policy of your own is tried
 
 
 class Margin(NamedTuple):
-    """What the other records of a draw may change of a record's gradient, as a share of its norm; see the module.
+    """What the other records of a draw may change of a record's gradient, as a share of its norm; see the module."""
 
-    Arguments:
-        change: the largest one that was measured.
-        records: that a draw has at most: ten standard deviations above what released sizes say.
-    """
-
-    change: float
-    records: int
+    change: float  # the largest one that was measured
+    records: int  # that a draw has at most: ten standard deviations above what released sizes say
 
     @property
     def each(self) -> float:
@@ -94,10 +89,7 @@ def gradients_of(bank: ModelBank, x: Tensor, present: Sequence[int], noise: Nois
 def largest_change(bank: ModelBank, d: int, *, categories: int = 0, most: int = _COMPANY) -> float:
     """The largest change of a random record's gradient beside others, relative to its norm; infinite where only one is finite.
 
-    Arguments:
-        d: columns of a record.
-        categories: how many of them, the last, are a one-hot label.
-        most: records at once.
+    Records have d columns, the last `categories` of them a one-hot label; at most `most` are tried at once.
     """
     generator = torch.Generator().manual_seed(0)  # public: random records of its own
     device, latents = bank.theta.device, dict[int, Tensor]()
@@ -167,32 +159,19 @@ def _length(values: Tensor) -> Tensor:
 
 
 def _require_length(what: str, values: Tensor, n: int, meaning: str) -> None:
-    """Refuse what a clipping policy returns in another shape; broadcast, it would count for others.
-
-    Raises:
-        ValueError: naming the method and the shapes.
-    """
-    if not isinstance(values, Tensor):
-        raise ValueError(f"{what}() is a {type(values).__name__}; it must be a tensor of shape ({n},), {meaning}")
-    if values.shape != (n,):
-        raise ValueError(f"{what}() has shape {tuple(values.shape)}; it must be ({n},), {meaning}")
+    """Refuse what a clipping policy returns in another shape; broadcast, it would count for others."""
+    if not isinstance(values, Tensor) or values.shape != (n,):
+        found = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"{what}() has {found}; it must be a tensor of shape ({n},), {meaning}")
 
 
 def _require_own_norms(policy: Clipping, k: int, device: torch.device) -> None:
-    """Try on random norms that a record of one of k clusters has the weight that it has alone.
-
-    Raises:
-        ValueError: it has another one, so what one record moves a sum by is more than its own term.
-    """
+    """Refuse a policy that gives a record of one of k clusters another weight beside other records; tried on random norms."""
     generator = torch.Generator().manual_seed(0)  # public
     norms = (3.0 * torch.randn(_NORMS, generator=generator)).exp().to(device)
     cluster = torch.randint(k, (_NORMS,), generator=generator).to(device)
-
-    def weights(rows: slice) -> Tensor:
-        return _weights_of(policy, norms[rows], cluster[rows])
-
-    alone = torch.cat([weights(slice(i, i + 1)) for i in range(_NORMS)])
-    if not torch.allclose(weights(slice(None)), alone, rtol=1e-4, atol=0.0, equal_nan=True):
+    alone = torch.cat([_weights_of(policy, norms[i : i + 1], cluster[i : i + 1]) for i in range(_NORMS)])
+    if not torch.allclose(_weights_of(policy, norms, cluster), alone, rtol=1e-4, atol=0.0, equal_nan=True):
         raise ValueError(
             f"{type(policy).__name__}.coefficients gives a record another weight beside other records; it must depend on the "
             "record's own norm and on released values alone"
@@ -211,13 +190,6 @@ def widened(sums: BoundedSum, added: float) -> BoundedSum:
         return sums
     replaced = None if sums.replaced is None else sums.replaced + added
     return replace(sums, sensitivity=sums.sensitivity + added, replaced=replaced)
-
-
-class _Part(NamedTuple):
-    """Some rows of a sorted draw: of every cluster a slice, maybe an empty one, and how many that is."""
-
-    rows: Sequence[slice]
-    present: Sequence[int]
 
 
 class _Piece(NamedTuple):
@@ -245,7 +217,7 @@ class PrivateSums(L.LightningModule):
     | several ranks | each adds its own draw's sums and histograms; the total gets its noise once |
     | autocast | norms and sums are float32, computed from the same factors |
 
-    A subclass sets the five attributes below, `clip_by` and `serve`, and hands every draw of its curator to `noisy_sums`.
+    A subclass sets the attributes below, calls `clip_by` and `serve`, and hands every draw of its curator to `noisy_sums`.
 
     Attributes:
         bank: the models.
@@ -274,11 +246,7 @@ class PrivateSums(L.LightningModule):
     _change: float | None = None
 
     def clip_by(self, policy: Clipping) -> None:
-        """Let a policy that has begun decide how gradients are clipped.
-
-        Raises:
-            ValueError: one of your own gives a record another weight beside other records.
-        """
+        """Let a policy that has begun decide how gradients are clipped; one of your own is tried on random norms."""
         if policy.facts:
             _require_own_norms(policy, self.bank.k, self.bank.theta.device)
         self._policy = policy
@@ -315,24 +283,23 @@ class PrivateSums(L.LightningModule):
     def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
         """The private release of a step, `parts()`: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2).
 
-        Arguments:
-            out: where to write, (k, p).
-            averaged: give out the gradients of the step instead, the noisy sums times `averaging()`.
+        They may be written to `out`, (k, p); `averaged`, they are gradients: the noisy sums times `averaging()`.
         """
+        assert self._curator is not None
         margin = self.measure(batch.x.shape[1])
-        order, batch = self._sorted(batch)
+        batch = self._sorted(batch)
         assert batch.sizes is not None
         parts = self._parts(batch.sizes)
         # A single part keeps its factors between the two passes; several are computed twice to save memory.
-        kept = [self._piece(batch, order, part) for part in parts] if len(parts) == 1 else None
+        kept = [self._piece(batch, part) for part in parts] if len(parts) == 1 else None
         if self._policy.noise_multiplier is not None:
-            norms, clusters = zip(*(p[1:3] for p in kept or (self._piece(batch, order, part) for part in parts)))
+            norms, clusters = zip(*(p[1:3] for p in kept or (self._piece(batch, part) for part in parts)))
             histogram = self._policy.histogram(torch.cat(norms), torch.cat(clusters))
             moved = margin.each * self._policy.steepness + 2.0**-19 if margin.change else 0.0  # and rounding to 2^-20
             self._policy.observe(draw.gaussian("norms", widened(histogram, moved * margin.records)))
         sums = self._target(batch.sizes, out)
         for i, part in enumerate(parts):
-            piece = kept[i] if kept else self._piece(batch, order, part)
+            piece = kept[i] if kept else self._piece(batch, part)
             if self._private_logs and len(piece.norms):
                 self.log("private/mean_gradient_norm", piece.norms.nanmean())
             weights = torch.zeros(piece.gradients.bounds[-1], device=piece.norms.device)
@@ -340,17 +307,13 @@ class PrivateSums(L.LightningModule):
             short = min(SHORT, self.config.micro_batch)
             clipped_sums(piece.gradients, weights, sums, accumulate=i > 0, drawn=batch.sizes, short=short)
         factor = self.averaging() if averaged else None
-        noisy = draw.gaussian("gradients", self._bounded(sums, margin.added, of_people=batch.share is not None), factor=factor)
+        clusters, of_people = min(self._curator.rows, self.bank.k), batch.share is not None
+        sensitivity = sensitivity_of_people(clusters) if of_people else SENSITIVITY
+        bounded = BoundedSum(sums, sensitivity, unit="clipped gradients", of_unit=of_people)
+        noisy = draw.gaussian("gradients", widened(bounded, margin.added), factor=factor)
         if noisy.dtype == self.bank.theta.dtype:
             return noisy
         return noisy.to(self.bank.theta.dtype) if out is None else out.copy_(noisy)
-
-    def _bounded(self, sums: Tensor, added: float, *, of_people: bool) -> BoundedSum:
-        """The sums with what a record moves them by, or a person whose records are averaged."""
-        assert self._curator is not None
-        clusters = min(self._curator.rows, self.bank.k)
-        sensitivity = sensitivity_of_people(clusters) if of_people else SENSITIVITY
-        return widened(BoundedSum(sums, sensitivity, unit="clipped gradients", of_unit=of_people), added)
 
     def _weights(self, piece: _Piece) -> Tensor:
         """Coefficients (b,): whatever a policy says, no record weighs more than 1, or than its share of a person.
@@ -388,16 +351,17 @@ class PrivateSums(L.LightningModule):
     def expected_sizes(self) -> Tensor:
         """Expected records per cluster in a draw, (k,), from noisy sizes."""
 
-    def _sorted(self, batch: Batch) -> tuple[Tensor | None, Batch]:
-        """The order of the draw's rows by cluster, None where `PoissonLoader` has sorted them, and the draw with its sizes."""
+    def _sorted(self, batch: Batch) -> Batch:
+        """The draw sorted by cluster, with its sizes, as `PoissonLoader` gives it."""
         if batch.sizes is not None:
-            return None, batch
+            return batch
         cluster, order = batch.cluster.sort(stable=True)
         sizes = tuple(torch.bincount(cluster, minlength=self.bank.k).tolist())
-        return order, batch._replace(cluster=cluster, sizes=sizes)
+        share = None if batch.share is None else batch.share[order]
+        return batch._replace(x=batch.x[order], cluster=cluster, labels=batch.labels[order], share=share, sizes=sizes)
 
-    def _parts(self, sizes: Sequence[int]) -> list[_Part]:
-        """Parts of a sorted draw of at most `micro_batch` rows with their padding; at least one, maybe empty.
+    def _parts(self, sizes: Sequence[int]) -> list[list[slice]]:
+        """Parts of a sorted draw, slices of all clusters, of at most `micro_batch` rows when padded; at least one, maybe empty.
 
         A cluster that is larger has parts of its own, so that how it is cut does not depend on other clusters.
         """
@@ -418,32 +382,28 @@ class PrivateSums(L.LightningModule):
             start += n
         if used or not parts:
             parts.append(rows)
-        return [_Part(rows, [r.stop - r.start for r in rows]) for rows in parts]
+        return parts
 
-    def _piece(self, batch: Batch, order: Tensor | None, part: _Part) -> _Piece:
+    def _piece(self, batch: Batch, part: Sequence[slice]) -> _Piece:
         """Some records of a draw, padded, and the norms of their gradients."""
-        bounds = padded(part.present)
-        places = torch.cat([torch.arange(start, start + n) for start, n in zip(bounds, part.present)])
-        rows = torch.cat([torch.arange(r.start, r.stop) for r in part.rows])
+        present = [rows.stop - rows.start for rows in part]
+        bounds = padded(present)
+        places = torch.cat([torch.arange(start, start + n) for start, n in zip(bounds, present)])
+        rows = torch.cat([torch.arange(r.start, r.stop) for r in part])
         # Padding repeats the first record of the part: what stands beside a record does not matter, and weighs nothing.
         filled = rows[:1].repeat(bounds[-1]).index_copy_(0, places, rows)
         chosen, on_device = to_device(filled, batch.x.device), to_device(places, batch.x.device)
-        chosen = chosen if order is None else order[chosen]
         x = batch.x[chosen]
         if self.categories:
             x = torch.cat([x, one_hot(batch.labels[chosen], self.categories).to(x)], 1)
         with torch.enable_grad():
-            gradients = gradients_of(self.bank, x, part.present, self._latent)
+            gradients = gradients_of(self.bank, x, present, self._latent)
         norms, own = gradient_norms(gradients)[on_device], to_device(rows, x.device)
-        share = None if batch.share is None else batch.share[own if order is None else order[own]]
+        share = None if batch.share is None else batch.share[own]
         return _Piece(gradients, norms, batch.cluster[own], on_device, share)
 
     def measure(self, d: int) -> Margin:
-        """The margin for records of d columns, in the precision of this moment; measured once for a training.
-
-        Raises:
-            ValueError: it would add more than `ALLOWED` to the sensitivity, as of networks that mix records.
-        """
+        """The margin for records of d columns, in the precision of this moment; measured once, refused above `ALLOWED`."""
         assert self._curator is not None
         if self._change is None:
             self._change = largest_change(

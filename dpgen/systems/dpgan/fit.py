@@ -7,23 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from dpgen.facts import Said
-from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness, with_parameters
-from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
+from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness
+from dpgen.nets.own import OwnCriticBank, OwnGenerator
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.privacy.sampling import one_group
-from dpgen.systems.dp_sgd.engine import DPSGD
-from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
-from dpgen.systems.dp_sgd.means import MeansPartition
-from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
+from dpgen.systems.dp_sgd.engine import DPSGD, train
+from dpgen.systems.dp_sgd.model import Inputs, NetworkImages, NetworkModel, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition
-from dpgen.systems.dp_sgd.plan import DPSGDPlan, MeansPlan
-from dpgen.systems.dp_sgd.training import train
+from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.plan import PrivateImages, PrivatePoints, PrivateRecords
@@ -33,52 +29,6 @@ if TYPE_CHECKING:
 
 _BETAS = (0.5, 0.999)
 """Of Adam, for both networks."""
-
-
-class _ClassPartition:
-    """Records belong to the one critic, or to that of their label; the noisy sizes of the classes are released in any case.
-
-    Arguments:
-        n_classes: labels, 0 without.
-        k: critics, 1 or one for each label.
-        noise_count: of the sizes.
-    """
-
-    of_people = True
-
-    def __init__(self, n_classes: int, *, k: int, noise_count: float) -> None:
-        self.k = k
-        self._classes = LabelPartition(max(n_classes, 1), noise_count=noise_count, labelled=n_classes > 1)
-
-    @property
-    def class_counts(self) -> Tensor:
-        """Noisy records of each class (n_classes,), or of all, (1,)."""
-        return self._classes.counts
-
-    @property
-    def counts(self) -> Tensor:
-        """Noisy number of records of each critic, (k,)."""
-        return self.class_counts.clamp_min(0.0).sum()[None] if self.k == 1 else self.class_counts
-
-    def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        """The sizes."""
-        return self._classes.planned(relation)
-
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
-        """Release the sizes, charged first."""
-        self._classes.fit(x, labels, curator=curator, share=share)
-
-    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
-        """The critic of every record (n,)."""
-        return one_group(len(x)) if self.k == 1 else self._classes.assign(x, labels)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Released sizes."""
-        return self._classes.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of `state_dict`."""
-        self._classes.load_state_dict(state)
 
 
 class DPGAN(DPSGD):
@@ -107,6 +57,8 @@ class DPGAN(DPSGD):
     """
 
     bank: CriticBank | OwnCriticBank
+    partition: LabelPartition
+    means_of_labels = False
 
     def __init__(
         self,
@@ -122,44 +74,35 @@ class DPGAN(DPSGD):
         private_logs: bool = False,
     ) -> None:
         self.gan = gan = config or DPGANConfig()
-        training = gan.critic_training
-        plan = plan.calibrated(training)
+        plan = plan.calibrated(gan)
         bank = gan.critic_bank(d, n_classes, image_shape)
         if gan.centred and not bounded:
             raise ValueError("centred is True; it must be false for points")
         assert plan.sigma_count is not None
-        classes = _ClassPartition(n_classes, k=bank.k, noise_count=plan.sigma_count)
+        labelled = n_classes > 1
         super().__init__(
             bank,
-            self._centred(classes, plan, white) if gan.centred else classes,
+            LabelPartition(max(n_classes, 1), noise_count=plan.sigma_count, labelled=labelled, joined=bank.k == 1),
             plan=plan,
-            config=training,
+            config=gan,
             n_classes=n_classes,
             categories=n_classes if bank.k == 1 else 0,
             public=PublicRandomness(seed),
+            white=white,
             private_logs=private_logs,
         )
-        self._classes = classes
         self.generator = gan.generator(d, n_classes, image_shape, bounded=bounded)
         with torch.no_grad():
             self.generator.initialize(self._public.spawn("generator").generator)
         self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
         self._restored: dict[str, Any] | None = None
 
-    @staticmethod
-    def _centred(classes: _ClassPartition, plan: DPSGDPlan[Any], white: int) -> MeansPartition:
-        assert isinstance(plan, MeansPlan)
-        assert plan.sigma_means is not None
-        return MeansPartition(classes, noise_multiplier=plan.sigma_means, categories=0, white=white)
-
     @torch.no_grad()
     def partition_found(self) -> None:
         """Begin at the means that were released."""
-        if isinstance(self.partition, MeansPartition):
-            means = self.partition.means.to(self.bank.theta)
-            self.bank.begin_at(means, self._public.spawn("means").generator)
-            assert isinstance(self.generator, Generator)
-            self.generator.begin_at(means)
+        super().partition_found()
+        if self.means is not None and isinstance(self.generator, Generator):
+            self.generator.begin_at(self.means.to(self.bank.theta))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
@@ -188,7 +131,7 @@ class DPGAN(DPSGD):
             return z, None
         if self.bank.k > 1:  # each learns from as many
             return z, torch.arange(n, device=self.device) % self.bank.k
-        weights = self._classes.class_counts.clamp_min(0.0) + 1e-6
+        weights = self.partition.sizes.clamp_min(0.0) + 1e-6
         return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
 
     def _by_critic(self, x: Tensor) -> tuple[Tensor, list[int]]:
@@ -247,7 +190,7 @@ class DPGAN(DPSGD):
         z = torch.randn(rows * per_cluster, self.generator.latent, generator=self._public.spawn("preview").generator)
         codes = None if labels is None else labels.to(self.device)
         self.generator.eval()
-        x = with_parameters(self.generator, self._average, z.to(self.device), codes)
+        x = functional_call(self.generator, self._average, (z.to(self.device), codes))
         self.generator.train()
         return x[:, : self.generator.d].unflatten(0, (rows, per_cluster))
 
@@ -273,13 +216,9 @@ class DPGAN(DPSGD):
         return (*super().facts, *self.generator.facts)
 
     def release(self, ledger: Ledger, *, columns: Sequence[str] | None = None) -> GANModel:
-        """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under.
-
-        Raises:
-            ValueError: another ledger, or nothing was trained.
-        """
+        """The generator of records, the noisy sizes of classes, and the statement of `ledger`, the one it was trained under."""
         statement = self.statement(ledger)
-        return GANModel(self.released_generator(), self._classes.class_counts, statement=statement, columns=columns)
+        return GANModel(self.released_generator(), self.partition.sizes, statement=statement, columns=columns)
 
     def release_points(
         self, ledger: Ledger, *, location: Tensor, scale: Tensor, bounds: Tensor | None, columns: Sequence[str]
@@ -306,11 +245,7 @@ def fit(
     curator: Curator,
     runtime: Runtime,
 ) -> NetworkModel | NetworkImages | PointGANModel:
-    """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement.
-
-    Raises:
-        ValueError: what `DPGAN`, its options and its loader refuse.
-    """
+    """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement."""
     points = data if isinstance(data, PrivatePoints) else None
     if points is None:
         own = TrainingData.of(cast(PrivateRecords | PrivateImages, data))

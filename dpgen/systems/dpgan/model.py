@@ -1,28 +1,17 @@
 """Released generators, of binary records and of points."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpgen.files import under
-from dpgen.nets.gan import Correction, Generator
-from dpgen.nets.own_gan import OwnGenerator
-from dpgen.release import (
-    ImageModel,
-    PointSamples,
-    PublicModel,
-    RandomState,
-    RecordModel,
-    RecordSamples,
-    Rounding,
-    draw_components,
-    sampling_generator,
-)
+from dpgen.nets.gan import Generator
+from dpgen.nets.own import OwnGenerator
+from dpgen.release import PointSamples, PublicModel, RandomState, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.inputs import Inputs
-from dpgen.systems.dp_sgd.model import Means, NetworkModel, nested
+from dpgen.systems.dp_sgd.model import Means, NetworkModel
 
 _CHUNK = 10_000
 
@@ -39,18 +28,15 @@ class _GeneratorModel(PublicModel):
         return {"generator": self.generator.architecture()}
 
     @staticmethod
-    def rebuilt(
-        description: dict[str, Any], tensors: dict[str, Tensor], usual: type[Generator] = Generator
-    ) -> Generator | OwnGenerator:
+    def rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> Generator | OwnGenerator:
         """The generator of a file."""
         options = dict(description["generator"])
         shape = options.pop("image_shape")
         if (coarse := options.pop("coarse", 1)) > 1:
             raise ValueError(f"coarse is {coarse}: earlier versions of dpgen draw samples of a generator that interpolates")
-        kind: type[Generator | OwnGenerator] = OwnGenerator if "network" in options else usual
+        kind: type[Generator | OwnGenerator] = OwnGenerator if "network" in options else Generator
         generator = kind(**options, image_shape=tuple(shape) if shape else None)
-        parts = {name.removeprefix("generator."): value for name, value in tensors.items() if name.startswith("generator.")}
-        generator.load_state_dict(parts)
+        generator.load_state_dict(under("generator", tensors))
         return generator
 
     def noise(self, n: int, generator: torch.Generator) -> Tensor:
@@ -103,58 +89,6 @@ class GANModel(_GeneratorModel, NetworkModel, kind="gan"):
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "GANModel":
         generator = cls.rebuilt(description, tensors)
         return cls(generator, tensors["counts"], statement=statement, columns=description["columns"])
-
-
-class CorrectedModel(_GeneratorModel, NetworkModel, kind="corrected"):
-    """A released model of binary records or images whose samples a generator changes; dpgen 0.4 made such models.
-
-    A bit changes where the correction passes 1/2.
-
-    Arguments:
-        start: the model that training began from.
-        generator: a `Correction` of its samples.
-        statement: what both cost.
-        columns: names of the columns.
-    """
-
-    rounding: ClassVar[Rounding] = "threshold"
-
-    def __init__(
-        self,
-        start: RecordModel | ImageModel,
-        generator: Generator | OwnGenerator,
-        *,
-        statement: PrivacyStatement,
-        columns: Sequence[str] | None = None,
-    ) -> None:
-        self.start, self.generator, self.statement = start, generator.eval(), statement
-        self.counts, self.passes = start.counts, start.passes + 1
-        self.image_shape = start.image_shape if isinstance(start, RecordModel) else None
-        self.columns = tuple(columns) if columns is not None else None
-
-    def assign(self, x: Tensor) -> Tensor | None:
-        return self.start.assign(x) if isinstance(self.start, RecordModel) else None
-
-    def means_of(self, n: int, clusters: Sequence[int] | None, generator: torch.Generator) -> Means:
-        drawn = self.start.samples(n, random_state=int(torch.randint(2**31, (), generator=generator)), clusters=clusters)
-        inputs = Inputs.of(drawn)
-        x = self.generate(inputs.values(torch.arange(n)), inputs.labels if self.generator.categories else None)
-        if isinstance(drawn, RecordSamples):
-            return Means(x, drawn.cluster, drawn.labels, drawn.k)
-        return Means(x, drawn.labels, drawn.labels, len(self.counts))
-
-    def tensors(self) -> dict[str, Tensor]:
-        return super().tensors() | {f"start.{name}": value for name, value in self.start.tensors().items()}
-
-    def description(self) -> dict[str, Any]:
-        start = {"kind": self.start.kind, "description": self.start.description()}
-        return super().description() | {"start": start, "columns": self.columns}
-
-    @classmethod
-    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "CorrectedModel":
-        start = nested(description["start"], under("start", tensors), statement)
-        assert isinstance(start, RecordModel | ImageModel)
-        return cls(start, cls.rebuilt(description, tensors, Correction), statement=statement, columns=description["columns"])
 
 
 class PointGANModel(_GeneratorModel, kind="point_gan"):

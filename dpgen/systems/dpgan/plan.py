@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dpgen.privacy.mechanisms import require_whole
-from dpgen.systems.dp_sgd.plan import DPSGDConfig, MeansPlan, chosen_frequencies, require_frequencies
+from dpgen.privacy.mechanisms import require_positive, require_whole
+from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
 
 if TYPE_CHECKING:
     from dpgen.nets.gan import CriticBank, Generator
-    from dpgen.nets.own_gan import OwnCriticBank, OwnGenerator
+    from dpgen.nets.own import OwnCriticBank, OwnGenerator
 
 _OF_GENERATOR = ("latent", "frequencies")
 """Options that a generator of your own replaces."""
@@ -20,34 +20,14 @@ _DEPTH = 2  # hidden layers of a generator, and of a critic of all records
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriticTraining(DPSGDConfig):
-    """Optimizer and clipping of the critics.
-
-    Arguments:
-        centred: see `DPGANConfig`.
-    """
-
-    centred: bool = False
-
-    @property
-    def releases_means(self) -> bool:
-        return self.centred
-
-
-@dataclass(frozen=True, kw_only=True)
-class DPGANPlan(MeansPlan[DPSGDConfig]):
+class DPGANPlan(DPSGDPlan[DPSGDConfig]):
     """The plan of critics with a fixed way of clipping: no norm histograms are paid for."""
 
-    sigma_norm: float = field(default=MeansPlan.sigma_norm, init=False)
-
-    def require_use(self, config: object) -> None:
-        """Refuse numbers of means where none are released."""
-        if isinstance(config, DPGANConfig | CriticTraining) and not config.centred:
-            self._require_means()
+    sigma_norm: float = field(default=DPSGDPlan.sigma_norm, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGANConfig:
+class DPGANConfig(DPSGDConfig):
     """The two networks and their training; public choices, none of them private.
 
     Arguments:
@@ -93,17 +73,18 @@ class DPGANConfig:
     generator_lr: float = 2e-3
     average: float = 0.9
     clip_bound: float = 1.0
-    micro_batch: int = 1024
+    optimizer: Literal["auto", "adam", "sgd"] = field(default="auto", init=False)
+    lr_decay: Literal["linear", "none"] = field(default="linear", init=False)
+    clipping: Literal["auto", "fixed", "dpnorm"] = field(default="fixed", init=False)
 
     replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": (*_OF_GENERATOR, *_OF_CRITIC)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._require_networks()
-        for name in ("hidden", "latent", "critic_steps", "generator_steps", "fakes", "micro_batch"):
+        for name in ("hidden", "latent", "critic_steps", "generator_steps", "fakes"):
             require_whole(name, getattr(self, name))
-        for name in ("lr", "generator_lr", "clip_bound"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+        require_positive("generator_lr", self.generator_lr)
         if not 0 <= self.diversity < float("inf"):
             raise ValueError(f"diversity must be at least 0 and finite, got {self.diversity}")
         if self.diversity and self.fakes < 2:
@@ -111,12 +92,9 @@ class DPGANConfig:
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be in [0, 1), got {self.average}")
         require_frequencies(self.frequencies)
-        if self.frequencies and self.network != "mlp":
-            raise ValueError(
-                f"frequencies is {self.frequencies}; it must be 0 with network={self.network!r}, which makes pixels"
-            )
-        if self.centred and self.network != "mlp":
-            raise ValueError(f"centred is True; it must be false with network={self.network!r}")
+        for name in ("frequencies", "centred"):
+            if getattr(self, name) and self.network != "mlp":
+                raise ValueError(f"{name} is {getattr(self, name)}; it needs network='mlp', and network is {self.network!r}")
 
     def _require_networks(self) -> None:
         """Refuse names of networks that are none, and options that those of your own replace."""
@@ -143,47 +121,30 @@ class DPGANConfig:
         return paths if len(paths) <= 2 and all(":" in path for path in paths) else ()
 
     def prepare(self) -> None:
-        """Import the networks of your own, if there are any.
-
-        Raises:
-            ValueError: one cannot be imported, or is no generator or critic.
-        """
+        """Import the networks of your own, if there are any."""
         if self.own_networks:
-            from dpgen.nets.own import imported
-            from dpgen.nets.own_gan import CRITIC, GENERATOR
+            from dpgen.nets.own import CRITIC, GENERATOR, imported
 
             for path, methods in zip(self.own_networks, (GENERATOR, CRITIC)):
                 imported(path, methods)
 
-    def _frequencies(self, image_shape: tuple[int, ...] | None) -> int | None:
-        """Of each channel that the networks write and see; None: pixels."""
-        return chosen_frequencies(self.frequencies, image_shape) if self.network == "mlp" else None
-
     @property
-    def critic_training(self) -> CriticTraining:
-        """Optimizer and clipping of the critic."""
-        names = ("clip_bound", "micro_batch", "lr", "centred")
-        return CriticTraining(clipping="fixed", **{name: getattr(self, name) for name in names})
+    def releases_means(self) -> bool:
+        return self.centred
 
     def generator(
         self, d: int, categories: int, image_shape: tuple[int, ...] | None, *, bounded: bool = True
     ) -> "Generator | OwnGenerator":
         """An untrained generator of d columns, in [0, 1] if they are bounded."""
         from dpgen.nets.gan import Generator
-        from dpgen.nets.own import imported
-        from dpgen.nets.own_gan import OwnGenerator
+        from dpgen.nets.own import OwnGenerator, imported
 
         output: Literal["sigmoid", "identity"] = "sigmoid" if bounded else "identity"
         if self.own_networks:
-            return OwnGenerator(
-                d,
-                network=imported(self.own_networks[0]),
-                network_options=self.generator_options,
-                categories=categories,
-                image_shape=image_shape,
-                output=output,
-            )
-        frequencies = self._frequencies(image_shape)
+            shape: dict[str, Any] = {"categories": categories, "image_shape": image_shape}
+            own = imported(self.own_networks[0])
+            return OwnGenerator(d, network=own, network_options=self.generator_options, output=output, **shape)
+        frequencies = chosen_frequencies(self.frequencies, image_shape) if self.network == "mlp" else None
         return Generator(
             d,
             latent=self.latent,
@@ -196,27 +157,11 @@ class DPGANConfig:
             centred=self.centred,
         )
 
-    def count_of_critics(self, n_classes: int) -> int:
-        """How many critics there are: one, or one for each class.
-
-        Raises:
-            ValueError: too few generated records for all of them.
-        """
-        k = max(n_classes, 1) if self.centred else 1
-        if k > 1 and self.fakes < 2 * k:
-            raise ValueError(f"fakes is {self.fakes}; it must be at least {2 * k}, two for each of {k} critics")
-        return k
-
     def critic_bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None) -> "CriticBank | OwnCriticBank":
-        """Untrained critics of d columns: one that has a one-hot label beside them, or one for each label.
-
-        Raises:
-            ValueError: convolutions without images, or of images whose sides they cannot halve.
-        """
+        """Untrained critics of d columns: one that has a one-hot label beside them, or one for each label."""
         from dpgen.nets.conv import ConvCriticBank
         from dpgen.nets.gan import CriticBank
-        from dpgen.nets.own import imported
-        from dpgen.nets.own_gan import OwnCriticBank
+        from dpgen.nets.own import OwnCriticBank, imported
 
         if len(self.own_networks) == 2:
             network, options = imported(self.own_networks[1]), self.critic_options
@@ -224,7 +169,9 @@ class DPGANConfig:
         convolutional = self.network == "cnn"
         if convolutional and image_shape is None:
             raise ValueError("network='cnn' needs images: records of this data have no image_shape; use 'mlp'")
-        k = self.count_of_critics(categories)
+        k = max(categories, 1) if self.centred else 1
+        if k > 1 and self.fakes < 2 * k:
+            raise ValueError(f"fakes is {self.fakes}; it must be at least {2 * k}, two for each of {k} critics")
         return (ConvCriticBank if convolutional else CriticBank)(
             d,
             k=k,
@@ -232,6 +179,6 @@ class DPGANConfig:
             hidden=min(self.hidden, _LARGEST_CRITIC),
             depth=1 if self.centred else _DEPTH,
             image_shape=image_shape,
-            frequencies=None if convolutional else self._frequencies(image_shape),
+            frequencies=chosen_frequencies(self.frequencies, image_shape) if self.network == "mlp" else None,
             centred=self.centred,
         )

@@ -12,12 +12,9 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.dp_sgd.engine import DPSGD
-from dpgen.systems.dp_sgd.inputs import TrainingData
-from dpgen.systems.dp_sgd.means import MeansPartition
-from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, released
+from dpgen.systems.dp_sgd.engine import DPSGD, train
+from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
-from dpgen.systems.dp_sgd.training import train
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
@@ -25,15 +22,6 @@ from dpgen.systems.plan import PrivateImages, PrivateRecords
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
-
-
-def _require_fitting(bank: ModelBank, config: DPGMConfig, d: int) -> None:
-    """Refuse a bank that could not be released, or is not of these clusters and records."""
-    component_name(bank)
-    made = bank.architecture()
-    for name, wanted in (("k", config.k), ("d", d)):
-        if made[name] != wanted:
-            raise ValueError(f"bank has {name} {made[name]}; it must be {wanted}, as the clusters and records have")
 
 
 class KMeansPartition:
@@ -64,14 +52,10 @@ class KMeansPartition:
 
 
 class DPGM(DPSGD):
-    r"""k component models trained together by DP-SGD on k disjoint clusters.
+    r"""k component models trained together by DP-SGD on k disjoint clusters, see `DPSGD`.
 
-    One record touches one cluster, so a step is one mechanism for all k models together (see `DPSGD`).
     With a plain `lightning.Trainer`: callbacks `PrivacyAccountant` (required), a `Clipping` policy (default automatic);
     the loader must be a `PoissonLoader` with the plan's sampling rate.
-
-    On several ranks (strategy "ddp") each draws from its own shard of the records; norm histograms and clipped sums are
-    added over the ranks and get their noise once, so a step is the same mechanism whatever the number of ranks.
 
     Arguments:
         d: columns of a record, labels not counted.
@@ -115,27 +99,21 @@ class DPGM(DPSGD):
         categories = n_classes if config.clusters != "labels" else 0
         bank = bank if bank is not None else config.bank(d + categories, categories, image_shape)
         if self.released:
-            _require_fitting(bank, config, d + categories)
+            component_name(bank)
+            for name, wanted in (("k", config.k), ("d", d + categories)):
+                if (found := bank.architecture()[name]) != wanted:
+                    raise ValueError(f"bank has {name} {found}; it must be {wanted}, as the clusters and records have")
         super().__init__(
             bank,
-            self._partition(config, plan, public, public_x, categories=categories, white=white),
+            self._clusters(config, plan, public, public_x),
             plan=plan,
             config=config,
             n_classes=n_classes,
             categories=categories,
             public=public,
+            white=white,
             private_logs=private_logs,
         )
-
-    @classmethod
-    def _partition(
-        cls, config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None, **of_records: int
-    ) -> Partition:
-        clusters = cls._clusters(config, plan, public, public_x)
-        if not config.releases_means:
-            return clusters
-        assert plan.sigma_means is not None
-        return MeansPartition(clusters, noise_multiplier=plan.sigma_means, **of_records)
 
     @staticmethod
     def _clusters(config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None) -> Partition:
@@ -153,12 +131,6 @@ class DPGM(DPSGD):
         )
         return KMeansPartition(kmeans, public_x=public_x)
 
-    @torch.no_grad()
-    def partition_found(self) -> None:
-        """Begin at the means that were released."""
-        if isinstance(self.partition, MeansPartition):
-            self.bank.begin_at(self.partition.means.to(self.bank.theta), self._public.spawn("means").generator)
-
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of samples of the released parameters, always from the same latent draws."""
         generator = self._public.spawn("preview").generator
@@ -169,12 +141,8 @@ class DPGM(DPSGD):
 
         Arguments:
             shape: `image_shape` and `columns` of the records, if there are any.
-
-        Raises:
-            ValueError: another ledger, or nothing was trained.
         """
         statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
-        found = self.partition.inner if isinstance(self.partition, MeansPartition) else self.partition
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
             self.bank.released(),
@@ -182,7 +150,7 @@ class DPGM(DPSGD):
             statement=statement,
             n_classes=self.n_classes,
             labelled_by=labelled_by,
-            kmeans=found.kmeans if isinstance(found, KMeansPartition) else None,
+            kmeans=self.partition.kmeans if isinstance(self.partition, KMeansPartition) else None,
             **shape,
         )
 
@@ -195,11 +163,7 @@ def module(config: DPGMConfig) -> type[DPGM]:
 def fit(
     data: PrivateRecords | PrivateImages, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
 ) -> NetworkModel | NetworkImages:
-    """Train DPGM on private records or images, or resume it, and release the mixture with its statement.
-
-    Raises:
-        ValueError: what `DPGM`, its options and its loader refuse.
-    """
+    """Train DPGM on private records or images, or resume it, and release the mixture with its statement."""
     own = TrainingData.of(data)
     if own.pixels is not None:
         config.require_images()

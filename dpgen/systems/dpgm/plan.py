@@ -5,14 +5,8 @@ from dataclasses import dataclass, fields, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from dpgen.privacy.mechanisms import Relation, gaussian_event
-from dpgen.systems.dp_sgd.plan import (
-    NOT_CALIBRATED,
-    DPSGDConfig,
-    MeansPlan,
-    chosen_frequencies,
-    require_frequencies,
-)
+from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
 from dpgen.systems.gaussian.plan import ClusterOptions
 from dpgen.systems.kmeans.plan import KMeansPlan
 
@@ -22,9 +16,6 @@ if TYPE_CHECKING:
     from dpgen.nets import ModelBank
 
 GENERAL_MOMENTS = "general moments (as published, not a guarantee)"
-
-# -- configuration -----------------------------------------------------------------------------------------------------
-
 
 OF_COMPONENT = {"vae": ("latent", "depth", "encoder", "label_weight"), "rbm": ("chains", "gibbs_steps")}
 """Network options that one component alone uses."""
@@ -58,9 +49,6 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
         init: initial centres of k-means: "random", "public" or "kmeans++" (the last two need public records).
-
-    Raises:
-        ValueError: a number out of its range, or an option of the other component.
     """
 
     component: Literal["vae", "rbm"] = "vae"
@@ -86,59 +74,40 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         ClusterOptions.__post_init__(self)
         if self.component not in OF_COMPONENT:
             raise ValueError(f"component is {self.component!r}; it must be vae or rbm (Gaussians are the system 'gaussian')")
-        self._require_one_kind()
-        for other, names in OF_COMPONENT.items():
-            changed = next((o for o in fields(self) if o.name in names and getattr(self, o.name) != o.default), None)
-            if changed is not None and other != self.component:
-                value = getattr(self, changed.name)
-                users = f"which only component {other!r} uses"
-                raise ValueError(f"{changed.name} is {value}, {users}; component is {self.component!r}")
+        if self.network is None and self.network_options is not None:
+            raise ValueError(f"network_options is {self.network_options}, and network is not given: it names the class")
+        for option in fields(DPGMConfig):
+            name, value = option.name, getattr(self, option.name)
+            if value == option.default:
+                continue
+            if self.network is not None and name in _OWN_OPTIONS:
+                raise ValueError(f"{name} is {value} and network is {self.network!r}, which takes network_options alone")
+            users = [component for component, names in OF_COMPONENT.items() if name in names]
+            if users and self.component not in users:
+                raise ValueError(f"{name} is {value}, which only component {users[0]!r} uses; component is {self.component!r}")
         if self.encoder not in ("mlp", "cnn"):
             raise ValueError(f"encoder is {self.encoder!r}; it must be mlp or cnn")
         if self.encoder == "cnn" and self.depth != 1:
             raise ValueError(f"depth is {self.depth}; it must be 1 with encoder='cnn', which has two convolutions each way")
-        self._require_frequencies()
-        DPSGDConfig.__post_init__(self)
-
-    def _require_frequencies(self) -> None:
-        """Refuse frequencies that are none, or of networks that see pixels."""
         require_frequencies(self.frequencies)
         if self.frequencies and not (self.centred and self.encoder == "mlp"):
             pixels = "encoder='cnn'" if self.centred else "centred=False"
             raise ValueError(f"frequencies is {self.frequencies}; it must be 0 with {pixels}, whose networks see pixels")
+        DPSGDConfig.__post_init__(self)
 
     def prepare(self) -> None:
-        """Import the network of your own, if there is one.
-
-        Raises:
-            ValueError: it cannot be imported, or is no network.
-        """
+        """Import the network of your own, if there is one."""
         if self.network is not None:
             from dpgen.nets.own import NETWORK, imported
 
             imported(self.network, NETWORK)
 
     def require_images(self) -> None:
-        """Refuse what networks of images cannot be.
-
-        Raises:
-            ValueError: Boltzmann machines, which are of bits, or clusters that are not the classes.
-        """
+        """Refuse what networks of images cannot be: Boltzmann machines, which are of bits, or of other clusters."""
         if self.component == "rbm" and self.network is None:
             raise ValueError("component is 'rbm'; it must be 'vae' for images: its units are bits")
         if self.clusters not in ("auto", "labels"):
             raise ValueError(f"clusters is {self.clusters!r}; it must be 'auto' or 'labels' for images: a model for each class")
-
-    def _require_one_kind(self) -> None:
-        """A network of your own is the component, and has options of its own."""
-        if self.network is None:
-            if self.network_options is not None:
-                raise ValueError(f"network_options is {self.network_options}, and network is not given: it names the class")
-            return
-        for option in fields(DPGMConfig):
-            value = getattr(self, option.name)
-            if option.name in _OWN_OPTIONS and value != option.default:
-                raise ValueError(f"{option.name} is {value} and network is {self.network!r}, which takes network_options alone")
 
     @property
     def kmeans(self) -> bool:
@@ -151,11 +120,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         return self.centred and self.network is None
 
     def bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None = None) -> "ModelBank":
-        """k untrained component models for records of d columns, the last `categories` of them a one-hot label.
-
-        Raises:
-            ValueError: convolutions without images, or of images whose sides they cannot halve.
-        """
+        """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
         from dpgen.nets import BANKS, ConvVAEBank, OwnBank
         from dpgen.nets.own import imported
 
@@ -177,7 +142,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGMPlan(MeansPlan[DPGMConfig]):
+class DPGMPlan(DPSGDPlan[DPGMConfig]):
     """Public, data-independent numbers of a run; noise multipliers are std / add-remove sensitivity.
 
     A k-means round releases (counts, sums) of the clusters.
@@ -194,14 +159,8 @@ class DPGMPlan(MeansPlan[DPGMConfig]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_positive("sigma_sum")
         if self.kmeans_rounds < 1:
             raise ValueError(f"kmeans_rounds must be at least 1, got {self.kmeans_rounds}")
-
-    def require_use(self, config: object) -> None:
-        """Refuse numbers of means where none are released."""
-        if isinstance(config, DPGMConfig) and not config.releases_means:
-            self._require_means()
 
     def kmeans_plan(self) -> KMeansPlan:
         """Rounds and noise of k-means."""
@@ -209,21 +168,18 @@ class DPGMPlan(MeansPlan[DPGMConfig]):
             raise ValueError(NOT_CALIBRATED)
         return KMeansPlan(noise_count=self.sigma_count, noise_sum=self.sigma_sum, rounds=self.kmeans_rounds)
 
-    def _clusters_event(self, config: DPGMConfig) -> "DpEvent":
+    def clusters_event(self, config: DPGMConfig) -> "DpEvent":
         """Noisy sizes, with k-means its rounds."""
-        return self.kmeans_plan().event(self.relation) if config.kmeans else super()._clusters_event(config)
+        return self.kmeans_plan().event(self.relation) if config.kmeans else super().clusters_event(config)
 
     def _with_cluster_noise(self, config: DPGMConfig) -> Self:
         if not config.kmeans:
             return super()._with_cluster_noise(config)
         if None not in (self.sigma_count, self.sigma_sum):
             return self
-        split = KMeansPlan.from_multiplier(
-            self._partition_noise(gaussian_event),
-            rounds=self.kmeans_rounds,
-            n_features=config.n_features,
-            relation=self.relation,
-        )
+        whole = self._cluster_noise(gaussian_event)
+        rounds, features = self.kmeans_rounds, config.n_features
+        split = KMeansPlan.from_multiplier(whole, rounds=rounds, n_features=features, relation=self.relation)
         return replace(self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum)
 
 
@@ -232,15 +188,10 @@ class DPGMPlan(MeansPlan[DPGMConfig]):
 
 @dataclass(frozen=True)
 class EpochCost:
-    """Epsilon in nats of a plan cut off after `steps` steps.
+    """Epsilon in nats of a plan cut off after `steps` steps, which are `epoch` epochs; clusters are always included.
 
-    Arguments:
-        epoch: steps / steps per epoch.
-        steps: training steps so far; finding the clusters is always included.
-        tight: the guarantee under add_remove.
-        rdp: the looser guarantee from Rényi moments, under add_remove.
-        replace_one: the guarantee under replace_one.
-        general_moments: as published by Acs et al. 2017, not a guarantee.
+    `tight` and `rdp`, from Rényi moments, are guarantees under add_remove, `replace_one` under that relation. `general_moments`
+    is as published by Acs et al. 2017, not a guarantee.
     """
 
     epoch: float
@@ -254,12 +205,7 @@ class EpochCost:
 def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
     """Epsilon that the paper's own accounting would claim for a calibrated plan: as published, not a guarantee.
 
-    It books no cluster sizes but k-means'.
-
-    Source: Acs et al. 2017, Theorems 3 and 4; see `general_moments_epsilon`.
-
-    Raises:
-        ValueError: the plan is not calibrated.
+    It charges no cluster sizes but those of k-means. Source: Acs et al. 2017, Theorems 3 and 4; see `general_moments_epsilon`.
     """
     from dpgen.privacy.moments import general_moments_epsilon
 
@@ -278,23 +224,16 @@ def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
 
 
 def epoch_cost(plan: DPGMPlan, config: DPGMConfig) -> EpochCost:
-    """Every reading of epsilon at the end of a calibrated plan.
-
-    Raises:
-        ValueError: the plan is not calibrated.
-    """
-
+    """Every reading of epsilon at the end of a calibrated plan."""
     from dpgen.privacy.accountants import epsilon
 
-    def event(relation: Relation) -> "DpEvent":
-        return replace(plan, relation=relation).event(config)
-
+    one, replaced = (replace(plan, relation=relation).event(config) for relation in ("add_remove", "replace_one"))
     return EpochCost(
         epoch=plan.steps / plan.steps_per_epoch,
         steps=plan.steps,
-        tight=epsilon(event("add_remove"), plan.delta),
-        rdp=epsilon(event("add_remove"), plan.delta, accountant="rdp"),
-        replace_one=epsilon(event("replace_one"), plan.delta, relation="replace_one"),
+        tight=epsilon(one, plan.delta),
+        rdp=epsilon(one, plan.delta, accountant="rdp"),
+        replace_one=epsilon(replaced, plan.delta, relation="replace_one"),
         general_moments=general_moments(plan, config),
     )
 

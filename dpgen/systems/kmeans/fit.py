@@ -5,7 +5,6 @@ Lloyd's rounds on features of bounded norm, with exact sums that get noise, and 
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,33 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from dpgen.callbacks.clipping import DPNorm
-from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, row_squares, size_sums
-from dpgen.privacy.mechanisms import count_event, require_positive, require_whole
+from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, size_sums
+from dpgen.privacy.mechanisms import require_positive, require_whole
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import Rows
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
-from dpgen.systems.kmeans.plan import (
-    COUNTS,
-    NORMS,
-    ROUND,
-    SUM_STEP,
-    KMeansPlan,
-    round_replaced,
-    round_sensitivity,
-)
+from dpgen.systems.kmeans.plan import COUNTS, ROUND, SUM_STEP, KMeansPlan, round_replaced, round_sensitivity
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
     from dpgen.privacy.accountants import Relation
     from dpgen.privacy.curator import Curator
     from dpgen.privacy.ledger import Planned
 
 # -- lloyd -------------------------------------------------------------------------------------------------------------
-
-FeatureMap = Callable[[Tensor], Tensor]
-"""Public map of records (n, m), float32, to features (n, d)."""
 
 _CHUNK_ENTRIES = 2**18
 _DOT_BITS = 51  # products of rows and centres stay below 2^51, where float64 holds every whole number
@@ -64,33 +49,17 @@ def require_records(name: str, x: Tensor, value_range: tuple[float, float] | Non
 
 @dataclass(frozen=True)
 class FeatureSpace:
-    """Features (n, d) of norm at most `norm_bound`; what the sums are made of.
+    """Features (n, d) of norm at most `norm_bound`, of its record alone, bit for bit; without `fourier` the record."""
 
-    A record's features depend on that record alone, bit for bit: random Fourier features and `identity` by what they are
-    made of, any other map because it is evaluated record by record, on a fresh copy of the record alone.
-    """
-
-    feature_map: FeatureMap
-    norm_bound: float = math.inf
-
-    def raw(self, x: Tensor) -> Tensor:
-        """Features (n, d), float64, before they are clipped; those that are not finite are as if of norm infinity."""
-        if self.feature_map is identity or isinstance(self.feature_map, RandomFourierFeatures):
-            return self.feature_map(x).double()
-        rows = [self.feature_map(row.to(torch.float32, copy=True)[None]) for row in x]
-        for z in rows:
-            if z.ndim != 2 or len(z) != 1 or z.shape != rows[0].shape:
-                raise ValueError(f"features of one record have shape {tuple(z.shape)}; they must be (1, d) of one d")
-        return torch.cat(rows).double() if rows else self.feature_map(x.to(torch.float32)).double()
+    fourier: RandomFourierFeatures | None = None
+    norm_bound: float = 1.0
 
     def whole(self, x: Tensor) -> Tensor:
-        """Clipped features (n, d) in whole numbers of norm_bound * 2^-23, float64, cut towards zero: no row exceeds 2^23.
-
-        Features that are not finite become 0.
-        """
-        if isinstance(self.feature_map, RandomFourierFeatures) and self.norm_bound == 1.0:
-            return self.feature_map.whole(x)
-        return clipped(self.raw(x) * (1.0 / self.norm_bound), NORM).mul_(NORM)
+        """Clipped features (n, d) in whole numbers of norm_bound * 2^-23, float64, cut towards zero: no row exceeds 2^23."""
+        if self.fourier is not None and self.norm_bound == 1.0:
+            return self.fourier.whole(x)
+        features = x.double() if self.fourier is None else self.fourier(x)
+        return clipped(features * (1.0 / self.norm_bound), NORM).mul_(NORM)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Clipped features (n, d), float64."""
@@ -152,19 +121,6 @@ def round_sums(chunks: Iterable[Tensor], centres: Centres, weight: float) -> Bou
     return BoundedSum(sums, round_sensitivity(weight), replaced=round_replaced(weight), step=SUM_STEP)
 
 
-def norm_sums(rows: Iterable[Tensor], edges: Tensor) -> BoundedSum:
-    """Histogram (1, w) of the norms of rows (b, d), with upper edges (w - 1,) and the last bin for longer ones.
-
-    A norm is folded in a fixed order, so its bin depends on its record alone; a norm of 0 (or NaN) falls in no bin.
-    """
-    histogram = torch.zeros(1, len(edges) + 1, dtype=torch.int64)
-    for z in rows:
-        norms = row_squares(z).sqrt().cpu()
-        cells = torch.bucketize(norms[norms > 0], edges.to("cpu", torch.float64))
-        histogram[0] += torch.bincount(cells, minlength=len(edges) + 1)
-    return BoundedSum(histogram, 1.0, replaced=math.sqrt(2.0))
-
-
 def update_centres(centres: Tensor, counts: Tensor, sums: Tensor, *, sum_std: float, floor: float, shrink: bool) -> Tensor:
     r"""New centres (k, d) from released counts (k,) and sums (k, d): post-processing, free of charge.
 
@@ -205,23 +161,6 @@ def split_largest(centres: Tensor, counts: Tensor, nudges: Tensor, *, floor: flo
     return centres
 
 
-def kmeans_plus_plus(z: Tensor, k: int, generator: torch.Generator) -> list[int]:
-    """Rows of public z (p, d) chosen with probability proportional to the squared distance to those chosen before."""
-    chosen = [int(torch.randint(len(z), (1,), generator=generator))]
-    while len(chosen) < k:
-        distance = torch.cdist(z, z[chosen]).square().amin(1).cpu()
-        distance[chosen] = 0.0
-        if not bool(distance.sum() > 0):  # fewer than k distinct records
-            distance[[i for i in range(len(z)) if i not in chosen]] = 1.0
-        chosen.append(int(torch.multinomial(distance, 1, generator=generator)))
-    return chosen
-
-
-def identity(x: Tensor) -> Tensor:
-    """The feature map of standard k-means."""
-    return x
-
-
 # -- kmeans ------------------------------------------------------------------------------------------------------------
 
 _CACHE_ENTRIES = 2**26
@@ -233,33 +172,28 @@ class DPKMeans:
     r"""Differentially private k-means in the feature space of a kernel, used like scikit-learn's `KMeans`.
 
     `kernel="rbf"`: on random Fourier features of norm at most 1 (`RandomFourierFeatures`), so the sums need noise that
-    depends neither on d nor on the data. `kernel="linear"`: standard DP k-means on the records themselves. Or any
-    public map of records to features, which is evaluated record by record.
+    depends neither on d nor on the data. `kernel="linear"`: standard DP k-means on the records themselves.
 
     Formal guarantees:
-        - `fit` releases what `event` says, whatever x holds: features are clipped to the norm bound exactly.
+        - `fit` releases what `planned` says, whatever x holds: features are clipped to the norm bound exactly.
         - What is added up is a function of each record alone, bit for bit: features are whole numbers that no batch,
           thread or device changes (`FeatureSpace`), the nearest centre is decided by products without rounding, ties by
           the smaller index (`Centres`), and sums are int64. So one record moves one cluster, by at most what is charged.
-        - The ledger is charged before each release; if it refuses, nothing of that round is drawn.
-        - Everything else (initial centres, frequencies, splits) is public or post-processing.
+        - The ledger is charged before each release; if it refuses, nothing of that round is drawn. Everything else (initial
+          centres, frequencies, splits) is public or post-processing.
 
-    Edge cases:
-        - Empty cluster: its counts and sums are released like any other's. Below 3 noise stds of a count it is
-          re-seeded next to a large cluster (`plan.repair`), in the last round it keeps its centre.
-        - Fewer records than clusters, or none: the same; how many there are is private and refuses nothing.
-        - Noisy counts below 1 are given as 1 in `counts_`.
-        - A record whose features are not finite (custom maps): it counts as a record at 0.
+    An empty cluster's counts and sums are released like any other's, also where there are fewer records than clusters. Below 3
+    noise stds of a count it is re-seeded next to a large cluster (`plan.repair`), in the last round it keeps its centre. Noisy
+    counts below 1 are given as 1 in `counts_`.
 
     Arguments:
         k: clusters, at least 1.
         plan: rounds and noise.
-        kernel: "rbf", "linear", or a public map (n, m) -> (n, d), which may not learn from x.
+        kernel: "rbf" or "linear".
         gamma: width of the RBF kernel exp(-gamma |x - y|^2).
         n_features: random Fourier features d, even.
         norm_bound: clip norm C of features; None: the analytic bound (1 with "rbf"; the corner of the value range with
-            "linear", 28 for 784 binary entries; custom features have none); "dpnorm" or a `DPNorm`: the mode of a noisy
-            histogram of norms, which is charged.
+            "linear", 28 for 784 binary entries).
         init: "random": features of k records with every entry either end of the value range by a public fair coin,
             scaled to norm C; "public": k of the public records; "kmeans++": k-means++ seeds among them.
         seed: public randomness of frequencies, initial centres and splits.
@@ -288,50 +222,31 @@ class DPKMeans:
         k: int,
         plan: KMeansPlan,
         *,
-        kernel: Literal["rbf", "linear"] | FeatureMap = "rbf",
+        kernel: Literal["rbf", "linear"] = "rbf",
         gamma: float = 0.01,
         n_features: int = 200,
-        norm_bound: float | Literal["dpnorm"] | DPNorm | None = None,
+        norm_bound: float | None = None,
         init: Literal["random", "public", "kmeans++"] = "random",
         seed: int | PublicRandomness = 0,
     ) -> None:
         require_whole("k", k)
-        if not (callable(kernel) or kernel in ("rbf", "linear")):
-            raise ValueError(f"kernel is {kernel!r}; it must be one of 'rbf', 'linear' or a map of records to features")
+        if kernel not in ("rbf", "linear"):
+            raise ValueError(f"kernel is {kernel!r}; it must be one of 'rbf', 'linear'")
         if init not in ("random", "public", "kmeans++"):
             raise ValueError(f"init is {init!r}; it must be one of 'random', 'public', 'kmeans++'")
-        if norm_bound is None and callable(kernel):
-            raise ValueError("norm_bound is None; features without an analytic bound need a number > 0 or 'dpnorm'")
-        if norm_bound is not None and norm_bound != "dpnorm" and not isinstance(norm_bound, DPNorm):
-            if isinstance(norm_bound, str):
-                raise ValueError(f"norm_bound is {norm_bound!r}; it must be None, a number > 0, 'dpnorm' or a DPNorm")
+        if norm_bound is not None:
             require_positive("norm_bound", norm_bound)
         self.k, self.plan, self.kernel, self.gamma, self.n_features = k, plan, kernel, gamma, n_features
-        self.norm_bound, self.init, self.seed = norm_bound, init, seed
+        self.norm_bound, self.init = norm_bound, init
+        self.seed = seed if isinstance(seed, PublicRandomness) else PublicRandomness(seed)
         self._space: FeatureSpace | None = None
-
-    def event(self, relation: Relation) -> DpEvent:
-        """Everything that `fit` will charge to a ledger of this relation: the norm histogram, if any, and the plan."""
-        from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
-
-        return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in self.planned(relation)])
 
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """Releases of `fit`, as a ledger of this relation declares them: `curator.declare(*kmeans.planned(...))` before fit."""
-        from dpgen.privacy.ledger import Planned
-
-        if not isinstance(self.norm_bound, str | DPNorm):
-            return self.plan.planned(relation)
-        histogram = count_event(self._dpnorm(1.0).noise_multiplier, relation)
-        return (Planned(histogram, NORMS), *self.plan.planned(relation))
+        return self.plan.planned(relation)
 
     def fit(
-        self,
-        x: Tensor,
-        *,
-        curator: Curator,
-        public_x: Tensor | None = None,
-        value_range: tuple[float, float] = (0.0, 1.0),
+        self, x: Tensor, *, curator: Curator, public_x: Tensor | None = None, value_range: tuple[float, float] = (0.0, 1.0)
     ) -> DPKMeans:
         """Release centres and counts of private records; after a failure the estimator is as before.
 
@@ -348,8 +263,7 @@ class DPKMeans:
         """
         x = require_records("x", x, value_range)
         seeds = self._seed_records(x, public_x, value_range)
-        space = FeatureSpace(self._feature_map(x, value_range))
-        space = FeatureSpace(space.feature_map, self._bound(space, x, value_range, curator))
+        space = self._feature_space(x, value_range)
         centres = self._initial(space, seeds)
         cache = list(space.chunks(x)) if len(x) * centres.shape[1] <= _CACHE_ENTRIES else None
 
@@ -370,10 +284,9 @@ class DPKMeans:
         """Cluster (n,), int64, of records (n, m): the nearest of `centres_`, whose private sizes `counts_` counts."""
         if self._space is None:
             raise RuntimeError("DPKMeans is not fitted: call fit or load_state_dict before predict")
-        x = require_records("x", x, None)
-        features = self._space.feature_map
-        width = len(features.turns) if isinstance(features, RandomFourierFeatures) else self.centres_.shape[1]
-        if x.shape[1] != width and not callable(self.kernel):
+        x, fourier = require_records("x", x, None), self._space.fourier
+        width = self.centres_.shape[1] if fourier is None else len(fourier.turns)
+        if x.shape[1] != width:
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {width}), as in fit")
         cut = Centres.cut(self.centres_.to(x.device), self._space.norm_bound)
         return torch.cat([cut.nearest(self._space.whole(part)) for part in slices(x)])
@@ -381,17 +294,12 @@ class DPKMeans:
     assign = predict
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Released and public tensors; a custom `kernel` is given again to the constructor."""
+        """Released and public tensors."""
         if self._space is None:
             raise RuntimeError("DPKMeans is not fitted: it has no state to save")
-        state = {
-            "centres": self.centres_,
-            "counts": self.counts_,
-            "norm_bound": torch.tensor(self.norm_bound_, dtype=torch.float64),
-        }
-        if isinstance(self._space.feature_map, RandomFourierFeatures):
-            state |= {"turns": self._space.feature_map.turns, "grid": self._space.feature_map.grid}
-        return state
+        bound, fourier = torch.tensor(self.norm_bound_, dtype=torch.float64), self._space.fourier
+        state = {"centres": self.centres_, "counts": self.counts_, "norm_bound": bound}
+        return state if fourier is None else state | {"turns": fourier.turns, "grid": fourier.grid}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`.
@@ -402,46 +310,22 @@ class DPKMeans:
         wanted = {"centres", "counts", "norm_bound"} | ({"turns", "grid"} if self.kernel == "rbf" else set())
         if set(state) != wanted or len(state["centres"]) != self.k or state["counts"].shape != (self.k,):
             raise ValueError(f"state has entries {sorted(state)}; it must have {sorted(wanted)} of k = {self.k}")
-        feature_map: FeatureMap = identity if self.kernel == "linear" else self.kernel  # type: ignore[assignment]
-        if self.kernel == "rbf":
-            feature_map = RandomFourierFeatures.restored(state["turns"], state["grid"])
+        fourier = RandomFourierFeatures.restored(state["turns"], state["grid"]) if self.kernel == "rbf" else None
         self.centres_, self.counts_, self.norm_bound_ = state["centres"], state["counts"], float(state["norm_bound"])
-        self._space = FeatureSpace(feature_map, self.norm_bound_)
+        self._space = FeatureSpace(fourier, self.norm_bound_)
 
     # -- steps of fit ------------------------------------------------------------------------------------------------
 
     def _public(self, name: str) -> torch.Generator:
-        public = self.seed if isinstance(self.seed, PublicRandomness) else PublicRandomness(self.seed)
-        return public.spawn(name).generator
+        return self.seed.spawn(name).generator
 
-    def _feature_map(self, x: Tensor, value_range: tuple[float, float]) -> FeatureMap:
-        if callable(self.kernel):
-            return self.kernel
+    def _feature_space(self, x: Tensor, value_range: tuple[float, float]) -> FeatureSpace:
+        m, largest = x.shape[1], max(map(abs, value_range)) or 1.0
         if self.kernel == "linear":
-            return identity
-        features = RandomFourierFeatures(
-            x.shape[1],
-            self.n_features,
-            gamma=self.gamma,
-            generator=self._public("features"),
-            largest=max(map(abs, value_range)) or 1.0,
-        )
-        return features.to(x.device)
-
-    def _dpnorm(self, c_max: float) -> DPNorm:
-        return copy.deepcopy(self.norm_bound) if isinstance(self.norm_bound, DPNorm) else DPNorm(c_max=c_max, window=1)
-
-    def _bound(self, space: FeatureSpace, x: Tensor, value_range: tuple[float, float], curator: Curator) -> float:
-        corner = math.sqrt(x.shape[1]) * (max(map(abs, value_range)) or 1.0)
-        if self.norm_bound is None:
-            return 1.0 if self.kernel == "rbf" else corner
-        if not isinstance(self.norm_bound, str | DPNorm):
-            return float(self.norm_bound)
-        dpnorm = self._dpnorm(corner if self.kernel == "linear" else 10.0)
-        dpnorm.begin(1)
-        histogram = norm_sums((space.raw(part) for part in slices(x)), dpnorm.edges)
-        dpnorm.observe(curator.gaussian(NORMS, histogram, dpnorm.noise_multiplier))
-        return float(dpnorm.bounds[0])
+            return FeatureSpace(None, float(self.norm_bound or math.sqrt(m) * largest))
+        public = self._public("features")
+        features = RandomFourierFeatures(m, self.n_features, gamma=self.gamma, generator=public, largest=largest)
+        return FeatureSpace(features.to(x.device), float(self.norm_bound or 1.0))
 
     def _seed_records(self, x: Tensor, public_x: Tensor | None, value_range: tuple[float, float]) -> Tensor:
         if self.init == "random":
@@ -456,14 +340,16 @@ class DPKMeans:
         return public_x.to(x.device)
 
     def _initial(self, space: FeatureSpace, records: Tensor) -> Tensor:
-        z = space(records)
-        generator = self._public("centres")
+        z, generator = space(records), self._public("centres")
         if self.init == "random":
             # One common norm: else the shortest draw would attract nearly everything.
             return space.norm_bound * z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)
         if self.init == "public":
             return z[torch.randperm(len(z), generator=generator)[: self.k].to(z.device)]
-        return z[kmeans_plus_plus(z, self.k, generator)]
+        from sklearn.cluster import kmeans_plusplus
+
+        seed = int(torch.randint(2**31, (), generator=generator))
+        return torch.from_numpy(kmeans_plusplus(z.cpu().numpy(), self.k, random_state=seed)[0]).to(z)
 
     def _lloyd(self, norm_bound: float, chunks: Callable[[], Iterable[Tensor]], centres: Tensor, curator: Curator) -> Tensor:
         plan, weight, floor = self.plan, self.plan.weight, max(1.0, _STARVING * self.plan.noise_count)

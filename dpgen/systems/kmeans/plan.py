@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dpgen.privacy.accountants import Relation
     from dpgen.privacy.ledger import Planned
 
-NORMS = "k-means: histogram of feature norms"
 ROUND = "k-means: counts and sums of a round"
 COUNTS = "k-means: counts of the final clusters"
 
@@ -48,13 +47,10 @@ class KMeansPlan:
 
     A record is in one cluster and its feature vector has norm at most C, so a round is one Gaussian mechanism of
     multiplier :math:`(1/\sigma_n^2 + 1/\sigma_s^2)^{-1/2}` under add/remove-one: the release of (w counts, sums / C) with
-    :math:`w = \sigma_s / \sigma_n` and one noise. A replaced record costs less than two records do,
+    :math:`w = \sigma_s / \sigma_n` and one noise. A replaced record moves the sum of its cluster by 2, or counts and sums of
+    two clusters, and costs less than two records do:
 
-    .. math:: \mu^2 = T \max(4 / \sigma_s^2, \ 2/\sigma_n^2 + 2/\sigma_s^2) + 2/\sigma_n^2,
-
-    for it moves the sum of its cluster by 2, or counts and sums of two clusters. The last counts belong to the released
-    centres themselves: what `DPKMeans.predict` says and what `counts_` counts are the same clusters, and no sum is paid
-    for that is not used.
+    .. math:: \mu^2 = T \max(4 / \sigma_s^2, \ 2/\sigma_n^2 + 2/\sigma_s^2) + 2/\sigma_n^2
 
     Arguments:
         noise_count: sigma_n, std of the noise on counts.
@@ -63,7 +59,7 @@ class KMeansPlan:
         repair: shrink noisy centres and split crowded clusters (post-processing, see `update_centres`); False is the
             standard method.
 
-    >>> KMeansPlan(noise_count=10.0, noise_sum=2.0, rounds=4).noise_multiplier
+    >>> KMeansPlan(noise_count=10.0, noise_sum=2.0, rounds=4).multiplier("add_remove")
     0.97590...
     """
 
@@ -79,13 +75,7 @@ class KMeansPlan:
 
     @classmethod
     def from_multiplier(
-        cls,
-        noise_multiplier: float,
-        *,
-        rounds: int,
-        n_features: int,
-        repair: bool = True,
-        relation: Relation = "add_remove",
+        cls, noise_multiplier: float, *, rounds: int, n_features: int, repair: bool = True, relation: Relation = "add_remove"
     ) -> KMeansPlan:
         r"""The plan that costs exactly as much as one Gaussian of this multiplier.
 
@@ -94,14 +84,7 @@ class KMeansPlan:
         is flat (5.3 at d = 200). The paper's equal noise costs 1.85 times in centre error. Under replace-one a round costs
         the same whatever :math:`\sigma_n \ge \sigma_s` is, only the last counts cost more: the least error is at
         :math:`\sigma_n / \sigma_s = \max(1, (2 d / T)^{1/4})`.
-
-        Arguments:
-            noise_multiplier: 1 / mu under add/remove; under replace-one the Gaussian's sensitivity counts twice, mu = 2 /
-                multiplier, as in a ledger.
-            relation: that of the budget.
-
-        Raises:
-            ValueError: an argument is out of its range.
+        Under replace-one mu = 2 / `noise_multiplier`, as in a ledger.
         """
         require_positive("noise_multiplier", noise_multiplier)
         require_whole("rounds", rounds)
@@ -121,41 +104,25 @@ class KMeansPlan:
 
     def multiplier(self, relation: Relation) -> float:
         """The one Gaussian, as a ledger of this relation reads it, that equals the whole plan."""
-        counts: float = self.count_event(relation).noise_multiplier
-        return effective_multiplier(*[self._round_multiplier(relation)] * self.rounds, counts)
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The one Gaussian that equals the whole plan under add/remove."""
-        return self.multiplier("add_remove")
+        parts = [line.event.noise_multiplier for line in self.planned(relation) for _ in range(line.count)]
+        return effective_multiplier(*parts)
 
     @property
     def round_multiplier(self) -> float:
         """Noise std / add-remove sensitivity of one joint release of counts and sums."""
         return effective_multiplier(self.noise_count, self.noise_sum)
 
-    def round_event(self, relation: Relation) -> DpEvent:
-        """One joint release of counts and sums, in a ledger of this relation."""
-        return gaussian_event(self._round_multiplier(relation))
-
-    def count_event(self, relation: Relation) -> DpEvent:
-        """The counts of the final clusters, in a ledger of this relation."""
-        return count_event(self.noise_count, relation)
-
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        """The plan as a ledger of this relation declares it."""
+        """Joint releases of counts and sums, then the final counts, as a ledger of this relation declares them."""
         from dpgen.privacy.ledger import Planned
 
-        return (Planned(self.round_event(relation), ROUND, self.rounds), Planned(self.count_event(relation), COUNTS))
+        of_round = self.round_multiplier
+        if relation == "replace_one":  # whose ledger doubles the sensitivity of every Gaussian
+            of_round *= 2.0 * round_sensitivity(self.weight) / round_replaced(self.weight)
+        return Planned(gaussian_event(of_round), ROUND, self.rounds), Planned(count_event(self.noise_count, relation), COUNTS)
 
     def event(self, relation: Relation) -> DpEvent:
-        """Everything that the plan releases, in a ledger of this relation, which doubles every Gaussian under replace_one."""
+        """Everything that the plan releases, in a ledger of this relation."""
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        return ComposedDpEvent([SelfComposedDpEvent(self.round_event(relation), self.rounds), self.count_event(relation)])
-
-    def _round_multiplier(self, relation: Relation) -> float:
-        """That of a round in a ledger of this relation: under replace_one times 2 sensitivity / replaced."""
-        if relation == "add_remove":
-            return self.round_multiplier
-        return self.round_multiplier * (2.0 * round_sensitivity(self.weight) / round_replaced(self.weight))
+        return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in self.planned(relation)])

@@ -26,8 +26,7 @@ from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.inputs import Inputs, TrainingData
-from dpgen.systems.dp_sgd.model import released
+from dpgen.systems.dp_sgd.model import Inputs, TrainingData, released
 from dpgen.systems.dpgan.model import GANModel
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.marginals.fit import FACTS, require_records
@@ -61,12 +60,7 @@ def embeddings(inputs: Inputs, k: int, features: RandomFourierFeatures) -> Bound
 def fit(
     data: PrivateRecords | PrivateImages, *, plan: MERFPlan, config: MERFConfig, curator: Curator, runtime: Runtime
 ) -> PublicModel:
-    """Release noisy mean embeddings as a generator that has them.
-
-    Raises:
-        ValueError: values or labels out of range, or a budget too small for any noise.
-        BudgetExceeded: the ledger allows less than the plan; nothing was released.
-    """
+    """Release noisy mean embeddings as a generator that has them."""
     private = TrainingData.of(data)
     if private.pixels is None:
         require_records(data)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ import pytest
 import tiny
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from dpgen.callbacks import AutomaticClipping
 from dpgen.nets import Factor, GenericBank, ModelBank, RBMBank, RecordGradients, VAEBank
@@ -60,26 +59,13 @@ def gradients(name: str, *, precise: bool = False) -> RecordGradients:
         return bank(name).gradients(x, BOUNDS, lambda *shape: z[: shape[0]]).full()
 
 
-def materialised(factors: RecordGradients) -> Tensor:
-    """Every record's gradient (b, p), multiplied out in float64."""
-    rows = []
-    for r in range(B):
-        coefficients = one_hot(torch.tensor(r), B).double()
-        double = RecordGradients(
-            [
-                f._replace(outputs=f.outputs.double(), inputs=None if f.inputs is None else f.inputs.double())
-                for f in factors.factors
-            ],
-            BOUNDS,
-            None if factors.offset is None else factors.offset.double(),
-        )
-        width = bank_width(factors)
-        rows.append(clipped_sums(double, coefficients, torch.zeros(K, width, dtype=torch.float64)).sum(0))
-    return torch.stack(rows)
-
-
 def bank_width(factors: RecordGradients) -> int:
     return max(part.stop for f in factors.factors for part in (f.weight, f.bias) if part is not None)
+
+
+def materialised(factors: RecordGradients) -> Tensor:
+    """Every record's gradient (b, p), multiplied out in float64."""
+    return tiny.one_by_one(factors, K, bank_width(factors))
 
 
 NAMES = ["vae", "rbm", "generic"]

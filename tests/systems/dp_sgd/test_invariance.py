@@ -163,14 +163,9 @@ def trained(touch: Any, rows: int = 1) -> DPGM:
     """A module in mid-training whose bank is `Touched`: 60 records are expected in a draw."""
     made = DPGM(d=D, plan=DPGMPlan(sampling_rate=0.5, sigma_sgd=1.0, sigma_count=5.0), config=DPGMConfig(clusters="none"))
     made.bank, made.partitioned = Touched(touch, k=1), True
-    made.partition.load_state_dict({"counts": torch.tensor([120.0])} | means(made))
+    made.partition.load_state_dict({"counts": torch.tensor([120.0])})
     made.serve(Curator(Ledger(None, delta=1e-5)))
     return made
-
-
-def means(made: DPGM) -> dict[str, Any]:
-    state = made.partition.state_dict()
-    return {"inner": {"counts": torch.tensor([120.0])}, "means": state["means"]} if "means" in state else {}
 
 
 def test_the_margin_is_ten_times_the_change_for_every_record_that_a_draw_may_have() -> None:

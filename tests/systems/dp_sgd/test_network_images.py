@@ -14,8 +14,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import run
 from dpgen.runtime import Runtime
-from dpgen.systems.dp_sgd.inputs import Inputs, pictures
-from dpgen.systems.dp_sgd.model import NetworkImages
+from dpgen.systems.dp_sgd.model import NetworkImages, TrainingData, pictures
 from dpgen.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -94,7 +93,7 @@ def test_images_of_one_class_need_no_labels(model: str, tmp_path: Path) -> None:
 
 def test_rows_of_pixels_and_pictures_are_each_other() -> None:
     data = images(7)
-    inputs = Inputs.of(data)
+    inputs = TrainingData.of(data).inputs
     assert inputs.x.shape == (7, 96)
     assert float(inputs.values(torch.arange(7)).max()) <= 1.0
     assert torch.equal(pictures(inputs.values(torch.arange(7)), SHAPE), data.x)

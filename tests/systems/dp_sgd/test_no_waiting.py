@@ -43,7 +43,7 @@ def move(module: DPGM, device: str) -> None:
         for name, value in vars(owner).items():
             if isinstance(value, torch.Tensor):
                 setattr(owner, name, torch.zeros(value.shape, dtype=value.dtype, device=device))
-    module.partition.inner.counts = torch.zeros(K)
+    module.partition.sizes = torch.zeros(K)
 
 
 def step(module: DPGM, device: str, *, sizes: tuple[int, ...] | None) -> None:

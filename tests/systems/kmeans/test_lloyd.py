@@ -16,9 +16,6 @@ from dpgen.systems.kmeans.fit import (
     Centres,
     FeatureSpace,
     cluster_sums,
-    identity,
-    kmeans_plus_plus,
-    norm_sums,
     require_records,
     round_sums,
     split_largest,
@@ -39,7 +36,7 @@ def fourier(m: int = 784) -> RandomFourierFeatures:
 
 def test_features_never_exceed_the_bound_and_short_ones_are_untouched() -> None:
     x = torch.cat([normal(500, 7).float() * 100, torch.zeros(1, 7), 0.1 * torch.eye(7)])
-    space = FeatureSpace(identity, 1.5)
+    space = FeatureSpace(norm_bound=1.5)
     whole, z = space.whole(x), space(x)
     assert z.dtype == torch.float64
     assert torch.equal(whole, whole.trunc())
@@ -49,33 +46,9 @@ def test_features_never_exceed_the_bound_and_short_ones_are_untouched() -> None:
     torch.testing.assert_close(direction, torch.ones(500, dtype=torch.float64))
 
 
-def test_custom_features_are_one_row_for_each_record() -> None:
-    with pytest.raises(ValueError, match=r"features of one record have shape \(2,\); they must be \(1, d\) of one d"):
-        FeatureSpace(lambda x: x.sum(0), 1.0)(torch.ones(3, 2))
-
-
-def test_custom_features_that_are_not_finite_count_as_zero_and_touch_nobody() -> None:
-    x = torch.tensor([[0.0, 0.5], [0.25, 0.5]])
-    z = FeatureSpace(lambda x: 0.1 / x, 1.0)(x)
-    assert not z[0].any()
-    torch.testing.assert_close(z[1], torch.tensor([0.4, 0.2]).double(), atol=1e-6, rtol=0)
-
-
-def test_a_custom_map_sees_one_record_and_cannot_change_it() -> None:
-    x = normal(5, 3).float()
-    before = x.clone()
-
-    def greedy(row: Tensor) -> Tensor:
-        assert row.shape == (1, 3)
-        return row.mul_(2.0)
-
-    torch.testing.assert_close(FeatureSpace(greedy, 100.0)(x), 2 * before.double(), atol=1e-4, rtol=0)
-    assert torch.equal(x, before)
-
-
 def test_nearest_is_brute_force() -> None:
     x, centres = normal(300, 5), normal(4, 5, seed=1)
-    found = Centres.cut(centres, 20.0).nearest(FeatureSpace(identity, 20.0).whole(x))
+    found = Centres.cut(centres, 20.0).nearest(FeatureSpace(norm_bound=20.0).whole(x))
     assert torch.equal(found, torch.cdist(x, centres).argmin(1))
 
 
@@ -88,7 +61,7 @@ def test_centres_of_any_size_are_cut_to_exact_products(size: float) -> None:
 
 
 def test_of_coinciding_centres_the_first_wins_whatever_the_batch() -> None:
-    z, centre = FeatureSpace(identity, 1.0).whole(normal(257, 200)), normal(1, 200, seed=1)
+    z, centre = FeatureSpace(norm_bound=1.0).whole(normal(257, 200)), normal(1, 200, seed=1)
     cut = Centres.cut(torch.cat([5 * centre, centre.expand(10, -1)]), 1.0)
     whole = cut.nearest(z)
     assert whole.unique().tolist() in ([1], [0, 1])
@@ -111,7 +84,7 @@ def test_sums_have_the_same_bits_in_any_order_chunks_threads_and_shards(
     """Centres lie on records and between them, so that there are ties to break."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.rand(n, m, generator=generator).mul(3).round() / 3
-    space = FeatureSpace(fourier(m) if kernel == "rbf" else identity, 1.0)
+    space = FeatureSpace(fourier(m) if kernel == "rbf" else None)
     spots = space(torch.rand(2 * k, m, generator=generator).mul(3).round() / 3)
     centres = Centres.cut(torch.cat([spots[:k], (spots[:k] + spots[k:]) / 2]), 1.0)
     expected = cluster_sums(space.chunks(x), centres)
@@ -130,7 +103,7 @@ def test_sums_have_the_same_bits_in_any_order_chunks_threads_and_shards(
 
 def test_totals_are_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     x = normal(101, 6).float()
-    space = FeatureSpace(identity, 2.0)
+    space = FeatureSpace(norm_bound=2.0)
     centres = torch.cat([normal(3, 6, seed=2), torch.full((1, 6), 50.0, dtype=torch.float64)])
     expected = torch.zeros(4, 7, dtype=torch.int64)
     for row in x:
@@ -145,7 +118,7 @@ def test_totals_are_loops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("weight", [2.0**-23, 0.2, 3.0])
 def test_one_record_moves_a_round_by_what_is_stated(weight: float) -> None:
-    x, centres, space = 10 * normal(40, 6).float(), Centres.cut(normal(3, 6, seed=3), 0.5), FeatureSpace(identity, 0.5)
+    x, centres, space = 10 * normal(40, 6).float(), Centres.cut(normal(3, 6, seed=3), 0.5), FeatureSpace(norm_bound=0.5)
     weight = round(weight / fit.SUM_STEP) * fit.SUM_STEP
     whole = round_sums(space.chunks(x), centres, weight)
     assert whole.sensitivity == math.hypot(1, weight)
@@ -181,7 +154,7 @@ class RoundedFeatures:
 def test_records_on_ties_stay_when_another_record_is_removed() -> None:
     """668 copies of a record fill two products of 334 rows; removing one leaves 333 in the second."""
     exact = FeatureSpace(fourier(), 1.0)
-    rounded = RoundedFeatures(exact.feature_map)  # type: ignore[arg-type]
+    rounded = RoundedFeatures(exact.fourier)  # type: ignore[arg-type]
     x = torch.rand(1, 784, generator=torch.Generator().manual_seed(1)).expand(668, -1).contiguous()
     assert fit._CHUNK_ENTRIES // 784 == 334
 
@@ -206,40 +179,13 @@ def test_records_on_ties_stay_when_another_record_is_removed() -> None:
     assert moved(whole, less) == 1.0
 
 
-# -- histograms of norms -----------------------------------------------------------------------------------------------
-
-
-def test_bins_of_norms_are_half_open_and_nothing_falls_in_none() -> None:
-    edges = torch.tensor([1.0, 2.0, 3.0])
-    rows = torch.tensor([[0.5, 0.5], [0.0, 1.0], [1.5, 0.0], [2.0, 0.0], [9.0, 0.0], [math.inf, 0], [0, 0], [math.nan, 1]])
-    found = norm_sums([rows[:3], rows[3:]], edges)
-    assert found.values.tolist() == [[2, 2, 0, 2]]
-    assert (found.sensitivity, found.replaced) == (1.0, math.sqrt(2.0))
-
-
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(1, 50), m=st.integers(1, 80), seed=st.integers(0, 2**30))
-def test_norms_on_edges_stay_in_their_bin_in_any_company(n: int, m: int, seed: int) -> None:
-    """Edges at the norms of records themselves."""
-    x = normal(n, m, seed=seed).float()
-    alone = torch.cat([fit.row_squares(row[None]).sqrt() for row in x])
-    edges = alone.sort().values
-    whole = norm_sums([x], edges)
-    if len(edges.unique()) == n:
-        assert whole.values.tolist() == [[1] * n + [0]], "upper edges belong to their bins, to the last bit"
-    for i in range(min(n, 5)):
-        assert moved(whole, norm_sums([x[:i], x[i + 1 :]], edges)) == 1.0
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(norm_sums(x[order].split(3), edges).values, whole.values)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_devices_agree_bit_for_bit(kernel: str) -> None:
     x = torch.rand(5000, 784, generator=torch.Generator().manual_seed(0))
     found = []
     for device in ("cpu", "cuda"):
-        space = FeatureSpace(fourier().to(device) if kernel == "rbf" else identity, 1.0 if kernel == "rbf" else 9.0)
+        space = FeatureSpace(fourier().to(device) if kernel == "rbf" else None, 1.0 if kernel == "rbf" else 9.0)
         rows = x.to(device)
         centres = Centres.cut(torch.cat([space(x.to(device)[:6]), space(x.to(device)[:3])]), space.norm_bound)
         sums = cluster_sums(space.chunks(rows), centres)
@@ -299,39 +245,7 @@ def test_splitting_leaves_everything_when_nobody_or_everybody_starves() -> None:
     assert torch.equal(split_largest(centres, counts, nudges, floor=30.0), centres)
 
 
-# -- seeding and records -----------------------------------------------------------------------------------------------
-
-
-def test_seeding_weighs_by_squared_distance() -> None:
-    z = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
-    second = torch.zeros(3)
-    for seed in range(4000):
-        chosen = kmeans_plus_plus(z, 2, torch.Generator().manual_seed(seed))
-        if chosen[0] == 0:
-            second[chosen[1]] += 1
-    share = float(second[2] / second.sum())
-    assert share == pytest.approx(0.9, abs=4 * (0.09 / float(second.sum())) ** 0.5)
-    assert second[0] == 0
-
-
-def test_seeding_survives_identical_records() -> None:
-    chosen = kmeans_plus_plus(torch.ones(4, 2, dtype=torch.float64), 4, torch.Generator().manual_seed(0))
-    assert sorted(chosen) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (torch.ones(5), r"x has shape \(5,\); it must be \(n, m\) with m >= 1"),
-        (torch.ones(5, 0), r"x has shape \(5, 0\); it must be \(n, m\) with m >= 1"),
-        (torch.tensor([[0.0, math.nan]]), "x holds NaN or infinite entries; they must all be finite"),
-        (torch.tensor([[0.0, -math.inf]]), "x holds NaN or infinite entries; they must all be finite"),
-        (torch.tensor([[0, 255]], dtype=torch.uint8), r"x has entries from 0 to 255; value_range is \(0.0, 1.0\)"),
-    ],
-)
-def test_records_are_checked(x: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        require_records("x", x, (0.0, 1.0))
+# -- records -----------------------------------------------------------------------------------------------
 
 
 def test_records_may_be_boolean_or_bytes() -> None:

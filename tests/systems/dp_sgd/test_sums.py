@@ -1,31 +1,126 @@
-"""Steps of people with several records: who is drawn, what a person moves, and the noise that they get."""
+"""The release of a step: sorted, split and shared draws release the same sums, of records and of people."""
 
 from typing import Any
 
 import pytest
 import tiny
 import torch
+from fixed_source import FixedKeySource
 from torch import Tensor
 
-from dpgen.callbacks import AutomaticClipping
+from dpgen.callbacks import AutomaticClipping, PrivacyAccountant
 from dpgen.privacy.clipping import SENSITIVITY, sensitivity_of_people
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import Batch, Owners, PoissonLoader, PoissonMask
+from dpgen.systems.dp_sgd.engine import DPSGD, FACTS
+from dpgen.systems.dp_sgd.sums import padded
+from dpgen.systems.dpgan.fit import DPGAN
+from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
-D, K, M = 6, 3, 4
-PEOPLE = torch.tensor([5, 0, 5, 9, 5, 0, 7, 9, 9, 9, 1])
+D, K, N, M = 6, 3, 20, 4
 
 
-def records(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def module(**options: Any) -> DPGM:
+    plan = DPGMPlan(sampling_rate=1.0, sigma_sgd=1e-6, sigma_count=5.0)
+    made = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1, **options), n_classes=K)
+    made._policy = AutomaticClipping(stability=1e-6)
+    return made
+
+
+def records(n: int = N, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return (torch.rand(n, D, generator=generator) < 0.5).float(), torch.randint(0, K, (n,), generator=generator)
 
 
-def module() -> DPGM:
+def one_by_one(x: Tensor, cluster: Tensor) -> Tensor:
+    """The slow twin: every record in a draw of its own."""
+    made = module()
+    ones = [Batch(x[i : i + 1], cluster[i : i + 1], cluster[i : i + 1]) for i in range(len(x))]
+    parts = [tiny.released(made, one, silent=True) for one in ones]
+    return torch.stack(parts).sum(0)
+
+
+@pytest.mark.parametrize("micro_batch", [512, 20, 7, 1])
+def test_a_draw_is_the_sum_of_its_records_however_it_is_split(micro_batch: int) -> None:
+    x, cluster = records()
+    sums = tiny.released(module(micro_batch=micro_batch), Batch(x, cluster, cluster), silent=True)
+    assert torch.allclose(sums, one_by_one(x, cluster), atol=1e-4)
+
+
+def test_the_loader_sorts_as_the_module_would() -> None:
+    x, cluster = records()
+    loader = PoissonLoader(x, cluster, sampling_rate=1.0)
+    loader.assign(cluster, K)
+    batch = next(iter(loader))
+    assert batch.sizes is not None
+    assert list(batch.sizes) == torch.bincount(cluster, minlength=K).tolist()
+    assert torch.equal(batch.cluster, cluster.sort().values)
+    assert torch.equal(batch.labels, batch.cluster)
+    made = module()
+    assert torch.allclose(*(tiny.released(made, b, silent=True) for b in (batch, Batch(x, cluster, cluster))), atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 0), (1, 0, 0), (3, 0, 4), (4, 4, 0), (9, 1, 2), (1, 13, 1)])
+def test_parts_cover_the_draw_and_there_is_at_least_one(sizes: tuple[int, ...]) -> None:
+    """However a cluster is cut, it is cut by its own records: others only move the parts that it is in."""
+    made = module(micro_batch=4)
+    parts = made._parts(sizes)
+    assert parts
+    rows = [list(range(sum(sizes))[part[c]]) for c in range(K) for part in parts]
+    assert [row for part in rows for row in part] == list(range(sum(sizes)))
+    for c, n in enumerate(sizes):
+        cuts = [part[c].stop - part[c].start for part in parts if part[c].stop > part[c].start]
+        assert cuts == [4] * (n // 4) + [n % 4] * (n % 4 > 0)
+    assert all(padded([rows.stop - rows.start for rows in part])[-1] <= 4 for part in parts)
+
+
+@pytest.mark.parametrize("n", [60, 4096, 4097, 8800])
+def test_what_rounding_adds_to_a_sum_stays_inside_of_the_stated_sensitivity(n: int) -> None:
+    """A sum of n terms of norm 1, rounded in its dtype, errs by n eps / 2, with a record and without it."""
+    made, book = module(micro_batch=2**14), Curator(Ledger(None, delta=1e-5))
+    made.serve(book)
+    cluster = torch.zeros(n, dtype=torch.int64)
+    draw = book.draw("training steps", PoissonMask(1.0), made.parts())
+    assert draw is not None
+    released, given = [], draw.gaussian
+    draw.gaussian = lambda name, sums, **more: (released.append(sums), given(name, sums, **more))[1]  # type: ignore[method-assign]
+    with torch.no_grad():
+        made.noisy_sums(Batch(torch.ones(n, D), cluster, cluster), draw)
+    [sums] = released
+    assert float(sums.values.norm()) > 0.5 * n, "the terms point the same way"
+    assert n * torch.finfo(sums.values.dtype).eps <= sums.sensitivity - 1
+
+
+def test_a_record_without_a_finite_norm_weighs_nothing() -> None:
+    x, cluster = records()
+    broken = torch.cat([x, torch.full((1, D), torch.nan)])
+    ids = torch.cat([cluster, torch.zeros(1, dtype=torch.int64)])
+    made = module()
+    sums = tiny.released(made, Batch(broken, ids, ids), silent=True)
+    assert torch.allclose(sums, tiny.released(made, Batch(x, cluster, cluster), silent=True), atol=1e-4)
+
+
+def test_latents_come_from_the_secure_source_of_the_curator() -> None:
+    made = module()
+    made.serve(Curator(Ledger(None, delta=1e-5), source=FixedKeySource(3)))
+    assert torch.equal(made._latent(4, 2), FixedKeySource(3).normal(4, 2))
+    assert not torch.equal(made._latent(4, 2), made._latent(4, 2))
+
+
+def test_a_batch_that_is_no_poisson_draw_is_refused() -> None:
+    nobody = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(ValueError, match="the batch has no mask of a Poisson draw"):
+        module().on_train_batch_start(Batch(torch.zeros(0, D), nobody, nobody), 0)
+
+
+PEOPLE = torch.tensor([5, 0, 5, 9, 5, 0, 7, 9, 9, 9, 1])
+
+
+def of_people() -> DPGM:
     plan = DPGMPlan(sampling_rate=1.0, sigma_sgd=1e-6, sigma_count=5.0, unit="who", rows_per_unit=M)
     made = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=K)
     made._policy = AutomaticClipping(stability=1e-6)
@@ -36,7 +131,7 @@ def summed(x: Tensor, cluster: Tensor, people: Tensor, most: int = M) -> Tensor:
     """Sums of a step that draws everybody."""
     loader = PoissonLoader(x, cluster, sampling_rate=1.0, people=people, rows=most)
     loader.assign(cluster, K)
-    return tiny.released(module(), next(iter(loader)), silent=True)
+    return tiny.released(of_people(), next(iter(loader)), silent=True)
 
 
 # -- who is drawn ------------------------------------------------------------------------------------------------------
@@ -111,12 +206,12 @@ def test_a_draw_that_is_not_sorted_by_cluster_has_the_same_sums() -> None:
         loader.assign(cluster, k)
         batch = next(iter(loader))
         assert (batch.sizes is None) == (k is None)
-        sums.append(tiny.released(module(), batch, silent=True))
+        sums.append(tiny.released(of_people(), batch, silent=True))
     assert torch.allclose(*sums, atol=1e-5)
     alone, own = records(3, 1), torch.full((3,), 3)
     more = [torch.cat(parts) for parts in zip((x, cluster, PEOPLE), (*alone, own))]
     before, after = (
-        tiny.released(module(), next(iter(PoissonLoader(a, c, sampling_rate=1.0, people=p, rows=M))), silent=True)
+        tiny.released(of_people(), next(iter(PoissonLoader(a, c, sampling_rate=1.0, people=p, rows=M))), silent=True)
         for a, c, p in ((x, cluster * 0, PEOPLE), (more[0], more[1] * 0, more[2]))
     )
     assert float((after - before).norm()) <= sensitivity_of_people(1)
@@ -126,7 +221,7 @@ def test_without_averaging_a_person_moves_as_much_as_all_of_their_records() -> N
     """The broken twin: rows that count for themselves."""
     x, cluster = records(1)
     own = Batch(x.repeat(M, 1), cluster.repeat(M), cluster.repeat(M))
-    assert float(tiny.released(module(), own, silent=True).norm()) > 0.99 * M
+    assert float(tiny.released(of_people(), own, silent=True).norm()) > 0.99 * M
 
 
 def test_what_rounding_adds_grows_with_the_clusters_of_a_person() -> None:
@@ -156,7 +251,7 @@ def test_sums_of_rows_get_more_noise_than_sums_of_people(of_unit: bool, steps: i
 def test_a_step_says_whether_it_is_of_people(people: Tensor | None) -> None:
     """Records that are not averaged are summed as records, whoever's they are."""
     seen: list[BoundedSum] = []
-    made, book = module(), curator(M)
+    made, book = of_people(), curator(M)
     made.serve(book)
     x, cluster = records(11)
     batch = next(iter(PoissonLoader(x, cluster, sampling_rate=1.0, people=people, rows=M)))
@@ -168,3 +263,38 @@ def test_a_step_says_whether_it_is_of_people(people: Tensor | None) -> None:
         made.noisy_sums(batch, draw)
     stated = SENSITIVITY if people is None else sensitivity_of_people(K)
     assert [(s.of_unit, s.sensitivity) for s in seen] == [(people is not None, stated)]
+
+
+NUMBERS = {"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}
+MODULES = {
+    "dpgm": lambda: DPGM(d=tiny.D, plan=DPGMPlan(**NUMBERS), config=DPGMConfig(clusters="none", hidden=2, latent=1)),
+    "dpgan": lambda: DPGAN(d=tiny.D, plan=DPGANPlan(**NUMBERS), config=DPGANConfig(hidden=2, latent=1)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_an_untrained_module_releases_nothing(name: str) -> None:
+    module = MODULES[name]()
+    assert isinstance(module, DPSGD)
+    for release in (module.release, module.statement):
+        with pytest.raises(ValueError, match="there is nothing to release: the module has not been trained"):
+            release(Ledger(None, delta=1e-5))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_training_step_needs_the_consent_of_the_ledger(name: str) -> None:
+    module = MODULES[name]()
+    with pytest.raises(RuntimeError, match="training_step was called without the ledger's consent"):
+        module.training_step(None, 0)
+
+
+def test_what_a_statement_rests_on_is_said() -> None:
+    assert [one.fact for one in MODULES["dpgm"]().facts] == list(FACTS)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_draws_are_shared_among_the_ranks_that_pay_for_them() -> None:
+    module, accountant = MODULES["dpgm"](), PrivacyAccountant(Curator(Ledger(Budget(2.0, 1e-5))))
+    loader = PoissonLoader(tiny.records().x, sampling_rate=0.5)
+    tiny.trainer(accountant, steps=1).fit(module, loader)
+    assert loader.poisson.ranks is accountant.ranks

@@ -1,0 +1,147 @@
+"""Options of DPGAN, and released generators: files that round-trip, labels in proportion, points inside their box."""
+
+import pytest
+import tiny
+import torch
+
+from dpgen.nets.conv import ConvCriticBank
+from dpgen.nets.gan import CriticBank, Generator
+from dpgen.systems.dpgan.model import GANModel, PointGANModel
+from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
+from dpgen.systems.registry import load
+
+
+@pytest.mark.parametrize(("options", "kind"), [({}, CriticBank), ({"network": "cnn"}, ConvCriticBank)])
+def test_networks(options, kind):
+    config = DPGANConfig(**options)
+    assert config.clipping == "fixed"
+    assert type(config.critic_bank(16, 2, (4, 4))) is kind
+
+
+def test_convolutions_need_images():
+    with pytest.raises(ValueError, match="network='cnn' needs images"):
+        DPGANConfig(network="cnn").critic_bank(16, 2, None)
+
+
+def test_critics_are_smaller_than_the_generator():
+    critic = DPGANConfig(hidden=200, centred=True, frequencies=5).critic_bank(16, 2, (4, 4))
+    assert critic.shapes == {"0.weight": (128, 5), "0.bias": (128,), "1.weight": (1, 128), "1.bias": (1,)}
+    with pytest.raises(ValueError, match="frequencies is 5: it needs images"):
+        DPGANConfig(frequencies=5).critic_bank(16, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "critics", "generators"),
+    [
+        ({}, (20, 20), 100, 100),
+        ({}, (19, 20), None, None),
+        ({"frequencies": 0}, (20, 20), None, None),
+        ({"frequencies": 7}, (3, 5), 7, 7),
+        ({"network": "cnn"}, (20, 20), None, None),
+    ],
+)
+def test_networks_of_large_images_are_of_frequencies(options, shape, critics, generators):
+    config, d = DPGANConfig(**options), shape[0] * shape[1]
+    assert config.critic_bank(d, 2, shape).frequencies == critics
+    assert config.generator(d, 2, shape).frequencies == generators
+
+
+def test_there_is_a_critic_for_every_record_or_for_every_label():
+    one, several = (DPGANConfig(centred=centred, fakes=8).critic_bank(16, 4, None) for centred in (False, True))
+    assert (one.k, one.categories, several.k, several.categories) == (1, 4, 4, 0)
+    with pytest.raises(ValueError, match="fakes is 8; it must be at least 10, two for each"):
+        DPGANConfig(centred=True, fakes=8).critic_bank(16, 5, None)
+
+
+def test_means_of_a_run_that_releases_none_are_refused():
+    with pytest.raises(ValueError, match="means_share"):
+        DPGANPlan(means_share=0.2).require_use(DPGANConfig())
+    DPGANPlan(means_share=0.2).require_use(DPGANConfig(centred=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"critic_steps": 0},
+        {"micro_batch": None},
+        {"latent": 0},
+        {"lr": 0.0},
+        {"generator_lr": float("inf")},
+        {"average": 1.0},
+        {"diversity": -1.0},
+        {"fakes": 1, "diversity": 1.0},
+        {"frequencies": 5, "network": "cnn"},
+        {"centred": True, "network": "cnn"},
+        {"frequencies": -1},
+        {"network": "mpl"},
+        {"network": ("a:B", "c:D", "e:F")},
+        {"network": ("mlp", "c:D")},
+        {"latent": 7, "network": "a:B"},
+        {"hidden": 7, "network": ("a:B", "c:D")},
+        {"generator_options": {"a": 1}},
+        {"critic_options": {}, "network": "a:B"},
+    ],
+)
+def test_bad_options_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        DPGANConfig(**options)
+
+
+def generator(d=5, *, categories=0, output="sigmoid"):
+    made = Generator(d, latent=3, categories=categories, hidden=4, output=output)
+    with torch.no_grad():
+        made.initialize(torch.Generator().manual_seed(0))
+    return made
+
+
+def test_records_round_trip(tmp_path):
+    model = GANModel(generator(categories=2), torch.tensor([30.0, 10.0]), statement=tiny.statement(), columns=list("abcde"))
+    model.save(tmp_path / "m")
+    first, second = (m.samples(200, random_state=4) for m in (model, load(tmp_path / "m")))
+    assert torch.equal(first.x, second.x)
+    assert torch.equal(first.labels, second.labels)
+    assert first.columns == tuple("abcde")
+    assert model.size == 40
+    assert 20 < int(first.labels.sum()) < 85, "a quarter, give or take"
+    assert model.samples(3, clusters=[1]).labels.tolist() == [1, 1, 1]
+    assert model.samples(0).x.shape == (0, 5)
+
+
+def test_generators_of_earlier_versions_are_read_where_they_make_pixels():
+    made = generator()
+    tensors = {f"generator.{name}": value for name, value in made.state_dict().items()}
+    earlier = {name: value for name, value in made.architecture().items() if name != "frequencies"}
+    z = torch.randn(2, 3)
+    assert torch.equal(GANModel.rebuilt({"generator": earlier | {"coarse": 1}}, tensors)(z), made(z))
+    with pytest.raises(ValueError, match="coarse is 2: earlier versions of dpgen draw"):
+        GANModel.rebuilt({"generator": earlier | {"coarse": 2}}, tensors)
+
+
+def test_without_classes_there_are_no_labels():
+    model = GANModel(generator(), torch.tensor([-3.0]), statement=tiny.statement())
+    assert model.samples(4).labels is None
+    assert model.size == 0
+
+
+def test_points_round_trip_and_stay_in_their_box(tmp_path):
+    bounds = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    model = PointGANModel(
+        generator(2, output="identity"),
+        location=torch.tensor([0.5, -0.5], dtype=torch.float64),
+        scale=torch.tensor([10.0, 10.0], dtype=torch.float64),
+        bounds=bounds,
+        columns=["a", "b"],
+        statement=tiny.statement(),
+    )
+    model.save(tmp_path / "m")
+    x = model.samples(50, random_state=1).x
+    assert torch.equal(x, load(tmp_path / "m").samples(50, random_state=1).x)
+    assert bool(((x >= bounds[:, 0]) & (x <= bounds[:, 1])).all())
+
+
+@pytest.mark.parametrize(("arguments", "match"), [((-1,), "n is -1; it must be"), ((1, None, [2]), "numbers in .0, 1.")])
+def test_bad_requests_are_refused(arguments, match):
+    model = GANModel(generator(), torch.tensor([3.0]), statement=tiny.statement())
+    n, seed, clusters = (*arguments, None, None)[:3]
+    with pytest.raises(ValueError, match=match):
+        model.samples(n, random_state=seed, clusters=clusters)
