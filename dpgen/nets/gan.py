@@ -252,3 +252,18 @@ class Generator(nn.Module):
         if self.base is not None:
             x = x + (z[:, self.latent :] @ self.base if self.categories else self.base)
         return x.sigmoid() if self.output == "sigmoid" else x
+
+
+class Correction(Generator):
+    r"""A record z of a released model, changed to :math:`\text{clamp}(z + f(z, y), 0, 1)`; dpgen 0.4 trained such networks.
+
+    Arguments:
+        d: columns of a record in [0, 1], label not counted.
+        options: of `Generator`, whose latent noise is the record.
+    """
+
+    def __init__(self, d: int, **options: Any) -> None:
+        super().__init__(d, **options | {"latent": d, "output": "identity"})
+
+    def _record(self, z: Tensor) -> Tensor:
+        return (z[:, : self.d] + super()._record(z) * self.hidden**-0.5).clamp(0.0, 1.0)

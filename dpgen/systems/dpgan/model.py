@@ -1,17 +1,28 @@
 """Released generators, of binary records and of points."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from dpgen.files import under
-from dpgen.nets.gan import Generator
+from dpgen.nets.gan import Correction, Generator
 from dpgen.nets.own import OwnGenerator
-from dpgen.release import PointSamples, PublicModel, RandomState, draw_components, sampling_generator
+from dpgen.release import (
+    ImageModel,
+    PointSamples,
+    PublicModel,
+    RandomState,
+    RecordModel,
+    RecordSamples,
+    Rounding,
+    draw_components,
+    image_rows,
+    sampling_generator,
+)
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.model import Means, NetworkModel
+from dpgen.systems.dp_sgd.model import WHITE, Inputs, Means, NetworkModel
 
 _CHUNK = 10_000
 
@@ -28,13 +39,15 @@ class _GeneratorModel(PublicModel):
         return {"generator": self.generator.architecture()}
 
     @staticmethod
-    def rebuilt(description: dict[str, Any], tensors: dict[str, Tensor]) -> Generator | OwnGenerator:
+    def rebuilt(
+        description: dict[str, Any], tensors: dict[str, Tensor], plain: type[Generator] = Generator
+    ) -> Generator | OwnGenerator:
         """The generator of a file."""
         options = dict(description["generator"])
         shape = options.pop("image_shape")
         if (coarse := options.pop("coarse", 1)) > 1:
             raise ValueError(f"coarse is {coarse}: earlier versions of dpgen draw samples of a generator that interpolates")
-        kind: type[Generator | OwnGenerator] = OwnGenerator if "network" in options else Generator
+        kind: type[Generator | OwnGenerator] = OwnGenerator if "network" in options else plain
         generator = kind(**options, image_shape=tuple(shape) if shape else None)
         generator.load_state_dict(under("generator", tensors))
         return generator
@@ -89,6 +102,60 @@ class GANModel(_GeneratorModel, NetworkModel, kind="gan"):
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "GANModel":
         generator = cls.rebuilt(description, tensors)
         return cls(generator, tensors["counts"], statement=statement, columns=description["columns"])
+
+
+class CorrectedModel(_GeneratorModel, NetworkModel, kind="corrected"):
+    """A released model of binary records or images whose samples a generator changes; dpgen 0.4 made such models.
+
+    A bit changes where the correction passes 1/2.
+
+    Arguments:
+        start: the model that training began from.
+        generator: a `Correction` of its samples.
+        statement: what both cost.
+        columns: names of the columns.
+    """
+
+    rounding: ClassVar[Rounding] = "threshold"
+
+    def __init__(
+        self,
+        start: RecordModel | ImageModel,
+        generator: Generator | OwnGenerator,
+        *,
+        statement: PrivacyStatement,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.start, self.generator, self.statement = start, generator.eval(), statement
+        self.counts, self.passes = start.counts, start.passes + 1
+        self.image_shape = start.image_shape if isinstance(start, RecordModel) else None
+        self.columns = tuple(columns) if columns is not None else None
+
+    def assign(self, x: Tensor) -> Tensor | None:
+        return self.start.assign(x) if isinstance(self.start, RecordModel) else None
+
+    def means_of(self, n: int, clusters: Sequence[int] | None, generator: torch.Generator) -> Means:
+        drawn = self.start.samples(n, random_state=int(torch.randint(2**31, (), generator=generator)), clusters=clusters)
+        x = drawn.x
+        inputs = Inputs(image_rows(x), drawn.labels, WHITE) if x.ndim == 4 else Inputs(x, drawn.labels)
+        x = self.generate(inputs.values(torch.arange(n)), inputs.labels if self.generator.categories else None)
+        if isinstance(drawn, RecordSamples):
+            return Means(x, drawn.cluster, drawn.labels, drawn.k)
+        return Means(x, drawn.labels, drawn.labels, len(self.counts))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | {f"start.{name}": value for name, value in self.start.tensors().items()}
+
+    def description(self) -> dict[str, Any]:
+        start = {"kind": self.start.kind, "description": self.start.description()}
+        return super().description() | {"start": start, "columns": self.columns}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "CorrectedModel":
+        card = description["start"]
+        start = PublicModel._kinds[card["kind"]].rebuild(card["description"], under("start", tensors), statement)
+        assert isinstance(start, RecordModel | ImageModel)
+        return cls(start, cls.rebuilt(description, tensors, Correction), statement=statement, columns=description["columns"])
 
 
 class PointGANModel(_GeneratorModel, kind="point_gan"):

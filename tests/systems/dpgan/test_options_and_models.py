@@ -5,9 +5,10 @@ import tiny
 import torch
 
 from dpgen.nets.conv import ConvCriticBank
-from dpgen.nets.gan import CriticBank, Generator
-from dpgen.systems.dpgan.model import GANModel, PointGANModel
+from dpgen.nets.gan import Correction, CriticBank, Generator
+from dpgen.systems.dpgan.model import CorrectedModel, GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
+from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import load
 
 
@@ -145,3 +146,19 @@ def test_bad_requests_are_refused(arguments, match):
     n, seed, clusters = (*arguments, None, None)[:3]
     with pytest.raises(ValueError, match=match):
         model.samples(n, random_state=seed, clusters=clusters)
+
+
+def test_corrections_of_earlier_versions_are_read(tmp_path):
+    """A correction that is 0 has the bits of its release, one that is large has ones."""
+    p = torch.tensor([[0.9], [0.1]]).expand(2, 5)
+    start = ProductMixture(p, torch.tensor([30.0, 10.0]), statement=tiny.statement(), n_classes=2)
+    correction = Correction(5, categories=2, hidden=4)
+    for value in correction.parameters():
+        torch.nn.init.zeros_(value)
+    seed = int(torch.randint(2**31, (), generator=torch.Generator().manual_seed(4)))
+    for bias, bits in ((0.0, start.samples(200, random_state=seed).x), (2.0, torch.ones(200, 5))):
+        torch.nn.init.constant_(correction.layers[-1].bias, bias)
+        CorrectedModel(start, correction, statement=tiny.statement()).save(tmp_path / f"m{bias}")
+        drawn = load(tmp_path / f"m{bias}").samples(200, random_state=4)
+        assert torch.equal(drawn.x, bits.to(drawn.x))
+        assert torch.equal(drawn.labels, start.samples(200, random_state=seed).labels)
