@@ -35,7 +35,7 @@ from .callbacks.checkpoint import Preempted as Preempted
 from .cli.command import OneLineParser as OneLineParser
 from .cli.command import exit_code as exit_code
 from .cli.comparison import Comparison as Comparison
-from .cli.comparison import compare as compare
+from .cli.comparison import compare_runs as compare_runs
 from .cli.dry_run import dry_run as dry_run
 from .config import DataConfig as DataConfig
 from .config import ModelConfig as ModelConfig
@@ -45,6 +45,7 @@ from .discretized import DiscretizedColumn as DiscretizedColumn
 from .divergences import f_divergence as f_divergence
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
+from .evaluation.compare import compare as compare
 from .figures import epsilon_figure as epsilon_figure
 from .nets import CriticNetwork as CriticNetwork
 from .nets import GeneratorNetwork as GeneratorNetwork
@@ -224,6 +225,7 @@ __all__ = [
     "UniformReference",
     "audit",
     "compare",
+    "compare_runs",
     "data",
     "dry_run",
     "epoch_costs",

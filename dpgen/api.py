@@ -51,9 +51,13 @@ Options = dict[str, Any]
 # -- fit ---------------------------------------------------------------------------------------------------------------
 
 
+AUTO = "auto"
+"""The model that containers, types and shapes of the data choose, see `chosen_model`."""
+
+
 def fit(
-    model: str,
     data: Any,
+    model: str = AUTO,
     *,
     epsilon: float | None,
     delta: float | None = None,
@@ -66,12 +70,12 @@ def fit(
     `test_path` or `split_column` ask for it. Columns, types and values are checked before anything is spent.
 
     Arguments:
-        model: name of the system, see `dpgen.SYSTEMS`.
         data: what systems of its kind read: 0/1 columns and at most one `label_column`, numbers in public `bounds`, ordered
             values from public `low` to `high`, or events of users. As a pandas, polars or pyarrow table, a NumPy array, a
             tensor, a torch Dataset, a SciPy sparse matrix or a list of sets; as the path of a csv, parquet or npy file; as a
             table of DuckDB or Spark, the path of a DuckDB file or a glob of parquet files, which an engine reads; as
             the name of a data set such as "digits"; or loaded by `dpgen.data`.
+        model: name of the system, see `dpgen.SYSTEMS`; "auto": the usual one for such data, see `chosen_model`.
         epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
         ledger: the file of a budget that all runs on the data set pay from, with `ledger_epsilon` for its total where it is
@@ -86,12 +90,14 @@ def fit(
 
     Example:
         >>> frame = pd.DataFrame(np.eye(4, dtype=int).repeat(50, axis=0), columns=["tea", "milk", "rum", "water"])
-        >>> release = fit("gaussian", frame, epsilon=1.0)
+        >>> release = fit(frame, "gaussian", epsilon=1.0)
         >>> release.epsilon <= 1.0, release.sample(2).columns.tolist()
         (True, ['tea', 'milk', 'rum', 'water'])
     """
     named = {"delta": delta, "ledger": None if isinstance(ledger, Ledger) else ledger}
     given = {"epsilon": epsilon} | {name: value for name, value in named.items() if value is not None}
+    if isinstance(data, str) and data in systems() and (not isinstance(model, str) or model not in (*systems(), AUTO)):
+        raise ValueError(f"data is {data!r}, which is a model: the data come first, fit(data, model={data!r}, ...)")
     job = _job(model, data, given | options)
     own = ledger if isinstance(ledger, Ledger) else None
     if own is not None:
@@ -125,10 +131,45 @@ def _require_same(ledger: Ledger, job: RunConfig) -> None:
             )
 
 
+def chosen_model(data: Any) -> str:
+    """The usual system for data, by their container, types and shape alone.
+
+    Tables of truth values, arrays of bits, images, lists of sets and data sets of records go to "gaussian"; users to "minimax";
+    columns of numbers that are loaded to "merr"; all other tables, and files of them, to "tables".
+
+    Raises:
+        ValueError: data that have no usual system, such as points.
+
+    >>> chosen_model(pd.DataFrame({"age": [3], "name": ["ann"]})), chosen_model(np.eye(2, dtype=bool))
+    ('tables', 'gaussian')
+    """
+    usual = {"table": "tables", "columns": "merr", "users": "minimax"}
+    usual |= dict.fromkeys(("records", "images", "mapped", "streams"), "gaussian")
+    kind = KINDS.get(type(data))
+    if kind is None and isinstance(data, str) and not isinstance(data, InMemory):
+        kind = next((kind for kind, named in LOADERS.items() if data in named and data not in ("csv", "sql")), None)
+    if kind is None and isinstance(data, str | Path):
+        kind = "images" if Path(data).is_dir() or str(data).lower().endswith(ARCHIVES) else "table"
+        if not is_source(data) and kind == "table" and form_of(data) == "npy":
+            kind = None
+    elif kind is None:
+        private = in_memory(data)
+        bits = bool(private.form.types) and all(dtype.startswith("bool") for dtype in private.form.types)
+        image = private.form.shape is not None and len(private.form.shape) > 1
+        kind = "table" if private.like in ("parquet", "sql") else None
+        kind = "records" if bits or image or private.like in ("sets", "images") else kind
+    if kind not in usual:
+        raise ValueError(f"model is {AUTO!r}: there is no usual one for these data; it must be one of {', '.join(systems())}")
+    return usual[kind]
+
+
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
 def _job(model: str, data: Any, options: Options) -> RunConfig:
+    if model == AUTO:
+        made = _job(chosen_model(data), data, options)
+        return replace(made, model=replace(made.model, chosen=True))
     system = systems()[choose("model", model, list(systems()))]
     options = {"progress_bar": False} | options
     if type(data) in KINDS:
@@ -146,6 +187,16 @@ def _job(model: str, data: Any, options: Options) -> RunConfig:
     loader = _loader_of(private, model, system)
     completed = _all_private(loader, system, _completed(private, loader, system, options))
     return keyword_job(model, completed, data=loader, private=private)
+
+
+def loader_of_file(path: str, model: str) -> tuple[str, str]:
+    """Name of the loader that reads a file for a model, and the option that takes the path.
+
+    Raises:
+        ValueError: no such model or file, or images for a model that has none.
+    """
+    system = systems()[choose("model", model, list(systems()))]
+    return ("sql", "source") if is_source(path) else (_loader_of_path(path, model, system), "path")
 
 
 def _loader_of_path(path: str | Path, model: str, system: System) -> str:
@@ -268,7 +319,7 @@ class Synthesizer(BaseEstimator):
         Raises:
             ValueError, TypeError, BudgetExceeded: as the function `fit`.
         """
-        self.release_ = fit(self.model, X, **self._given())
+        self.release_ = fit(X, self.model, **self._given())
         names = self.release_.form.names if self.release_.form is not None else ()
         self.n_features_in_ = _width(X) or len(names)
         self.__dict__.pop("feature_names_in_", None)

@@ -45,6 +45,7 @@ class ModelConfig:
     Arguments:
         name: of the system.
         options: its configuration; a mapping by the names of the command line, or None, is completed by defaults.
+        chosen: whether public facts of the data chose the system.
 
     Raises:
         ValueError: in one line, a wrong name or value, and what is allowed.
@@ -55,6 +56,7 @@ class ModelConfig:
 
     name: str
     options: Any = None
+    chosen: bool = False
 
     def __post_init__(self) -> None:
         choose("model", self.name, list(systems()))
@@ -174,7 +176,8 @@ class RunConfig:
         """What the statement says of whose rows are used, and of where the settings come from."""
         dropped = (Fact.MISSING_DROPPED(unit=self.privacy.protected),) if self._drops else ()
         tuned = () if self.base is None else (Fact.TUNED_SETTINGS(file=self.base.name),)
-        return (*getattr(self.privacy, "facts", ()), *dropped, *tuned)
+        chosen = (Fact.CHOSEN_MODEL(model=self.model.name),) if self.model.chosen else ()
+        return (*getattr(self.privacy, "facts", ()), *dropped, *tuned, *chosen)
 
     @property
     def system(self) -> System:

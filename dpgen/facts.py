@@ -86,6 +86,7 @@ class Fact(Enum):
         "before anything is spent, and only the holder of the data sees why.",
     )
     BOUGHT_DOMAINS = _C, "Domains of {columns} are a private release of their own ({price})."
+    CHOSEN_MODEL = _C, "The model, {model}, was chosen by the container, types and shape of the data alone."
     BOUGHT = _C, "What was not known of {columns} (types, gaps, categories, bins) was bought with {share} of the budget."
     GENERATED_KEYS = _C, "Values of {columns} have one pattern and are not repeated: samples have new ones of this pattern."
     LEFT_OUT = _C, "No value of {columns} is frequent: it is left out of the release."

@@ -307,7 +307,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
         released=[*_files(directory), *evaluation.released],
         directory=directory,
         scores=evaluation.scores,
-        notes=[*evaluation.notes, *release.statement.not_covered],
+        notes=[*evaluation.notes, *release.statement.told, *release.statement.not_covered],
         settings=job.base,
     )
     untrained = Fact.UNTRAINED.sentence if release.statement.says(Fact.UNTRAINED) else ""

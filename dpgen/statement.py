@@ -67,6 +67,7 @@ def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     return tuple(lines)
 
 
+_TOLD = (Fact.CHOSEN_MODEL, Fact.BOUGHT, Fact.GENERATED_KEYS, Fact.LEFT_OUT, Fact.NOT_IN_SCHEMA, Fact.MOVED)
 _PART = re.compile(r"GaussianDpEvent\(noise_multiplier=([^)]+)\)")
 
 
@@ -198,6 +199,11 @@ class PrivacyStatement:
     def conventions(self) -> tuple[str, ...]:
         """How the guarantee is to be read, in sentences."""
         return self.section(Section.CONVENTIONS)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Sentences that belong in a summary: what was bought, left out, generated and moved."""
+        return tuple(said.sentence for said in self.facts if said.fact in _TOLD)
 
     @property
     def not_covered(self) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ class Comparison:
         self.picture(directory / "comparison.png")
 
 
-def compare(
+def compare_runs(
     runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, full: bool = True, progress_bar: bool = True
 ) -> Comparison:
     """Evaluate the released models of several runs on the held-out data of the first, and write the comparison to `out`.

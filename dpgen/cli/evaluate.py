@@ -27,9 +27,9 @@ def main(arguments: list[str]) -> str | Ended:
     options = parser().parse_args(arguments)
     full = options.evaluation == "full"
     if len(options.runs) > 1 or options.out is not None:
-        from dpgen.cli.comparison import compare
+        from dpgen.cli.comparison import compare_runs
 
-        return compare(options.runs, seed=options.seed, out=options.out, full=full).to_text()
+        return compare_runs(options.runs, seed=options.seed, out=options.out, full=full).to_text()
 
     from dpgen.cli.comparison import job_of
     from dpgen.run import run

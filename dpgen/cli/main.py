@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("dpgen.cli.schema", "draft the public schema of a table: names and types, domains at a price"),
     "sample": ("dpgen.cli.sample", "draw records from a released model"),
     "evaluate": ("dpgen.cli.evaluate", "evaluate a run again, or compare several"),
+    "compare": ("dpgen.cli.compare", "two tables side by side by their values, of any package"),
     "report": ("dpgen.cli.report", "one page about a run or a released model, for people"),
     "budget": (
         "dpgen.cli.budget",

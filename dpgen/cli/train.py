@@ -82,6 +82,27 @@ def parse_command(arguments: Sequence[str]) -> Command:
     return Command(rest, parse_sweep(own, rest))
 
 
+def with_file(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with a file that stands first as the options that read it: the usual model for it, unless one is given.
+
+    >>> with_file(["--model", "dpgm"])
+    ['--model', 'dpgm']
+    """
+    if not arguments or arguments[0].startswith("-"):
+        return list(arguments)
+    from dpgen.api import chosen_model, loader_of_file
+
+    path, *rest = arguments
+    given = split_options(rest)
+    for name in ("data", "path", "source", "config"):
+        if name in given:
+            raise ValueError(f"{name} is {given[name]!r}; it must be left out beside the file {path!r}")
+    model = given.get("model") or chosen_model(path)
+    loader, place = loader_of_file(path, model)
+    read = [f"--model={model}", f"--data={loader}", f"--{place}={path}"]
+    return read + [as_argument(key, value) for key, value in given.items() if key != "model"]
+
+
 def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> str:
     """Help of a training command: in general, or the options of the model, the data or the file that it names.
 
@@ -104,7 +125,7 @@ def usage(arguments: Sequence[str] = (), *, config_root: Path | None = None) -> 
 
 
 def _overview() -> str:
-    lines = ["usage: dpgen train [--model NAME] [--data NAME] [--config FILE] [--key value ...]"]
+    lines = ["usage: dpgen train [FILE] [--model NAME] [--data NAME] [--config FILE] [--key value ...]"]
     for kind, named in LOADERS.items():
         fitting = [name for name, system in systems().items() if kind in system.kinds]
         lines += ["", f"on {kind}:", f"  --model  {', '.join(fitting)}", f"  --data   {', '.join(named)}"]
@@ -117,7 +138,7 @@ def _overview() -> str:
 
 def main(arguments: list[str]) -> str | Ended:
     """One run, a sweep of runs, a dry run, the settings or the help of one; see `dpgen train --help`."""
-    command = parse_command(arguments)
+    command = parse_command(with_file(arguments))
     if command.help:
         return usage(command.job_arguments, config_root=CONFIGS)
     if command.sweep is not None and command.sweep.selection is not None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from dpgen.data import RawTable, Table
 from dpgen.data.tables import some_rows
+from dpgen.evaluation.compare import compare
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import (
@@ -34,6 +36,8 @@ QUICK = 10_000
 
 _MOST_MARGINALS = {1: 1000, 2: 300, 3: 200}
 _MOST_COLUMNS = 40
+_LEAST_ROWS = 4
+_VALUES = ("largest KS", "synthetic rows that equal", "median distance")
 _MARGINALS = {1: "single columns", 2: "pairs of columns", 3: "triples of columns"}
 
 
@@ -67,7 +71,11 @@ def evaluate(release: Any, data: Table | RawTable, *, seed: int, most: int = MOS
     scores = _distance_scores(private, rivals, table.schema.domain, seed)
     report(0.4)
     scores = [*_prediction_scores(private, rivals, table.schema.domain, most, seed), *scores]
-    scores += [_validity(table, synthetic), _copies(release, table.schema, private, synthetic, rivals)]
+    scores.append(_validity(table, synthetic))
+    if isinstance(data, RawTable):
+        scores += _by_values(release, data, samples.to_pandas(), seed)
+    else:
+        scores.append(_copies(release, table.schema, private, synthetic, rivals))
     pictures = {
         "associations.png": partial(_associations_picture, private, synthetic, table.schema.domain.names),
         "columns.png": partial(_columns_picture, private, synthetic, table.schema),
@@ -120,6 +128,14 @@ def _validity(table: Table, synthetic: Tensor) -> Score:
     """Share of rows that satisfy schema and constraints; they were encoded, which refuses every other row."""
     share = float(table.schema.admissible(synthetic).double().mean())
     return Score("rows that satisfy the schema and its constraints", share, better="higher", private=False)
+
+
+def _by_values(release: Any, data: RawTable, drawn: pd.DataFrame, seed: int) -> list[Score]:
+    """Scores that look at values, of the columns that are modelled."""
+    names = list(release.schema.domain.names)
+    rows = release.schema.cleaned(data.frame)[names]
+    found = compare(rows, drawn[names], seed=seed).scores if len(rows) >= _LEAST_ROWS else []
+    return [score for score in found if score.name.startswith(_VALUES)]
 
 
 def _copies(release: PublicModel, schema: Schema, private: Tensor, synthetic: Tensor, rivals: Mapping[str, Tensor]) -> Score:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from dpgen.cli.comparison import Comparison, Entry, compare
+from dpgen.cli.comparison import Comparison, Entry, compare_runs
 from dpgen.config import parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.evaluation.scores import Score
@@ -80,10 +80,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_runs_on_the_same_data_are_compared(runs: list[Path], tmp_path: Path) -> None:
-    made = compare(runs, out=tmp_path / "new" / "out", progress_bar=False)
+    made = compare_runs(runs, out=tmp_path / "new" / "out", progress_bar=False)
     assert (tmp_path / "new" / "out" / "comparison.csv").read_text() == made.to_csv()
     with pytest.raises(ValueError, match=r"^out .* cannot be written: .*comparison\.csv is no directory"):
-        compare([tmp_path], out=tmp_path / "new" / "out" / "comparison.csv")
+        compare_runs([tmp_path], out=tmp_path / "new" / "out" / "comparison.csv")
     assert [e.name for e in made.entries] == ["marginals (marginals)", "mwem (mwem)"]
     assert made.data == "tiny"
     assert made.entries[0].scores
@@ -97,26 +97,26 @@ def test_runs_with_different_secret_splits_are_not_compared(tmp_path: Path) -> N
         run(parse_job(["--model=marginals", *data, *options]))
     assert (tmp_path / "a" / KEY_FILE).exists()
     with pytest.raises(ValueError, match=r"b and .*a were split by different secret keys.*one --split_key FILE"):
-        compare([tmp_path / "a", tmp_path / "b"], progress_bar=False)
-    assert compare([tmp_path / "a"], progress_bar=False).entries[0].scores
+        compare_runs([tmp_path / "a", tmp_path / "b"], progress_bar=False)
+    assert compare_runs([tmp_path / "a"], progress_bar=False).entries[0].scores
     (tmp_path / "a" / KEY_FILE).unlink()
     with pytest.raises(ValueError, match=r"split_key '.*a/split\.key' cannot be used: No such file"):
-        compare([tmp_path / "a"], progress_bar=False)
+        compare_runs([tmp_path / "a"], progress_bar=False)
 
 
 def test_what_cannot_be_compared_is_refused(runs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="runs is empty"):
-        compare([])
+        compare_runs([])
     with pytest.raises(ValueError, match="is no finished run"):
-        compare([tmp_path])
+        compare_runs([tmp_path])
     for name in ("config.yaml", "privacy.json"):
         (tmp_path / name).write_bytes((runs[0] / name).read_bytes())
     with pytest.raises(ValueError, match="released draws and no model"):
-        compare([tmp_path])
+        compare_runs([tmp_path])
     text = (tmp_path / "config.yaml").read_text().replace("tiny.npy", "other.npy")
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match="their data must be the same"):
-        compare([runs[0], tmp_path])
+        compare_runs([runs[0], tmp_path])
 
 
 @pytest.mark.parametrize(
@@ -134,5 +134,5 @@ def test_damaged_settings_are_refused_in_one_line(content: bytes, match: str, tm
     (tmp_path / "privacy.json").write_text("{}")
     (tmp_path / "config.yaml").write_bytes(content)
     with pytest.raises(ValueError, match=rf"config\.yaml.* {match}") as raised:
-        compare([tmp_path])
+        compare_runs([tmp_path])
     assert "\n" not in str(raised.value)

@@ -1,0 +1,31 @@
+"""`dpgen compare REAL SYNTHETIC`: two tables side by side by their values, for the output of any package."""
+
+from pathlib import Path
+
+from dpgen.cli.command import OneLineParser
+
+
+def parser() -> OneLineParser:
+    result = OneLineParser("dpgen compare", description="Scores of synthetic rows against real ones, by values.")
+    result.add_argument("real", metavar="REAL", help="csv, tsv (plain or .gz) or parquet")
+    result.add_argument("synthetic", metavar="SYNTHETIC", help="rows with the same columns")
+    result.add_argument("--schema", type=Path, metavar="FILE", help="which values are valid, and the column to predict")
+    result.add_argument("--target", metavar="COLUMN", help="column to predict")
+    result.add_argument("--out", type=Path, metavar="FILE", help="page with all scores and a picture of every column")
+    result.add_argument("--seed", type=int, default=0, help="of the real rows that are held out (default 0)")
+    return result
+
+
+def main(arguments: list[str]) -> str:
+    """The scores; with --out they and the pictures are on a page, too."""
+    options = parser().parse_args(arguments)
+    if options.out is not None:
+        from dpgen.options import require_writable
+
+        require_writable(options.out, "out")
+    from dpgen.evaluation.compare import compare
+    from dpgen.statement import UNPROTECTED
+
+    found = compare(options.real, options.synthetic, options.schema, target=options.target, seed=options.seed)
+    page = "" if options.out is None else f"\n{found.save(options.out)}: {UNPROTECTED}"
+    return f"{found}{page}"
