@@ -56,6 +56,8 @@ class Seen(NamedTuple):
 class _WatchedDPGM(DPGM):
     """The real engine, whose releases an adversary writes down; canaries of the cluster `target` are coordinates from 1 on."""
 
+    released = False  # sums alone are, no model
+
     def __init__(self, *, target: int, **options: Any) -> None:
         super().__init__(**options)
         self.target = target

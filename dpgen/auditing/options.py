@@ -27,6 +27,7 @@ QUICK: dict[str, dict[str, str]] = {
     "dpgan": TRAINED,
     "gaussian": NOISY | {"epsilon": "1", "trainings": "500"},
     "marginals": NOISY,
+    "merf": NOISY | {"n_features": "16", "hidden": "4", "steps": "1", "batch": "4"},
     "merr": NOISY,
     "mwem": {"rounds": "1", "total_share": "0.98", "delta": "0"},
     "mbde": {"steps": "100", "codebook": "64"},

@@ -28,6 +28,7 @@ FAST = ("--workers=1", "--progress_bar=false", f"--confidence={1 - 1e-6}")
 SMALL = {
     "gaussian": ["--trainings=20"],
     "marginals": ["--trainings=60"],
+    "merf": ["--trainings=20"],
     "mwem": ["--trainings=60"],
     "merr": ["--trainings=60"],
     "tables": ["--trainings=60"],
