@@ -5,8 +5,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Container, Mapping
-from contextlib import suppress
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
@@ -28,28 +28,30 @@ def remove_leftovers(directory: Path) -> None:
     for path in list(directory.rglob(".*")):
         if not _LEFTOVER.fullmatch(path.name):
             continue
-        if path.is_dir():
-            rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `data` to a temporary file beside `path`, flush it to the disk, and rename it over `path`."""
-    payload = data.encode() if isinstance(data, str) else data
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: the directory {path.parent} does not exist")
+    with _beside(path, data.encode() if isinstance(data, str) else data) as name:
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+
+
+@contextmanager
+def _beside(path: Path, data: bytes) -> Iterator[str]:
+    """A temporary file of mode 0600 that holds the data, on the disk, until it is moved."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(payload)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
+        yield name
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -64,16 +66,8 @@ def create_private(path: Path, data: bytes) -> None:
 
     The name appears by a hard link, which fails where the name exists: of several writers the first one wins.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}")  # mkstemp makes files of mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with _beside(path, data) as name, suppress(FileExistsError):
+        os.link(name, path)
 
 
 # -- the directory of a run --------------------------------------------------------------------------------------------

@@ -60,14 +60,6 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) 
     assert left == [".env.template", ".gitignore", ".hidden", "last.ckpt", "model/.keep.txt"]
 
 
-def test_the_names_of_temporary_files_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "replace", lambda a, b: None)
-    write_atomically(tmp_path / "last.ckpt", "x")
-    assert len(list(tmp_path.iterdir())) == 1
-    remove_leftovers(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_is_left_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(handle: int) -> None:
         raise KeyboardInterrupt("killed")

@@ -1,6 +1,5 @@
 """Pairs of files: tensors, and a card with their checksum."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -62,11 +61,4 @@ def test_missing_files(written: Path) -> None:
         read_tensor_files(written, "model", kinds=["thing"])
     (written / "thing.safetensors").unlink()
     with pytest.raises(ValueError, match="holds a damaged thing"):
-        read_tensor_files(written, "thing", kinds=["thing"])
-
-
-def test_an_edited_value_is_refused(written: Path) -> None:
-    card = json.loads((written / "thing.json").read_text())
-    (written / "thing.json").write_text(json.dumps(card | {"colour": "green"}))
-    with pytest.raises(ValueError, match="it was cut or edited"):
         read_tensor_files(written, "thing", kinds=["thing"])
