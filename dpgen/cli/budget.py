@@ -89,6 +89,7 @@ def planned(options: dict[str, Any]) -> tuple[DPGMPlan, DPGMConfig]:
 
 
 def headline(plan: DPGMPlan, config: DPGMConfig, end: EpochCost) -> str:
+    """The guarantee at the end, and the noise that it is of."""
     spent = end.tight if plan.relation == "add_remove" else end.replace_one
     used = {"sigma_sgd": True, "sigma_norm": config.adaptive, "sigma_count": True, "sigma_sum": config.kmeans}
     used["sigma_means"] = config.releases_means

@@ -120,7 +120,8 @@ def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
         )
     given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
     plan = DomainsPlan(epsilon=options.epsilon, **given)
-    draft = _without(draft, plan.unit)
+    draft = {key: value for key, value in draft.items() if (key, value) != ("primaryKey", plan.unit)}
+    draft["fields"] = [field for field in draft["fields"] if field.get("name") != plan.unit]  # who names people is no data
     fields = list(blanks(draft))
     if not fields:
         raise ValueError("schema has no blanks: there is nothing to release")
@@ -136,12 +137,6 @@ def _filled(draft: dict[str, Any], options: Any) -> tuple[dict[str, Any], str]:
     spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, a part of that of any model"
     none = f"; no value is frequent in {', '.join(rare)}: drop the column, or make it the primaryKey" if rare else ""
     return draft | {"dpgen:privacy": paid}, spent + none
-
-
-def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:
-    """The draft without the column that names people, which is no data."""
-    left = {key: value for key, value in draft.items() if (key, value) != ("primaryKey", unit)}
-    return left | {"fields": [field for field in draft["fields"] if field.get("name") != unit]}
 
 
 def _added(earlier: dict[str, Any] | None, plan: "DomainsPlan") -> dict[str, Any]:

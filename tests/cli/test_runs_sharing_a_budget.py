@@ -85,20 +85,6 @@ def test_a_run_that_does_not_fit_or_differs_leaves_nothing(paid: Path, capsys: p
     assert not (paid / "three").exists()
 
 
-@pytest.mark.parametrize(
-    ("extra", "match"),
-    [
-        ("--ledger_epsilon=1", "ledger is None; ledger_epsilon and ledger_delta are the total of a file"),
-        ("--ledger_delta=1e-5", "ledger is None"),
-    ],
-)
-def test_a_total_needs_its_file(extra: str, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        parse_job(["--model=gaussian", extra])
-    with pytest.raises(ValueError, match="it needs ledger_epsilon beside it"):
-        parse_job(["--model=gaussian", "--ledger=x", "--ledger_delta=1e-5"])
-
-
 # -- dpgen budget FILE -------------------------------------------------------------------------------------------------
 
 
@@ -387,31 +373,3 @@ def test_a_directory_restored_from_a_copy_releases_nothing_more(tmp_path: Path) 
     with pytest.raises(LedgerError, match="restored from a copy"):
         run(job)
     assert not (tmp_path / "run" / "model").exists()
-
-
-def test_a_reservation_is_given_back_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Died(BaseException):
-        pass
-
-    def die(*_: object, **__: object) -> None:
-        raise Died("gone")
-
-    file, given = tmp_path / "data.budget", arguments(tmp_path, "one", "--ledger_epsilon=2")
-    with monkeypatch.context() as patch:
-        patch.setattr("dpgen.privacy.ledger.Ledger.commit", die)
-        patch.setattr("dpgen.privacy.ledger.Ledger.drop", die)
-        with pytest.raises(Died, match="gone"):
-            main(["train", *given])
-    (payment,) = SharedBudget(file).spending().payments
-    code, said = command(capsys, "budget", file)
-    assert (code, "not committed" in said) == (0, True)
-    code, said = command(capsys, "budget", file, "--release", "perhaps")
-    assert (code, payment.run in said) == (2, True)
-    code, said = command(capsys, "budget", file, "--release", payment.run)
-    assert (code, "nothing is paid for yet" in said) == (0, True)
-    assert main(["train", *given]) == 0
-    (run_of,) = SharedBudget(file).spending().kept
-    code, said = command(capsys, "budget", file, "--release", run_of.run)
-    assert (code, "has committed" in said) == (2, True)
