@@ -210,15 +210,12 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
 class Release(ABC):
-    """Result of a fit: all of it has been paid for, and the statement says what it cost.
-
-    Attributes:
-        statement: guarantee, assumptions, and what is not covered.
-        form: container, names and types of the data it was fitted to, in which samples come back; None: of no container.
-    """
+    """Result of a fit: all of it has been paid for, and the statement says what it cost."""
 
     statement: PrivacyStatement
+    """Guarantee, assumptions, and what is not covered."""
     form: Form | None = None
+    """Container, names and types of the data it was fitted to, in which samples come back; None: of no container."""
 
     @property
     def epsilon(self) -> float:
@@ -303,14 +300,10 @@ class PrivateDensity(ABC):
 
 
 class PrivateSampler(ABC):
-    """A mechanism bound to private data and a curator: every draw costs `epsilon` and is charged before it is made.
+    """A mechanism bound to private data and a curator: every draw costs `epsilon` nats and is charged before it is made.
 
-    What it holds is not private, so it refuses to be saved, pickled or copied, and shows no density.
-
-    Arguments:
-        epsilon: cost of one draw in nats, a pure guarantee under the ledger's relation and unit.
-        curator: charges, and hands secret randomness to `draw`.
-        note: what the draws are called in the ledger.
+    The guarantee of a draw is pure. What the sampler holds is private, so it refuses to be saved, pickled or copied, and
+    shows no density. `note` is what the draws are called in the ledger.
 
     Source: Husain et al. 2020 (a sampler is private, its density is not); k draws cost k epsilon.
     """
@@ -496,11 +489,7 @@ def read_model(directory: Path) -> PublicModel:
 
 
 def sampling_seed(n: int, random_state: RandomState) -> int:
-    """Seed of public randomness for n samples; without a `random_state`, one that the operating system gives.
-
-    Raises:
-        ValueError: n outside [0, 2^31], or no random state.
-    """
+    """Seed of public randomness for n samples, in [0, 2^31]; without a `random_state`, the operating system gives one."""
     require_whole("n", n, 0, MOST_SAMPLES)
     if random_state is None:
         return secrets.randbits(31)
