@@ -98,12 +98,8 @@ def releases_read(
 ) -> tuple[BuiltOn, ...]:
     """Every release that the settings of a run, by block, name, once; that of its own `run_dir` is none.
 
-    Arguments:
-        settings: options by block.
-        schema: of the data: a descriptor or its file, or the schema itself.
-        base: file of settings that the options were laid over.
-        public: whether the holder of the data declares that these releases are of other people's or public records.
-        run_dir: directory of the run.
+    `schema` is that of the data, a descriptor or its file; `base` a file of settings that the options were laid over;
+    `public`: the holder of the data declares that these releases are of other people's or public records.
     """
     found = [*_named({**settings["data"], **settings["model"]}, base, run_dir), *_bought(schema)]
     if public:
@@ -163,11 +159,7 @@ def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
 
 
 def own_plan(plan: Any, built_on: Sequence[BuiltOn]) -> Any:
-    """The part of a plan that is left beside the releases that its run is built on; a plan without a budget stays.
-
-    Raises:
-        ValueError: nothing is left, or a release of another unit or relation.
-    """
+    """The part of a plan that is left beside the releases that its run is built on; a plan without a budget stays."""
     for release in built_on:
         for name, wanted in (("unit", plan.protected), ("relation", plan.relation)):
             if (own := getattr(release.statement, name)) != wanted and not release.public:

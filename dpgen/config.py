@@ -87,13 +87,7 @@ class RunConfig:
     """Everything that a run needs, typed and checked: what a command line, a YAML file and keywords of Python are made into.
 
     Each block may be given as in YAML: a name or a mapping with `name` for model and data, a mapping for the other two.
-
-    Arguments:
-        model: the system with its configuration.
-        data: the loader with its options, or loaded data.
-        privacy: the budget, of the system's plan.
-        runtime: where and how to run.
-        base: the file of settings that the options were laid over, if any.
+    `base` is the file of settings that the options were laid over, if any.
 
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
@@ -275,8 +269,7 @@ class RunConfig:
     def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
         """The system's release of these data, whose statement says what data, settings and earlier releases add to it.
 
-        Raises:
-            ShareDone: on every process of a training but the first, which alone releases.
+        Processes of a training but the first, which alone releases, end with `ShareDone`.
         """
         release = self.fit_system(data, curator, runtime)
         if not runtime.first:
@@ -373,8 +366,8 @@ class Request:
             choose("option", name, sorted({*known, "model", "data", "config"}))
         made = typed(self.sources, self.stored | self.given)
         model = ModelConfig(self.model, self.sources["model"](**made["model"]))
-        data = DataConfig(self.data, made["data"], private)
-        return RunConfig(model, data, self.sources["privacy"](**made["privacy"]), Runtime(**made["runtime"]), self.base)
+        source = DataConfig(self.data, made["data"], private)
+        return RunConfig(model, source, self.sources["privacy"](**made["privacy"]), Runtime(**made["runtime"]), self.base)
 
 
 def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> RunConfig:
@@ -390,13 +383,9 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> R
 
 
 def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = None, private: Any = None) -> RunConfig:
-    """A run from values of Python under the names of the command line.
+    """A run from values of Python under the names of the command line; `loggers` are Lightning's.
 
-    Arguments:
-        model: name of the system.
-        options: by name; `config` is a file of settings under them, `loggers` are Lightning's.
-        data: name of the loader; None: the usual one.
-        private: data in memory, which the loader `data` reads in place of its `path`, or loaded ones, which need none.
+    `private` are data in memory, which the loader `data` reads in place of its `path`, or loaded ones, which need no loader.
     """
     loggers = tuple(options.get("loggers", ()))
     given = {name: plain(name, value) for name, value in options.items() if name != "loggers"} | {"model": model}

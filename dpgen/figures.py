@@ -99,11 +99,7 @@ def show_images(axes: "Axes", rows: Sequence["Tensor"], image_shape: tuple[int, 
 
 
 def epsilon_figure(epochs: Sequence[float], epsilons: Mapping[str, Sequence[float]], path: Path | str, *, delta: float) -> Path:
-    """Epsilon spent after each epoch, one line for each accountant or setting (Fig. 2 of Acs et al. 2017).
-
-    Raises:
-        ValueError: if a line has another length than ``epochs``.
-    """
+    """Epsilon spent after each epoch, one line for each accountant or setting (Fig. 2 of Acs et al. 2017)."""
     for name, values in epsilons.items():
         if len(values) != len(epochs):
             raise ValueError(f"epsilons[{name!r}] has length {len(values)}, epochs has length {len(epochs)}")

@@ -153,11 +153,7 @@ def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> t
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors called `prefix.NAME`, by NAME.
-
-    >>> under("a", {"a.x": 1, "b.x": 2})
-    {'x': 1}
-    """
+    """The tensors called `prefix.NAME`, by NAME."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 

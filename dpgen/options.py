@@ -186,14 +186,9 @@ def add_options(parser: ArgumentParser, sources: Sources, *, defaults: Mapping[s
 
 
 def typed(sources: Sources, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Values of all options by block and name, with the types that their blocks ask for.
+    """Values of all options by block and name, with the types that their blocks ask for; wrong ones are refused in one line.
 
-    Arguments:
-        sources: by block, what the options belong to; no two blocks have an option of the same name.
-        given: values by name, as texts of a command line or as a file or Python gives them.
-
-    Raises:
-        ValueError: in one line, the option that is wrong and what it must be.
+    Values are given as texts of a command line or as a file or Python gives them. No two blocks have options of one name.
     """
     types = {name: hint for source in sources.values() for name, hint in hints(source).items() if name != "return"}
     for name, value in given.items():
@@ -249,9 +244,6 @@ def plain(name: str, value: Any) -> Any:
 
     >>> plain("bounds", ((0, 1.0),)), plain("path", Path("a.csv"))
     ([[0, 1.0]], 'a.csv')
-
-    Raises:
-        ValueError: a value that no such file can hold.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()

@@ -100,11 +100,7 @@ def stage(name: str) -> Iterator[Report | None]:
 
 
 def rows_read(parts: Iterable[P], total: int, name: str) -> Iterator[P]:
-    """Chunks of rows, reported as a stage of the present phase, and how fast they come; `total` of 0: nobody knows it.
-
-    >>> list(rows_read(["ab", "c"], 3, "check"))
-    ['ab', 'c']
-    """
+    """Chunks of rows, reported as a stage of the present phase, and how fast they come; `total` of 0: nobody knows it."""
     with stage(name) as reported:
         read = 0
         for part in parts:
@@ -115,11 +111,7 @@ def rows_read(parts: Iterable[P], total: int, name: str) -> Iterator[P]:
 
 
 def steps(items: Sequence[T], name: str) -> Iterator[T]:
-    """The items, which are reported as parts of the present phase.
-
-    >>> list(steps([3, 1, 2], "rounds"))
-    [3, 1, 2]
-    """
+    """The items, which are reported as parts of the present phase."""
     for index, item in enumerate(items):
         report(index / len(items), name)
         yield item

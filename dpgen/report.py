@@ -204,12 +204,7 @@ def report(source: Path | str | Release, out: Path | str | None = None, *, publi
     """Write the report of a run, of a released model or of a release in memory: one HTML file; returns its path.
 
     It needs no private data: pictures of the release are drawn from its own samples, and what compares it with real data is
-    what the evaluation wrote. Those parts are marked as not for publication.
-
-    Arguments:
-        source: directory of a run or of a released model, or a release.
-        out: file to write; None: `report.html` in the directory.
-        public: leave out what was computed on private records without noise, and what only concerns their holder.
+    what the evaluation wrote, marked as not for publication. `public` leaves that out, and what only concerns the holder.
 
     Raises:
         ValueError: a directory without a release, or no `out` for a release in memory.

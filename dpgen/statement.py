@@ -119,12 +119,9 @@ def _checksum(values: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
-    """Guarantee of a release with its unit, assumptions and limits.
+    """Guarantee of a release with its unit, assumptions and limits: `facts`, see `dpgen.facts`.
 
-    Arguments:
-        facts: what it assumes, what is agreed and what is not covered, see `dpgen.facts`.
-        shared: of the budget that other runs pay from, too.
-        files: SHA-256 of every file that a run has released, by their names in its directory.
+    `shared` is of the budget that other runs pay from, too; `files` are SHA-256 of all that a run has released, by name.
     """
 
     epsilon: float

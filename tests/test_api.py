@@ -337,14 +337,6 @@ def test_a_dataset_of_grey_images_with_labels_is_read_as_such() -> None:
     assert len(images.unique()) > 20
 
 
-def test_a_float_table_is_points_where_bounds_are_given() -> None:
-    table = pd.DataFrame(RNG.normal(size=(200, 2)), columns=["a", "b"])
-    release = dpgen.fit("dpgan", table.clip(-3, 3), epsilon=3.0, bounds="-3,3", steps=3)
-    rows = release.sample(20, random_state=0)
-    assert rows.dtypes.tolist() == table.dtypes.tolist()
-    assert float(rows.abs().max().max()) <= 3
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_a_fit_returns_or_raises_is_committed(fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the reservation of a release that somebody holds could be given back."""

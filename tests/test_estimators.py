@@ -87,12 +87,3 @@ def test_draws_and_scores() -> None:
     assert abs(density.score(points)) < 1.0, "about uniform"
     with pytest.raises(ValueError, match="X has 2 features, but BernsteinSynthesizer is expecting 1 features as input"):
         density.score(points.assign(y=0.5))
-
-
-def test_names_are_kept_where_all_are_texts() -> None:
-    made = dpgen.MarginalsSynthesizer().fit(BITS)
-    assert made.feature_names_in_.tolist() == list("abcd")
-    made.fit(BITS.to_numpy())
-    assert not hasattr(made, "feature_names_in_")
-    assert made.n_features_in_ == 4
-    assert made.fit([{"tea"}, {"rum"}] * 20).n_features_in_ == 2

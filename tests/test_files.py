@@ -45,11 +45,6 @@ def test_the_file_is_flushed_before_it_is_renamed(tmp_path: Path, monkeypatch: p
     assert calls == ["fsync", "replace"]
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="absent"):
-        write_atomically(tmp_path / "absent" / "file", "x")
-
-
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     for name in (".last.ckpt.dpgen-a1b2c3d4", "model/.model.json.dpgen-_x0y1z2w"):

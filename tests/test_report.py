@@ -289,11 +289,6 @@ def test_names_of_columns_are_text(tmp_path: Path) -> None:
     assert "x" * 29 not in page.text
 
 
-def test_a_report_says_the_same_twice(tmp_path: Path) -> None:
-    first, second = (product(("a", "b")).report(tmp_path / name).read_text() for name in ("1.html", "2.html"))
-    assert first == second
-
-
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 

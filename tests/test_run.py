@@ -60,10 +60,6 @@ def test_the_statement_is_the_ledger_and_within_the_budget(finished: Outcome) ->
     assert any("test records" in text for text in statement.not_covered), "the loader's notes are repeated"
 
 
-def test_reference_values_on_private_records_are_declared(finished: Outcome) -> None:
-    assert any("metrics.json" in text for text in finished.release.statement.not_covered)
-
-
 def test_the_released_model_is_the_outcome_and_free(finished: Outcome) -> None:
     before = (finished.directory / "ledger.jsonl").read_bytes()
     loaded = load(finished.directory / "model")
@@ -97,11 +93,6 @@ def test_scores_are_marked_wherever_they_are(finished: Outcome) -> None:
     assert all(UNPROTECTED in tag for tag in final)
 
 
-def test_the_summary_says_what_it_cost_and_where_it_is(finished: Outcome) -> None:
-    for fact in ("dpgm on tiny", "epsilon 3", "delta 1e-05", str(finished.directory), "accuracy", "model/"):
-        assert fact in finished.summary
-
-
 def test_the_kept_config_repeats_the_run(finished: Outcome) -> None:
     job = parse_job(["--config", str(finished.directory / "config.yaml")])
     assert job.settings == yaml.safe_load((finished.directory / "config.yaml").read_text())
@@ -132,15 +123,12 @@ def test_the_summary_never_rounds_epsilon_down() -> None:
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 REFUSED = [
-    ("--k=5", "k must be 2 with clusters='labels', got 5"),
-    ("--hidden=0", "hidden=0"),
-    ("--epsilon=1e-5", "cannot be met: .*no less than .*raise epsilon"),
+    ("--k=5", "k must be 2"),
+    ("--epsilon=1e-5", "raise epsilon"),
     ("--sigma_sgd=0.01", "one step already cost"),
     ("--init=public", "needs at least k"),
-    ("--n_features=3", "n_features is 3; it must be an even number"),
-    ("--clip_bound=-1", "bound must be positive and finite, got -1"),
-    ("--label_column=99", "label_column is 99"),
-    ("--image_shape=[3,3]", "image_shape 3 x 3 has 9 pixels, the records have 16"),
+    *((f"--{text}", text.partition("=")[0]) for text in ("hidden=0", "n_features=3", "label_column=99", "image_shape=[3,3]")),
+    ("--clip_bound=-1", "bound"),
     ("--path=absent.npy", "absent.npy"),
 ]
 MORE = {"--sigma_sgd=0.01": ["--epsilon=1"], "--init=public": ["--clusters=kmeans"],
@@ -163,12 +151,12 @@ def test_a_refused_run_spends_nothing_and_binds_nobody(tmp_path: Path, argument:
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
-        (np.zeros((0, 17)), "is empty: it has 17 columns and no record"),
-        (np.full((9, 17), np.nan), "has no value in row 1"),
-        (np.where(np.eye(17) > 0, np.inf, 0), "only 0 and 1 are supported"),
-        (np.full((9, 17), 2), "only 0 and 1 are supported"),
-        (np.full((9, 17), -1), "only 0 and 1 are supported"),
-        (np.zeros(17), "must hold one array of numbers or dates of shape"),
+        (np.zeros((0, 17)), "empty"),
+        (np.full((9, 17), np.nan), "row 1"),
+        (np.where(np.eye(17) > 0, np.inf, 0), "0 and 1"),
+        (np.full((9, 17), 2), "0 and 1"),
+        (np.full((9, 17), -1), "0 and 1"),
+        (np.zeros(17), "shape"),
     ],
     ids=["empty", "nan", "inf", "two", "minus one", "one row"],
 )
@@ -249,17 +237,6 @@ def test_a_cut_checkpoint_or_ledger_stops_the_rerun(tmp_path: Path) -> None:
         run(job)
     (directory / "ledger.jsonl").write_bytes(ledger)
     assert run(job).release.statement.epsilon <= 3.0, "whole again, it ends"
-
-
-def test_a_refused_run_leaves_no_directory_and_an_old_one_stays(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="k must be"):
-        run(tiny.job(tmp_path, "--k=7"))
-    assert not (tmp_path / "run").exists()
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "mine.txt").write_text("kept")
-    with pytest.raises(ValueError, match="k must be"):
-        run(tiny.job(tmp_path, "--k=7"))
-    assert (tmp_path / "run" / "mine.txt").read_text() == "kept"
 
 
 OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate", "--accelerator")

@@ -32,12 +32,6 @@ def test_a_new_directory_holds_settings_versions_and_a_ledger(tmp_path: Path) ->
     assert set(yaml.safe_load((directory / "versions.yaml").read_text())) == {"python", *PACKAGES}
 
 
-def test_without_run_dir_the_name_tells_model_data_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with open_run(tiny.job(tmp_path, "--run_dir=null")) as (directory, _, _):
-        assert directory.match("runs/dpgm-npy-????????-??????-??????")
-
-
 def test_an_unfinished_run_is_resumed_with_what_it_spent(tmp_path: Path) -> None:
     begin(tmp_path)
     with open_run(tiny.job(tmp_path, "--checkpoint_every=5", "--threads=1")) as (_, _, curator):
@@ -77,13 +71,6 @@ def test_a_run_that_spent_nothing_binds_nobody(tmp_path: Path) -> None:
     assert yaml.safe_load((directory / "config.yaml").read_text())["privacy"]["epsilon"] == 2
 
 
-def test_a_ledger_that_died_at_birth_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "ledger.jsonl").touch()
-    with open_run(tiny.job(tmp_path)) as (_, _, curator):
-        assert curator.ledger.entries() == []
-
-
 def test_a_finished_run_is_refused(tmp_path: Path) -> None:
     begin(tmp_path)
     (tmp_path / "run" / "model").mkdir()
@@ -101,17 +88,6 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
             with pytest.raises(LedgerError, match="another process is writing this ledger"), open_run(tiny.job(tmp_path)):
                 pass
     begin(tmp_path)  # the lock is gone with the run
-
-
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_cut_ledger_is_refused_and_kept(tmp_path: Path, share: float) -> None:
-    begin(tmp_path)
-    path = tmp_path / "run" / "ledger.jsonl"
-    content = path.read_bytes()[: int(share * len(path.read_bytes()))]
-    path.write_bytes(content)
-    with pytest.raises(LedgerError, match="damaged"), open_run(tiny.job(tmp_path)):
-        pass
-    assert path.read_bytes() == content
 
 
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -81,11 +81,8 @@ _EVERY = 10**9  # epochs between tight values: only the last one is wanted
 class EngineAudit:
     """One question to the engine of DPGM: does it keep the epsilon that is claimed?
 
-    Arguments:
-        plan: privacy of the training.
-        config: clipping and number of clusters; networks are replaced by the worst case.
-        canaries: m orthogonal records whose presence is guessed; 1: with or without it, in many trainings.
-        seed: public, of orders, weights and coins.
+    Networks are replaced by the worst case. `canaries` are orthogonal records whose presence is guessed; 1: with or without
+    it, in many trainings.
     """
 
     plan: DPGMPlan

@@ -71,15 +71,10 @@ def _tail(values: Tensor, thresholds: Tensor) -> Tensor:
 def epsilon_lower_bound(first: Tensor, second: Tensor, delta: float, *, confidence: float = 0.95) -> Bound:
     r"""Lower confidence bound on the epsilon at `delta` of a mechanism, from outputs on two neighbouring data sets.
 
-    For every event A of the output :math:`\epsilon \ge \log((P(A) - \delta) / Q(A))`, in both orders of the data sets. Half of
-    the values choose statistic, order, side and threshold, the other half bound both probabilities. A mechanism that is
-    (epsilon, delta)-private gives more than epsilon with probability at most 1 - confidence.
-
-    Arguments:
-        first: independent values of a statistics, (m,) or (m, a), of the output on one data set.
-        second: the same on the other one, of any number.
-        delta: in [0, 1).
-        confidence: in (0, 1).
+    `first` and `second` are independent values of a statistics, (m,) or (m, a), of the output on each. For every event A
+    :math:`\epsilon \ge \log((P(A) - \delta) / Q(A))`, in both orders. Half of the values choose statistic, order, side and
+    threshold, the other half bound both probabilities. A mechanism that is (epsilon, delta)-private gives more than epsilon
+    with probability at most 1 - confidence.
 
     Raises:
         ValueError: fewer than 20 values, unequal numbers of statistics, NaN, or a number out of its range.
@@ -169,14 +164,9 @@ def guesses_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
 def one_run_lower_bound(scores: Tensor, included: Tensor, delta: float, *, confidence: float = 0.95) -> Bound:
     """Lower confidence bound on epsilon at `delta` from canaries that were included by fair coins, perhaps all in one run.
 
-    The highest scores are guessed to be included, the lowest not, and the rest is left open. Every other canary serves to
-    choose statistic and numbers of guesses; the bound comes from those that remain, for whom the choice is fixed.
-
-    Arguments:
-        scores: of each canary, (m,) or (m, a) for a statistics; large for included ones.
-        included: the coins (m,), bool.
-        delta: in [0, 1).
-        confidence: in (0, 1).
+    `scores`, (m,) or (m, a) for a statistics, are large for included canaries; `included` are the coins (m,), bool. The
+    highest scores are guessed to be included, the lowest not, and the rest is left open. Every other canary serves to choose
+    statistic and numbers of guesses; the bound comes from those that remain, for whom the choice is fixed.
 
     Raises:
         ValueError: fewer than 40 canaries, shapes that disagree, NaN, or a number out of its range.
@@ -223,22 +213,10 @@ def _largest_refuted(correct: int, guesses: int, canaries: int, delta: float, le
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """An empirical lower bound on epsilon beside the epsilon that was claimed.
+    """An empirical lower bound on epsilon beside the epsilon in nats that the ledger claims, both at `delta`.
 
-    Arguments:
-        audited: system and configuration, in words.
-        neighbours: in what the two data sets differ.
-        claimed: epsilon in nats, by the ledger.
-        delta: of both.
-        relation: neighbouring relation.
-        unit: what is protected.
-        lower_bound: epsilon is at least this, with probability `confidence`.
-        confidence: in (0, 1).
-        method: "one run", "many runs" or "many draws".
-        attack: statistic that the bound comes from.
-        trainings: how often the system was fitted, over all data sets.
-        trials: values that the bound was computed from.
-        seconds: of wall clock.
+    `lower_bound` holds with probability `confidence`; `attack` is the statistic that it comes from, `trainings` how often the
+    system was fitted, and `trials` the number of values that the bound was computed from.
     """
 
     audited: str

@@ -17,7 +17,7 @@ from dpgen.auditing.options import AuditJob
 from dpgen.data import Columns, Points, Records, Table, Users
 from dpgen.discretized import DiscretizedColumn
 from dpgen.privacy.curator import Curator
-from dpgen.release import Draws, PublicModel
+from dpgen.release import PublicModel
 from dpgen.runtime import quiet_runtime, quiet_training
 from dpgen.schema import Schema
 from dpgen.systems.mbde.plan import DrawPlan
@@ -118,12 +118,7 @@ def by_draw(job: AuditJob) -> bool:
 
 
 def pair_of(job: AuditJob, trials: int) -> Pair:
-    """The neighbours that are worst for the system's kind of data and unit of privacy: people have all equal rows.
-
-    Arguments:
-        job: what is audited.
-        trials: of a fit, for data whose units are trials.
-    """
+    """The neighbours that are worst for the system's kind of data and unit of privacy: people have all equal rows."""
     kind, relation, copies = systems()[job.model].kinds[0], str(job.plan.open_ledger().relation), job.plan.rows
     if kind == "users":
         return users_pair(trials)
@@ -137,7 +132,8 @@ def pair_of(job: AuditJob, trials: int) -> Pair:
 
 def released(job: AuditJob, side: int, trials: int) -> tuple[Numbers, float]:
     """Statistics (trials, a) of releases from one of the two data sets, and the epsilon that is claimed for one of them."""
-    pair, plan, found, price = pair_of(job, trials), job.plan, [], 1
+    pair, plan, price = pair_of(job, trials), job.plan, 1
+    found: list[Tensor] = []
     data, system = (pair.first, pair.second)[side], systems()[job.model]
     if by_draw(job):
         price, plan = trials, replace(plan, epsilon=plan.per_draw * trials, draws=trials)
@@ -155,7 +151,7 @@ def _numbers(release: PublicModel) -> list[Tensor]:
     return [torch.cat([tensors[name].double().reshape(-1) for name in sorted(tensors)]).nan_to_num(0.0, 1e9, -1e9)]
 
 
-def _draws(release: Draws) -> list[Tensor]:
+def _draws(release: Any) -> list[Tensor]:
     """The draws themselves, each of them a trial, or how often each category came for every user."""
     table = release.to_pandas()
     if "user" not in table:

@@ -62,16 +62,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The product of some options' values.
+    """The product of some options' values, with arguments that all runs share, so many `jobs` at a time.
 
-    Arguments:
-        values: for every swept option, the values it takes.
-        fixed: arguments that all runs share.
-        directory: holds one run directory per combination, and the table.
-        jobs: runs at a time.
-        sharing: names of the runs that split their records by the one secret key of the sweep, which is in `directory`; no
-            run is then trained on what another one has for evaluation.
-        selection: release the best run only; None: all of them.
+    `directory` holds one run directory per combination, and the table. The runs named in `sharing` split their records by the
+    one secret key there: none is trained on what another one has for evaluation.
     """
 
     values: dict[str, list[Any]]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpgen import DPGM, DPGMConfig, DPGMPlan
-from dpgen.cli.budget import PLAN, parser, planned
+from dpgen.cli.budget import parser, planned
 from dpgen.cli.main import main
 
 COMMON = ["--sampling_rate", "0.01", "--delta", "1e-5"]
@@ -111,9 +111,3 @@ def test_bad_values_are_one_line(capsys: pytest.CaptureFixture[str], arguments: 
     assert error.startswith("error: ")
     assert name in error
     assert error.count("\n") == 1
-
-
-def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert budget(["--help"]) == 0
-    text = capsys.readouterr().out
-    assert all(f"--{name} " in text for name in [*PLAN, "epochs", "clusters", "k", "n_features", "out"])
