@@ -30,12 +30,16 @@ from dpgen.run import run
 from dpgen.runtime import Runtime, quiet_training
 from dpgen.systems.registry import System, systems
 
-KINDS = dict(
-    zip(
-        (Records, Images, MappedRecords, Points, Columns, Users, Table, StreamedRecords),
-        ("records", "images", "mapped", "points", "columns", "users", "table", "streams"),
-    )
-)
+KINDS: dict[type[Any], str] = {
+    Records: "records",
+    Images: "images",
+    MappedRecords: "mapped",
+    Points: "points",
+    Columns: "columns",
+    Users: "users",
+    Table: "table",
+    StreamedRecords: "streams",
+}
 """Kind of data that is loaded already, as in `LOADERS`."""
 
 _ONE_LOADER = {"users": "events", "table": "table"}

@@ -9,12 +9,12 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
@@ -28,7 +28,10 @@ def remove_leftovers(directory: Path) -> None:
     for path in list(directory.rglob(".*")):
         if not _LEFTOVER.fullmatch(path.name):
             continue
-        rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        if path.is_dir():
+            rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
@@ -109,9 +112,11 @@ class TensorFiles(NamedTuple):
     payload: bytes
 
     @classmethod
-    def of(cls, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "TensorFiles":
+    def of(cls, kind: str, content: Mapping[str, Any], tensors: "Mapping[str, Tensor]") -> "TensorFiles":
         """Format, kind and content (JSON), and tensors by name."""
-        payload = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        from safetensors.torch import save  # here and below: naming files needs no torch
+
+        payload = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
         card: dict[str, Any] = {"format": FORMAT, "kind": kind, **content}
         return cls(card | {"sha256": _checksum(card, payload)}, payload)
 
@@ -124,13 +129,15 @@ class TensorFiles(NamedTuple):
         write_files(directory, self.files(name))
 
 
-def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> "tuple[dict[str, Any], dict[str, Tensor]]":
     """The card and the tensors that `TensorFiles.write` left.
 
     Raises:
         FileNotFoundError: no card there.
         ValueError: unknown format or kind, or files that do not match their checksum.
     """
+    from safetensors.torch import load
+
     path = directory / f"{name}.json"
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no {name} ({path.name} is missing)")
@@ -147,12 +154,12 @@ def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> t
     if _checksum(card, payload) != digest:
         raise ValueError(f"{directory} does not match the checksum in {path.name}: it was cut or edited")
     try:
-        return card, load_tensors(payload)
+        return card, load(payload)
     except (SafetensorError, ValueError) as error:
         raise damaged(directory, name, error) from error
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """The tensors called `prefix.NAME`, by NAME."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}

@@ -249,7 +249,9 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
                     release.statement = release.statement.extended([not_covered, *runtime.facts])
                     _commit(release, directory, curator.ledger)
             bar.phase("evaluate")
-            evaluation, problem = _evaluated(job, release, partial(evaluate, release, data), runtime, again=again)
+            evaluation, problem = _evaluated(
+                job, release, partial(evaluate, release, data, seed=runtime.seed), runtime, again=again
+            )
     text = summary(
         f"{job.title} on {data.name}",
         release.statement,
@@ -312,18 +314,18 @@ KEPT_BY_NOBODY = "no scores: the density behind the draws is private and never k
 
 
 def _evaluated(
-    job: RunConfig, release: Release, evaluate: Callable[..., Evaluation], runtime: Runtime, *, again: bool
+    job: RunConfig, release: Release, evaluate: Callable[[], Evaluation], runtime: Runtime, *, again: bool
 ) -> tuple[Evaluation, str]:
     """The evaluation, written and logged, and what went wrong with it: what was paid for is released in any case."""
     directory = runtime.directory
     if isinstance(release, Draws) and release.origin is None:
         if again:
             raise ValueError(f"{directory} has {KEPT_BY_NOBODY}")
-        evaluate = lambda seed: Evaluation([], notes=(KEPT_BY_NOBODY,))  # noqa: E731
+        evaluate = partial(Evaluation, [], notes=(KEPT_BY_NOBODY,))
     if runtime.evaluation == "none":
         return Evaluation([], notes=(f"not evaluated; dpgen evaluate {directory} does it",)), ""
     try:
-        evaluation = evaluate(seed=runtime.seed)
+        evaluation = evaluate()
         shown = [s for s in evaluation.scores if not s.private or runtime.private_logs or not isinstance(release, Draws)]
         runtime.log_results(job.settings, {score.tag: score.value for score in shown})
         left = evaluation

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import Ended
+from dpgen.files import is_finished, write_atomically
 from dpgen.options import choose, list_items, read_yaml, split_options
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.mechanisms import require_positive, require_within
@@ -181,7 +182,6 @@ def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
     from tqdm import tqdm
 
     from dpgen.evaluation.scores import markdown_table
-    from dpgen.files import is_finished, write_atomically
 
     sweep.directory.mkdir(parents=True, exist_ok=True)
     runs = list(sweep.runs())

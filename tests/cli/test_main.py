@@ -12,8 +12,6 @@ from dpgen.cli.main import COMMANDS, main
 from dpgen.options import REMOVED, keys
 from dpgen.systems.registry import SYSTEMS
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
 def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
