@@ -48,8 +48,6 @@ _ONE_LOADER = {"users": "events", "table": "table"}
 
 Options = dict[str, Any]
 
-# -- fit ---------------------------------------------------------------------------------------------------------------
-
 
 AUTO = "auto"
 """The model that containers, types and shapes of the data choose, see `chosen_model`."""
@@ -94,17 +92,16 @@ def fit(
         >>> release.epsilon <= 1.0, release.sample(2).columns.tolist()
         (True, ['tea', 'milk', 'rum', 'water'])
     """
-    named = {"delta": delta, "ledger": None if isinstance(ledger, Ledger) else ledger}
+    own = ledger if isinstance(ledger, Ledger) else None
+    named = {"delta": delta, "ledger": ledger if own is None else None}
     given = {"epsilon": epsilon} | {name: value for name, value in named.items() if value is not None}
     if isinstance(data, str) and data in systems() and (not isinstance(model, str) or model not in (*systems(), AUTO)):
         raise ValueError(f"data is {data!r}, which is a model: the data come first, fit(data, model={data!r}, ...)")
     job = _job(model, data, given | options)
-    own = ledger if isinstance(ledger, Ledger) else None
     if own is not None:
         _require_same(own, job)
     with quiet_training():
-        release = run(job).release if job.runtime.run_dir is not None else _fit_in_memory(job, own)
-    return release
+        return run(job).release if job.runtime.run_dir is not None else _fit_in_memory(job, own)
 
 
 def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
@@ -239,11 +236,7 @@ def _completed(private: InMemory, name: str, system: System, options: Options) -
 
 
 def _of_images(private: InMemory, shape: tuple[int, ...]) -> Options:
-    """Options of images: grey by their type, uint8 or floating point, bits of any other; a channel of its own counts not.
-
-    Raises:
-        ValueError: grey images of several channels.
-    """
+    """Options of images: grey by their type, uint8 or floating point, bits of any other; a channel of its own counts not."""
     sides = [side for side in shape if side != 1] if len(shape) > 2 else list(shape)
     grey = private.form.types[0] == "uint8" or private.form.types[0].startswith("float")
     if grey and len(sides) > 2:
@@ -294,12 +287,11 @@ class Synthesizer(BaseEstimator):
 
     def __init__(self, model: str = "", **options: Any) -> None:
         defaults = self._defaults()
-        for name in options:
-            if name not in defaults:
-                try:
-                    choose("parameter", name, list(defaults))
-                except ValueError as error:
-                    raise TypeError(f"{type(self).__name__}: {error}") from None
+        try:
+            for name in options:
+                choose("parameter", name, list(defaults))
+        except ValueError as error:
+            raise TypeError(f"{type(self).__name__}: {error}") from None
         for name, default in defaults.items():
             setattr(self, name, options.get(name, default))
 
@@ -314,11 +306,7 @@ class Synthesizer(BaseEstimator):
         return {"epsilon": self.epsilon} | given
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release a model of X within epsilon; `y` is scikit-learn's and ignored: a label is a column of X, `label_column`.
-
-        Raises:
-            ValueError, TypeError, BudgetExceeded: as the function `fit`.
-        """
+        """Release a model of X within epsilon; `y` is scikit-learn's and ignored: a label is a column of X, `label_column`."""
         self.release_ = fit(X, self.model, **self._given())
         names = self.release_.form.names if self.release_.form is not None else ()
         self.n_features_in_ = _width(X) or len(names)
@@ -365,11 +353,7 @@ _ACRONYMS = {"dpgm", "dpgan", "mwem", "merf", "merr", "mbde"}
 
 @cache
 def estimator(model: str) -> type[Synthesizer]:
-    """The estimator of one system; its parameters are the options of the system, of data that it reads, and of the runtime.
-
-    Raises:
-        ValueError: no such system.
-    """
+    """The estimator of one system; its parameters are the options of the system, of data that it reads, and of the runtime."""
     system = systems()[choose("model", model, list(systems()))]
     sources: list[Callable[..., Any]] = [loader.options for kind in system.kinds for loader in LOADERS[kind].values()]
     sources += [system.plan, system.config, Runtime]

@@ -39,11 +39,7 @@ class Found(NamedTuple):
 
 
 def find_release(path: Path) -> Found | None:
-    """The release that a path is, or lies in: the directory of a run or of a model, or anything below one.
-
-    Raises:
-        ValueError: its files do not fit each other, or cannot be read.
-    """
+    """The release that a path is, or lies in: the directory of a run or of a model, or anything below one."""
     path = path.resolve()
     return next((found for place in (path, *path.parents) if (found := _release_of(place)) is not None), None)
 
@@ -69,14 +65,7 @@ def _release_of(directory: Path) -> Found | None:
 
 @dataclass(frozen=True)
 class BuiltOn:
-    """A release that a run reads.
-
-    Arguments:
-        option: what names it, in words.
-        statement: of the release.
-        sha256: checksum of the release.
-        public: whether the holder of the data declares that it was fitted to records of other people, or public ones.
-    """
+    """A release that a run reads by an `option`; `public`: the holder of the data declares that it is of other records."""
 
     option: str
     statement: PrivacyStatement
@@ -88,20 +77,6 @@ class BuiltOn:
         """Its price, as one mechanism of the plan; None where it is declared public."""
         event = approximate_event(self.statement.epsilon, self.statement.delta)
         return None if self.public else Planned(event, f"{NOTE} (sha256 {self.sha256})")
-
-    def require_same(self, plan: Any) -> None:
-        """Refuse a release whose price is not one of the run's guarantee.
-
-        Raises:
-            ValueError: another unit, with its most rows, or another relation.
-        """
-        own = {"unit": self.statement.unit, "relation": self.statement.relation}
-        for name, wanted in (("unit", plan.protected), ("relation", plan.relation)):
-            if own[name] != wanted and not self.public:
-                raise ValueError(
-                    f"{self.option} is a release whose {name} is {own[name]!r}; it must be {wanted!r}, that of this run, whose "
-                    "statement has to cover both; or release_origin must be 'public', where it is of other people's records"
-                )
 
     def added_to(self, statement: PrivacyStatement) -> PrivacyStatement:
         """A statement that rests on what the earlier one rests on, and does not cover what that does not."""
@@ -121,17 +96,10 @@ def names_files(option: str) -> bool:
 def releases_read(
     settings: Mapping[str, Mapping[str, Any]], *, schema: Any, base: Path | None, public: bool, run_dir: Path | None
 ) -> tuple[BuiltOn, ...]:
-    """Every release that a run reads, once.
+    """Every release that the settings of a run, by block, name, once; that of its own `run_dir` is none.
 
-    Arguments:
-        settings: its options by block.
-        schema: of its data, if they have one: a descriptor or its file, or the schema itself.
-        base: file of settings that its options were laid over.
-        public: whether the holder of the data declares that these releases are of other people's or public records.
-        run_dir: directory of the run itself.
-
-    Raises:
-        ValueError: a release that cannot be read, or is called public and is of the same data.
+    `schema` is that of the data, a descriptor or its file; `base` a file of settings that the options were laid over;
+    `public`: the holder of the data declares that these releases are of other people's or public records.
     """
     found = [*_named({**settings["data"], **settings["model"]}, base, run_dir), *_bought(schema)]
     if public:
@@ -143,17 +111,15 @@ def releases_read(
 
 def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None) -> Iterator[tuple[str, Found]]:
     """Releases that settings name, as paths or patterns of files; and the selection that settings in a file are."""
-    for key, value in settings.items():
-        if isinstance(value, str) and names_files(key):
-            for path in glob(value, recursive=True) if has_magic(value) else [value]:
-                found = find_release(Path(path)) if exists(path) else None
-                if found is not None and found.directory != (run_dir and run_dir.resolve()):
-                    yield f"{key} {path!r}", found
-    found = None if base is None else find_release(base)
-    if found is not None and found.directory != (run_dir and run_dir.resolve()):
+    files = [(key, value) for key, value in settings.items() if isinstance(value, str) and names_files(key)]
+    paths = [(key, path) for key, value in files for path in (glob(value, recursive=True) if has_magic(value) else [value])]
+    for key, path in [*paths, *([] if base is None else [("config", str(base))])]:
+        found = find_release(Path(path)) if exists(path) else None
+        if found is None or found.directory == (run_dir and run_dir.resolve()):
+            continue
         notes = [line["note"] for line in found.statement.mechanisms]
-        if any(note == SELECTION or note.startswith(NOTE) for note in notes):  # else they were fixed before any release
-            yield f"config {str(base)!r}", found
+        if key != "config" or any(n == SELECTION or n.startswith(NOTE) for n in notes):  # else fixed before any release
+            yield f"{key} {path!r}", found
 
 
 def _bought(schema: Any) -> Iterator[tuple[str, Found]]:
@@ -193,13 +159,14 @@ def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
 
 
 def own_plan(plan: Any, built_on: Sequence[BuiltOn]) -> Any:
-    """The part of a plan that is left beside the releases that its run is built on; a plan without a budget stays.
-
-    Raises:
-        ValueError: nothing is left, or a release of another unit or relation.
-    """
+    """The part of a plan that is left beside the releases that its run is built on; a plan without a budget stays."""
     for release in built_on:
-        release.require_same(plan)
+        for name, wanted in (("unit", plan.protected), ("relation", plan.relation)):
+            if (own := getattr(release.statement, name)) != wanted and not release.public:
+                raise ValueError(
+                    f"{release.option} is a release whose {name} is {own!r}; it must be {wanted!r}, that of this run, whose "
+                    "statement has to cover both; or release_origin must be 'public', where it is of other people's records"
+                )
     prices = [release.statement for release in built_on if not release.public]
     if not prices or plan.epsilon is None:
         return plan

@@ -40,12 +40,9 @@ CONFIGS = next(place for place in (_HERE / "configs", _HERE.parent / "configs") 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A system, and its public choices.
+    """A system by name, and its configuration; a mapping by the names of the command line, or None, is completed by defaults.
 
-    Arguments:
-        name: of the system.
-        options: its configuration; a mapping by the names of the command line, or None, is completed by defaults.
-        chosen: whether public facts of the data chose the system.
+    `chosen` says whether public facts of the data chose the system.
 
     Raises:
         ValueError: in one line, a wrong name or value, and what is allowed.
@@ -71,24 +68,14 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Private data.
-
-    Arguments:
-        name: of the loader, or of data that are loaded.
-        options: of the loader, by name.
-        loaded: data that were loaded before, instead of a loader's.
-    """
+    """Private data: the name and the options of a loader, or `loaded` data with their name."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     loaded: Any = None
 
     def completed(self, system: System) -> "DataConfig":
-        """With the defaults of the loader that the system's kinds of data have under this name.
-
-        Raises:
-            ValueError: in one line, a wrong name or value, and what is allowed.
-        """
+        """With the defaults of the loader that the system's kinds of data have under this name."""
         if self.loaded is not None:
             return self
         choose("data", self.name, list(loaders(system.kinds)))
@@ -103,13 +90,7 @@ class RunConfig:
     """Everything that a run needs, typed and checked: what a command line, a YAML file and keywords of Python are made into.
 
     Each block may be given as in YAML: a name or a mapping with `name` for model and data, a mapping for the other two.
-
-    Arguments:
-        model: the system with its configuration.
-        data: the loader with its options, or loaded data.
-        privacy: the budget, of the system's plan.
-        runtime: where and how to run.
-        base: the file of settings that the options were laid over, if any.
+    `base` is the file of settings that the options were laid over, if any.
 
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
@@ -137,24 +118,17 @@ class RunConfig:
         if directory is not None and not directory.name:
             raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
         self.privacy.require_use(self.model.options)
-        self._require_people()
+        if (unit := getattr(self.privacy, "unit", None)) is not None:
+            if self.data.loaded is not None:
+                raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")
+            if not self._loader.takes_people:
+                able = ", ".join(name for name, loader in loaders(self.system.kinds).items() if loader.takes_people)
+                raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data.name}")
         if self.runtime.processes > 1 and not self.resumable:
             raise ValueError(
                 f"devices is {self.runtime.devices} and num_nodes is {self.runtime.num_nodes}; both must be 1 for this model: "
                 "several processes can share the sums of DP-SGD only"
             )
-
-    def _require_people(self) -> None:
-        """Refuse a unit that the data have no column for."""
-        unit = getattr(self.privacy, "unit", None)
-        if unit is None:
-            return
-        if self.data.loaded is not None:
-            raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")
-        if not self._loader.takes_people:
-            known = loaders(self.system.kinds)
-            able = ", ".join(name for name, loader in known.items() if loader.takes_people)
-            raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data.name}")
 
     @cached_property
     def settings(self) -> dict[str, dict[str, Any]]:
@@ -184,11 +158,7 @@ class RunConfig:
         return self.model.system
 
     def on(self, data: Any) -> "RunConfig":
-        """The same run on data that are loaded already, in place of a loader's.
-
-        Raises:
-            ValueError: the plan protects people whom a column names; loaded data have no such column.
-        """
+        """The same run on data that are loaded already, in place of a loader's."""
         return replace(self, data=DataConfig(_name_of(data), loaded=data))
 
     @property
@@ -202,10 +172,7 @@ class RunConfig:
         return self.system.module(self.model.options) is not None
 
     def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
-        """The first setting of the job that is another one in stored settings, in words; empty where there is none.
-
-        Names of models and data come first: others have other settings.
-        """
+        """The first setting that is another one in stored settings, in words, names of models and data first; else empty."""
         all_of_them = [(block, key, value) for block, options in self.settings.items() for key, value in options.items()]
         for block, key, value in sorted(all_of_them, key=lambda setting: setting[1] != "name"):
             if (before := stored[block].get(key)) != value and key not in FREE_TO_CHANGE:
@@ -228,12 +195,7 @@ class RunConfig:
         return self.data.options.get("split_key") or (directory / KEY_FILE if shared is None else Path(f"{shared}.key"))
 
     def shared_budget(self) -> SharedBudget | None:
-        """The budget that the run shares with others, if any; made if it is not there yet.
-
-        Raises:
-            ValueError: it is not there and has no total, or fixes other terms than the plan's.
-            LedgerError: the file is damaged or no shared budget.
-        """
+        """The budget that the run shares with others, if any; made if it is not there yet."""
         path, total = self.runtime.ledger, None
         if path is None:
             return None
@@ -279,11 +241,7 @@ class RunConfig:
         return shared.payer(self.title, directory=path and path.parent, settled=settled)
 
     def absent_files(self) -> list[str]:
-        """Files that the options of the data name and that are not here, in words; the data are not read.
-
-        Raises:
-            ValueError: a share of test records out of range.
-        """
+        """Files that the options of the data name and that are not here, in words; the data are not read."""
         share = self.data.options.get("test_fraction")
         if isinstance(share, float) and not 0 <= share < 1:
             raise ValueError(f"test_fraction is {share}: it must be in [0, 1)")
@@ -297,11 +255,7 @@ class RunConfig:
         ]
 
     def load(self, directory: Path) -> Any:
-        """Read the data, of a kind that the system works on, split by the key of the run in `directory`.
-
-        Raises:
-            ValueError: they cannot be read.
-        """
+        """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""
         if self.data.loaded is not None:
             return self.data.loaded
         key = self.split_key(directory)
@@ -319,8 +273,7 @@ class RunConfig:
     def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
         """The system's release of these data, whose statement says what data, settings and earlier releases add to it.
 
-        Raises:
-            ShareDone: on every process of a training but the first, which alone releases.
+        Processes of a training but the first, which alone releases, end with `ShareDone`.
         """
         release = self.fit_system(data, curator, runtime)
         if not runtime.first:
@@ -332,15 +285,17 @@ class RunConfig:
         release.statement = release.statement.extended([*getattr(data, "facts", ()), *container, *self.facts])
         for earlier in self.built_on:
             release.statement = earlier.added_to(release.statement)
-        _warn_of_delta(release)
+        if release.size and release.delta >= 1 / release.size:  # judged by the released number of records alone
+            warnings.warn(
+                f"delta is {release.delta:g} and about {release.size} records were found (a released, noisy number): a delta "
+                f"of 1/n or more does not rule out that one record is published whole; choose one far below "
+                f"{1 / release.size:.2g}",
+                stacklevel=2,
+            )
         return release
 
     def fit_system(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
-        """The system's release, of what is left beside the releases that the curator is told of.
-
-        Raises:
-            ValueError: the system declares no plan, so that what it is built on is not paid for.
-        """
+        """The system's release, of what is left beside the releases that the curator is told of."""
         for earlier in self.built_on:
             curator.build_on(earlier.sha256, earlier.planned)
         release = self.system.fit(data, plan=self.own_plan, config=self.model.options, curator=curator, runtime=runtime)
@@ -355,31 +310,12 @@ class RunConfig:
         return self.data.options.get("missing") == "drop"
 
 
-def _warn_of_delta(release: "Release") -> None:
-    """Of a delta that allows a record to be published: judged by the released number of records alone."""
-    if release.size and release.delta >= 1 / release.size:
-        warnings.warn(
-            f"delta is {release.delta:g} and about {release.size} records were found (a released, noisy number): a delta of "
-            f"1/n or more does not rule out that one record is published whole; choose one far below {1 / release.size:.2g}",
-            stacklevel=2,
-        )
-
-
 # -- from options to a run ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked for: a model, data, and the options that were given, over those of a file.
-
-    Arguments:
-        model: name of the system.
-        data: name of the loader, or of data that are loaded.
-        sources: by block, what its options belong to.
-        stored: values of a file that belong to them, by name.
-        given: values that were given, by name.
-        base: the file.
-    """
+    """What a run is asked for: values that were given by name over those stored in the file `base`, and the owner of each."""
 
     model: str
     data: str
@@ -390,11 +326,7 @@ class Request:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], *, config_root: Path | None = None, loaded: str | None = None) -> "Request":
-        """From values by name; `model`, `data` and `config` are among them.
-
-        Raises:
-            ValueError: a wrong name of one of the three, or a wrong file.
-        """
+        """From values by name; `model`, `data` and `config` are among them."""
         given = dict(options)
         require_value("config", given.get("config"))
         base = _config_file(str(given.pop("config"))) if "config" in given else None
@@ -404,9 +336,10 @@ class Request:
         known = list(loaders(system.kinds))
         named = _first(given.pop("data", None), blocks.get("data", {}).get("name"), known[0]) if loaded is None else loaded
         data = choose("data", named, known) if loaded is None else named
-        replaced = _replaced(given, system)
+        replacing: dict[str, tuple[str, ...]] = getattr(system.config, "replaced_by", {})
+        replaced = {key for name, own in replacing.items() if ":" in str(given.get(name, "")) for key in own}  # by import paths
         if base is None and config_root is not None and not replaced:
-            usual = _usual(config_root, model, data)
+            usual = config_root / f"{model}_{data}.yaml"
             base, blocks = (usual, read_blocks(usual)) if usual.is_file() else (None, {})
         blocks = {block: dict(values) for block, values in blocks.items()}
         for block, name in (("model", model), ("data", data)):
@@ -414,9 +347,10 @@ class Request:
             owner = _first(blocks.setdefault(block, {}).pop("name", None), name)
             if owner != name:
                 blocks[block] = {}
-        others = replaced | _of_other_components(given, system)
+        of_component: dict[str, tuple[str, ...]] = getattr(system.config, "of_component", {})
+        others = replaced | {key for name, own in of_component.items() if given.get("component", name) != name for key in own}
         blocks["model"] = {name: value for name, value in blocks["model"].items() if name not in others}
-        options_of = _no_options if loaded else loader_of(system.kinds, data, [*given, *blocks["data"]]).options
+        options_of = (lambda: None) if loaded else loader_of(system.kinds, data, [*given, *blocks["data"]]).options
         sources: Sources = {"privacy": system.plan, "model": system.config, "data": options_of, "runtime": Runtime}
         stored: dict[str, Any] = {}
         for block, values in blocks.items():
@@ -424,19 +358,7 @@ class Request:
         return cls(model, data, sources, stored, given, base and _from_here(base))
 
     def config(self, *, private: Any = None) -> RunConfig:
-        """The run with typed options.
-
-        Raises:
-            ValueError: in one line, what is wrong and what is allowed.
-        """
-        self._require_place()
-        made = typed(self.sources, self.stored | self.given)
-        model = ModelConfig(self.model, self.sources["model"](**made["model"]))
-        data = DataConfig(self.data, made["data"], private)
-        return RunConfig(model, data, self.sources["privacy"](**made["privacy"]), Runtime(**made["runtime"]), self.base)
-
-    def _require_place(self) -> None:
-        """Refuse options that belong to other data or to another system, and say to which."""
+        """The run with typed options; one that belongs to other data or to another system is refused with its owner."""
         known = {name for source in self.sources.values() for name in keys(source)}
         chosen = systems()[self.model]
         for name in (name for name in self.given if name not in known):
@@ -446,6 +368,10 @@ class Request:
                 if names:
                     raise ValueError(f"{name} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
             choose("option", name, sorted({*known, "model", "data", "config"}))
+        made = typed(self.sources, self.stored | self.given)
+        model = ModelConfig(self.model, self.sources["model"](**made["model"]))
+        source = DataConfig(self.data, made["data"], private)
+        return RunConfig(model, source, self.sources["privacy"](**made["privacy"]), Runtime(**made["runtime"]), self.base)
 
 
 def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> RunConfig:
@@ -461,16 +387,9 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> R
 
 
 def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = None, private: Any = None) -> RunConfig:
-    """A run from values of Python under the names of the command line.
+    """A run from values of Python under the names of the command line; `loggers` are Lightning's.
 
-    Arguments:
-        model: name of the system.
-        options: by name; `config` is a file of settings under them, `loggers` are Lightning's.
-        data: name of the loader; None: the usual one.
-        private: data in memory, which the loader `data` reads in place of its `path`, or loaded ones, which need none.
-
-    Raises:
-        ValueError: in one line, what is wrong and what is allowed.
+    `private` are data in memory, which the loader `data` reads in place of its `path`, or loaded ones, which need no loader.
     """
     loggers = tuple(options.get("loggers", ()))
     given = {name: plain(name, value) for name, value in options.items() if name != "loggers"} | {"model": model}
@@ -506,22 +425,6 @@ def _name_of(data: Any) -> str:
     return str(getattr(data, "name", type(data).__name__))
 
 
-def _no_options() -> None:
-    """Options of data that are loaded."""
-
-
-def _replaced(given: Mapping[str, Any], system: System) -> set[str]:
-    """Options of the model that a given one takes the place of; with them go the usual settings, which were made for them."""
-    replacing: dict[str, tuple[str, ...]] = getattr(system.config, "replaced_by", {})
-    return {key for name, own in replacing.items() if ":" in str(given.get(name, "")) for key in own}  # import paths alone
-
-
-def _of_other_components(given: Mapping[str, Any], system: System) -> set[str]:
-    """Options of the model that belong to another component than the given one."""
-    of_component: dict[str, tuple[str, ...]] = getattr(system.config, "of_component", {})
-    return {key for name, own in of_component.items() if given.get("component", name) != name for key in own}
-
-
 def _first(*values: Any) -> Any:
     """The first that is not None: an empty name is a wrong one, not a missing one."""
     return next(value for value in values if value is not None)
@@ -538,11 +441,6 @@ def _config_file(name: str) -> Path:
     raise ValueError(f"config file {name!r} does not exist{f' (did you mean {close[0]}?)' if close else ''}")
 
 
-def _usual(root: Path, model: str, data: str) -> Path:
-    """Settings of a model on a data set."""
-    return root / f"{model}_{data}.yaml"
-
-
 def _from_here(path: Path) -> Path:
     """A path relative to the working directory, where it lies inside; of a configuration that is shipped, its name alone."""
     if path.parent.resolve() == CONFIGS.resolve():
@@ -551,11 +449,7 @@ def _from_here(path: Path) -> Path:
 
 
 def read_blocks(path: Path) -> dict[str, dict[str, Any]]:
-    """Settings in a file, by block; any of the blocks may be missing.
-
-    Raises:
-        ValueError: in one line, what is wrong with the file.
-    """
+    """Settings in a file, by block; any of the blocks may be missing."""
     blocks = read_yaml(path, "config file")
     blocks = {} if blocks is None else blocks
     if not isinstance(blocks, dict) or not all(isinstance(value, dict) for value in blocks.values()):

@@ -73,9 +73,6 @@ class Form:
         """Samples, a table with columns of these names, as the data came; columns that are not modelled are left out.
 
         Categorical columns have the categories that the form names, else `levels`, else those that were drawn.
-
-        Raises:
-            ValueError: samples with none of the names.
         """
         table = table.rename(columns={other: name for name, other in self.renamed.items()})
         types = self.types * len(self.names) if len(self.types) == 1 else self.types
@@ -200,18 +197,13 @@ class Pictures(NamedTuple):
 
 
 class InMemory(str):
-    """Private data in memory; loaders take them where they take the path of a file, and errors call them by this text.
-
-    Attributes:
-        content: a table, an array (n, d), the items of each set, or pictures, as a file of the form `like` would give them; or
-            the table of an engine.
-        form: what they came in.
-        like: the form of a file that is read so.
-    """
+    """Private data in memory; loaders take them where they take the path of a file, and errors call them by this text."""
 
     content: Any
+    """A table, an array (n, d), the items of each set, or pictures, as a file would give them; or the table of an engine."""
     form: Form
     like: FileForm
+    """The form of a file that is read so."""
 
     def __new__(cls, name: str, content: Any, form: Form, *, engine: bool = False) -> "InMemory":
         made = super().__new__(cls, name)
@@ -223,13 +215,7 @@ class InMemory(str):
 
 
 def in_memory(data: Any) -> InMemory:
-    """Data of one of the containers that `ACCEPTED` lists.
-
-    Raises:
-        TypeError: another container, or values that no table of typed columns holds.
-        ValueError: two columns of one name, names that are neither text nor whole numbers, a shape that is no table, or a
-            masked array.
-    """
+    """Data of one of the containers that `ACCEPTED` lists; others are a TypeError, wrong names or shapes a ValueError."""
     if isinstance(data, np.ma.MaskedArray):  # NumPy would show what lies under the mask
         raise ValueError("array is masked; fill it (data.filled(...)), or give a DataFrame, in which values may be missing")
     for fits, convert in _CONVERTERS:
@@ -264,11 +250,7 @@ def _type_name(dtype: Any) -> str:
 
 
 def _checked_names(what: str, names: Iterable[Any]) -> tuple[str | int, ...]:
-    """Names of columns, as text or whole numbers.
-
-    Raises:
-        ValueError: another kind of name, or one twice.
-    """
+    """Names of columns, as text or whole numbers; another kind of name, or one twice, is refused."""
     found: list[str | int] = []
     for name in names:
         if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
@@ -318,7 +300,9 @@ def _from_dataset(data: Any) -> InMemory:
     pairs = isinstance(items[0], tuple | list)
     try:
         x = np.stack([np.asarray(item[0] if pairs else item) for item in items])
-        y = np.array([_whole(item[1]) for item in items]) if pairs and len(items[0]) > 1 else None
+        y = np.array([int(item[1]) for item in items]) if pairs and len(items[0]) > 1 else None
+        if y is not None and any(int(item[1]) != item[1] for item in items):
+            raise ValueError("a label is no whole number")
     except (TypeError, ValueError, IndexError):
         raise TypeError("data set has no records of one shape with whole labels") from None
     found = _from_array(x, "dataset", "data set")
@@ -354,13 +338,6 @@ def _is_engine(data: Any) -> bool:
 def _from_engine(data: Any) -> InMemory:
     what = _ENGINES[type(data).__module__.partition(".")[0]]
     return InMemory(what, data, Form(container="pandas", names=_checked_names(what, data.columns)), engine=True)
-
-
-def _whole(label: Any) -> int:
-    """A label as a whole number, which a number with a fraction is not."""
-    if (found := int(label)) != label:
-        raise ValueError("a label is no whole number")
-    return found
 
 
 _COLOURS = 3

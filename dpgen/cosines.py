@@ -7,21 +7,13 @@ from torch import Tensor
 
 
 def planes(image_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Channels, height and width of images (height, width) or (channels, height, width).
-
-    >>> planes((28, 28))
-    (1, 28, 28)
-    """
+    """Channels, height and width of images (height, width) or (channels, height, width)."""
     channels, height, width = image_shape if len(image_shape) == 3 else (1, *image_shape)
     return channels, height, width
 
 
 def cosines(n: int) -> Tensor:
-    """The orthonormal cosine transform (n, n), frequencies in rows (DCT-II).
-
-    >>> bool(torch.allclose(cosines(5) @ cosines(5).T, torch.eye(5).double()))
-    True
-    """
+    """The orthonormal cosine transform (n, n), frequencies in rows (DCT-II)."""
     i, x = torch.arange(n).double()[:, None], torch.arange(n).double()
     basis = torch.cos(math.pi * i * (2.0 * x + 1.0) / (2.0 * n)) * math.sqrt(2.0 / n)
     basis[0] /= math.sqrt(2.0)
@@ -36,14 +28,7 @@ def frequencies(height: int, width: int) -> Tensor:
 
 
 def lowest_frequencies(image_shape: tuple[int, ...], count: int) -> Tensor:
-    """Orthonormal rows (count * channels, d) of the lowest frequencies of every channel, for images as rows (n, d).
-
-    Arguments:
-        image_shape: see `planes`; d is the product.
-        count: of each channel, at most height * width.
-
-    Raises:
-        ValueError: more frequencies than pixels.
+    """Orthonormal rows (count * channels, d) of the lowest `count` frequencies of every channel, for images as rows (n, d).
 
     >>> rows = lowest_frequencies((4, 6), 5)
     >>> rows.shape, bool(torch.allclose(rows @ rows.T, torch.eye(5), atol=1e-6))
@@ -62,13 +47,7 @@ def lowest_frequencies(image_shape: tuple[int, ...], count: int) -> Tensor:
 def coordinates(d: int, image_shape: tuple[int, ...] | None, count: int | None, *, categories: int) -> Tensor | None:
     """Orthonormal rows (r, d) that a network of images sees and writes: the lowest frequencies, and label columns as they are.
 
-    Arguments:
-        d: columns of a record, the last `categories` of them a one-hot label.
-        image_shape: of the other columns, see `planes`.
-        count: frequencies of each channel; None: there are no rows, and the network is of pixels.
-
-    Raises:
-        ValueError: frequencies of what is no image.
+    The last `categories` of the d columns are a one-hot label. None where `count` is None: the network is of pixels.
     """
     if count is None:
         return None

@@ -47,13 +47,7 @@ def perspective(divergence: Divergence) -> Perspective:
 
 
 def f_divergence(p: Tensor, q: Tensor, divergence: Divergence = "tv") -> Tensor:
-    r"""$D_f(P \| Q)$ of distributions (n,) or (u, n) (broadcast), one value per row.
-
-    Arguments:
-        divergence: "tv", "kl", "reverse_kl", "chi2", "hellinger", "js", or a convex function f on tensors with f(1) = 0.
-
-    Raises:
-        ValueError: unknown name.
+    r"""$D_f(P \| Q)$ of distributions (n,) or (u, n) (broadcast), one value per row; see `perspective`.
 
     >>> f_divergence(torch.tensor([0.5, 0.5]), torch.tensor([0.25, 0.75])).item()
     0.25

@@ -42,10 +42,7 @@ class Fact(Enum):
         "rows. At most {rows} of a person's rows are used: those with the smallest keyed hashes of their contents, a choice "
         "that depends on this person's rows alone. All counts are of rows.",
     )
-    ANY_DATA = (
-        _C,
-        "Any data set may replace any other (integral privacy). With one person's data in it this is local privacy.",
-    )
+    ANY_DATA = _C, "Any data set may replace any other (integral privacy): of one person's data, this is local privacy."
     LOCAL = (
         _C,
         "This is local privacy: each user's draws are protected against everybody who sees them, whatever other users release.",
@@ -60,16 +57,10 @@ class Fact(Enum):
     KNOWN_SIZE = _C, "The number of records is public: neighbouring data sets have equally many."
     PUBLIC_SIZE = _C, "The number of records, {n}, was declared public."
     NOISY_SIZE = _C, "The number of records is private. Where it is needed a noisy number was paid for."
-    PUBLIC_CONTAINER = (
-        _C,
-        "The container, names, order and types of the data are public: the release holds them and gives samples back so.",
-    )
+    PUBLIC_CONTAINER = _C, "The container, names, order and types of the data are public: samples come back in them."
     PUBLIC_NAMES = _C, "The names of the columns are public."
     PUBLIC_ITEMS = _C, "The number of items is public."
-    PUBLIC_FOLDERS = (
-        _C,
-        "The names of the folders, which are the classes, the size of the images and whether they have colours are public.",
-    )
+    PUBLIC_FOLDERS = _C, "Names of folders, which are the classes, the size of images and whether they have colours are public."
     PUBLIC_IMAGE_SIZE = _C, "The size of the images, and whether they have colours, are public."
     PUBLIC_BOUNDS = _C, "The columns and their bounds {bounds} are public."
     PUBLIC_COLUMNS = _C, "Bounds, resolution and names of the columns were declared public."
@@ -95,7 +86,7 @@ class Fact(Enum):
     NAMED_PRIOR = _C, "The prior is {origin}."
     RAISED_PRIOR = (
         _C,
-        "{count} of {n} atoms of the prior are 0: they are raised to {floor:g}/n, and the other atoms are scaled to fit.",
+        "{count} of {n} atoms of the prior are 0: they are raised to {floor:g}/n, the others are scaled to fit.",
     )
     COST_OF_A_USER = (
         _C,
@@ -103,20 +94,14 @@ class Fact(Enum):
         "ledger paid for earlier runs comes on top and is part of the stated epsilon.",
     )
     BUDGET_OF_A_COLUMN = _C, "The budget was spent on one column: {split}."
-    SPLIT_BUDGET = (
-        _C,
-        "The budget was split over {columns} columns, which cost it together (each by itself: {split}).",
-    )
+    SPLIT_BUDGET = _C, "The budget was split over {columns} columns, which cost it together (each by itself: {split})."
     SELECTED = (
         _C,
         "The release is {name}, the best of K runs, each of a combination drawn at random from a public list ({names}), by the "
         "mean error of counts with noise of {noise:g} records. K is poisson of mean {runs:g} and secret, and so are all other "
         "runs.",
     )
-    MEASURED_MARGINALS = (
-        _C,
-        "{count} marginals of two or three columns were chosen by the exponential mechanism and measured.",
-    )
+    MEASURED_MARGINALS = _C, "{count} marginals of two or three columns were chosen by the exponential mechanism and measured."
     LOGS = _C, "Logs hold time and memory (performance/) and the figures of metrics.json (final). All else in them is released."
 
     # the guarantee holds if
@@ -131,7 +116,7 @@ class Fact(Enum):
     EXACT_INTEGERS = _A, "Integer noise and selections are exact to 2^-128 in total variation, which delta leaves out."
     EXACT_BUT_CORRELATED = (
         _A,
-        "Every draw but the correlated Gaussian noise is exact to 2^-128 in total variation, which delta leaves out.",
+        "Draws but correlated Gaussian noise are exact to 2^-128 in total variation, which delta omits.",
     )
     ROUNDED_FLOATS = (
         _A,
@@ -143,10 +128,7 @@ class Fact(Enum):
         "What a {record} adds lies on a grid and sums are exact (of at most 2^27), so no rounding depends on other {record}s. "
         "The result of one device serves all of a fit.",
     )
-    SAME_GRADIENT = (
-        _A,
-        "A record's gradient has the same bits beside any other records. This was measured on random ones, not proved.",
-    )
+    SAME_GRADIENT = _A, "A record's gradient has the same bits beside any others: measured on random ones, not proved."
     GRADIENT_MARGIN = (
         _A,
         "Beside other records a record's gradient changes by at most {each:.1e} of its norm: ten times the most that random "
@@ -216,10 +198,7 @@ class Fact(Enum):
         "Constants of the default rules and of the shipped configurations were set on this training split, which no budget "
         "covers. The assumption that options were chosen without looking at the records does not hold for them.",
     )
-    TUNED_SETTINGS = (
-        _N,
-        "Settings that {file} gives may have been tuned on public data of this kind. No budget covers tuning.",
-    )
+    TUNED_SETTINGS = _N, "Settings that {file} gives may have been tuned on public data of this kind. No budget covers tuning."
     PRIVATE_LOGS = _N, "Losses on private records were logged (private_logs): the logs are not covered."
     EVALUATED_COLUMNS = _N, "Errors in metrics.json and the empirical CDF in cdf.png are computed from the private records."
     EVALUATED_IMAGES = (
@@ -231,14 +210,8 @@ class Fact(Enum):
         "Reference values in metrics.json come from private records (a classifier, queries, marginals), and samples.png shows "
         "real ones.",
     )
-    EVALUATED_TABLES = (
-        _N,
-        "Scores in metrics.json compare with private rows, and associations.png and columns.png show them.",
-    )
-    EVALUATED_USERS = (
-        _N,
-        "Scores, tables and pictures of the evaluation compare draws and samplers with the users' own distributions.",
-    )
+    EVALUATED_TABLES = _N, "Scores in metrics.json compare with private rows; associations.png and columns.png show them."
+    EVALUATED_USERS = _N, "Scores, tables and pictures of the evaluation compare draws with the users' own distributions."
     EVALUATED_POINTS = (
         _N,
         "Metrics and pictures of the evaluation look at the test points and at the density behind the draws, which is private: "
@@ -265,11 +238,7 @@ class Fact(Enum):
         self.section, self.sentence = section, sentence
 
     def __call__(self, **values: Any) -> Said:
-        """The fact with its values: numbers, texts, lists of them.
-
-        Raises:
-            ValueError: other values than those of its sentence.
-        """
+        """The fact with its values, those of its sentence: numbers, texts, lists of them."""
         names = {name for _, name, _, _ in Formatter().parse(self.sentence) if name}
         if names != set(values):
             raise ValueError(f"{self.name} is said with {sorted(values)}; its sentence has {sorted(names)}")
@@ -293,11 +262,7 @@ class Said:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Said:
-        """From `to_dict`.
-
-        Raises:
-            ValueError: no such fact, or other values than it has.
-        """
+        """From `to_dict`; refused where there is no such fact, or it has other values."""
         own = dict(values)
         if (name := own.pop("fact", None)) not in Fact.__members__:
             raise ValueError(f"fact is {name!r}, which this version of dpgen does not know")

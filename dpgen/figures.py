@@ -59,9 +59,7 @@ def _literal_names(figure: "Figure") -> None:
 def inline_svg(figure: "Figure", name: str) -> str:
     """The figure as an `<svg>` element for a page: it scales with its column, asks for nothing outside, and has text as text.
 
-    Arguments:
-        figure: what to draw.
-        name: of the element on its page, a word; the identifiers inside begin with it.
+    Identifiers inside begin with `name`, a word.
 
     >>> svg = inline_svg(new_figure(2.0, 1.0), "empty")
     >>> svg.startswith("<svg"), "width=" in svg[: svg.index(">")], 'id="empty-figure_1"' in svg
@@ -82,13 +80,9 @@ def inline_svg(figure: "Figure", name: str) -> str:
 
 
 def show_images(axes: "Axes", rows: Sequence["Tensor"], image_shape: tuple[int, ...], per_row: int) -> None:
-    """One sheet of images: a row of at most `per_row` of them for each of the rows.
+    """One sheet of images: a row of at most `per_row` of them for each of the rows (n, d), with values in [0, 1].
 
-    Arguments:
-        axes: where to draw.
-        rows: values in [0, 1], (n, d) each.
-        image_shape: (height, width) of records, whose ones are ink, or (height, width, channels) of images.
-        per_row: images of a row.
+    `image_shape` is (height, width) of records, whose ones are ink, or (height, width, channels) of images.
     """
     import torch
 
@@ -105,11 +99,7 @@ def show_images(axes: "Axes", rows: Sequence["Tensor"], image_shape: tuple[int, 
 
 
 def epsilon_figure(epochs: Sequence[float], epsilons: Mapping[str, Sequence[float]], path: Path | str, *, delta: float) -> Path:
-    """Epsilon spent after each epoch, one line for each accountant or setting (Fig. 2 of Acs et al. 2017).
-
-    Raises:
-        ValueError: if a line has another length than ``epochs``.
-    """
+    """Epsilon spent after each epoch, one line for each accountant or setting (Fig. 2 of Acs et al. 2017)."""
     for name, values in epsilons.items():
         if len(values) != len(epochs):
             raise ValueError(f"epsilons[{name!r}] has length {len(values)}, epochs has length {len(epochs)}")

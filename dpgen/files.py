@@ -5,16 +5,16 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Container, Mapping
-from contextlib import suppress
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
@@ -36,20 +36,25 @@ def remove_leftovers(directory: Path) -> None:
 
 def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `data` to a temporary file beside `path`, flush it to the disk, and rename it over `path`."""
-    payload = data.encode() if isinstance(data, str) else data
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} cannot be written: the directory {path.parent} does not exist")
+    with _beside(path, data.encode() if isinstance(data, str) else data) as name:
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+
+
+@contextmanager
+def _beside(path: Path, data: bytes) -> Iterator[str]:
+    """A temporary file of mode 0600 that holds the data, on the disk, until it is moved."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(payload)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
+        yield name
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -64,16 +69,8 @@ def create_private(path: Path, data: bytes) -> None:
 
     The name appears by a hard link, which fails where the name exists: of several writers the first one wins.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.{_MARK}")  # mkstemp makes files of mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with _beside(path, data) as name, suppress(FileExistsError):
+        os.link(name, path)
 
 
 # -- the directory of a run --------------------------------------------------------------------------------------------
@@ -115,9 +112,11 @@ class TensorFiles(NamedTuple):
     payload: bytes
 
     @classmethod
-    def of(cls, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "TensorFiles":
+    def of(cls, kind: str, content: Mapping[str, Any], tensors: "Mapping[str, Tensor]") -> "TensorFiles":
         """Format, kind and content (JSON), and tensors by name."""
-        payload = save_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        from safetensors.torch import save  # here and below: naming files needs no torch
+
+        payload = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
         card: dict[str, Any] = {"format": FORMAT, "kind": kind, **content}
         return cls(card | {"sha256": _checksum(card, payload)}, payload)
 
@@ -130,13 +129,15 @@ class TensorFiles(NamedTuple):
         write_files(directory, self.files(name))
 
 
-def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> "tuple[dict[str, Any], dict[str, Tensor]]":
     """The card and the tensors that `TensorFiles.write` left.
 
     Raises:
         FileNotFoundError: no card there.
         ValueError: unknown format or kind, or files that do not match their checksum.
     """
+    from safetensors.torch import load
+
     path = directory / f"{name}.json"
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no {name} ({path.name} is missing)")
@@ -153,17 +154,13 @@ def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> t
     if _checksum(card, payload) != digest:
         raise ValueError(f"{directory} does not match the checksum in {path.name}: it was cut or edited")
     try:
-        return card, load_tensors(payload)
+        return card, load(payload)
     except (SafetensorError, ValueError) as error:
         raise damaged(directory, name, error) from error
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors called `prefix.NAME`, by NAME.
-
-    >>> under("a", {"a.x": 1, "b.x": 2})
-    {'x': 1}
-    """
+def under(prefix: str, tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    """The tensors called `prefix.NAME`, by NAME."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 

@@ -26,30 +26,13 @@ HIDDEN = ("loggers",)
 
 _MOST_LISTED = 20  # choices in an error that can guess what was meant
 
-_WARM = "no network was better than the release that it began at, so warm starts were removed"
-REMOVED = dict.fromkeys(("warm_start", "warm_start_steps", "warm_start_origin", "warm_start_keep", "start_multiplier"), _WARM)
-REMOVED |= dict.fromkeys(("critic", "critic_hidden", "critic_depth"), "critics have the kind of network, and at most 128 units")
-REMOVED["critics"] = "centred true gives every class a critic of its own"
-REMOVED |= dict.fromkeys(
-    ("loss", "weight_clip"), "the loss is the one that does not saturate, which the published one never beat"
-)
-REMOVED["schedule"] = "every step trains the models of all clusters; the published schedule is in papers/acs2017.py"
-REMOVED |= {
-    "chain_length": "papers/husain2018.py has the chains as they were published",
-    "training": "papers/husain2018.py has the training as it was published",
-    "composition": "steps of points add up by zCDP, and as pure epsilons with delta 0",
-    "published_noise": "papers/diakonikolas2015.py has the rule as it was printed",
-    "report_only": "every release of merr keeps its budget",
-    "levels": "private quantiles were removed: method partition answers quantile",
-}
-REMOVED["sweep_number"] = "the number of runs of a selection is Poisson, the cheapest"
-_OWN_FILES = "papers/data.py reads it for the papers' figures; a table of your own is read by"
-REMOVED |= dict.fromkeys(("avazu", "movielens"), f"{_OWN_FILES} --data events")
-REMOVED |= dict.fromkeys(("cms", "higgs", "digits_pca"), f"{_OWN_FILES} --data csv, parquet or npy")
-REMOVED |= {"call_detail": f"{_OWN_FILES} --data sets or sparse"}
-_CODEC = "no change of coordinates, clip or covariance was better than the usual one"
-REMOVED |= dict.fromkeys(("codec", "clip", "covariance", "whitening", "fill", "shares"), _CODEC)
-"""What to do instead of options that were removed or renamed, in a sentence, by their names."""
+_GONE = """
+warm_start warm_start_steps warm_start_origin warm_start_keep start_multiplier critic critic_hidden critic_depth critics loss
+weight_clip schedule chain_length training composition published_noise report_only levels sweep_number avazu movielens cms higgs
+digits_pca call_detail codec clip covariance whitening fill shares
+"""
+REMOVED = frozenset(_GONE.split())
+"""Names of options and data sets that 0.4 had; CHANGELOG.md says what to use instead."""
 
 # -- what a command line and a file say --------------------------------------------------------------------------------
 
@@ -119,11 +102,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """Content of a YAML file, which errors call `what`.
-
-    Raises:
-        ValueError: there is no such file, it is not YAML in UTF-8, or a mapping in it gives a key twice.
-    """
+    """Content of a YAML file, which errors call `what`."""
     if not path.is_file():
         raise ValueError(f"{what} {str(path)!r} {'is a folder' if path.is_dir() else 'does not exist'}")
     try:
@@ -136,11 +115,7 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def require_value(key: str, value: Any) -> None:
-    """Refuse an option that was written without its value.
-
-    Raises:
-        ValueError: naming it.
-    """
+    """Refuse an option that was written without its value."""
     if isinstance(value, _Flag):
         raise ValueError(f"{key} has no value; write --{key} VALUE")
 
@@ -151,7 +126,7 @@ def choose(what: str, name: str, choices: Sequence[str]) -> str:
     if name in choices:
         return name
     if str(name) in REMOVED:
-        raise ValueError(f"{name} is no {what} any more: {REMOVED[name]}")
+        raise ValueError(f"{name} is no {what} any more: CHANGELOG.md says what to use instead")
     close = get_close_matches(str(name), choices, n=1)
     if close and len(choices) > _MOST_LISTED:
         raise ValueError(f"unknown {what} {name!r}: did you mean {close[0]!r}? see --help")
@@ -160,11 +135,7 @@ def choose(what: str, name: str, choices: Sequence[str]) -> str:
 
 
 def require_writable(path: Path, name: str, *, directory: bool = False) -> None:
-    """Refuse an output that could not be written after the work: a file, or a directory with all above it.
-
-    Raises:
-        ValueError: naming the option `name`.
-    """
+    """Refuse an output that could not be written after the work: a file, or a directory with all above it."""
     target = path if directory else path.parent
     above = next((place for place in (target, *target.parents) if place.exists()), target)
     if not directory and (path.is_dir() or not target.is_dir()):
@@ -201,13 +172,7 @@ def meanings(source: Callable[..., Any]) -> dict[str, str]:
 
 
 def add_options(parser: ArgumentParser, sources: Sources, *, defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
-    """The parser with the options of some blocks, each block a group of its help.
-
-    Arguments:
-        parser: to add to.
-        sources: by the title of each group, what its options belong to.
-        defaults: by option, values that stand for those of the code.
-    """
+    """The parser with the options of sources by title, each a group of its help; `defaults` stand for those of the code."""
     for title, source in sources.items():
         group, types, texts = parser.add_argument_group(title), hints(source), meanings(source)
         known = inspect.signature(source).parameters
@@ -221,14 +186,9 @@ def add_options(parser: ArgumentParser, sources: Sources, *, defaults: Mapping[s
 
 
 def typed(sources: Sources, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Values of all options by block and name, with the types that their blocks ask for.
+    """Values of all options by block and name, with the types that their blocks ask for; wrong ones are refused in one line.
 
-    Arguments:
-        sources: by block, what the options belong to; no two blocks have an option of the same name.
-        given: values by name, as texts of a command line or as a file or Python gives them.
-
-    Raises:
-        ValueError: in one line, the option that is wrong and what it must be.
+    Values are given as texts of a command line or as a file or Python gives them. No two blocks have options of one name.
     """
     types = {name: hint for source in sources.values() for name, hint in hints(source).items() if name != "return"}
     for name, value in given.items():
@@ -284,9 +244,6 @@ def plain(name: str, value: Any) -> Any:
 
     >>> plain("bounds", ((0, 1.0),)), plain("path", Path("a.csv"))
     ([[0, 1.0]], 'a.csv')
-
-    Raises:
-        ValueError: a value that no such file can hold.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()

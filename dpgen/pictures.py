@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,9 +56,6 @@ def pictures(release: Release) -> list[Picture]:
     """What a release looks like: marginals and associations, images, distribution functions, points, or draws.
 
     A model is shown by `SAMPLES` records or `IMAGES` images of its own under a public seed, draws are shown as they are.
-
-    Arguments:
-        release: a released model, or the draws of a private sampler.
 
     >>> from dpgen.statement import PrivacyStatement
     >>> paid = PrivacyStatement(epsilon=1.0, delta=0.0, relation="replace_one", unit="one record", accountant="exact")
@@ -237,6 +234,16 @@ def _label(axes: "Axes", x: str, y: str) -> None:
     axes.tick_params(labelsize=7)
 
 
+def _histogram(values: Any, bins: int, name: str, label: str, *, dates: bool = False) -> "Figure":
+    figure = new_figure(_WIDTH, 2.6)
+    axes = figure.add_subplot()
+    axes.hist(values, bins=bins, color=_COLOUR)
+    _label(axes, _short(name), label)
+    if dates:
+        figure.autofmt_xdate()
+    return figure
+
+
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
@@ -249,13 +256,8 @@ def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Pict
             counts = values.astype(object).map(str, na_action="ignore").value_counts(normalize=True).iloc[:_MOST_BARS]
             yield Picture(title, f"Share of the values that are there; {source}.{gaps}", _bars(counts, "share", "value"))
             continue
-        figure = new_figure(_WIDTH, 2.6)
-        axes = figure.add_subplot()
-        present = values.dropna()
-        axes.hist(present if field.of_dates else present.to_numpy(np.float64), bins=40, color=_COLOUR)
-        _label(axes, _short(field.name), "number of rows")
-        if field.of_dates:
-            figure.autofmt_xdate()
+        present = values.dropna() if field.of_dates else values.dropna().to_numpy(np.float64)
+        figure = _histogram(present, 40, field.name, "number of rows", dates=field.of_dates)
         yield Picture(title, f"Histogram; {source}.{gaps}", figure)
     names = [field.name for field in schema.modelled][:_MOST_CELLS]
     if len(names) > 1 and len(table) > 1:
@@ -277,11 +279,8 @@ def _of_points(table: pd.DataFrame, source: str) -> Iterator[Picture]:
             counts = table[name].astype(str).value_counts(normalize=True).iloc[:_MOST_BARS]
             yield Picture(title, f"Share of the most frequent values; {source}.", _bars(counts, "share", _short(name)))
             continue
-        figure = new_figure(_WIDTH, 2.6)
-        axes = figure.add_subplot()
         values = table[name].to_numpy(np.float64)
-        axes.hist(values[np.isfinite(values)], bins=min(60, max(5, len(values) // 20)), color=_COLOUR)
-        _label(axes, _short(name), "number")
+        figure = _histogram(values[np.isfinite(values)], min(60, max(5, len(values) // 20)), name, "number")
         yield Picture(title, f"Histogram; {source}.", figure)
     for left, right in combinations(numbers[: _MOST_PANELS - 1], 2):
         figure = new_figure(_WIDTH, _WIDTH * 0.85)

@@ -20,13 +20,7 @@ _EVERY = 0.5  # seconds between two looks at the ledger
 
 
 class Bar:
-    """The bar of one run.
-
-    Arguments:
-        shown: whether to show it; on a terminal only.
-        spent: what has been spent so far, in words.
-        stream: where to; None: stderr.
-    """
+    """The bar of one run, on a terminal only, with what has been spent so far in words."""
 
     def __init__(self, *, shown: bool, spent: Callable[[], str], stream: TextIO | None = None) -> None:
         from tqdm import tqdm
@@ -47,7 +41,7 @@ class Bar:
     def at(self, part: float, name: str = "", rate: float | None = None) -> None:
         """So much of the present phase is done, in [0, 1]; `name` says what comes now, `rate` the rows that are read a second.
 
-        How many rows there are is private: a rate is shown on the terminal of whoever holds the data, and written nowhere.
+        How many rows there are is private: a rate is shown to whoever holds the data, and written nowhere.
         """
         if self._bar.disable:
             return
@@ -62,11 +56,6 @@ class Bar:
         self._bar.n = round(self._start + self._share * self._part, 1)
         self._bar.refresh()
 
-    @property
-    def shown(self) -> bool:
-        """Whether the bar is drawn: on a terminal, and where it was asked for."""
-        return not self._bar.disable
-
     @contextmanager
     def stage(self, name: str) -> Iterator[Report]:
         """A part of the present phase whose share nobody knows, as the scans of an engine: half of what is left of it."""
@@ -80,10 +69,6 @@ class Bar:
         yield done
         done(1.0)
 
-    def close(self) -> None:
-        """Take the bar away."""
-        self._bar.close()
-
 
 _SHOWN: list[Bar] = []
 
@@ -95,7 +80,7 @@ def showing(bar: Bar) -> Iterator[Bar]:
     try:
         yield bar
     finally:
-        _SHOWN.pop().close()
+        _SHOWN.pop()._bar.close()
 
 
 def report(part: float, name: str = "") -> None:
@@ -107,19 +92,15 @@ def report(part: float, name: str = "") -> None:
 @contextmanager
 def stage(name: str) -> Iterator[Report | None]:
     """A stage of the bar of the run, see `Bar.stage`; None where nobody sees one."""
-    if not _SHOWN or not _SHOWN[-1].shown:
+    if not _SHOWN or _SHOWN[-1]._bar.disable:
         yield None
-        return
-    with _SHOWN[-1].stage(name) as reported:
-        yield reported
+    else:
+        with _SHOWN[-1].stage(name) as reported:
+            yield reported
 
 
 def rows_read(parts: Iterable[P], total: int, name: str) -> Iterator[P]:
-    """Chunks of rows, reported as a stage of the present phase, and how fast they come; `total` of 0: nobody knows it.
-
-    >>> list(rows_read(["ab", "c"], 3, "check"))
-    ['ab', 'c']
-    """
+    """Chunks of rows, reported as a stage of the present phase, and how fast they come; `total` of 0: nobody knows it."""
     with stage(name) as reported:
         read = 0
         for part in parts:
@@ -130,11 +111,7 @@ def rows_read(parts: Iterable[P], total: int, name: str) -> Iterator[P]:
 
 
 def steps(items: Sequence[T], name: str) -> Iterator[T]:
-    """The items, which are reported as parts of the present phase.
-
-    >>> list(steps([3, 1, 2], "rounds"))
-    [3, 1, 2]
-    """
+    """The items, which are reported as parts of the present phase."""
     for index, item in enumerate(items):
         report(index / len(items), name)
         yield item

@@ -3,7 +3,7 @@
 import io
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -59,26 +59,19 @@ class Samples(ABC):
             ValueError: another ending.
         """
         path = Path(path)
-        if path.suffix not in self._encoders:
-            raise ValueError(f"path must end in one of {', '.join(self._encoders)}, got {path.name!r}")
+        if path.suffix not in (".npz", ".csv", ".parquet"):
+            raise ValueError(f"path must end in one of .npz, .csv, .parquet, got {path.name!r}")
         write_atomically(path, self.encoded(path.suffix))
 
     def encoded(self, suffix: str) -> bytes:
         """The bytes of a file of this ending."""
-        return self._encoders[suffix](self)
-
-    def _npz(self) -> bytes:
+        if suffix == ".csv":
+            return self.to_pandas().to_csv(index=False).encode()
+        if suffix == ".parquet":
+            return self.to_pandas().to_parquet(index=False)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **self.arrays())  # type: ignore[arg-type]
         return buffer.getvalue()
-
-    def _csv(self) -> bytes:
-        return self.to_pandas().to_csv(index=False).encode()
-
-    def _parquet(self) -> bytes:
-        return self.to_pandas().to_parquet(index=False)
-
-    _encoders: ClassVar[dict[str, Callable[["Samples"], bytes]]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,15 +210,12 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
 class Release(ABC):
-    """Result of a fit: all of it has been paid for, and the statement says what it cost.
-
-    Attributes:
-        statement: guarantee, assumptions, and what is not covered.
-        form: container, names and types of the data it was fitted to, in which samples come back; None: of no container.
-    """
+    """Result of a fit: all of it has been paid for, and the statement says what it cost."""
 
     statement: PrivacyStatement
+    """Guarantee, assumptions, and what is not covered."""
     form: Form | None = None
+    """Container, names and types of the data it was fitted to, in which samples come back; None: of no container."""
 
     @property
     def epsilon(self) -> float:
@@ -260,13 +250,7 @@ class Release(ABC):
 
 
 class Draws(Release):
-    """Private draws: each row was charged when it was drawn; what drew them stays behind.
-
-    Arguments:
-        table: the draws, one a row.
-        statement: what they cost.
-        origin: what made them, public mechanism or private sampler; never written, for evaluation on this machine only.
-    """
+    """Private draws: each row was charged when it was drawn; what drew them, `origin`, is for evaluation here only."""
 
     def __init__(self, table: pd.DataFrame, *, statement: PrivacyStatement, origin: Any = None) -> None:
         self._table, self.statement, self.origin = table, statement, origin
@@ -284,10 +268,6 @@ class Draws(Release):
     def sample(self, n: int | None = None, random_state: RandomState = None) -> Any:
         """The draws that were paid for, or the first n of them, in the form of the data; nothing is drawn.
 
-        Arguments:
-            n: rows; None: all of them.
-            random_state: what models have; draws are secret and made once, so it changes nothing.
-
         Raises:
             ValueError: more rows than were drawn.
         """
@@ -302,18 +282,14 @@ class Draws(Release):
 
 
 class PrivateDensity(ABC):
-    """Density behind private draws, relative to a public reference: private, for evaluation on this machine only.
-
-    Attributes:
-        reference: public distribution Q0 on R^d with `log_prob(x)` and `sample(n, generator=)`.
-        box: public bounds `low` and `high` of the density ratio Q/Q0, where there are some.
-        lattice: public lattice with `per_axis` cells on each axis in which the density is constant, where there is one; the
-            density then integrates to 1 as it is.
-    """
+    """Density behind private draws, relative to a public reference: private, for evaluation on this machine only."""
 
     reference: Any
+    """Public distribution Q0 on R^d with `log_prob(x)` and `sample(n, generator=)`."""
     box: Any = None
+    """Public bounds `low` and `high` of the density ratio Q/Q0, where there are some."""
     lattice: Any = None
+    """Public lattice of `per_axis` cells on each axis in which the density is constant, where it then integrates to 1."""
 
     @abstractmethod
     def log_ratio(self, x: Tensor) -> Tensor:
@@ -324,14 +300,10 @@ class PrivateDensity(ABC):
 
 
 class PrivateSampler(ABC):
-    """A mechanism bound to private data and a curator: every draw costs `epsilon` and is charged before it is made.
+    """A mechanism bound to private data and a curator: every draw costs `epsilon` nats and is charged before it is made.
 
-    What it holds is not private, so it refuses to be saved, pickled or copied, and shows no density.
-
-    Arguments:
-        epsilon: cost of one draw in nats, a pure guarantee under the ledger's relation and unit.
-        curator: charges, and hands secret randomness to `draw`.
-        note: what the draws are called in the ledger.
+    The guarantee of a draw is pure. What the sampler holds is private, so it refuses to be saved, pickled or copied, and
+    shows no density. `note` is what the draws are called in the ledger.
 
     Source: Husain et al. 2020 (a sampler is private, its density is not); k draws cost k epsilon.
     """
@@ -395,13 +367,7 @@ class PublicModel(Release):
             PublicModel._kinds[kind] = cls
 
     def sample(self, n: int, random_state: RandomState = None, **options: Any) -> Any:
-        """n synthetic records as the data came, free of further privacy cost; `samples` where they came in no container.
-
-        Arguments:
-            n: number of records, at least 0.
-            random_state: None, a seed, or a generator of NumPy.
-            options: of `samples`.
-        """
+        """n synthetic records as the data came, free of further privacy cost; `samples` where they came in no container."""
         samples = self.samples(int(n) if isinstance(n, np.integer) else n, random_state=random_state, **options)
         return samples if self.form is None else samples.in_form(self.form)
 
@@ -523,11 +489,7 @@ def read_model(directory: Path) -> PublicModel:
 
 
 def sampling_seed(n: int, random_state: RandomState) -> int:
-    """Seed of public randomness for n samples; without a `random_state`, one that the operating system gives.
-
-    Raises:
-        ValueError: n outside [0, 2^31], or no random state.
-    """
+    """Seed of public randomness for n samples, in [0, 2^31]; without a `random_state`, the operating system gives one."""
     require_whole("n", n, 0, MOST_SAMPLES)
     if random_state is None:
         return secrets.randbits(31)
@@ -555,11 +517,7 @@ def round_bits(mean: Tensor, rounding: Rounding, generator: torch.Generator) -> 
 
 
 def draw_components(weights: Tensor, n: int, chosen: Sequence[int] | None, generator: torch.Generator) -> Tensor:
-    """Components (n,) drawn by weight, of those in `chosen` if given.
-
-    Raises:
-        ValueError: a component that is not there.
-    """
+    """Components (n,) drawn by weight, of those in `chosen` if given."""
     k = len(weights)
     allowed = list(range(k)) if chosen is None else list(chosen)
     if not allowed or not all(0 <= c < k for c in allowed):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import yaml
 
 from dpgen.figures import inline_svg
 from dpgen.files import DRAWS, METRICS, MODEL, RELEASED, STATEMENT, write_atomically
@@ -121,56 +122,31 @@ def _of_directory(directory: Path) -> Content:
         release = Draws(pd.read_csv(directory / DRAWS), statement=statement)
     else:
         raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")
-    names = _names(directory)
-    return replace(
-        _of_release(release, " on ".join(names) if names else directory.resolve().name),
-        spending=_spending(directory / "ledger.jsonl"),
-        scores=_scores(directory / METRICS),
-        panels=[*_own_panels(release), *_private_panels(directory)],
-        entries=list(_entries(directory)),
-    )
-
-
-def _scores(path: Path) -> list[dict[str, Any]]:
-    """Scores of the evaluation; one that does not say what it looked at counts as private."""
-    return [{"status": UNPROTECTED} | score for score in _json(path)] if path.is_file() else []
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
+    settings, ledger, metrics = (directory / name for name in ("config.yaml", "ledger.jsonl", METRICS))
+    names = yaml.safe_load(settings.read_text()) if settings.is_file() else None
+    title = f"{names['model']['name']} on {names['data']['name']}" if names else directory.resolve().name
+    content = _of_release(release, title)
+    try:  # a score that does not say what it looked at counts as private
+        scores = [{"status": UNPROTECTED} | score for score in json.loads(metrics.read_text())] if metrics.is_file() else []
     except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-
-
-def _names(directory: Path) -> list[str]:
-    """The model and the data of a run, by its settings."""
-    import yaml
-
-    if not (directory / "config.yaml").is_file():
-        return []
-    settings = yaml.safe_load((directory / "config.yaml").read_text())
-    return [str(settings[block]["name"]) for block in ("model", "data")]
+        raise ValueError(f"{metrics} is damaged: {error}") from error
+    spending = None
+    if ledger.is_file():
+        with Ledger.open(ledger) as book:
+            spending = Spending(book.budget.epsilon if book.budget else None, book.epsilon())
+    panels, entries = [*content.panels, *_private_panels(directory)], list(_entries(directory))
+    return replace(content, spending=spending, scores=scores, panels=panels, entries=entries)
 
 
 def _of_release(release: Release, title: str) -> Content:
-    return Content(title, release, panels=_own_panels(release), facts=list(_facts(release)))
-
-
-def _facts(release: Release) -> Iterator[tuple[str, str]]:
+    facts = []
     if isinstance(release, PublicModel):
-        yield "released", f"a model of kind {release.kind}, from which anyone may draw any number of records for free"
-        yield "SHA-256 of model, description and statement", release.sha256
+        released = f"a model of kind {release.kind}, from which anyone may draw any number of records for free"
+        facts = [("released", released), ("SHA-256 of model, description and statement", release.sha256)]
     elif isinstance(release, Draws):
         paid = f"{len(release.to_pandas()):,} private draws"
-        yield "released", f"{paid}; what drew them stays with the holder; more draws cost more"
-
-
-def _spending(path: Path) -> Spending | None:
-    if not path.is_file():
-        return None
-    with Ledger.open(path) as ledger:
-        return Spending(ledger.budget.epsilon if ledger.budget else None, ledger.epsilon())
+        facts = [("released", f"{paid}; what drew them stays with the holder; more draws cost more")]
+    return Content(title, release, panels=_own_panels(release), facts=facts)
 
 
 def _own_panels(release: Release) -> list[Panel]:
@@ -228,12 +204,7 @@ def report(source: Path | str | Release, out: Path | str | None = None, *, publi
     """Write the report of a run, of a released model or of a release in memory: one HTML file; returns its path.
 
     It needs no private data: pictures of the release are drawn from its own samples, and what compares it with real data is
-    what the evaluation wrote. Those parts are marked as not for publication.
-
-    Arguments:
-        source: directory of a run or of a released model, or a release.
-        out: file to write; None: `report.html` in the directory.
-        public: leave out what was computed on private records without noise, and what only concerns their holder.
+    what the evaluation wrote, marked as not for publication. `public` leaves that out, and what only concerns the holder.
 
     Raises:
         ValueError: a directory without a release, or no `out` for a release in memory.
@@ -253,8 +224,13 @@ def page(content: Content, *, public: bool) -> str:
     from jinja2 import Environment, StrictUndefined
 
     statement = content.release.statement
+    tests = [
+        [f"{100 * share:g} % of the cases", _percent(most), rounded_up(most / share)]
+        for share in _FALSE_ALARMS
+        for most in [detected(share, statement.epsilon, statement.delta)]
+    ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"up": rounded_up, "percent": _percent, "score": _score}
+    environment.filters |= {"up": rounded_up, "percent": _percent, "score": lambda v: "" if v is None else f"{v:.4g}"}
     template = environment.from_string(files("dpgen").joinpath(_TEMPLATE).read_text(encoding="utf-8"))
     return template.render(
         content=content,
@@ -262,7 +238,7 @@ def page(content: Content, *, public: bool) -> str:
         relation=RELATIONS.get(statement.relation, statement.relation),
         question=statement.question(),
         guessed=guessed(statement.epsilon, statement.delta),
-        tests=list(_tests(statement)),
+        tests=tests,
         mechanisms=[[m["note"], m["event"], m["count"], m.get("most", m["count"])] for m in collected(statement.mechanisms)],
         shared=shared_in_words(statement.shared) if statement.shared else "",
         readings=_READINGS,
@@ -272,12 +248,6 @@ def page(content: Content, *, public: bool) -> str:
     )
 
 
-def _tests(statement: PrivacyStatement) -> Iterator[list[str]]:
-    for share in _FALSE_ALARMS:
-        most = detected(share, statement.epsilon, statement.delta)
-        yield [f"{100 * share:g} % of the cases", _percent(most), rounded_up(most / share)]
-
-
 def _percent(share: float) -> str:
     """A share in percent, four digits, never less than it is.
 
@@ -285,7 +255,3 @@ def _percent(share: float) -> str:
     ('73.11 %', '0.1 %', '100 %')
     """
     return f"{rounded_up(100 * share)} %"
-
-
-def _score(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

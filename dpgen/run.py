@@ -43,68 +43,37 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
 from dpgen.runtime import Runtime
-from dpgen.statement import PrivacyStatement, guarantee, rounded_up
+from dpgen.statement import PrivacyStatement, rounded_up, shared_in_words
 from dpgen.systems.local.model import FiniteSampler, load_mechanism
 from dpgen.systems.registry import load
 
 # -- summary -----------------------------------------------------------------------------------------------------------
 
 
-_SPENT = ("epsilon", "delta", "relation", "unit")
-
-
 def summary(
     title: str,
+    statement: PrivacyStatement,
     *,
-    privacy: Mapping[str, Any],
     released: Sequence[str],
     directory: Path | str,
     scores: Sequence[Score] = (),
     notes: Sequence[str] = (),
     settings: Path | None = None,
 ) -> str:
-    """The end of a run in a few lines: what was spent, what was released and where, how good it is.
-
-    Arguments:
-        title: what ran.
-        privacy: "epsilon", "delta", "relation" and "unit"; any other entry follows in its own line.
-        released: names of the files that may be shared.
-        directory: where they are.
-        scores: figures of merit.
-        notes: what the guarantee does not cover.
-        settings: file that the run's options were laid over.
-
-    Raises:
-        ValueError: if one of the four privacy entries is missing.
-
-    Example:
-        >>> privacy = {"epsilon": 3.0, "delta": 1e-5, "relation": "add_remove", "unit": "one record"}
-        >>> print(summary("demo", privacy=privacy, released=["model"], directory="runs/1"))
-        demo
-        privacy    epsilon 3 at delta 1e-05 (add or remove one record)
-        released   model
-        where      runs/1
-    """
-    missing = [key for key in _SPENT if key not in privacy]
-    if missing:
-        raise ValueError(f"privacy has no {', '.join(missing)}: epsilon, delta, relation and unit are needed")
-    spent = {key: privacy[key] for key in _SPENT}
-    lines = [title, *([] if settings is None else [_entry("settings", str(settings))]), _entry("privacy", guarantee(**spent))]
-    for key, value in privacy.items():
-        if key not in _SPENT:
-            shown = rounded_up(value) if isinstance(value, float) else value
-            lines.append(_entry("", f"{key.replace('_', ' ')}: {shown}"))
-    lines += [_entry("released", ", ".join(released) or "nothing"), _entry("where", str(directory))]
+    """The end of a run in a few lines: what was spent, what was released and where, how good it is, what is not covered."""
+    more = [f"{name.replace('_', ' ')}: {rounded_up(value)}" for name, value in statement.also.items()]
+    more += [] if statement.shared is None else [f"all runs: {shared_in_words(statement.shared)}"]
     width = max((len(score.name) for score in scores), default=0)
-    for index, score in enumerate(scores):
-        lines.append(_entry("how good" if index == 0 else "", f"{score.name:<{width}}  {_beside(score)}"))
-    lines += [_entry("", mark) for mark in marks(scores)]
-    lines += [_entry("note" if index == 0 else "", note) for index, note in enumerate(notes)]
-    return "\n".join(lines)
-
-
-def _entry(label: str, text: str) -> str:
-    return f"{label:<10} {text}".rstrip()
+    blocks = {
+        "settings": [] if settings is None else [str(settings)],
+        "privacy": [statement.in_words(), *more],
+        "released": [", ".join(released) or "nothing"],
+        "where": [str(directory)],
+        "how good": [*(f"{score.name:<{width}}  {_beside(score)}" for score in scores), *marks(scores)],
+        "note": notes,
+    }
+    named = ((name if not i else "", text) for name, texts in blocks.items() for i, text in enumerate(texts))
+    return "\n".join([title, *(f"{name:<10} {text}".rstrip() for name, text in named)])
 
 
 def _beside(score: Score) -> str:
@@ -138,14 +107,8 @@ def released(directory: Path) -> Release | None:
 def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Runtime, Curator]]:
     """The run's directory, its runtime and a curator of its ledger, new or resumed; the ledger is locked until the run ends.
 
-    A directory that this run made is removed again if the run fails before it has spent anything. The key that the data are
-    split by is made here, once: whoever resumes or evaluates the run reads the same.
-
-    Of several processes only the first one does so; the others wait for the key, get one in memory, and write nothing.
-
-    Arguments:
-        job: what runs.
-        again: whether the directory of a finished run is wanted, to evaluate it once more.
+    A directory that this run made is removed if the run fails before it has spent anything. The key that the data are split
+    by is made here, once. Of several processes only the first one writes; the others wait for the key.
 
     Raises:
         ValueError: the directory belongs to a finished run or to one with other settings, lacks the key of a run that has
@@ -192,7 +155,8 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
                 )
         else:
             write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
-            write_atomically(directory / "versions.yaml", yaml.safe_dump(_versions()))
+            versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+            write_atomically(directory / "versions.yaml", yaml.safe_dump(versions))
         if job.runtime.private_logs:
             write_atomically(directory / "PRIVATE_LOGS", "tensorboard/ holds values that no guarantee covers\n")
         try:
@@ -223,6 +187,7 @@ def _locked_ledger(job: RunConfig, path: Path) -> Ledger:
 
 
 def _require_same(job: RunConfig, config_path: Path) -> None:
+    """Refuse a directory of other settings."""
     if not config_path.is_file():
         raise ValueError(f"{config_path} is missing beside a ledger; choose another run_dir")
     try:
@@ -237,24 +202,12 @@ def _require_same(job: RunConfig, config_path: Path) -> None:
         )
 
 
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-
-
 # -- run ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run.
-
-    Arguments:
-        directory: of the run.
-        release: what it released.
-        scores: of the evaluation.
-        summary: all of it in a few lines.
-        problem: why the evaluation failed, or that nothing was trained; the release stands.
-    """
+    """Result of a run; `problem`: why the evaluation failed, or that nothing was trained, while the release stands."""
 
     directory: Path
     release: Release
@@ -264,9 +217,7 @@ class Outcome:
 
 
 def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
-    """Data -> fit -> ledger -> release -> evaluate, all of it kept in the run directory.
-
-    What an earlier process of the same run has released is taken as it is, and evaluated.
+    """Data -> fit -> ledger -> release -> evaluate, in the run directory; what was released there before is evaluated.
 
     Arguments:
         job: what runs.
@@ -299,12 +250,12 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
                     _commit(release, directory, curator.ledger)
             bar.phase("evaluate")
             evaluation, problem = _evaluated(
-                job, release, lambda: evaluate(release, data, seed=runtime.seed), runtime, again=again
+                job, release, partial(evaluate, release, data, seed=runtime.seed), runtime, again=again
             )
     text = summary(
         f"{job.title} on {data.name}",
-        privacy=release.statement.headline(),
-        released=[*_files(directory), *evaluation.released],
+        release.statement,
+        released=[*(shown for shown, name in SHARED.items() if (directory / name).exists()), *evaluation.released],
         directory=directory,
         scores=evaluation.scores,
         notes=[*evaluation.notes, *release.statement.told, *release.statement.not_covered],
@@ -323,34 +274,29 @@ def _warnings_after(ledger: Ledger) -> Iterator[None]:
             yield
     except Exception:
         ledger.commit()
-        _warn(caught)
         raise
-    _warn(caught)
-
-
-def _warn(caught: Sequence[warnings.WarningMessage]) -> None:
-    for found in caught:
-        warnings.warn_explicit(found.message, found.category, found.filename, found.lineno)
+    except BaseException:
+        caught = []
+        raise
+    finally:
+        for found in caught:
+            warnings.warn_explicit(found.message, found.category, found.filename, found.lineno)
 
 
 def _commit(release: Release, directory: Path, ledger: Ledger) -> None:
     """Write the release where nobody looks, commit, and make it visible; the statement first, so that nothing is without it."""
     staged = ledger.staged(directory / "release")
     staged.mkdir(mode=0o700)
-    _publish(release, staged, _of(release))
+    mechanism = getattr(release, "origin", None)
+    public = mechanism.files() if isinstance(mechanism, FiniteSampler) else {}
+    files = {IN_WORDS: release.statement.to_markdown().encode()}
+    files |= {f"{MECHANISM}/{name}": data for name, data in public.items()} | release.files()
+    _publish(release, staged, files)
     order = (IN_WORDS, STATEMENT, MECHANISM, MODEL, DRAWS)
     names = sorted((path.name for path in staged.iterdir()), key=order.index)
     moves = [(staged / name, directory / name) for name in names]
     ledger.commit(released=sha256(next(iter(release.files().values()))).hexdigest(), moves=moves)
     staged.rmdir()
-
-
-def _of(release: Release) -> dict[str, bytes]:
-    """What a run releases, by the names of files: the statement in words, and the model or the draws with their mechanism."""
-    mechanism = getattr(release, "origin", None)
-    public = mechanism.files() if isinstance(mechanism, FiniteSampler) else {}
-    words = {IN_WORDS: release.statement.to_markdown().encode()}
-    return words | {f"{MECHANISM}/{name}": data for name, data in public.items()} | release.files()
 
 
 def _publish(release: Release, directory: Path, files: Mapping[str, bytes]) -> None:
@@ -361,15 +307,10 @@ def _publish(release: Release, directory: Path, files: Mapping[str, bytes]) -> N
     write_files(directory, files)
 
 
-def _files(directory: Path) -> list[str]:
-    """What may be shared of a run."""
-    named = {f"{MODEL}/": MODEL, DRAWS: DRAWS, f"{MECHANISM}/": MECHANISM, STATEMENT: STATEMENT}
-    return [shown for shown, name in named.items() if (directory / name).exists()]
+SHARED = {f"{MODEL}/": MODEL, DRAWS: DRAWS, f"{MECHANISM}/": MECHANISM, STATEMENT: STATEMENT}
+"""What may be shared of a run, as the summary names it."""
 
-
-KEPT_BY_NOBODY = (
-    "no scores: the density behind the draws is private and never kept, so only the process that made them can tell"
-)
+KEPT_BY_NOBODY = "no scores: the density behind the draws is private and never kept, only the process that made them can tell"
 
 
 def _evaluated(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import lightning as L
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers import Logger
-    from lightning.pytorch.plugins.environments import SLURMEnvironment
-    from lightning.pytorch.strategies import Strategy
 
 RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
@@ -89,9 +87,9 @@ class Runtime:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("devices", "num_nodes", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("devices", "num_nodes", "checkpoint_every", "threads"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
         for name, choices in _CHOICES.items():
@@ -105,27 +103,19 @@ class Runtime:
             if not self.fid_weights.is_file():
                 raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it must be a file")
         if self.accelerator == "gpu":
-            self._require_gpu()
+            import torch
+
+            if not torch.cuda.is_available():
+                raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
         if self.loggers:
-            self._require_loggers()
+            from lightning.pytorch.loggers import Logger
+
+            if strangers := [item for item in self.loggers if not isinstance(item, Logger)]:
+                raise ValueError(f"loggers must be Lightning loggers, got {strangers[0]!r}")
         if self.ledger is None and not (self.ledger_epsilon is None and self.ledger_delta is None):
             raise ValueError("ledger is None; ledger_epsilon and ledger_delta are the total of a file: give that file, too")
         if self.ledger_delta is not None and self.ledger_epsilon is None:
             raise ValueError(f"ledger_delta is {self.ledger_delta!r}; it needs ledger_epsilon beside it")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}")
-
-    def _require_gpu(self) -> None:
-        import torch
-
-        if not torch.cuda.is_available():
-            raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
-
-    def _require_loggers(self) -> None:
-        from lightning.pytorch.loggers import Logger
-
-        if strangers := [item for item in self.loggers if not isinstance(item, Logger)]:
-            raise ValueError(f"loggers must be Lightning loggers, got {strangers[0]!r}")
 
     @property
     def processes(self) -> int:
@@ -154,49 +144,40 @@ class Runtime:
         return self.directory / "last.ckpt"
 
     def begin(self) -> None:
-        """Let PyTorch use as many threads as `threads` says.
-
-        Raises:
-            ValueError: more devices than this machine has, or CPU processes than it has cores.
-        """
+        """Let PyTorch use as many threads as `threads` says; refuse more devices than this machine has."""
         import torch
 
         on_gpu = self.accelerator != "cpu" and torch.cuda.is_available()
         here = torch.cuda.device_count() if on_gpu else os.cpu_count() or 1
         if self.devices > max(1, here):
             raise ValueError(f"devices is {self.devices}; this machine has {here} {'GPUs' if on_gpu else 'CPU cores'}")
-
         if self.threads is not None:
             torch.set_num_threads(self.threads)
 
     def trainer(self, *, max_steps: int, callbacks: "Sequence[Callback]") -> "L.Trainer":
         """A Lightning trainer that logs into the run directory and checkpoints through a checksum."""
+        from lightning.pytorch.plugins.environments import SLURMEnvironment
+
         from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
         from dpgen.callbacks.loggers import ReleaseLogger
 
+        # Slurm's environment without Lightning's own requeueing, which would bypass the sealed checkpoint.
+        slurm = [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
         own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), ReleaseLogger()]
         return self._trainer(
             max_steps,
             [*callbacks, *own],
             loggers=[self.run_logger(held=True), *self.loggers],
-            plugins=[SealedCheckpointIO(), *self._environment()],
+            plugins=[SealedCheckpointIO(), *slurm],
         )
 
     def require_one_process(self) -> None:
-        """Refuse several processes, each of which would make a release of its own.
-
-        Raises:
-            ValueError: devices or num_nodes above 1.
-        """
+        """Refuse several processes, each of which would make a release of its own."""
         if self.processes > 1:
             raise ValueError(f"devices is {self.devices} and num_nodes is {self.num_nodes}; both must be 1 for this system")
 
     def private_trainer(self, *, max_steps: int) -> "L.Trainer":
-        """A trainer of what is not released: no checkpoint, and no logs unless `private_logs` asks for them.
-
-        Raises:
-            ValueError: several processes, or a precision other than "32".
-        """
+        """A trainer of what is not released: no checkpoint, and no logs unless `private_logs` asks for them."""
         self.require_one_process()
         if self.precision != "32":
             raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
@@ -206,15 +187,18 @@ class Runtime:
         self, max_steps: int, callbacks: "Sequence[Callback]", *, loggers: "Sequence[Logger]", plugins: Sequence[Any]
     ) -> "L.Trainer":
         import lightning as L
+        from lightning.pytorch.strategies import DDPStrategy
 
         from dpgen.callbacks.loggers import TrainingProgress
 
         self.begin()
+        # Without DDP's own exchange of buffers: every rank computes the same from released values.
+        ddp = self.processes > 1 or self.strategy == "ddp"
         return L.Trainer(
             accelerator=self.accelerator,
             devices=self.devices,
             num_nodes=self.num_nodes,
-            strategy=self._strategy(),
+            strategy=DDPStrategy(broadcast_buffers=False) if ddp else "auto",
             precision=self.precision,
             max_steps=max_steps,
             max_epochs=-1,
@@ -227,12 +211,6 @@ class Runtime:
             log_every_n_steps=10,
             use_distributed_sampler=False,
         )
-
-    def _strategy(self) -> "str | Strategy":
-        """DDP without its own exchange of buffers: every rank computes the same from released values."""
-        from lightning.pytorch.strategies import DDPStrategy
-
-        return DDPStrategy(broadcast_buffers=False) if self.processes > 1 or self.strategy == "ddp" else "auto"
 
     def run_logger(self, *, held: bool = False) -> "Logger":
         """The logger of the run directory; `held`: its entries wait until their charges are committed."""
@@ -255,12 +233,7 @@ class Runtime:
         return (Fact.LOGS,) if self.logged and not self.private_logs else ()  # with private_logs the statement says more
 
     def log_results(self, settings: dict[str, dict[str, Any]], metrics: dict[str, float]) -> None:
-        """Hyper-parameters and final metrics, for TensorBoard's tab that compares runs, if something was trained.
-
-        Arguments:
-            settings: options by block, as in a configuration file.
-            metrics: by name in the logs; whatever of them is not released has to be marked there.
-        """
+        """Hyper-parameters and final metrics, for TensorBoard's tab that compares runs, if something was trained."""
         if not self.logged:
             return
         from lightning.pytorch.loggers import TensorBoardLogger
@@ -274,13 +247,6 @@ class Runtime:
                 logger.log_hyperparams(shown)
                 logger.log_metrics(metrics)
             logger.finalize("success")
-
-    @staticmethod
-    def _environment() -> "list[SLURMEnvironment]":
-        """Under Slurm, its environment without Lightning's own requeueing, which would bypass the sealed checkpoint."""
-        from lightning.pytorch.plugins.environments import SLURMEnvironment
-
-        return [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
 
     def fit(self, module: "L.LightningModule", loader: Any, *, max_steps: int, callbacks: "Sequence[Callback]") -> None:
         """Train, resuming from the run's checkpoint if there is one.

@@ -56,15 +56,12 @@ def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     times = Counter[tuple[str, str, str | None, str | None]]()
     for e in ledger.entries():
         times[e.note, str(e.event), e.group, e.of] += e.count
-    most: dict[tuple[str, str, str | None, str | None], int] = {}
-    for p in ledger.promised():
-        most[p.note, str(p.event), p.group, None] = p.count
-    lines = []
-    for key in dict.fromkeys([*most, *times]):
-        note, event, group, of = key
-        line = {"note": note, "event": event, "count": times[key], "group": group}
-        lines.append(line | ({"of": of} if of else {"most": most[key]}))
-    return tuple(lines)
+    most = {(p.note, str(p.event), p.group, None): p.count for p in ledger.promised()}
+    return tuple(
+        {"note": note, "event": event, "count": times[note, event, group, of], "group": group}
+        | ({"of": of} if of else {"most": most[note, event, group, None]})
+        for note, event, group, of in dict.fromkeys([*most, *times])
+    )
 
 
 _TOLD = (Fact.CHOSEN_MODEL, Fact.BOUGHT, Fact.GENERATED_KEYS, Fact.LEFT_OUT, Fact.NOT_IN_SCHEMA, Fact.MOVED)
@@ -80,18 +77,19 @@ def collected(mechanisms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     >>> [(line["event"], line["count"]) for line in collected([part | {"count": 1}, part | {"count": 3}])]
     [('together GaussianDpEvent(noise_multiplier=2.0)', 4)]
     """
-    lines: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    precision = Counter[tuple[Any, ...]]()
     for i, m in enumerate(mechanisms):
-        part = "of" in m and _PART.fullmatch(m["event"])
-        lines.setdefault((m["note"], m["group"], m["of"]) if part else (i,), []).append(m)
-    return [parts[0] if len(parts) == 1 else _together(parts) for parts in lines.values()]
-
-
-def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    found = [(part["count"], _PART.fullmatch(part["event"])) for part in parts]
-    precision = sum(count * float(match[1]) ** -2 for count, match in found if match)
-    event = f"together GaussianDpEvent(noise_multiplier={precision**-0.5})"
-    return parts[0] | {"event": event, "count": sum(count for count, _ in found)}
+        part = _PART.fullmatch(m["event"]) if "of" in m else None
+        key = (m["note"], m["group"], m["of"]) if part else (i,)
+        if part:
+            precision[key] += m["count"] * float(part[1]) ** -2
+        if key in lines:
+            event = f"together GaussianDpEvent(noise_multiplier={precision[key] ** -0.5})"
+            lines[key] |= {"event": event, "count": lines[key]["count"] + m["count"]}
+        else:
+            lines[key] = dict(m)
+    return list(lines.values())
 
 
 def shared_in_words(shared: dict[str, Any]) -> str:
@@ -122,12 +120,9 @@ def _checksum(values: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
-    """Guarantee of a release with its unit, assumptions and limits.
+    """Guarantee of a release with its unit, assumptions and limits: `facts`, see `dpgen.facts`.
 
-    Arguments:
-        facts: what it assumes, what is agreed and what is not covered, see `dpgen.facts`.
-        shared: of the budget that other runs pay from, too.
-        files: SHA-256 of every file that a run has released, by their names in its directory.
+    `shared` is of the budget that other runs pay from, too; `files` are SHA-256 of all that a run has released, by name.
     """
 
     epsilon: float
@@ -143,18 +138,14 @@ class PrivacyStatement:
 
     @classmethod
     def from_ledger(
-        cls,
-        ledger: Ledger,
-        *,
-        also: dict[str, float] | None = None,
-        facts: Iterable[Fact | Said] = (),
+        cls, ledger: Ledger, *, also: dict[str, float] | None = None, facts: Iterable[Fact | Said] = ()
     ) -> "PrivacyStatement":
         """The guarantee of the ledger, and what ran; replace-one and RDP values stand beside the headline.
 
         Epsilon is that of everything the ledger has declared, whatever part of it ran: that a run was stopped may itself
         depend on what it released. The mechanisms say how often each one ran, and how often the plan allowed it to.
         """
-        other: dict[str, float] = {}
+        other = dict[str, float]()
         if ledger.relation == "add_remove":
             with suppress(UnsupportedEvent):  # not every guarantee says something about replaced records
                 other["replace_one"] = ledger.epsilon(relation="replace_one")
@@ -192,7 +183,7 @@ class PrivacyStatement:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must be true for the guarantee to hold, in sentences."""
+        """Sentences of what must be true for the guarantee to hold."""
         return self.section(Section.ASSUMPTIONS)
 
     @property
@@ -213,11 +204,6 @@ class PrivacyStatement:
     def in_words(self) -> str:
         """The guarantee in words, as it stands beside pictures and figures."""
         return guarantee(self.epsilon, self.delta, self.relation, self.unit)
-
-    def headline(self) -> dict[str, Any]:
-        """Guarantee and its other readings, for a summary."""
-        own = {name: getattr(self, name) for name in ("epsilon", "delta", "relation", "unit")} | self.also
-        return own | ({} if self.shared is None else {"all runs": shared_in_words(self.shared)})
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with facts and their sentences."""
@@ -268,6 +254,18 @@ class PrivacyStatement:
             Section.CONVENTIONS: "How to read it",
             Section.NOT_COVERED: "Not covered",
         }
+        readings, together = [], []
+        if self.also:
+            rows = [f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()]
+            readings = ["", "| other readings of the same run | epsilon |", "|---|---|", *rows]
+        if self.shared is not None:  # what holds for all runs that pay from one budget, whoever sees all of them
+            together = [
+                "",
+                f"When this was written, {shared_in_words(self.shared)}, as if all of it had been fixed in advance. The "
+                "guarantee of all runs that ever pay from it, each chosen in the light of the others, is **(epsilon = "
+                f"{rounded_up(self.shared['epsilon'])}, delta = {rounded_up(self.shared['delta'])})** for the same unit, of "
+                "records that none of them has held out for evaluation.",
+            ]
         lines = [
             "# Privacy statement",
             "",
@@ -276,8 +274,8 @@ class PrivacyStatement:
             f"This release is **(epsilon = {rounded_up(self.epsilon)}, delta = {rounded_up(self.delta)})-differentially "
             f"private** under the {self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
             f"Accountant: {self.accountant}.",
-            *self._other_readings(),
-            *self._together(),
+            *readings,
+            *together,
             "",
             "| mechanism | event | times | at most | disjoint group |",
             "|---|---|---|---|---|",
@@ -304,22 +302,3 @@ class PrivacyStatement:
             f"Whoever sees this release and knows everything else guesses right {self.question()} in at most {most:g} of 100 "
             "cases. Without the release it is 50."
         )
-
-    def _other_readings(self) -> list[str]:
-        if not self.also:
-            return []
-        rows = [f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()]
-        return ["", "| other readings of the same run | epsilon |", "|---|---|", *rows]
-
-    def _together(self) -> list[str]:
-        """What holds for all runs that pay from one budget, whoever sees all of them."""
-        if self.shared is None:
-            return []
-        total, delta = rounded_up(self.shared["epsilon"]), rounded_up(self.shared["delta"])
-        return [
-            "",
-            f"When this was written, {shared_in_words(self.shared)}, as if all of it had been fixed in advance. The guarantee "
-            "of all runs that ever pay from it, each chosen in the light of the others, is "
-            f"**(epsilon = {total}, delta = {delta})** for the same unit, of records that none of them has held out for "
-            "evaluation.",
-        ]

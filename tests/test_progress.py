@@ -39,15 +39,6 @@ def test_it_is_silent_elsewhere(stream: io.StringIO, shown: bool) -> None:
     assert stream.getvalue() == ""
 
 
-def test_outside_of_a_run_nothing_is_reported() -> None:
-    report(0.5, "train")
-    assert list(steps([3, 1, 2], "rounds")) == [3, 1, 2]
-
-
-def test_the_parts_add_up() -> None:
-    assert sum(PHASES.values()) == 100
-
-
 def test_stages_of_unknown_length_fill_what_is_left_of_a_phase_and_say_how_fast_rows_come() -> None:
     stream = Terminal()
     with showing(Bar(shown=True, spent=lambda: "eps 1 of 3", stream=stream)) as bar:

@@ -8,6 +8,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import tiny
@@ -15,12 +16,19 @@ import torch
 from smoke import DATA
 
 import dpgen
-from dpgen.files import write_files
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import Secrets
-from dpgen.release import Draws, PrivateSampler, PublicModel, round_bits
+from dpgen.release import (
+    ColumnSamples,
+    Draws,
+    GreySamples,
+    PointSamples,
+    PrivateSampler,
+    RecordSamples,
+    round_bits,
+)
 from dpgen.systems.registry import load
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -62,16 +70,6 @@ def test_edited_tensors_are_refused(saved: Path, position: int) -> None:
         load(saved)
 
 
-def test_cut_tensors_are_refused(saved: Path) -> None:
-    path = saved / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ValueError, match="does not match the checksum"):
-        load(saved)
-    path.unlink()
-    with pytest.raises(ValueError, match="holds a damaged model"):
-        load(saved)
-
-
 def test_a_statement_made_prettier_is_refused(saved: Path) -> None:
     statement = json.loads((saved / "model.json").read_text())["statement"]
     edit(saved, statement=statement | {"epsilon": 0.1})
@@ -94,11 +92,6 @@ def test_unknown_kinds_and_formats_list_what_can_be_read(saved: Path) -> None:
     edit(saved, kind=["mixture"], format=9)
     with pytest.raises(ValueError, match="has format 9 and kind"):
         load(saved)
-
-
-def test_no_model_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"holds no model \(model.json is missing\)"):
-        load(tmp_path)
 
 
 def test_nothing_is_unpickled(saved: Path, tmp_path: Path) -> None:
@@ -128,10 +121,6 @@ def test_a_sealed_card_that_makes_no_sense_is_refused(saved: Path, changes: dict
     reseal(saved, **changes)
     with pytest.raises(ValueError, match="holds a damaged model"):
         load(saved)
-
-
-def test_every_kind_is_registered_by_name() -> None:
-    assert PublicModel._kinds["mixture"].kind == "mixture"
 
 
 # -- draws -------------------------------------------------------------------------------------------------------------
@@ -205,15 +194,6 @@ def test_draws_release_the_table_and_nothing_of_their_origin() -> None:
         pickle.dumps(draws)
 
 
-def test_a_model_is_released_into_a_folder_of_its_own(tmp_path: Path) -> None:
-    write_files(tmp_path, tiny.mixture().files())
-    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.glob("*/*"))] == [
-        "model/model.json",
-        "model/model.safetensors",
-    ]
-    assert load(tmp_path / "model").statement == tiny.statement()
-
-
 @pytest.mark.parametrize(
     ("data", "options"), [("records", {}), ("records", {"subclusters": 2}), ("images", {"frequencies": 8})], ids=str
 )
@@ -222,3 +202,70 @@ def test_models_of_earlier_versions_are_read_without_their_noise_multiplier(data
     again = type(model).rebuild(model.description() | {"noise_multiplier": 2.0}, model.tensors(), model.statement)
     assert torch.equal(again.samples(20, random_state=0).x, model.samples(20, random_state=0).x)
     assert "noise_multiplier" not in again.description()
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+def samples(**options: Any) -> RecordSamples:
+    x = torch.tensor([[0, 1, 1], [1, 0, 0]], dtype=torch.uint8)
+    return RecordSamples(**{"x": x, "cluster": torch.tensor([2, 0]), "labels": torch.tensor([7, 8])} | options)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("columns", [None, ("a", "b", "c")])
+def test_tables(tmp_path: Path, ending: str, columns: tuple[str, ...] | None) -> None:
+    path = tmp_path / f"s.{ending}"
+    samples(columns=columns).save(path)
+    table = pd.read_csv(path) if ending == "csv" else pd.read_parquet(path)
+    assert list(table.columns) == [*(columns or ("x0", "x1", "x2")), "cluster", "label"]
+    assert table.to_numpy().tolist() == [[0, 1, 1, 2, 7], [1, 0, 0, 0, 8]]
+
+
+def test_other_endings_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"path must end in one of \.npz, \.csv, \.parquet, got 's\.txt'"):
+        samples().save(tmp_path / "s.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_column_called_label_keeps_its_name(tmp_path: Path) -> None:
+    bits = torch.eye(2, dtype=torch.uint8)
+    samples = RecordSamples(x=bits, cluster=torch.zeros(2).long(), labels=torch.tensor([1, 0]), columns=("label", "b"))
+    samples.save(tmp_path / "s.csv")
+    assert (tmp_path / "s.csv").read_text().splitlines()[0] == "label,b,cluster,label_"
+
+
+def test_tables_have_no_column_of_the_only_cluster() -> None:
+    assert list(samples(k=3).to_pandas().columns) == ["x0", "x1", "x2", "cluster", "label"]
+    assert list(samples(k=1).to_pandas().columns) == ["x0", "x1", "x2", "label"]
+
+
+def test_the_archive_keeps_bits_and_grey_values(tmp_path: Path) -> None:
+    grey = torch.tensor([[0, 200], [130, 5]], dtype=torch.uint8)
+    samples = GreySamples(x=(grey > 127).to(torch.uint8), cluster=torch.zeros(2).long(), grey=grey, labels=torch.ones(2).long())
+    samples.save(tmp_path / "s.npz")
+    samples.save(tmp_path / "s.csv")
+    with np.load(tmp_path / "s.npz") as stored:
+        assert stored["grey"].tolist() == grey.tolist()
+        assert stored["x"].tolist() == [[0, 1], [1, 0]]
+        assert stored["labels"].tolist() == [1, 1]
+
+
+def test_points_keep_every_digit(tmp_path: Path) -> None:
+    points = PointSamples(x=torch.tensor([[0.1, 1 / 3], [1e-9, 2.0]], dtype=torch.float64), columns=("a", "b"))
+    for ending in ("csv", "parquet"):
+        points.save(tmp_path / f"p.{ending}")
+    points.save(tmp_path / "p.npz")
+    assert pd.read_csv(tmp_path / "p.csv").to_numpy().tolist() == points.x.tolist()
+    assert pd.read_parquet(tmp_path / "p.parquet").equals(points.to_pandas())
+    with np.load(tmp_path / "p.npz") as stored:
+        assert stored["x"].tolist() == points.x.tolist()
+
+
+def test_columns_become_arrays_of_their_own_types(tmp_path: Path) -> None:
+    values = pd.DataFrame({"day": [1, 2], "price": [0.5, 0.25], "name": ["é", "b"]})
+    samples = ColumnSamples(values=values)
+    samples.save(tmp_path / "c.npz")
+    with np.load(tmp_path / "c.npz", allow_pickle=False) as stored:
+        assert {name: stored[name].tolist() for name in stored} == values.to_dict("list")
+    assert len(samples) == len(samples.to_pandas()) == 2

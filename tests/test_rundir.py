@@ -32,17 +32,6 @@ def test_a_new_directory_holds_settings_versions_and_a_ledger(tmp_path: Path) ->
     assert set(yaml.safe_load((directory / "versions.yaml").read_text())) == {"python", *PACKAGES}
 
 
-def test_given_sigmas_make_a_ledger_that_reports(tmp_path: Path) -> None:
-    with open_run(tiny.job(tmp_path, "--sigma_sgd=1.0", "--delta=1e-6", "--relation=replace_one")) as (_, _, curator):
-        assert (curator.ledger.budget, curator.ledger.delta, curator.ledger.relation) == (None, 1e-6, "replace_one")
-
-
-def test_without_run_dir_the_name_tells_model_data_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with open_run(tiny.job(tmp_path, "--run_dir=null")) as (directory, _, _):
-        assert directory.match("runs/dpgm-npy-????????-??????-??????")
-
-
 def test_an_unfinished_run_is_resumed_with_what_it_spent(tmp_path: Path) -> None:
     begin(tmp_path)
     with open_run(tiny.job(tmp_path, "--checkpoint_every=5", "--threads=1")) as (_, _, curator):
@@ -59,13 +48,6 @@ def test_other_settings_are_refused(tmp_path: Path, change: str) -> None:
         pytest.raises(ValueError, match=rf"unfinished run with \w+\.{key}=.*: repeat its settings to resume it, or choose"),
         open_run(tiny.job(tmp_path, change)),
     ):
-        pass
-
-
-def test_a_run_of_another_model_is_called_so(tmp_path: Path) -> None:
-    begin(tmp_path)
-    other = parse_job(["--model=marginals", "--data=npy", "--path=x.npy", f"--run_dir={tiny.job(tmp_path).runtime.directory}"])
-    with pytest.raises(ValueError, match=r"unfinished run with model\.name='dpgm', now 'marginals': "), open_run(other):
         pass
 
 
@@ -89,13 +71,6 @@ def test_a_run_that_spent_nothing_binds_nobody(tmp_path: Path) -> None:
     assert yaml.safe_load((directory / "config.yaml").read_text())["privacy"]["epsilon"] == 2
 
 
-def test_a_ledger_that_died_at_birth_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "ledger.jsonl").touch()
-    with open_run(tiny.job(tmp_path)) as (_, _, curator):
-        assert curator.ledger.entries() == []
-
-
 def test_a_finished_run_is_refused(tmp_path: Path) -> None:
     begin(tmp_path)
     (tmp_path / "run" / "model").mkdir()
@@ -113,39 +88,6 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
             with pytest.raises(LedgerError, match="another process is writing this ledger"), open_run(tiny.job(tmp_path)):
                 pass
     begin(tmp_path)  # the lock is gone with the run
-
-
-def test_a_missing_config_is_refused(tmp_path: Path) -> None:
-    begin(tmp_path)
-    (tmp_path / "run" / "config.yaml").unlink()
-    with pytest.raises(ValueError, match=r"config\.yaml is missing beside a ledger"), open_run(tiny.job(tmp_path)):
-        pass
-
-
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_cut_ledger_is_refused_and_kept(tmp_path: Path, share: float) -> None:
-    begin(tmp_path)
-    path = tmp_path / "run" / "ledger.jsonl"
-    content = path.read_bytes()[: int(share * len(path.read_bytes()))]
-    path.write_bytes(content)
-    with pytest.raises(LedgerError, match="damaged"), open_run(tiny.job(tmp_path)):
-        pass
-    assert path.read_bytes() == content
-
-
-def test_a_ledger_of_an_older_version_is_refused(tmp_path: Path) -> None:
-    begin(tmp_path)
-    (tmp_path / "run" / "ledger.jsonl").write_text('{"dpgen_ledger":2,"chain":"00"}\n{"charge":0,"chain":"00"}\n')
-    with pytest.raises(LedgerError, match=r"0\.4"), open_run(tiny.job(tmp_path)):
-        pass
-
-
-def test_an_edited_ledger_is_refused(tmp_path: Path) -> None:
-    begin(tmp_path)
-    path = tmp_path / "run" / "ledger.jsonl"
-    path.write_text(path.read_text().replace('"epsilon":3.0', '"epsilon":9.0'))
-    with pytest.raises(LedgerError, match="checksum"), open_run(tiny.job(tmp_path)):
-        pass
 
 
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -173,14 +115,6 @@ def test_a_run_makes_the_key_of_its_split_once(tmp_path: Path) -> None:
     assert not path.exists(), "no other one takes its place"
 
 
-def test_a_key_from_elsewhere_is_missed_too(tmp_path: Path) -> None:
-    begin(tmp_path)
-    job = tiny.job(tmp_path)
-    (tmp_path / "tiny.key").unlink()
-    with pytest.raises(ValueError, match=r"tiny\.key is missing beside a ledger with charges"), open_run(job):
-        pass
-
-
 @pytest.mark.parametrize("option", ["--test_fraction=0", "--split_column=0", "--test_path=tiny.npy"])
 def test_a_run_that_draws_no_coins_has_no_key(tmp_path: Path, option: str) -> None:
     with open_run(tiny.job(tmp_path, "--split_key=null", option)) as (directory, _, _):
@@ -199,21 +133,14 @@ def test_other_processes_of_a_run_read_the_key_of_the_first(tmp_path: Path, monk
     assert torch.equal(first.test_x, second.test_x)
 
 
-def test_a_read_only_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_only(*_: object, **__: object) -> None:  # permissions do not stop the superuser, so say it for the system
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "mkdir", read_only)
-    with pytest.raises(ValueError, match="cannot be used: Permission denied"), open_run(tiny.job(tmp_path)):
-        pass
-
-
-@pytest.mark.parametrize("content", ["", "a: [", "privacy: 3"])
-def test_a_damaged_config_is_refused(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("content", [None, "", "a: [", "privacy: 3"])
+def test_a_damaged_config_is_refused(tmp_path: Path, content: str | None) -> None:
     with open_run(tiny.job(tmp_path)) as (directory, _, curator):
         curator.ledger.charge(gaussian_event(30.0), note="something")
-    (directory / "config.yaml").write_text(content)
-    with pytest.raises(ValueError, match="is damaged"), open_run(tiny.job(tmp_path)):
+    (directory / "config.yaml").unlink()
+    if content is not None:
+        (directory / "config.yaml").write_text(content)
+    with pytest.raises(ValueError, match="config"), open_run(tiny.job(tmp_path)):
         pass
 
 
@@ -224,11 +151,6 @@ def test_a_checkpoint_without_its_ledger_is_refused(tmp_path: Path) -> None:
     (directory / "last.ckpt").write_bytes(b"x")
     with pytest.raises(ValueError, match="a checkpoint without its ledger"), open_run(tiny.job(tmp_path)):
         pass
-
-
-def test_private_logs_mark_the_directory(tmp_path: Path) -> None:
-    with open_run(tiny.job(tmp_path, "--private_logs=true")) as (directory, _, _):
-        assert (directory / "PRIVATE_LOGS").exists()
 
 
 @pytest.mark.parametrize("model", ["--model=marginals", "--model=gaussian"])

@@ -30,25 +30,19 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("options", "name"),
     [
-        ({"devices": 0}, "devices must be at least 1, got 0"),
-        ({"num_nodes": 0}, "num_nodes must be at least 1, got 0"),
-        ({"strategy": "fsdp"}, "strategy must be one of 'auto', 'ddp', got 'fsdp'"),
-        ({"precision": "16-mixed"}, "precision must be one of '32', 'bf16-mixed', got '16-mixed'"),
-        ({"logger": "tensorflow"}, "logger must be one of 'tensorboard', 'csv', got 'tensorflow'"),
-        ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
-        ({"accelerator": "tpu"}, "accelerator must be one of 'auto', 'cpu', 'gpu', got 'tpu'"),
-        ({"fid_weights": Path("w.pth")}, "fid_weights is 'w.pth'; it needs evaluation 'full', not 'quick'"),
-        ({"fid_weights": Path("w.pth"), "evaluation": "full"}, "fid_weights is 'w.pth'; it must be a file"),
-        ({"evaluation": "some"}, "evaluation must be one of 'none', 'quick', 'full', got 'some'"),
-        ({"threads": 0}, "threads must be at least 1, got 0"),
-        ({"seed": -1}, r"seed must be in \[0, 2\^32\), got -1"),
-        ({"seed": 2**32}, r"seed must be in \[0, 2\^32\), got 4294967296"),
+        *(({name: 0}, name) for name in ("devices", "num_nodes", "checkpoint_every", "threads")),
+        *(({name: "some"}, name) for name in ("strategy", "precision", "logger", "accelerator", "evaluation")),
+        ({"fid_weights": Path("w.pth")}, "evaluation"),
+        ({"fid_weights": Path("w.pth"), "evaluation": "full"}, "fid_weights"),
+        *(({"seed": seed}, "seed") for seed in (-1, 2**32)),
+        *(({name: 1.0}, "ledger") for name in ("ledger_epsilon", "ledger_delta")),
+        ({"ledger": Path("x"), "ledger_delta": 1e-5}, "ledger_epsilon"),
     ],
 )
-def test_bad_options_are_refused(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+def test_bad_options_are_refused(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
         Runtime(**options)
 
 
@@ -111,13 +105,6 @@ def test_fit_resumes_from_the_checkpoint_of_its_own_run(tmp_path: Path) -> None:
     assert steps == 5, "two more, none twice"
     with pytest.raises(LedgerError, match="checkpoint"):
         fit(runtime, Ledger(None, delta=1e-5), 7)
-
-
-def test_a_cut_checkpoint_is_refused(tmp_path: Path) -> None:
-    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
-    runtime.checkpoint.write_bytes(b"cut")
-    with pytest.raises(ValueError, match=r"last\.ckpt does not match its checksum"):
-        fit(runtime, Ledger(None, delta=1e-5), 3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""White-box audit of private training: the real engine on a worst-case problem, and engines that are broken on purpose.
+"""White-box audit of private training: the real engine on a worst-case problem.
 
 Canaries have orthogonal gradients, and the adversary sees every released sum.
 """
@@ -54,14 +54,9 @@ class Seen(NamedTuple):
 
 
 class _WatchedDPGM(DPGM):
-    """The real engine, whose releases an adversary writes down.
+    """The real engine, whose releases an adversary writes down; canaries of the cluster `target` are coordinates from 1 on."""
 
-    Arguments:
-        target: cluster of the canaries; they are the coordinates from 1 on.
-        options: of `DPGM`.
-    """
-
-    released = False
+    released = False  # sums alone are, no model
 
     def __init__(self, *, target: int, **options: Any) -> None:
         super().__init__(**options)
@@ -86,11 +81,8 @@ _EVERY = 10**9  # epochs between tight values: only the last one is wanted
 class EngineAudit:
     """One question to the engine of DPGM: does it keep the epsilon that is claimed?
 
-    Arguments:
-        plan: privacy of the training.
-        config: clipping and number of clusters; networks are replaced by the worst case.
-        canaries: m orthogonal records whose presence is guessed; 1: with or without it, in many trainings.
-        seed: public, of orders, weights and coins.
+    Networks are replaced by the worst case. `canaries` are orthogonal records whose presence is guessed; 1: with or without
+    it, in many trainings.
     """
 
     plan: DPGMPlan
@@ -107,17 +99,6 @@ class EngineAudit:
         """Clusters, found by label; the canaries are in the last one."""
         return self.config.k or 1
 
-    @property
-    def resolved(self) -> DPGMConfig:
-        """The configuration with clusters found by label; what is audited are steps, so no means are released before them."""
-        return replace(self.config, clusters="labels" if self.k > 1 else "none", k=self.k, centred=False)
-
-    def others(self) -> Tensor:
-        """Clusters (n,) of the records that are in every data set."""
-        size = _OTHERS + self.canaries // 2  # of the canaries' cluster, on average over their coins
-        elsewhere = torch.arange(size * (self.k - 1)) % max(1, self.k - 1)
-        return torch.cat([elsewhere, torch.full((_OTHERS,), self.k - 1)])
-
 
 class Observed(NamedTuple):
     """Scores (m, a) that one training gave to its canaries, and the epsilon that it claimed."""
@@ -131,21 +112,22 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
 
     Where people have several rows a canary has all of them, and all are equal.
     """
-    others = audit.others()
+    k, size = audit.k, _OTHERS + audit.canaries // 2  # of each cluster, on average over the coins
+    others = torch.cat([torch.arange(size * (k - 1)) % max(1, k - 1), torch.full((_OTHERS,), k - 1)])
     signs = torch.where(included, 1, -1 if audit.plan.relation == "replace_one" else 0).to(torch.int8)
     here = signs.nonzero()[:, 0].repeat_interleave(audit.plan.rows)
     x = torch.zeros(len(others) + len(here), 1 + audit.canaries, dtype=torch.int8)
     x[: len(others), 0] = 1
     x[torch.arange(len(others), len(x)), 1 + here] = signs[here]
-    labels = torch.cat([others, torch.full_like(here, audit.k - 1)]) if audit.k > 1 else None
+    labels = torch.cat([others, torch.full_like(here, k - 1)]) if k > 1 else None
     module = _WatchedDPGM(
         d=x.shape[1],
         plan=audit.plan,
-        config=audit.resolved,
-        n_classes=audit.k if audit.k > 1 else 0,
+        config=replace(audit.config, clusters="labels" if k > 1 else "none", k=k, centred=False),  # steps are audited, no means
+        n_classes=k if k > 1 else 0,
         seed=audit.seed,
-        bank=CanaryBank(audit.k, x.shape[1]),
-        target=audit.k - 1,
+        bank=CanaryBank(k, x.shape[1]),
+        target=k - 1,
     )
     ids = torch.cat([torch.arange(len(others)), len(others) + here])
     people = ids if audit.plan.rows > 1 else None

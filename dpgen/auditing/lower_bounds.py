@@ -30,34 +30,37 @@ class Bound(NamedTuple):
     attack: int
 
 
+def _low(hits: Any, trials: int, miss: float) -> Any:
+    """Clopper and Pearson's lower bound on a probability, which fails with probability `miss`."""
+    return np.where(hits > 0, beta.ppf(miss, np.maximum(hits, 1), trials - hits + 1), 0.0)
+
+
+def _high(hits: Any, trials: int, miss: float) -> Any:
+    """The upper bound."""
+    return np.where(hits < trials, beta.ppf(1 - miss, hits + 1, np.maximum(trials - hits, 1)), 1.0)
+
+
 def delta_lower_bound(first: Tensor, second: Tensor, epsilon: float, *, confidence: float = 1 - 1e-6) -> float:
     r"""Lower confidence bound on :math:`\sup_t P(X > t) - e^\epsilon P(Y > t)`, the hockey-stick divergence of two outputs.
 
     `first` and `second` (m,) are independent values of one statistic of the output on two neighbouring data sets. Half of
-    them choose the threshold t, the other half bound both probabilities (Clopper-Pearson, union bound), so the result is
-    valid for any statistic. A mechanism that is (epsilon, delta)-private gives more than delta with probability at most
-    1 - confidence, for either order of the two data sets.
+    them choose the threshold t, the other half bound both probabilities (union bound). A mechanism that is (epsilon,
+    delta)-private gives more than delta with probability at most 1 - confidence, for either order of the data sets.
 
     Raises:
         ValueError: fewer than 100 values, or confidence outside (0, 1).
 
-    Source: hypothesis-testing view of differential privacy, Kairouz, Oh, Viswanath 2015.
+    Source: Kairouz, Oh, Viswanath 2015 (hypothesis tests).
     """
     if min(first.numel(), second.numel()) < 100:
         raise ValueError(f"first and second must hold at least 100 values, got {first.numel()} and {second.numel()}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
-    choose_first, test_first = first.double()[0::2], first.double()[1::2]
-    choose_second, test_second = second.double()[0::2], second.double()[1::2]
+    _require_range(0.0, confidence)
+    (choose_first, first), (choose_second, second) = ((x.double()[0::2], x.double()[1::2]) for x in (first, second))
     thresholds = torch.cat([choose_first, choose_second]).unique()
     gains = _tail(choose_first, thresholds) - math.exp(epsilon) * _tail(choose_second, thresholds)
-    threshold = thresholds[gains.argmax()]
-    miss = (1 - confidence) / 2
-    hits, trials = int((test_first > threshold).sum()), test_first.numel()
-    low = float(beta.ppf(miss, hits, trials - hits + 1)) if hits else 0.0
-    hits, trials = int((test_second > threshold).sum()), test_second.numel()
-    high = float(beta.ppf(1 - miss, hits + 1, trials - hits)) if hits < trials else 1.0
-    return max(0.0, low - math.exp(epsilon) * high)
+    threshold, miss = thresholds[gains.argmax()], (1 - confidence) / 2
+    low = float(_low(int((first > threshold).sum()), len(first), miss))
+    return max(0.0, low - math.exp(epsilon) * float(_high(int((second > threshold).sum()), len(second), miss)))
 
 
 def _tail(values: Tensor, thresholds: Tensor) -> Tensor:
@@ -68,15 +71,10 @@ def _tail(values: Tensor, thresholds: Tensor) -> Tensor:
 def epsilon_lower_bound(first: Tensor, second: Tensor, delta: float, *, confidence: float = 0.95) -> Bound:
     r"""Lower confidence bound on the epsilon at `delta` of a mechanism, from outputs on two neighbouring data sets.
 
-    For every event A of the output :math:`\epsilon \ge \log((P(A) - \delta) / Q(A))`, in both orders of the data sets. Half of
-    the values choose statistic, order, side and threshold, the other half bound both probabilities (Clopper-Pearson, union
-    bound). A mechanism that is (epsilon, delta)-private gives more than epsilon with probability at most 1 - confidence.
-
-    Arguments:
-        first: independent values of a statistics, (m,) or (m, a), of the output on one data set.
-        second: the same on the other one, of any number.
-        delta: in [0, 1).
-        confidence: in (0, 1).
+    `first` and `second` are independent values of a statistics, (m,) or (m, a), of the output on each. For every event A
+    :math:`\epsilon \ge \log((P(A) - \delta) / Q(A))`, in both orders. Half of the values choose statistic, order, side and
+    threshold, the other half bound both probabilities. A mechanism that is (epsilon, delta)-private gives more than epsilon
+    with probability at most 1 - confidence.
 
     Raises:
         ValueError: fewer than 20 values, unequal numbers of statistics, NaN, or a number out of its range.
@@ -91,8 +89,8 @@ def epsilon_lower_bound(first: Tensor, second: Tensor, delta: float, *, confiden
     for attack in range(first.shape[1]):
         a, b = first[0::2, attack], second[0::2, attack]
         thresholds = _thinned(torch.cat([a, b]).unique())
-        for kind, (hits, n, others, m) in enumerate(_events(a, b, thresholds)):
-            bounds = _log_ratio(hits, n, others, m, delta, miss)
+        for kind, event in enumerate(_events(a, b, thresholds)):
+            bounds = _log_ratio(*event, delta, miss)
             if float(bounds.max()) > best:
                 best, found = float(bounds.max()), (attack, float(thresholds[bounds.argmax()]), kind)
     attack, threshold, kind = found
@@ -137,9 +135,7 @@ def _events(first: Tensor, second: Tensor, thresholds: Tensor) -> list[Event]:
 
 def _log_ratio(hits: np.ndarray, n: int, others: np.ndarray, m: int, delta: float, miss: float) -> np.ndarray:
     """log((P - delta) / Q), at least 0, from confidence bounds on P and Q that fail with probability `miss` each."""
-    low = np.where(hits > 0, beta.ppf(miss, np.maximum(hits, 1), n - hits + 1), 0.0)
-    high = np.where(others < m, beta.ppf(1 - miss, others + 1, np.maximum(m - others, 1)), 1.0)
-    return np.asarray(np.log(np.maximum((low - delta) / high, 1.0)))
+    return np.asarray(np.log(np.maximum((_low(hits, n, miss) - delta) / _high(others, m, miss), 1.0)))
 
 
 def guesses_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
@@ -168,14 +164,9 @@ def guesses_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
 def one_run_lower_bound(scores: Tensor, included: Tensor, delta: float, *, confidence: float = 0.95) -> Bound:
     """Lower confidence bound on epsilon at `delta` from canaries that were included by fair coins, perhaps all in one run.
 
-    The highest scores are guessed to be included, the lowest not, and the rest is left open. Every other canary serves to
-    choose statistic and numbers of guesses; the bound comes from those that remain, for whom the choice is fixed.
-
-    Arguments:
-        scores: of each canary, (m,) or (m, a) for a statistics; large for included ones.
-        included: the coins (m,), bool.
-        delta: in [0, 1).
-        confidence: in (0, 1).
+    `scores`, (m,) or (m, a) for a statistics, are large for included canaries; `included` are the coins (m,), bool. The
+    highest scores are guessed to be included, the lowest not, and the rest is left open. Every other canary serves to choose
+    statistic and numbers of guesses; the bound comes from those that remain, for whom the choice is fixed.
 
     Raises:
         ValueError: fewer than 40 canaries, shapes that disagree, NaN, or a number out of its range.
@@ -193,7 +184,7 @@ def one_run_lower_bound(scores: Tensor, included: Tensor, delta: float, *, confi
     for attack in range(scores.shape[1]):
         for top, bottom in [(a, b) for a in _SHARES for b in _SHARES if a + b]:
             correct, guesses = _guessed(scores[0::2, attack], included[0::2], top, bottom)
-            low = float(beta.ppf(1 - confidence, correct, guesses - correct + 1)) if correct else 0.0
+            low = float(_low(correct, guesses, 1 - confidence))
             if low > best:
                 best, found = low, (attack, top, bottom)
     attack, top, bottom = found
@@ -222,29 +213,15 @@ def _largest_refuted(correct: int, guesses: int, canaries: int, delta: float, le
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """An empirical lower bound on epsilon beside the epsilon that was claimed.
+    """An empirical lower bound on epsilon beside the epsilon in nats that the ledger claims, both at `delta`.
 
-    Arguments:
-        audited: system and configuration, in words.
-        neighbours: in what the two data sets differ.
-        claimed: epsilon in nats.
-        claimed_by: "ledger", or whose accounting it was.
-        delta: of both.
-        relation: neighbouring relation.
-        unit: what is protected.
-        lower_bound: epsilon is at least this, with probability `confidence`.
-        confidence: in (0, 1).
-        method: "one run", "many runs" or "many draws".
-        attack: statistic that the bound comes from.
-        trainings: how often the system was fitted, over all data sets.
-        trials: values that the bound was computed from.
-        seconds: of wall clock.
+    `lower_bound` holds with probability `confidence`; `attack` is the statistic that it comes from, `trainings` how often the
+    system was fitted, and `trials` the number of values that the bound was computed from.
     """
 
     audited: str
     neighbours: str
     claimed: float
-    claimed_by: str
     delta: float
     relation: str
     unit: str
@@ -266,26 +243,20 @@ class Finding:
         """ "VIOLATED" or "consistent"; the latter proves nothing."""
         return "VIOLATED" if self.violated else "consistent"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Name and value of each line of the table."""
-        return [
-            ("audited", self.audited),
-            ("neighbours", f"{self.neighbours} ({self.relation}, {self.unit})"),
-            ("claimed", f"epsilon {rounded_up(self.claimed)} at delta {rounded_up(self.delta)}, by {self.claimed_by}"),
-            (
-                "lower bound",
-                f"epsilon {self.lower_bound:.4f} at delta {rounded_up(self.delta)}, with confidence {self.confidence:.10g}",
-            ),
-            ("evidence", f"{self.method}: {self.trainings} trainings, {self.trials} trials, by the {self.attack}"),
-            ("time", f"{self.seconds:.1f} s"),
-            ("verdict", self.verdict + ("" if self.violated else " (no audit can prove a claim)")),
-        ]
-
     def to_text(self) -> str:
         """The finding as aligned lines for a terminal."""
-        return "\n".join(f"{name:<12} {value}" for name, value in self.rows())
+        at = f"at delta {rounded_up(self.delta)}"
+        rows = {
+            "audited": self.audited,
+            "neighbours": f"{self.neighbours} ({self.relation}, {self.unit})",
+            "claimed": f"epsilon {rounded_up(self.claimed)} {at}, by the ledger",
+            "lower bound": f"epsilon {self.lower_bound:.4f} {at}, with confidence {self.confidence:.10g}",
+            "evidence": f"{self.method}: {self.trainings} trainings, {self.trials} trials, by the {self.attack}",
+            "time": f"{self.seconds:.1f} s",
+            "verdict": self.verdict + ("" if self.violated else " (no audit can prove a claim)"),
+        }
+        return "\n".join(f"{name:<12} {value}" for name, value in rows.items())
 
     def to_json(self) -> str:
         """The finding as a JSON object."""
-        record: dict[str, Any] = {**asdict(self), "verdict": self.verdict}
-        return json.dumps(record, indent=2, allow_nan=False) + "\n"
+        return json.dumps({**asdict(self), "verdict": self.verdict}, indent=2, allow_nan=False) + "\n"

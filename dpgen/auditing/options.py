@@ -13,8 +13,6 @@ from dpgen.systems.registry import systems
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
 """Of private training with many canaries, unless other numbers are given: enough for faults to show."""
 
-"""The same with one cluster a step: the canaries' has its turn about 16 times."""
-
 TRAINED_OFTEN = {"sampling_rate": "0.2", "steps": "10"}
 """Of private training with one canary, which takes hundreds of trainings."""
 
@@ -24,14 +22,12 @@ SIGMA = "1.2"
 NOISY = {"delta": "0.2"}
 """Of Gaussian releases: at a small delta two worst cases are told apart too rarely for the few fits of an audit."""
 
-COMPONENT = NOISY | {"epsilon": "1", "trainings": "500"}
-"""Of Gaussian fits, which take a tenth of a second."""
-
 QUICK: dict[str, dict[str, str]] = {
     "dpgm": TRAINED,
     "dpgan": TRAINED,
-    "gaussian": COMPONENT,
+    "gaussian": NOISY | {"epsilon": "1", "trainings": "500"},
     "marginals": NOISY,
+    "merf": NOISY | {"n_features": "16", "hidden": "4", "steps": "1", "batch": "4"},
     "merr": NOISY,
     "mwem": {"rounds": "1", "total_share": "0.98", "delta": "0"},
     "mbde": {"steps": "100", "codebook": "64"},
@@ -106,7 +102,9 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
     made = typed(sources, quick | given)
     plan, config = sources["privacy"](**made["privacy"]), sources["model"](**made["model"])
     job = AuditJob(model, plan, config, AuditOptions(**made["audit"]))
-    _require_meaning(job)
+    plan.require_use(config)
+    if job.options.canaries is not None and not job.trained:
+        raise ValueError(f"canaries is {job.options.canaries}: only systems that DP-SGD trains have them")
     return job
 
 
@@ -123,10 +121,3 @@ def quick_options(model: str, given: Mapping[str, str]) -> dict[str, str]:
     often = given.get("canaries") == "1"
     noise = {} if {"epsilon", "sigma_sgd"} & set(given) else {"sigma_sgd": SIGMA}
     return (TRAINED_OFTEN if often else TRAINED) | noise
-
-
-def _require_meaning(job: AuditJob) -> None:
-    """Refuse options that this system, or its audit, would ignore."""
-    job.plan.require_use(job.config)
-    if job.options.canaries is not None and not job.trained:
-        raise ValueError(f"canaries is {job.options.canaries}: only systems that DP-SGD trains have them")

@@ -13,25 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import OneLineParser
+from dpgen.options import meanings
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.dp_sgd.plan import MOST_STEPS
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, EpochCost, epoch_costs
 
-PLAN = {
-    "epsilon": "budget in nats: the sigmas not given are the least that keep it",
-    "delta": "of the (epsilon, delta) guarantee",
-    "relation": "of the budget: add_remove or replace_one",
-    "sampling_rate": "probability of a record to be in a step",
-    "steps": "training steps",
-    "sigma_sgd": "noise on clipped sums; without --epsilon: report only",
-    "sigma_norm": "noise on norm histograms, with --adaptive",
-    "kmeans_rounds": "rounds of k-means",
-    "sigma_count": "noise on cluster sizes",
-    "sigma_sum": "noise on the sums of k-means",
-    "partition_share": "share of epsilon that clustering alone would use",
-    "sigma_means": "noise on the means of clusters, where networks begin there",
-    "means_share": "share of mu^2 that these means take",
-}
+PLAN = (
+    "epsilon", "delta", "relation", "sampling_rate", "steps", "sigma_sgd", "sigma_norm", "kmeans_rounds", "sigma_count",
+    "sigma_sum", "partition_share", "sigma_means", "means_share",
+)  # fmt: skip
+"""Options of the plan, which `DPGMPlan` explains."""
 COLUMNS = {
     "tight": "add-remove",
     "rdp": "add-remove by RDP",
@@ -48,11 +39,12 @@ def parser() -> OneLineParser:
         argument_default=argparse.SUPPRESS,
     )
     length = result.add_mutually_exclusive_group()
+    texts = meanings(DPGMPlan)
     for field in (field for field in dataclasses.fields(DPGMPlan) if field.name in PLAN):
         kind = {"relation": str, "steps": int, "kmeans_rounds": int}.get(field.name, float)
         owner = length if field.name == "steps" else result
         default = "" if field.default is None else f" (default {field.default})"
-        owner.add_argument(f"--{field.name}", type=kind, help=PLAN[field.name] + default)
+        owner.add_argument(f"--{field.name}", type=kind, help=texts[field.name].replace("%", "%%") + default)
     length.add_argument("--epochs", type=float, help="instead of steps: epochs of ceil(1 / sampling_rate) steps")
     begin = "whether networks begin at released means (default true)"
     result.add_argument("--centred", choices=["true", "false"], default="true", help=begin)
@@ -89,6 +81,7 @@ def planned(options: dict[str, Any]) -> tuple[DPGMPlan, DPGMConfig]:
 
 
 def headline(plan: DPGMPlan, config: DPGMConfig, end: EpochCost) -> str:
+    """The guarantee at the end, and the noise that it is of."""
     spent = end.tight if plan.relation == "add_remove" else end.replace_one
     used = {"sigma_sgd": True, "sigma_norm": config.adaptive, "sigma_count": True, "sigma_sum": config.kmeans}
     used["sigma_means"] = config.releases_means

@@ -53,11 +53,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def whole_numbers(text: str) -> list[int]:
-    """A list of whole numbers as a command line writes it.
-
-    >>> whole_numbers("1,2"), whole_numbers("[3]")
-    ([1, 2], [3])
-    """
+    """A list of whole numbers as a command line writes it."""
     return [int(part) for part in text.removeprefix("[").removesuffix("]").split(",")]
 
 

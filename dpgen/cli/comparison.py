@@ -35,12 +35,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Scores of several releases on one data set.
-
-    Arguments:
-        data: what they were compared on.
-        entries: the runs, in the order given.
-    """
+    """Scores of several releases on one data set, by name; the runs are in the order given."""
 
     data: str
     entries: list[Entry]
@@ -49,7 +44,7 @@ class Comparison:
     def differences(self) -> list[str]:
         """In what the guarantees differ: with any of these, the figures are not a ranking."""
         found = []
-        for name in ("relation", "unit", "delta"):
+        for name in GUARANTEE:
             values = {str(getattr(entry.statement, name)) for entry in self.entries}
             if len(values) > 1:
                 found.append(f"{name}: {', '.join(sorted(values))}")
@@ -104,19 +99,6 @@ class Comparison:
         csv.writer(text, lineterminator="\n").writerows([*self.rows(), [self.verdict], *([mark] for mark in self.marks)])
         return text.getvalue()
 
-    def to_latex(self) -> str:
-        """For papers: a tabular of booktabs."""
-        special = {"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#"}
-
-        def escaped(cell: str) -> str:
-            return "".join(special.get(character, character) for character in cell)
-
-        rows = [" & ".join(map(escaped, row)) + r" \\" for row in self.rows()]
-        lines = [r"\begin{tabular}{l" + "r" * len(self.entries) + "}", r"\toprule", rows[0], r"\midrule", *rows[1:]]
-        width = len(self.entries) + 1
-        lines += [rf"\midrule \multicolumn{{{width}}}{{l}}{{{escaped(mark)}}} \\" for mark in self.marks]
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", f"% {escaped(self.verdict)}", ""])
-
     def picture(self, path: Path) -> Path:
         """A bar for every run and measure, with real data and baselines as lines."""
         names = list(dict.fromkeys(score.name for entry in self.entries for score in entry.scores))
@@ -128,9 +110,8 @@ class Comparison:
             for value, style in ((found[0][1].real, "-"), (found[0][1].chance, ":")):
                 if value is not None:
                     axes.axvline(value, color="k", linestyle=style, linewidth=1)
-            axes.set_title(
-                f"{name}, {found[0][1].better} is better (line: real data, dots: {found[0][1].baseline})", fontsize=7
-            )
+            title = f"{name}, {found[0][1].better} is better (line: real data, dots: {found[0][1].baseline})"
+            axes.set_title(title, fontsize=7)
             axes.set_xlabel("score", fontsize=7)
             axes.set_ylabel("run", fontsize=7)
             axes.tick_params(labelsize=7)
@@ -138,10 +119,9 @@ class Comparison:
         return save_figure(made, path)
 
     def write(self, directory: Path) -> None:
-        """Write comparison.csv, comparison.tex and comparison.png into a directory."""
+        """Write comparison.csv and comparison.png into a directory."""
         directory.mkdir(parents=True, exist_ok=True)
         write_atomically(directory / "comparison.csv", self.to_csv())
-        write_atomically(directory / "comparison.tex", self.to_latex())
         self.picture(directory / "comparison.png")
 
 
@@ -179,24 +159,13 @@ def compare_runs(
 
 
 def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = None) -> RunConfig:
-    """The job of a run, to read its data and to evaluate it on this machine.
-
-    Raises:
-        ValueError: there is no run.
-    """
+    """The job of a run, to read its data and to evaluate it on this machine."""
     path = run / "config.yaml"
     if not path.is_file():
         raise ValueError(f"{run} is no run: config.yaml is missing")
     # What the run was evaluated with the first time may be gone.
-    given = {
-        "accelerator": "auto",
-        "devices": 1,
-        "num_nodes": 1,
-        "run_dir": run,
-        "evaluation": evaluation,
-        "fid_weights": fid_weights or "null",
-    }
-    return parse_job(["--config", str(path), *(f"--{name}={value}" for name, value in given.items())])
+    given = ("--accelerator=auto", "--devices=1", "--num_nodes=1", f"--run_dir={run}", f"--evaluation={evaluation}")
+    return parse_job(["--config", str(path), *given, f"--fid_weights={fid_weights or 'null'}"])
 
 
 def _require_one_split(job: RunConfig, runs: Sequence[Path]) -> None:

@@ -33,9 +33,6 @@ def parse_shape(text: str, data: str) -> tuple[int, int, int] | None:
 
     >>> parse_shape("1000x20", "npy")
     (1000, 20, 0)
-
-    Raises:
-        ValueError: another form.
     """
     if not text:
         return SHAPES.get(data)
@@ -50,9 +47,7 @@ def parse_shape(text: str, data: str) -> tuple[int, int, int] | None:
 def dry_run(job: RunConfig, shape: str = "") -> str:
     """The plan of a job in words, with memory and time where they can be foreseen; reads no data and writes nothing.
 
-    Arguments:
-        job: what would run.
-        shape: `RECORDSxCOLUMNS[xLABELS]`; known data sets need none.
+    `shape` is `RECORDSxCOLUMNS[xLABELS]`; known data sets need none.
     """
     size = parse_shape(shape, job.data.name)
     lines = [f"{job.model.name} on {job.data.name}, dry run: no data is read, nothing is written"]
@@ -193,10 +188,7 @@ def _seconds_per_step(module: PrivateSums, drawn: int, d: int, labels: int) -> f
 
 
 def _duration(seconds: float) -> str:
-    """
-    >>> _duration(3725)
-    '1 h 02 min'
-    """
+    """Seconds in words."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

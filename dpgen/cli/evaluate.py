@@ -12,7 +12,7 @@ def parser() -> OneLineParser:
         "table, one figure and the guarantees side by side.",
     )
     result.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directories of runs, several on the same data")
-    result.add_argument("--out", type=Path, metavar="DIR", help="for comparison.csv, comparison.tex and comparison.png")
+    result.add_argument("--out", type=Path, metavar="DIR", help="for comparison.csv and comparison.png")
     result.add_argument("--seed", type=int, default=0, help="of the samples and classifiers of a comparison (default 0)")
     result.add_argument(
         "--evaluation", choices=("quick", "full"), default="full", help="samples of the records, or all of them (default full)"

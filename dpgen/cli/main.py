@@ -34,11 +34,7 @@ def usage() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code.
-
-    Arguments:
-        arguments: the command and its own arguments; None: those of the process.
-    """
+    """Run a command, with the arguments of the process unless others are given; the exit code."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("--help", "-h"):
         sys.stdout.write(usage() + "\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import NETWORK, OneLineParser, whole_numbers
+from dpgen.files import DRAWS
 from dpgen.options import require_writable
 
 
@@ -27,7 +28,6 @@ def main(arguments: list[str]) -> str:
     """Draw records, write them, say what they cost."""
     options = parser().parse_args(arguments)
 
-    from dpgen.files import DRAWS
     from dpgen.systems.registry import load
 
     require_writable(options.out, "out")

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgen.cli.command import OneLineParser
+from dpgen.files import write_atomically
+from dpgen.options import require_writable
 from dpgen.statement import guarantee
 
 if TYPE_CHECKING:
@@ -48,8 +50,6 @@ def main(arguments: list[str]) -> str:
     if options.schema is not None and options.epsilon is None:
         raise ValueError("epsilon is None; it must be given with schema: the blanks of a draft are filled in at a price")
     if options.out is not None:
-        from dpgen.options import require_writable
-
         require_writable(options.out, "out")
 
     from dpgen.data.drafts import blanks, draft_schema
@@ -70,8 +70,6 @@ def main(arguments: list[str]) -> str:
     if options.out is None:
         sys.stderr.writelines(f"{line}\n" for line in untyped)
         return text
-    from dpgen.files import write_atomically
-
     write_atomically(options.out, text + "\n")
     said = [f"schema of {len(draft['fields'])} columns in {options.out}"]
     said += [paid] if paid else []

@@ -35,23 +35,14 @@ SELECTED = "selected"
 
 @dataclass(frozen=True)
 class _SelectionJob(RunConfig):
-    """A job whose release is the best of a secret number of runs of its choices.
-
-    Arguments:
-        choices: names and jobs, of the same data, relation, unit and delta.
-        selection: how one is chosen.
-    """
+    """A job whose release is the best of a secret number of runs of its choices, of the same data, relation, unit and delta."""
 
     choices: tuple[tuple[str, RunConfig], ...] = ()
     selection: Selection = field(default_factory=lambda: Selection("counts"))
 
     @classmethod
     def of(cls, choices: Sequence[tuple[str, RunConfig]], selection: Selection) -> _SelectionJob:
-        """From the jobs of a sweep.
-
-        Raises:
-            ValueError: they differ in what all runs of a selection have in common.
-        """
+        """From the jobs of a sweep, which may not differ in what all runs of a selection have in common."""
         first = choices[0][1]
         for name, job in choices:
             if not job.system.model_paths:
@@ -105,11 +96,7 @@ class _SelectionJob(RunConfig):
         return [trial(job) for _, job in self.choices]
 
     def planned(self, trials: Sequence[Trial]) -> Planned:
-        """Price of the whole selection.
-
-        Raises:
-            ValueError: nothing finite is proved.
-        """
+        """Price of the whole selection, which must be finite."""
         relation = self.privacy.relation
         event = selection_event(trials, self.score.price(relation), self.selection.runs, relation)
         if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
@@ -149,27 +136,15 @@ class _SelectionJob(RunConfig):
             )
         number, release = best
         write_atomically(runtime.directory / "config.yaml", yaml.safe_dump(self.choices[number][1].settings, sort_keys=False))
-        release.statement = self._stated(release.statement, curator.ledger, self.choices[number][0])
+        names = [choice for choice, _ in self.choices]
+        rule = {"noise": self.selection.noise, "runs": self.selection.runs}
+        facts = (Fact.EXACT_INTEGERS, Fact.SELECTED(name=names[number], names=", ".join(names), **rule))
+        release.statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*release.statement.facts, *facts))
         return release
-
-    def _stated(self, own: PrivacyStatement, ledger: Ledger, name: str) -> PrivacyStatement:
-        """The statement of the selection, with what the released run rests on and does not cover."""
-        names = ", ".join(choice for choice, _ in self.choices)
-        selected = Fact.SELECTED(
-            name=name,
-            names=names,
-            noise=self.selection.noise,
-            runs=self.selection.runs,
-        )
-        return PrivacyStatement.from_ledger(ledger, facts=(*own.facts, Fact.EXACT_INTEGERS, selected))
 
 
 def select(sweep: Sweep, parse: Callable[[list[str]], RunConfig], *, dry: bool) -> Ended:
-    """Run a selection into `SELECTED`, in the directory of the sweep; dry: only say what it would cost.
-
-    Raises:
-        ValueError: in one line, what is wrong.
-    """
+    """Run a selection into `SELECTED`, in the directory of the sweep; dry: only say what it would cost."""
     from dpgen.run import run
 
     assert sweep.selection is not None

@@ -76,17 +76,9 @@ def _table(shared: SharedBudget, spending: Spending) -> list[str]:
 
 def _row(spending: Spending, number: int) -> tuple[str, ...]:
     payment = spending.payments[number]
-    together = rounded_up(spending.upto(number + 1).epsilon)
+    costs = (rounded_up(_alone(spending, payment)), rounded_up(spending.upto(number + 1).epsilon))
     identity = payment.run + ("" if payment.run in spending.standings else " (not committed)")
-    return (
-        payment.time,
-        payment.user,
-        payment.model,
-        payment.directory,
-        identity,
-        rounded_up(_alone(spending, payment)),
-        together,
-    )
+    return (payment.time, payment.user, payment.model, payment.directory, identity, *costs)
 
 
 def _alone(spending: Spending, payment: Payment) -> float:
@@ -129,11 +121,7 @@ class _Quoting(Payer):
 
 
 def declared(job: "RunConfig", data: Any) -> Loads:
-    """The plan of a job, which it declares before it looks at a record, and ends there; nothing is spent.
-
-    Raises:
-        ValueError: it declares none.
-    """
+    """The plan of a job, which it declares before it looks at a record, and ends there; nothing is spent."""
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import quiet_runtime
 
@@ -162,9 +150,6 @@ def _planned(shared: SharedBudget, arguments: list[str]) -> str:
     lines[-1] += f"epsilon {rounded_up(spending.plus(payment).epsilon)} (by itself {rounded_up(_alone(spending, payment))})"
     if not spending.fits(payment):
         return "\n".join([*lines[:-1], f"{lines[-1]}: refused, it does not fit"])
-    return "\n".join([*lines[:-1], f"{lines[-1]}: it fits, {_times(spending, payment)}"])
-
-
-def _times(spending: Spending, payment: Payment) -> str:
     room = spending.room(payment)
-    return f"{room} time{'s' if room != 1 else ''}" if room else "and nothing beside it"
+    times = f"{room} time{'s' if room != 1 else ''}" if room else "and nothing beside it"
+    return "\n".join([*lines[:-1], f"{lines[-1]}: it fits, {times}"])

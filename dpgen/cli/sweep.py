@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import Ended
+from dpgen.files import is_finished, write_atomically
 from dpgen.options import choose, list_items, read_yaml, split_options
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.mechanisms import require_positive, require_within
@@ -24,13 +25,9 @@ SCORES = ("counts",)
 
 @dataclass(frozen=True)
 class Selection:
-    """Rule by which the best of a secret number of runs is chosen.
+    """Rule by which the best of a secret number of runs, `runs` on average, is chosen: a score with noise in records.
 
-    Arguments:
-        score: one of `SCORES`.
-        runs: expected number of runs, in [2, 1000].
-        noise: of the score, in records.
-        epsilon: most that the selection may cost; None: what it costs is stated.
+    `epsilon` is the most that the selection may cost; None: what it costs is stated.
     """
 
     score: str
@@ -47,11 +44,7 @@ class Selection:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "Selection | None":
-        """From the options of a sweep.
-
-        Raises:
-            ValueError: a wrong value, or options of a selection without one.
-        """
+        """From the options of a sweep."""
         given = {name: options[f"sweep_{name}"] for name in ("runs", "noise", "epsilon") if f"sweep_{name}" in options}
         if "sweep_select" not in options:
             if given:
@@ -59,28 +52,21 @@ class Selection:
             return None
         if "sweep_jobs" in options:
             raise ValueError("sweep_jobs is given with --sweep_select: how many runs there are is secret, and they run in turn")
-        return cls(options["sweep_select"], **{name: _number(f"sweep_{name}", text) for name, text in given.items()})
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{name} is {text!r}; it must be a number") from None
+        numbers = {}
+        for name, text in given.items():
+            try:
+                numbers[name] = float(text)
+            except ValueError:
+                raise ValueError(f"sweep_{name} is {text!r}; it must be a number") from None
+        return cls(options["sweep_select"], **numbers)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The product of some options' values.
+    """The product of some options' values, with arguments that all runs share, so many `jobs` at a time.
 
-    Arguments:
-        values: for every swept option, the values it takes.
-        fixed: arguments that all runs share.
-        directory: holds one run directory per combination, and the table.
-        jobs: runs at a time.
-        sharing: names of the runs that split their records by the one secret key of the sweep, which is in `directory`; no
-            run is then trained on what another one has for evaluation.
-        selection: release the best run only; None: all of them.
+    `directory` holds one run directory per combination, and the table. The runs named in `sharing` split their records by the
+    one secret key there: none is trained on what another one has for evaluation.
     """
 
     values: dict[str, list[Any]]
@@ -105,11 +91,7 @@ class Sweep:
             yield name, [*self.fixed, *(f"--{pair}" for pair in pairs), f"--run_dir={self.directory / name}", *key]
 
     def check(self, parse: Callable[[list[str]], Any]) -> "Sweep":
-        """Read the arguments of every run, so that a wrong one is found before the first starts; the sweep, with one key.
-
-        Raises:
-            ValueError: two runs are the same, or what `parse` refuses, after the name of the run.
-        """
+        """Read the arguments of every run, so that a wrong one is found before the first starts; the sweep, with one key."""
         from dpgen.data.split import KEY_FILE
 
         seen: set[str] = set()
@@ -128,16 +110,9 @@ class Sweep:
 
 
 def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | None:
-    """A sweep, if the options of a training command ask for one.
+    """A sweep, if the options of a training command ask for one, with arguments that all runs share.
 
-    Arguments:
-        options: "sweep", a YAML file with a mapping of option names to lists of values, or the same as in
-            `epsilon=1,3;seed=0,1`; "sweep_dir" (default `runs/sweep`) and "sweep_jobs" (default 1) go with it, and those
-            of a `Selection`.
-        fixed: arguments that all runs share.
-
-    Raises:
-        ValueError: in one line, what is wrong.
+    "sweep" is a YAML file with a mapping of option names to lists of values, or the same as in `epsilon=1,3;seed=0,1`.
     """
     if "sweep" not in options:
         if options:
@@ -206,7 +181,7 @@ def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
     """
     from tqdm import tqdm
 
-    from dpgen.files import is_finished, write_atomically
+    from dpgen.evaluation.scores import markdown_table
 
     sweep.directory.mkdir(parents=True, exist_ok=True)
     runs = list(sweep.runs())
@@ -229,22 +204,15 @@ def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
         results = list(tqdm(pool.map(start, runs), total=len(runs), desc="sweep", disable=None))
     rows = [result.row() for result in results]
     write_atomically(sweep.directory / "sweep.json", json.dumps(rows, indent=2))
+    columns = list(dict.fromkeys(key for row in rows for key in row if key != "status"))
+    for row in rows:
+        row |= {name: rounded_up(row[name]) for name in ("epsilon", "delta") if name in row}
+    table = markdown_table(columns, [[row.get(column, "") for column in columns] for row in rows])
     marked = f"\nscores: {UNPROTECTED}" if any("status" in row for row in rows) else ""
     cost = "\n".join([_together(results), *_from_shared(results)])
-    text = f"{_table(rows)}\n{marked}\n{cost}\nlogs and models are in {sweep.directory}"
+    text = f"{table}\n{marked}\n{cost}\nlogs and models are in {sweep.directory}"
     write_atomically(sweep.directory / "SWEEP.md", text + "\n")
     return Ended(text, int(any(result.code for result in results)))
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    from dpgen.evaluation.scores import markdown_table
-
-    columns = list(dict.fromkeys(key for row in rows for key in row if key != "status"))
-    return markdown_table(columns, [[_cell(column, row.get(column, "")) for column in columns] for row in rows])
-
-
-def _cell(column: str, value: Any) -> Any:
-    return rounded_up(value) if column in ("epsilon", "delta") and isinstance(value, float) else value
 
 
 def _together(results: list[Result]) -> str:

@@ -34,19 +34,12 @@ SCRIPT_OPTIONS = {
 
 @dataclass(frozen=True)
 class Command:
-    """A training command.
-
-    Arguments:
-        job_arguments: of `parse_job`.
-        sweep: the runs to make, instead of one.
-        dry_run: the size after `--dry_run`, which may be empty; None without that option.
-        print_config: whether to print the settings, instead.
-        help: whether to say what is accepted, instead.
-    """
+    """A training command: arguments of `parse_job`, and what else is to be done than one run."""
 
     job_arguments: tuple[str, ...]
     sweep: Sweep | None = None
     dry_run: str | None = None
+    """The size after `--dry_run`, which may be empty."""
     print_config: bool = False
     help: bool = False
 
@@ -57,8 +50,6 @@ def parse_command(arguments: Sequence[str]) -> Command:
     >>> parse_command(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
     Command(job_arguments=('--model=dpgm', '--k=3'), sweep=None, dry_run='60000x784x10', print_config=False, help=False)
 
-    Raises:
-        ValueError: in one line, what is wrong with the script's own options.
     """
     given = split_options([argument for argument in arguments if argument != "-h"])
     own = {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.command import Ended, OneLineParser
+from dpgen.files import DRAWS, MECHANISM, MODEL, STATEMENT, read_tensor_files, released_files
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.shared_budget import Payer, SharedBudget, account
 from dpgen.statement import PrivacyStatement
@@ -34,8 +35,6 @@ def parser() -> OneLineParser:
 
 def main(arguments: list[str]) -> Ended:
     """One line and exit code 0, or 1 and what does not fit."""
-    from dpgen.files import MODEL, STATEMENT
-
     run = parser().parse_args(arguments).run
     alone = (run / f"{MODEL}.json").is_file() and not (run / STATEMENT).is_file()
     statement, problems = _of_card(run) if alone else _of_statement(run)
@@ -53,7 +52,7 @@ def main(arguments: list[str]) -> Ended:
 
 def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:
     """The statement of a run, and whether it was edited."""
-    path = run / "privacy.json"
+    path = run / STATEMENT
     if not path.is_file():
         raise ValueError(f"{run} holds no finished run and no released model: privacy.json and model.json are missing")
     try:
@@ -70,8 +69,6 @@ def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:
 
 def _of_card(model: Path) -> tuple[PrivacyStatement, list[str]]:
     """The statement that a released model carries, and whether its files are whole."""
-    from dpgen.files import MODEL
-
     try:
         card = json.loads((model / f"{MODEL}.json").read_text())
         statement = PrivacyStatement.from_dict(card["statement"])
@@ -81,8 +78,6 @@ def _of_card(model: Path) -> tuple[PrivacyStatement, list[str]]:
 
 
 def _of_tensors(directory: Path, name: str) -> Iterator[str]:
-    from dpgen.files import read_tensor_files
-
     try:
         kind = json.loads((directory / f"{name}.json").read_text())["kind"]
         read_tensor_files(directory, name, kinds=[kind])
@@ -92,8 +87,6 @@ def _of_tensors(directory: Path, name: str) -> Iterator[str]:
 
 def _of_files(run: Path, statement: PrivacyStatement) -> Iterator[str]:
     """Released files against the checksums of the statement; one of dpgen 0.4 has none."""
-    from dpgen.files import released_files
-
     for name, stated in statement.files.items():
         if not (run / name).is_file():
             yield f"{name} is missing"
@@ -121,22 +114,18 @@ def _of_ledger(run: Path, statement: PrivacyStatement) -> Iterator[str]:
         yield str(error)
         return
     for name in ("epsilon", "delta", "relation", "unit", "accountant"):
-        stated, value = getattr(statement, name), getattr(found, name)
-        if not _same(stated, value):
-            yield f"{name} is {stated!r} in privacy.json, the ledger says {value!r}"
+        own, value = getattr(statement, name), getattr(found, name)
+        if not _same(own, value):
+            yield f"{name} is {own!r} in privacy.json, the ledger says {value!r}"
     for name, value in found.also.items():
         if not _same(statement.also.get(name), value):
             yield f"{name} is {statement.also.get(name)!r} in privacy.json, the ledger says {value!r}"
-    yield from _of_mechanisms(statement, found)
-    yield from _of_shared(run, payer, ledger, statement, loads)
-
-
-def _of_mechanisms(statement: PrivacyStatement, found: PrivacyStatement) -> Iterator[str]:
-    stated, charged = ([json.dumps(m, sort_keys=True) for m in s.mechanisms] for s in (statement, found))
-    for line in Counter(charged) - Counter(stated):
+    stated, charged = (Counter(json.dumps(m, sort_keys=True) for m in s.mechanisms) for s in (statement, found))
+    for line in charged - stated:
         yield f"privacy.json lacks the mechanism {line} of the ledger"
-    for line in Counter(stated) - Counter(charged):
+    for line in stated - charged:
         yield f"the ledger lacks the mechanism {line} of privacy.json"
+    yield from _of_shared(run, payer, ledger, statement, loads)
 
 
 def _of_shared(
@@ -152,8 +141,6 @@ def _of_shared(
     except LedgerError as error:
         yield str(error)
         return
-    from dpgen.files import DRAWS, MODEL
-
     standing = spending.standings.get(payer.run)
     if standing is None or standing.commit > ledger.commits:
         yield f"{payer.path} has seen {standing.commit if standing else 0} commits of this run, its ledger has {ledger.commits}"
@@ -175,8 +162,6 @@ def _of_shared(
 
 def _of_model(run: Path, statement: PrivacyStatement) -> Iterator[str]:
     """Checksums of the model, or of the public mechanism behind draws, and the statement that the model carries."""
-    from dpgen.files import DRAWS, MECHANISM, MODEL
-
     if not ((run / MODEL).is_dir() or (run / DRAWS).is_file()):
         yield f"neither {MODEL}/ nor {DRAWS} is there"
     for name in (MODEL, MECHANISM):

@@ -7,8 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpgen.auditing.engine import ATTACKS, EngineAudit, Observed, Seen, attack_scores, train_watched
+from dpgen.auditing.engine import (
+    ATTACKS,
+    STEEPNESS,
+    CanaryBank,
+    EngineAudit,
+    Observed,
+    Seen,
+    attack_scores,
+    train_watched,
+)
 from dpgen.auditing.lower_bounds import one_run_lower_bound
+from dpgen.privacy.clipping import clipped_sums, flat_coefficients, gradient_norms
 from dpgen.privacy.noise import SecureSource, multiply_rows_
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
@@ -27,6 +37,17 @@ def answered(audit: EngineAudit) -> tuple[Observed, Tensor]:
 
 
 # -- what the adversary sees -----------------------------------------------------------------------------------------
+
+
+def test_the_gradient_of_a_record_is_the_record_and_clipping_gives_it_its_own_coordinate() -> None:
+    x = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]])
+    slow = torch.autograd.functional.jacobian(lambda theta: STEEPNESS * (theta * x).sum(1), torch.zeros(2, 3))
+    found = CanaryBank(2, 3).gradients(x, [0, 1, 2], torch.randn).factors[0].outputs
+    assert torch.equal(found, torch.stack([slow[r, r] for r in range(2)]))
+    gradients = CanaryBank(1, 3).gradients(torch.eye(3), [0, 3], torch.randn)
+    coefficients = flat_coefficients(gradient_norms(gradients), torch.tensor(10.0))
+    sums = clipped_sums(gradients, coefficients, torch.empty(1, 3))
+    assert sums[0].tolist() == pytest.approx([1.0, 1.0, 1.0], abs=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:DPNorm")
@@ -55,11 +76,6 @@ def test_the_likelihood_ratio_is_that_of_one_value_at_a_time() -> None:
 
         slow = [sum(math.log(density(float(s.values[i]), 1.0) / absent(float(s.values[i]))) for s in seen) for i in range(2)]
         assert attack_scores(audit, seen, plan)[:, 0].tolist() == pytest.approx(slow)
-
-
-def test_a_training_that_the_canaries_cluster_never_had_a_step_in_scores_nothing() -> None:
-    audit = question({}, canaries=3)
-    assert not attack_scores(audit, [], audit.plan).any()
 
 
 # -- the real engine and its twins -----------------------------------------------------------------------------------
@@ -112,17 +128,3 @@ def test_reused_noise_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert attack == "differences of steps"
     honest, claimed, _ = bound(question(plan, canaries=2000), confidence=SURE["confidence"])
     assert honest <= claimed
-
-
-# -- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"canaries": 0}, "canaries must be at least 1"),
-    ],
-)
-def test_questions_without_meaning_are_refused(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        question({}, options.pop("config", {}), **options)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpgen import DPGM, DPGMConfig, DPGMPlan
-from dpgen.cli.budget import PLAN, parser, planned
+from dpgen.cli.budget import parser, planned
 from dpgen.cli.main import main
 
 COMMON = ["--sampling_rate", "0.01", "--delta", "1e-5"]
@@ -79,51 +79,35 @@ def test_kmeans_and_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+SHORT = ["--steps", "10", "--sigma_sgd", "1"]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "name"),
     [
-        (["--steps", "10", "--sigma_sgd", "0"], "sigma_sgd must be positive and finite, got 0.0"),
-        (["--sampling_rate", "2", "--epochs", "1"], "sampling_rate must be in (0, 1], got 2.0"),
-        (["--epochs", "nan", "--sigma_sgd", "1"], "epochs is nan; it must be a finite number > 0"),
-        (["--epochs", "1e30", "--sigma_sgd", "1"], "epochs is 1e+30; it must be at most 1,000,000,000 steps"),
-        (["--epochs", "1e308", "--sigma_sgd", "1"], "epochs is 1e+308; it must be at most"),
-        (["--steps", "1" + "0" * 400, "--sigma_sgd", "1"], "0; it must be at most 1,000,000,000"),
-        (["--sampling_rate", "1e-320", "--sigma_sgd", "1"], "; it must be at least 1e-09"),
-        (["--epsilon", "-1"], "epsilon is -1.0; it must be a finite number > 0"),
+        (["--steps", "10", "--sigma_sgd", "0"], "sigma_sgd"),
+        (["--sampling_rate", "2", "--epochs", "1"], "sampling_rate"),
+        *((["--epochs", value, "--sigma_sgd", "1"], "epochs") for value in ("nan", "1e30", "1e308")),
+        (["--steps", "1" + "0" * 400, "--sigma_sgd", "1"], "1,000,000,000"),
+        (["--sampling_rate", "1e-320", "--sigma_sgd", "1"], "sampling_rate"),
+        (["--epsilon", "-1"], "epsilon"),
         (["--epsilon", "1", "--adaptive", "--sigma_norm", "0.1"], "reaches no less than"),
-        (["--relation", "both"], "relation is 'both'; choose one of add_remove, replace_one"),
-        (["--k", "3", "--clusters", "none"], "k must be 1 with clusters='none', got 3"),
-        (["--k", "0"], "k must be at least 1, got 0"),
-        (["--clusters", "kmeans", "--n_features", "0"], "n_features is 0; it must be a whole number >= 1"),
-        (["--steps", "10", "--sigma_sgd", "1", "--rows", "0"], "rows is 0; it must be >= 1"),
-        (["--steps", "10", "--sigma_sgd", "1", "--out", "x.bmpp"], "its suffix must be one of"),
-        (["--steps", "10", "--sigma_sgd", "1", "--out", "/proc/nowhere/x.png"], "No such file"),
+        (["--relation", "both"], "relation"),
+        (["--k", "3", "--clusters", "none"], "k must"),
+        (["--k", "0"], "k must"),
+        (["--clusters", "kmeans", "--n_features", "0"], "n_features"),
+        ([*SHORT, "--rows", "0"], "rows"),
+        ([*SHORT, "--out", "x.bmpp"], "suffix"),
+        ([*SHORT, "--out", "/proc/nowhere/x.png"], "No such file"),
+        ([*SHORT, "--epochs", "1"], "epochs"),
+        (["--steps", "ten"], "steps"),
+        ([*SHORT, "--sigma", "1"], "sigma"),
     ],
 )
-def test_bad_values_are_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+def test_bad_values_are_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], name: str) -> None:
     common = [] if "--sampling_rate" in arguments else COMMON
     assert budget([*common, *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
-    assert message in error
+    assert name in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--steps", "10", "--epochs", "1"],
-        ["--steps", "ten"],
-        ["--steps", "10", "--sigma", "1"],
-        ["--clusters", "some"],
-    ],
-)
-def test_bad_arguments_exit_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert budget([*COMMON, *arguments]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert budget(["--help"]) == 0
-    text = capsys.readouterr().out
-    assert all(f"--{name} " in text for name in [*PLAN, "epochs", "clusters", "k", "n_features", "out"])

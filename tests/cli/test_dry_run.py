@@ -34,23 +34,6 @@ def test_the_options_of_the_data_are_looked_at(tmp_path: Path) -> None:
         dry_run(tiny.job(tmp_path, "--test_fraction=2"))
 
 
-def test_the_file_that_it_starts_from_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_text("privacy: {steps: 3}")
-    assert f"settings {path}\n" in dry_run(parse_job(["--data=npy", "--path=absent.npy", f"--config={path}"]))
-
-
-def test_without_a_limit_the_delta_is_told() -> None:
-    text = dry_run(parse_job(["--epsilon=null", "--sigma_sgd=2", *SMALL]))
-    assert "none: epsilon is reported at delta 1e-05" in text
-
-
-def test_without_a_size_the_plan_is_told_alone() -> None:
-    text = dry_run(parse_job(["--data=npy", "--path=absent.npy", *SMALL]))
-    assert "give the size, as in --dry_run 60000x784x10" in text
-    assert "budget" in text
-
-
 def test_known_data_sets_need_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgen.data.images.load_digits", lambda **_: pytest.fail("data was read"))
     assert "1445 x 64" in dry_run(parse_job(["--data=digits", *SMALL]))

@@ -81,12 +81,3 @@ def test_60_command_lines(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fuzzed(arguments, tmp_path, monkeypatch, capsys)
-
-
-@pytest.mark.slow
-@settings(max_examples=1000, suppress_health_check=FIXTURES)
-@given(arguments=command_lines())
-def test_1000_command_lines(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fuzzed(arguments, tmp_path, monkeypatch, capsys)

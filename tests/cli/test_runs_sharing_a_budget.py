@@ -63,11 +63,6 @@ def test_every_run_states_its_own_guarantee_and_the_total(paid: Path) -> None:
     assert spending.epsilon < 2, "less than the two epsilons"
 
 
-def test_runs_that_share_a_budget_put_the_same_records_aside(paid: Path) -> None:
-    assert (paid / "data.budget.key").exists()
-    assert not (paid / "one" / "split.key").exists()
-
-
 def test_a_run_that_does_not_fit_or_differs_leaves_nothing(paid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (paid / "data.budget").read_bytes()
     with pytest.raises(BudgetExceeded, match="this plan would bring it to"):
@@ -83,20 +78,6 @@ def test_a_run_that_does_not_fit_or_differs_leaves_nothing(paid: Path, capsys: p
         assert re.search(match, said)
     assert (paid / "data.budget").read_bytes() == before
     assert not (paid / "three").exists()
-
-
-@pytest.mark.parametrize(
-    ("extra", "match"),
-    [
-        ("--ledger_epsilon=1", "ledger is None; ledger_epsilon and ledger_delta are the total of a file"),
-        ("--ledger_delta=1e-5", "ledger is None"),
-    ],
-)
-def test_a_total_needs_its_file(extra: str, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        parse_job(["--model=gaussian", extra])
-    with pytest.raises(ValueError, match="it needs ledger_epsilon beside it"):
-        parse_job(["--model=gaussian", "--ledger=x", "--ledger_delta=1e-5"])
 
 
 # -- dpgen budget FILE -------------------------------------------------------------------------------------------------
@@ -129,14 +110,6 @@ def test_what_a_planned_run_would_cost_is_what_it_pays(paid: Path, tmp_path: Pat
     assert (code, said.endswith(": refused, it does not fit\n")) == (0, True)
     code, said = command(capsys, "budget", shared.path, "--plan", *options, "--relation=replace_one")
     assert (code, said.startswith("error: relation is 'replace_one'; it must be 'add_remove'")) == (2, True)
-
-
-def test_a_budget_that_one_run_needs_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shared = SharedBudget.create(tmp_path / "b", Budget(1.0, 1e-5))
-    job = parse_job(arguments(tmp_path, "x", f"--ledger={shared.path}"))
-    run(job)
-    code, said = command(capsys, "budget", shared.path)
-    assert (code, said.endswith("paid for: epsilon 1, by one run that needs all of it: nothing is left\n")) == (0, True)
 
 
 def test_a_budget_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,14 +208,8 @@ TAMPERED = {
     "replace one": (changed_statement(also={}), "replace_one is None in privacy.json"),
     "mechanism missing": (changed_statement(mechanisms=lambda m: m[:-1]), "privacy.json lacks the mechanism"),
     "mechanism made up": (changed_statement(mechanisms=lambda m: [*m, m[0] | {"note": "x"}]), "the ledger lacks the mechanism"),
-    "shared spent": (
-        changed_statement(shared=lambda s: s | {"spent": 0.1}),
-        "spent of the shared budget is 0.1 in privacy.json, its file says 1",
-    ),
-    "statement": (
-        changed_statement(accountant="none"),
-        "privacy.json is damaged: the statement does not match its own checksum",
-    ),
+    "shared spent": (changed_statement(shared=lambda s: s | {"spent": 0.1}), "spent of the shared budget is 0.1"),
+    "statement": (changed_statement(accountant="none"), "privacy.json is damaged: .* its own checksum"),
     "statement in words": (changed_file("PRIVACY.md", b"epsilon", b"Epsilon"), "PRIVACY.md is not the file that was released"),
     "samples": (lambda directory: (directory / "samples.npz").write_bytes(b"others"), "samples.npz is not the file"),
     "samples gone": (lambda directory: (directory / "samples.npz").unlink(), "samples.npz is missing"),
@@ -253,14 +220,8 @@ TAMPERED = {
     ),
     "shared total": (changed_statement(shared=lambda s: s | {"epsilon": 1.0}), "epsilon of the shared budget is 1.0"),
     "no shared": (changed_statement(shared=None), "privacy.json names no shared budget, the other one does"),
-    "what is not covered": (
-        changed_statement(not_covered=[], facts=covered),
-        "the model carries another statement than privacy.json",
-    ),
-    "ledger's line": (
-        changed_file("ledger.jsonl", b'"commits":1', b'"commits":2'),
-        r"ledger\.jsonl: does not match its checksum",
-    ),
+    "what is not covered": (changed_statement(not_covered=[], facts=covered), "carries another statement"),
+    "ledger's line": (changed_file("ledger.jsonl", b'"commits":1', b'"commits":2'), r"ledger\.jsonl: .* checksum"),
     "ledger cut": (cut_short, "is damaged"),
     "ledger restored": (before_its_commit, "has seen 1 commits of this run, its ledger has 0"),
     "ledger gone": (lambda directory: (directory / "ledger.jsonl").unlink(), "cannot open the ledger"),
@@ -387,31 +348,3 @@ def test_a_directory_restored_from_a_copy_releases_nothing_more(tmp_path: Path) 
     with pytest.raises(LedgerError, match="restored from a copy"):
         run(job)
     assert not (tmp_path / "run" / "model").exists()
-
-
-def test_a_reservation_is_given_back_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Died(BaseException):
-        pass
-
-    def die(*_: object, **__: object) -> None:
-        raise Died("gone")
-
-    file, given = tmp_path / "data.budget", arguments(tmp_path, "one", "--ledger_epsilon=2")
-    with monkeypatch.context() as patch:
-        patch.setattr("dpgen.privacy.ledger.Ledger.commit", die)
-        patch.setattr("dpgen.privacy.ledger.Ledger.drop", die)
-        with pytest.raises(Died, match="gone"):
-            main(["train", *given])
-    (payment,) = SharedBudget(file).spending().payments
-    code, said = command(capsys, "budget", file)
-    assert (code, "not committed" in said) == (0, True)
-    code, said = command(capsys, "budget", file, "--release", "perhaps")
-    assert (code, payment.run in said) == (2, True)
-    code, said = command(capsys, "budget", file, "--release", payment.run)
-    assert (code, "nothing is paid for yet" in said) == (0, True)
-    assert main(["train", *given]) == 0
-    (run_of,) = SharedBudget(file).spending().kept
-    code, said = command(capsys, "budget", file, "--release", run_of.run)
-    assert (code, "has committed" in said) == (2, True)

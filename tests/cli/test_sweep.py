@@ -8,16 +8,11 @@ from pathlib import Path
 import pytest
 import tiny
 
-from dpgen.cli.sweep import Sweep, parse_sweep, run_sweep
+from dpgen.cli.sweep import Sweep, run_sweep
 from dpgen.cli.train import parse_command
 from dpgen.config import parse_job
 from dpgen.run import run
 from dpgen.statement import UNPROTECTED
-
-
-def test_without_the_option_there_is_no_sweep() -> None:
-    assert parse_sweep({}, ["--model=dpgm"]) is None
-    assert parse_command(["--model", "dpgm", "--steps=3"]).sweep is None
 
 
 @pytest.mark.parametrize("form", ["text", "file"])
@@ -35,12 +30,6 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
     job = parse_job(runs["epsilon=3,seed=2"])
     assert (job.privacy.epsilon, job.runtime.seed, job.privacy.steps) == (3.0, 2, 3)
     assert job.runtime.run_dir == tmp_path / "epsilon=3,seed=2"
-
-
-def test_a_list_in_brackets_is_one_value() -> None:
-    sweep = parse_sweep({"sweep": "columns=[a,b],[c];seed=0"}, [])
-    assert sweep is not None
-    assert sweep.values == {"columns": ["[a,b]", "[c]"], "seed": ["0"]}
 
 
 @pytest.mark.parametrize(
@@ -61,14 +50,6 @@ def test_a_list_in_brackets_is_one_value() -> None:
 def test_what_is_refused(arguments: list[str], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         parse_command(arguments)
-
-
-@pytest.mark.parametrize("content", [b"epsilon: [1", b"\xff\xfe", b"epsilon: [1]\nepsilon: [2]"])
-def test_a_damaged_file_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_bytes(content)
-    with pytest.raises(ValueError, match=r"s\.yaml' is not valid YAML") as raised:
-        parse_command([f"--sweep={tmp_path / 's.yaml'}"])
-    assert "\n" not in str(raised.value)
 
 
 def test_every_combination_is_read_before_the_first_starts(tmp_path: Path) -> None:

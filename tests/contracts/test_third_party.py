@@ -68,11 +68,11 @@ def test_a_system_of_another_distribution_is_one_of_ours(tmp_path: Path, monkeyp
 
     def leaking(data: Any, **options: Any) -> Release:
         release: Any = fit(data, **options)
-        release.counts = release.counts + data.x.sum()
+        release.counts = release.counts + 100 * data.x.sum()
         return release
 
     monkeypatch.setattr("noisy_bits.fit.fit", leaking)
-    assert audit(parse_audit(few)).method == "one replay"
+    assert audit(parse_audit(few)).violated
 
 
 def test_it_fits_a_frame_and_gives_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -224,13 +223,3 @@ def test_no_module_imports_itself_through_others(tmp_path: Path) -> None:
     assert cycles(tmp_path) == []
     (tmp_path / "dpgen" / "b.py").write_text("from dpgen import a\n")
     assert cycles(tmp_path) == [{"dpgen.a", "dpgen.b"}]
-
-
-PAGES = [ROOT / name for name in ("docs/architecture.md", "CONTRIBUTING.md", "SECURITY.md")]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_every_link_leads_to_a_file(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
-    assert links
-    assert [link for link in links if not link.startswith("http") and not (page.parent / link).exists()] == []

@@ -66,10 +66,6 @@ def test_every_command_is_mentioned_and_no_other() -> None:
     assert {command[0] for command in commands()} | {"completion"} == {*COMMANDS, "reproduce"}
 
 
-def test_every_script_is_a_command_but_that_of_the_papers() -> None:
-    assert {path.stem for path in ROOT.glob("scripts/*.py")} - {"reproduce"} <= set(COMMANDS)
-
-
 def test_every_benchmark_is_mentioned() -> None:
     named = set(re.findall(r"`python (benchmarks/\w+\.py)", BENCHMARKS))
     assert named == {f"benchmarks/{path.name}" for path in ROOT.glob("benchmarks/*.py") if path.stem != "measuring"}

@@ -1,12 +1,21 @@
-"""The audit itself: it must accept exact mechanisms and reject broken ones."""
+"""Lower bounds on epsilon: they accept exact mechanisms and reject faulty ones."""
 
+import json
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from math import comb
 
 import pytest
 import torch
 
-from dpgen.auditing.lower_bounds import delta_lower_bound, epsilon_lower_bound, guesses_p_value, one_run_lower_bound
+from dpgen.auditing.lower_bounds import (
+    Finding,
+    delta_lower_bound,
+    epsilon_lower_bound,
+    guesses_p_value,
+    one_run_lower_bound,
+)
 from dpgen.privacy.accountants import delta, epsilon
 from dpgen.privacy.mechanisms import gaussian_event
 
@@ -31,13 +40,6 @@ def test_the_bound_is_close_to_the_truth() -> None:
 
 def test_disjoint_outputs_have_delta_near_one() -> None:
     assert delta_lower_bound(torch.ones(M), torch.zeros(M), 1.0) > 1 - 100 * math.e / M
-
-
-def test_too_few_values_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 100 values"):
-        delta_lower_bound(torch.ones(10), torch.ones(10), 1.0)
-    with pytest.raises(ValueError, match="confidence must be in"):
-        delta_lower_bound(torch.ones(200), torch.ones(200), 1.0, confidence=1.0)
 
 
 # -- epsilon from many runs ------------------------------------------------------------------------------------------
@@ -131,19 +133,50 @@ def test_one_run_pays_for_delta() -> None:
     assert bounds[0] > bounds[1] > bounds[2]
 
 
-def test_what_cannot_be_audited_is_refused() -> None:
-    many, few = torch.ones(30), torch.ones(19)
-    with pytest.raises(ValueError, match="first must be at least 20 values"):
-        epsilon_lower_bound(few, many, 0.0)
-    with pytest.raises(ValueError, match="1 and 2 statistics"):
-        epsilon_lower_bound(many, torch.ones(30, 2), 0.0)
-    with pytest.raises(ValueError, match="second holds NaN"):
-        epsilon_lower_bound(many, many * math.nan, 0.0)
-    with pytest.raises(ValueError, match="delta must be in"):
-        epsilon_lower_bound(many, many, 1.0)
-    with pytest.raises(ValueError, match="confidence must be in"):
-        one_run_lower_bound(many, many > 0, 0.0, confidence=0.0)
-    with pytest.raises(ValueError, match="at least 40 canaries"):
-        one_run_lower_bound(many, many > 0, 0.0)
-    with pytest.raises(ValueError, match="correct <= guesses <= canaries"):
-        guesses_p_value(3, 2, 5, epsilon=1.0, delta=0.0)
+MANY, FEW = torch.ones(30), torch.ones(19)
+
+
+@pytest.mark.parametrize(
+    ("bound", "match"),
+    [
+        (lambda: delta_lower_bound(MANY, MANY, 1.0), "100 values"),
+        (lambda: delta_lower_bound(MANY.repeat(9), MANY.repeat(9), 1.0, confidence=1.0), "confidence"),
+        (lambda: epsilon_lower_bound(FEW, MANY, 0.0), "first"),
+        (lambda: epsilon_lower_bound(MANY, torch.ones(30, 2), 0.0), "1 and 2 statistics"),
+        (lambda: epsilon_lower_bound(MANY, MANY * math.nan, 0.0), "second"),
+        (lambda: epsilon_lower_bound(MANY, MANY, 1.0), "delta"),
+        (lambda: one_run_lower_bound(MANY, MANY > 0, 0.0, confidence=0.0), "confidence"),
+        (lambda: one_run_lower_bound(MANY, MANY > 0, 0.0), "40 canaries"),
+        (lambda: guesses_p_value(3, 2, 5, epsilon=1.0, delta=0.0), "guesses"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(bound: Callable[[], object], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        bound()
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_bound_above_the_claim_violates_it_and_an_equal_one_does_not() -> None:
+    finding = Finding(
+        audited="a system",
+        neighbours="one canary",
+        claimed=1.00001,
+        delta=1e-5,
+        relation="add_remove",
+        unit="one record",
+        lower_bound=1.00001,
+        confidence=0.95,
+        method="many runs",
+        attack="likelihood ratio",
+        trainings=200,
+        trials=200,
+        seconds=1.0,
+    )
+    for part in ("epsilon 1.001 at delta 1e-05, by the ledger", "epsilon 1.0000", "confidence 0.95", "consistent"):
+        assert part in finding.to_text()
+    violated = replace(finding, lower_bound=1.2)
+    assert "VIOLATED" in violated.to_text()
+    record = json.loads(violated.to_json())
+    assert (record["claimed"], record["lower_bound"], record["verdict"]) == (1.00001, 1.2, "VIOLATED")
