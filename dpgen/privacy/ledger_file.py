@@ -92,11 +92,9 @@ class LedgerFile:
         if not self._current():
             raise LedgerError(f"{self.path}: somebody else changed or removed the ledger while it was open")
         raw = json.dumps(document | {"sha256": _checksum(document)}, separators=(",", ":"), allow_nan=False).encode()
+        fresh, name = -1, ""
         try:
             fresh, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.dpgen-")
-        except OSError as error:
-            raise LedgerError(f"{self.path}: could not be written ({error.strerror})") from None
-        try:
             with open(fresh, "wb", closefd=False) as file:
                 file.write(raw)
             was = os.fstat(self._fd)
@@ -107,8 +105,9 @@ class LedgerFile:
             os.fsync(fresh)
             os.replace(name, self.path)
         except BaseException as error:
-            os.close(fresh)
-            Path(name).unlink(missing_ok=True)
+            if fresh >= 0:
+                os.close(fresh)
+                Path(name).unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise LedgerError(f"{self.path}: could not be written ({error.strerror})") from None
             raise
@@ -117,11 +116,7 @@ class LedgerFile:
         _sync_directory(self.path.parent)
 
     def require_open(self) -> None:
-        """Refuse charges to a closed ledger, and those of a forked child.
-
-        Raises:
-            LedgerError: one of them.
-        """
+        """Refuse charges to a closed ledger, and those of a forked child."""
         if self._closed:
             raise LedgerError(f"{self.path or 'ledger'}: closed; open it again before charging")
         if os.getpid() != self._pid:

@@ -99,14 +99,11 @@ def _check(order: float, sampling_rate: float, noise_multiplier: float) -> None:
 
 @lru_cache(maxsize=4096)
 def subsampled_gaussian_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
-    """Log-moment `alpha(order)` of one Poisson-sampled Gaussian, any real order, add/remove-one.
+    """Log-moment `alpha(order)` of one Poisson-sampled Gaussian, any real order > 0, add/remove-one.
 
     `alpha = log E_z (1 + x)^(order + 1)`, `x = q (e^((2z - 1) / (2 sigma^2)) - 1)`, `z ~ N(0, sigma^2)`, by the
     trapezoid rule on `(1 + x)^a - 1 - a x` (nonnegative, and `E x = 0`), so that nothing cancels at small q or large
     sigma. Removing a record is the worse direction (Mironov, Talwar, Zhang 2019, Theorem 5).
-
-    Raises:
-        ValueError: order not in (0, inf), sampling_rate not in [0, 1], noise_multiplier not in (0, inf).
 
     >>> round(subsampled_gaussian_alpha(3.0, 1.0, 2.0), 12) == 3 * 4 / (2 * 2.0**2)
     True

@@ -42,9 +42,6 @@ def square_root_factor(m: int) -> Reals:
 
     .. math:: f_0 = 1, \qquad f_k = f_{k-1} \frac{2k - 1}{2k}, \qquad \textstyle\sum_k f_k z^k = (1 - z)^{-1/2}
 
-    Raises:
-        ValueError: m < 1.
-
     >>> square_root_factor(3).tolist()
     [1.0, 0.5, 0.375]
     """
@@ -63,9 +60,6 @@ def prefix_sensitivity(m: int, relation: Relation) -> float:
     Add/remove moves one cell by 1: the longest column, squared :math:`\sum_k f_k^2`. Replace-one moves it d cells on, or out
     of a last cell that is left out because n is public: squared, the larger of that and
     :math:`\max_d \sum_{k<d} f_k^2 + \sum_{k<m-d} (f_k - f_{k+d})^2`, all d at once by one autocorrelation.
-
-    Raises:
-        ValueError: unknown relation.
 
     >>> round(prefix_sensitivity(2, "add_remove") ** 2, 6), round(prefix_sensitivity(2, "replace_one") ** 2, 6)
     (1.25, 1.25)
@@ -99,12 +93,12 @@ def noisy_prefix_sums(
 ) -> tuple[Reals, Reals]:
     """Prefix sums (m,) of cell counts with the privacy of one Gaussian of this multiplier, and their noise variances (m,).
 
+    The ledger must have been charged before.
+
     Arguments:
         cells: (m,) int64, records of disjoint cells, private; under replace_one the last cell of all may be left out when n
             is public.
         noise_multiplier: noise std / L2 sensitivity under `relation` itself.
-        relation: neighbouring relation.
-        source: secure noise. The ledger must have been charged before.
 
     Raises:
         TypeError: `source` is not a secure source, or the cells are not int64.

@@ -1,12 +1,11 @@
-r"""Exact private selection: the exponential mechanism, and categorical draws from given weights.
+r"""Exact private selection: the exponential mechanism, frequent values, and categorical draws from given weights.
 
 **Over domains far too large to list.** A candidate of score q is drawn with probability proportional to $e^{\lambda
 q}$. Candidates come in blocks with a common ceiling on $\lambda q$. A ceiling rounded up to a power of two turns the
 proposal into one uniform integer below $\sum_b \mathrm{size}_b 2^{e_b}$; the candidate is kept with probability
-$e^{\lambda q} 2^{-e_b}$, and the whole draw is repeated otherwise. Every decision is settled as in `discrete`: in
-doubles, or with 320 bits when they are too close. So draws are within $2^{-128}$ (total variation) of the exact
-distribution. Like every rejection sampler it takes a time that depends on the scores; timing is not part of the
-guarantee.
+$e^{\lambda q} 2^{-e_b}$, and the whole draw is repeated otherwise. Every decision is settled in doubles, or with 320 bits
+when they are too close. So draws are within $2^{-128}$ (total variation) of the exact distribution. Like every rejection
+sampler it takes a time that depends on the scores; timing is not part of the guarantee.
 
 **Over given weights.** Outcome j has probability $w_j / \sum_i w_i$ of the doubles given, with no error at all. A
 draw is the inversion of a uniform real number whose binary digits are made as they are needed. Doubles settle it
@@ -18,7 +17,7 @@ probability, and a ratio of two probabilities, which is what pure epsilon bounds
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -30,8 +29,8 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.draws import Integers, Words
-from dpgen.privacy.events import pure_event
-from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.events import approximate_event, pure_event
+from dpgen.privacy.mechanisms import Relation, Secrets, require_positive
 from dpgen.privacy.noise import require_secure
 
 if TYPE_CHECKING:
@@ -67,15 +66,7 @@ def exponential_event(rate: float, sensitivity: float = 1.0, *, zcdp: bool = Fal
 
 
 def uniform_integers(source: Secrets, below: int, count: int) -> list[int]:
-    """Draw `count` independent uniform integers in [0, below), exactly.
-
-    Raises:
-        ValueError: below < 1.
-
-    >>> from dpgen.privacy.noise import SecureSource
-    >>> uniform_integers(SecureSource(), 1, 3)
-    [0, 0, 0]
-    """
+    """`count` independent uniform integers in [0, below), exactly."""
     if below < 1:
         raise ValueError(f"below is {below!r}; it must be a whole number >= 1")
     width = ((below - 1).bit_length() + 7) // 8 or 1
@@ -89,16 +80,7 @@ def uniform_integers(source: Secrets, below: int, count: int) -> list[int]:
 
 
 def exponential_coin(source: Secrets, exponent: Fraction, *, halvings: int = 0, digits: int | None = None) -> bool:
-    r"""True with probability $e^x 2^{-h}$, to within $2^{-192}$.
-
-    Arguments:
-        exponent: x, any rational number with $e^x 2^{-h} \le 1$.
-        halvings: h, negative for doublings.
-        digits: 192 uniform bits, drawn here if not given.
-
-    Raises:
-        ValueError: the probability exceeds 1.
-    """
+    r"""True with probability $e^x 2^{-h} \le 1$, x any rational number, to within $2^{-192}$; `digits` are 192 uniform bits."""
     if digits is None:
         digits = int.from_bytes(source.random_bytes(_BITS // 8), "big")
     x = float(exponent) - halvings * math.log(2)
@@ -154,17 +136,15 @@ def _locate(exponents: Integers, sizes: Sizes, wanted: int, rank: np.uint64) -> 
 def exponential_mechanism(source: Secrets, sizes: Sizes, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
     r"""Draw one candidate with probability proportional to $e^{w}$; returns its block and its number in the block.
 
-    With $w = \lambda q$ and a score that neighbours change by at most D the draw is $2 \lambda D$-DP, and
-    $\lambda^2 D^2 / 2$-zCDP (McSherry and Talwar 2007; bounded range: Dong, Durfee and Rogers 2020, Cesar and Rogers 2021).
+    With $w = \lambda q$ and a score that neighbours change by at most D the draw is priced by `exponential_event`.
 
     Arguments:
-        source: where the bits come from.
+        source: where the bits come from; TypeError for anything but a SecureSource.
         sizes: (m,) uint64, how many candidates each block has; together below 2^64.
         ceilings: (m,) float64, an upper bound on w within each block, to $10^{-6}$.
         log_weight: exact w of a candidate (block, number), or None for a number that stands for no candidate.
 
     Raises:
-        TypeError: source is no SecureSource.
         ValueError: no candidates, shapes differ, a ceiling is not finite, or a weight above its ceiling turned up.
 
     >>> from dpgen.privacy.noise import SecureSource
@@ -211,14 +191,12 @@ class ExponentialMechanism:
     r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, with its own price.
 
     Formal guarantee: a record that moves every score by at most D moves every log-weight by at most :math:`\lambda D` and the
-    logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP, whatever the signs of the moves.
+    logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP (McSherry, Talwar 2007).
 
     Arguments:
         scores: q (m,), whole numbers, private.
         rate: lambda > 0, exactly.
         sensitivity: D under the ledger's relation.
-
-    Source: McSherry and Talwar 2007.
 
     >>> ExponentialMechanism(np.array([0, 3]), Fraction(1, 4), 2).event
     ApproximateDpEvent(epsilon=1.0, delta=0.0)
@@ -249,6 +227,81 @@ class ExponentialMechanism:
         return np.array(drawn, np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class FrequentValues:
+    r"""The values of a column, unknown beforehand, of count :math:`c_v` with :math:`c_v + L_v \ge t`; counts are not released.
+
+    L is Laplace noise of scale :math:`1 / \epsilon_1`, and :math:`t = 1 + \ln(1 / 2 \delta_1) / \epsilon_1`. Under add/remove
+    :math:`\epsilon_1 = \epsilon, \delta_1 = \delta`.
+
+    Formal guarantee: :math:`(\epsilon_1, \delta_1)`-DP when a record with one value is added or removed. It moves the count of
+    its value v by 1. If v has other records, whether v is released is a function of a count with Laplace noise:
+    :math:`\epsilon`. If not, v is a candidate in one of the two data sets only, and is released there with probability
+    :math:`\Pr[L \ge t - 1] = \frac12 e^{-\epsilon (t - 1)} \le \delta`; everything else has the same law. A record without a
+    value moves nothing. A replaced record is two such steps: :math:`(2 \epsilon_1, (1 + e^{\epsilon_1}) \delta_1)`-DP, so under
+    replace-one :math:`\epsilon_1 = \epsilon / 2, \delta_1 = \delta / (1 + e^{\epsilon_1})`. Coins are exact to 2^-192.
+
+    Arguments:
+        counts: of the values that occur, each at least 1; private.
+        epsilon: in nats.
+        delta: in (0, 1/2].
+        relation: that epsilon and delta hold under.
+
+    Source: Korolova, Kenthapadi, Mishra, Ntoulas 2009; Dwork and Roth 2014, section 7.2.
+
+    >>> FrequentValues({"tea": 40}, 1.0, 1e-6).threshold
+    14.12...
+    """
+
+    counts: Mapping[str, int]
+    epsilon: float
+    delta: float
+    relation: Relation = "add_remove"
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+        if not 0 < self.delta <= 0.5:
+            raise ValueError(f"delta is {self.delta}; it must be in (0, 1/2]: without delta no unknown value can be released")
+        if min(self.counts.values(), default=1) < 1:
+            raise ValueError("counts hold a value that does not occur; counts must be at least 1")
+
+    @property
+    def event(self) -> DpEvent:
+        """Price of one draw."""
+        return approximate_event(self.epsilon, self.delta)
+
+    @property
+    def threshold(self) -> float:
+        """The noisy count t at which a value is released."""
+        return float(self._threshold)
+
+    @property
+    def _step(self) -> tuple[float, float]:
+        """Epsilon and delta when a record is added or removed."""
+        if self.relation == "add_remove":
+            return self.epsilon, self.delta
+        half = self.epsilon / 2
+        return half, self.delta * math.exp(-half) / (1 + math.exp(-half)) * (1 - 1e-12)
+
+    @property
+    def _threshold(self) -> Fraction:
+        epsilon, delta = self._step
+        return 1 + Fraction(math.ceil(2**20 * (-math.log(2) - math.log(delta)) / epsilon), 2**20)
+
+    def log_probabilities(self) -> dict[str, float]:
+        """log P(v is released) of each candidate; as private as the counts."""
+        gaps = {value: float(self._threshold - count) * self._step[0] for value, count in self.counts.items()}
+        return {v: -g - math.log(2) if g >= 0 else math.log1p(-0.5 * math.exp(g)) for v, g in gaps.items()}
+
+    def draw(self, secrets: Secrets, count: int) -> list[list[str]]:
+        """`count` independent selections, each in alphabetical order."""
+        rate = Fraction(self._step[0])
+        return [
+            [v for v in sorted(self.counts) if laplace_exceeds(secrets, self._threshold - self.counts[v], rate)]
+            for _ in range(count)
+        ]
+
+
 Weights = npt.NDArray[np.float64]
 Boundary = Callable[[int], Fraction]
 
@@ -273,11 +326,7 @@ def scan_error(n: int) -> float:
 
 
 def exact_sum(values: Weights) -> Fraction:
-    """The sum of n <= 2^26 doubles >= 0 without rounding.
-
-    >>> exact_sum(np.array([1.0, 2.0**-1074])) - 1 == Fraction(1, 2**1074)
-    True
-    """
+    """The sum of n <= 2^26 doubles >= 0 without rounding."""
     fraction, exponent = np.frexp(np.asarray(values, np.float64))
     mantissa = (fraction * 2.0**53).astype(np.int64)
     shift = exponent.astype(np.int64) + 1074
@@ -290,10 +339,8 @@ def exact_sum(values: Weights) -> Fraction:
 def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fraction, source: Secrets) -> int:
     """Smallest j < n with $u T$ < boundary(j), for a uniform real u in [0, 1) that begins with the 64 digits of `word`.
 
-    Arguments:
-        boundary: exact, increasing in j, and `total` T at j = n - 1.
-        guess: where to look first; it changes the time that is taken, never the result.
-        source: gives further digits of u where 64 do not settle a comparison.
+    Boundaries are exact and increase to `total` T at j = n - 1. `guess` is where to look first: it changes the time that is
+    taken, never the result. The source gives further digits of u where 64 do not settle a comparison.
     """
     digits, bits = word, 64
 
@@ -324,11 +371,7 @@ def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fractio
 
 
 def uniform_words(source: Secrets, count: int) -> tuple[Words, Tensor]:
-    """The first 64 digits of `count` uniform reals, and the same as doubles, each at most $2^{-53}$ below the real.
-
-    Raises:
-        TypeError: source is no `SecureSource`.
-    """
+    """The first 64 digits of `count` uniform reals, and the same as doubles, each at most $2^{-53}$ below the real."""
     words = require_secure(source).words(count)
     return words, torch.from_numpy((words >> np.uint64(11)) * 2.0**-53)
 

@@ -69,7 +69,7 @@ class Trial:
 
 
 class _Allowance(Payer):
-    """Grants one plan, once: what a selection has been charged for. The ledger that asks it commits nothing to a file."""
+    """Grants one plan, once: what a selection has been charged for. The ledger that asks it has no file."""
 
     def __init__(self, plan: Loads) -> None:
         super().__init__(path=Path(), run="", model="", user="", directory="")
@@ -86,11 +86,10 @@ class _Allowance(Payer):
     def require_current(self, commit: int, released: str = "") -> None:
         """Nobody has seen anything of it."""
 
+    stand = require_current
+
     def give_back(self) -> None:
         """Nothing is reserved."""
-
-    def stand(self, commit: int, released: str) -> None:
-        """Nothing to note: the run ends with the selection."""
 
     def statement(self) -> dict[str, Any]:
         """Nothing: the selection states what it has paid."""

@@ -16,8 +16,8 @@ import torch
 
 from dpgen.privacy.events import for_rows, pure_event, row_delta, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.frequent_values import FrequentValues
 from dpgen.privacy.ledger import Planned
+from dpgen.privacy.selection import FrequentValues
 from dpgen.systems.plan import RowPlan
 
 if TYPE_CHECKING:

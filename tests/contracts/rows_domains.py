@@ -7,8 +7,8 @@ import numpy as np
 from conformance import Law, LawRow, SumRow, pairs_of
 
 from dpgen.privacy.events import for_rows, row_delta, row_epsilon
-from dpgen.privacy.frequent_values import FrequentValues
 from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.selection import FrequentValues
 from dpgen.systems.domains import COARSE, FINE, FREQUENT, coarse_edges, counted, histogram
 
 NUMBERS = pairs_of(lambda rng, n: rng.normal(0, 10.0 ** rng.integers(-2, 4), (n, 1)))

@@ -15,7 +15,6 @@ from dpgen.privacy.draws import (
     Keystream,
     _failures,
     bernoulli_indices,
-    discrete_gaussian,
     discrete_laplace,
     rounded_normal,
 )
@@ -34,10 +33,6 @@ def draw_rounded(stream: Keystream, count: int, scale: float) -> Integers:
 def draw_refined(stream: Keystream, count: int, scale: float) -> Integers:
     """The same with the two lowest bits drawn apart, as of large scales."""
     return draws._refined(stream, count, scale, 2)
-
-
-def draw_gaussian(stream: Keystream, count: int, scale: float) -> Integers:
-    return discrete_gaussian(stream, count, noise_std=scale)
 
 
 def draw_laplace(stream: Keystream, count: int, scale: float) -> Integers:
@@ -60,7 +55,6 @@ def pmf_laplace(k: Reals, scale: float) -> Reals:
 DISTRIBUTIONS = {
     "rounded_normal": (draw_rounded, pmf_rounded),
     "rounded_normal, refined": (draw_refined, pmf_rounded),
-    "discrete_gaussian": (draw_gaussian, pmf_gaussian),
     "discrete_laplace": (draw_laplace, pmf_laplace),
 }
 every = pytest.mark.parametrize(("draw", "pmf"), DISTRIBUTIONS.values(), ids=list(DISTRIBUTIONS))
@@ -98,7 +92,6 @@ def test_distribution_rejects_twins(draw: Sampler, pmf: Callable[[Reals, float],
 
 def test_distributions_are_told_apart() -> None:
     assert p_value(draw_rounded(fixed_stream(), COUNT, 1.0), pmf_gaussian, 1.0) < ALPHA
-    assert p_value(draw_gaussian(fixed_stream(), COUNT, 1.0), pmf_rounded, 1.0) < ALPHA
     continuous = np.rint(np.random.default_rng(0).laplace(scale=2.0, size=COUNT)).astype(np.int64)
     assert p_value(continuous, pmf_laplace, 2.0) < ALPHA
 

@@ -23,8 +23,7 @@ def largest_moment(limits: Filter) -> float:
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.3, 1e-9), (8.0, 1e-3)])
 def test_moments_are_limited_at_the_part_of_delta_that_is_not_reserved(epsilon: float, delta: float, reserved: float) -> None:
     """Canonne, Kamath, Steinke 2020, Proposition 12, solved for the log-moment."""
-    limits = Filter.best(epsilon, delta, reserved=reserved)
-    assert limits.order is not None
-    order, left = limits.order, delta * (1 - reserved)
+    order, left = Filter.best(epsilon, delta * (1 - reserved)).order or 0.0, delta * (1 - reserved)
+    limits = Filter(epsilon, delta, order, reserved)
     expected = (order - 1) * (epsilon - math.log((order - 1) / order)) + math.log(left * order)
     assert largest_moment(limits) == pytest.approx(expected, rel=1e-9)

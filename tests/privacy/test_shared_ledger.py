@@ -4,19 +4,20 @@ from typing import Any
 
 import pytest
 
-from dpgen.privacy.distributed import FollowerLedger, Ranks, SharedLedger, _copied
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, Ledger, LedgerError, Planned
 from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.sampling import PoissonMask
 
 Results = dict[int, dict[str, Any]]
 
 
-def alone() -> tuple[SharedLedger, list[bool]]:
+def alone() -> tuple[Curator, list[bool]]:
     """The same charges as in the processes, by one."""
     ledger = Ledger(Budget(1.0, 1e-5))
     ledger.charge(gaussian_event(50.0), 3, note="before")
-    shared = SharedLedger(ledger, Ranks())
-    return shared, [shared.authorise(gaussian_event(10.0), note="step") for _ in range(9)]
+    curator = Curator(ledger)
+    return curator, [curator.draw("step", PoissonMask(1.0), {"": 10.0}) is not None for _ in range(9)]
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -36,7 +37,7 @@ def test_only_rank_0_has_the_file(rank_results: Results, count: int) -> None:
     first, *others = rank_results[count]["shared_ledger"]
     assert first["path"].endswith("shared.jsonl")
     assert {rank["path"] for rank in others} == {"None"}
-    assert all("only rank 0 charges" in rank["refusal"] for rank in others)
+    assert all(rank["refusal"].startswith("LedgerError") for rank in others)
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -46,19 +47,17 @@ def test_a_ledger_that_cannot_record_stops_all(rank_results: Results, count: int
     assert set(others) == {"RemoteFailure: rank 0 stopped: its ledger could not record a charge"}
 
 
-def test_alone_it_is_the_ledger_itself() -> None:
-    shared, granted = alone()
-    assert sum(e.count for e in shared.ledger.entries()) == 3 + sum(granted)
-    shared.catch_up()
-    assert sum(e.count for e in shared.ledger.entries()) == 3 + sum(granted)
-
-
 def test_a_follower_repeats_and_grants_nothing() -> None:
-    shared, _ = alone()
-    follower = FollowerLedger(Budget(1.0, 1e-5))
-    follower.catch_up(_copied(shared.ledger))
-    assert follower.epsilon() == pytest.approx(shared.ledger.epsilon(), rel=1e-6)
-    with pytest.raises(RuntimeError, match="only rank 0 charges"):
+    first = alone()[0].ledger
+    first.declare([Planned(gaussian_event(90.0), "whole", divisible=True)])
+    first.charge(gaussian_event(180.0), note="part", of="whole")
+    follower = Ledger.follower(first.copy())
+    assert follower.entries() == first.entries()
+    assert follower.epsilon() == pytest.approx(first.epsilon(), rel=1e-6)
+    first.charge(gaussian_event(200.0), note="more")
+    follower.repeat(gaussian_event(200.0), note="more")
+    assert follower.entries() == first.entries()
+    with pytest.raises(LedgerError):
         follower.charge(gaussian_event(50.0), note="own")
-    with pytest.raises(RuntimeError, match="only rank 0 declares"):
-        follower.declare([])
+    with pytest.raises(LedgerError):
+        follower.declare([Planned(gaussian_event(50.0), "own")])

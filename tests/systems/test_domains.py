@@ -18,9 +18,9 @@ from dpgen.data import load_table
 from dpgen.data.tables import simulated_visits
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.frequent_values import FrequentValues
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.selection import FrequentValues
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.systems.domains import FREQUENT, DomainsPlan, release_domains
 
