@@ -15,7 +15,7 @@ from dpgen.privacy.noise import SecureSource, require_secure, to_device
 
 
 class PoissonMask:
-    """The right to release from one secret Poisson draw, once: each unit, of up to `rows` rows, took part with chance `rate`."""
+    """The right to release from one secret Poisson draw, once: units of up to `rows` rows took part with chance `rate`."""
 
     __slots__ = ("_used", "rate", "rows")
 

@@ -2,7 +2,7 @@
 
     python rank_checks.py OUT.json W [W ...]
 
-The results are judged in test_ranks.py, test_shared_ledger.py, test_noise_shares.py and test_dpgm_ranks.py. Forks of one
+The results are judged in test_distributed.py and test_dpgm_ranks.py. Forks of one
 process that has only imported save the imports; one thread (OMP_NUM_THREADS=1) keeps forks safe.
 """
 
