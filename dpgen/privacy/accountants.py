@@ -29,7 +29,7 @@ import numpy as np
 
 from dpgen.privacy import moments, pld
 from dpgen.privacy.events import OneOfDpEvent, Parts, inside, mixed_delta, pure_alphas, smallest, zcdp_alphas
-from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, gaussian_parts
+from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, gaussian_parts, require_relation
 from dpgen.privacy.moments import ORDERS
 
 if TYPE_CHECKING:
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     Key = tuple[tuple[tuple[float, float], int], ...]
 
 Accountant = Literal["tightest", "rdp"]
-
-
-def _check_relation(relation: str) -> None:
-    if relation not in get_args(Relation):
-        raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
 
 
 def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", accountant: Accountant = "tightest") -> float:
@@ -61,7 +56,7 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta is {delta!r}; it must lie in [0, 1)")
-    _check_relation(relation)
+    require_relation(relation)
     if accountant not in get_args(Accountant):
         raise ValueError(f"accountant is {accountant!r}; choose one of {', '.join(get_args(Accountant))}")
     try:
@@ -87,7 +82,7 @@ def delta(event: DpEvent, epsilon: float, *, relation: Relation = "add_remove") 
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon is {epsilon!r}; it must be >= 0")
-    _check_relation(relation)
+    require_relation(relation)
     try:
         key = _key(event)
     except UnsupportedEvent:

@@ -378,7 +378,7 @@ class Filter:
             best = min(best, max(0.0, _float_up(total.renyi) / lam + _offset(lam, self.delta * (1 - self.reserved))))
         return best
 
-    def chosen_later(self, total: Cost, delta: float, relation: Relation, *, own: Relation) -> float:
+    def chosen_later(self, total: Cost, relation: Relation, *, own: Relation) -> float:
         """Epsilon of charges chosen adaptively under the relation `own`, as it reads under `relation`.
 
         Raises:
@@ -386,20 +386,10 @@ class Filter:
         """
         pure = math.inf if total.delta else _float_up(total.pure)  # bounds the loss itself, at any time
         if relation == own:
-            return min(pure, self.guarantee(delta))
+            return min(pure, self.epsilon)
         if relation == "replace_one" and pure < math.inf:
             return 2 * pure
         raise UnsupportedEvent(f"relation is {relation!r}; charges chosen adaptively under {own} have no guarantee under it")
-
-    def guarantee(self, delta: float) -> float:
-        """Epsilon at another delta of anything that fits; inf where this filter proves none."""
-        if delta >= self.delta:
-            return self.epsilon
-        if self.order is None or delta <= self.reserved * self.delta:
-            return math.inf
-        lam = self.order - 1
-        moment = lam * (self.epsilon - _offset(lam, self.delta * (1 - self.reserved)))
-        return max(self.epsilon, moment / lam + _offset(lam, delta - self.reserved * self.delta))
 
 
 def _offset(lam: float, delta: float) -> float:

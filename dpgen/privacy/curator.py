@@ -15,7 +15,7 @@ Formal guarantees:
 
 | case | what holds |
 |---|---|
-| any release | it is counted before its noise is drawn; where the ledger refuses, nothing is drawn |
+| any release | it is counted before its noise is drawn; where the ledger refuses (`BudgetExceeded`), nothing is drawn |
 | a Gaussian of multiplier s | noise std s * sensitivity, charged as `Gaussian(s)`; under replace_one by the exact factor |
 | a unit of at most m rows | noise m times as large, mechanisms at their price for m rows; a draw must be of units |
 | values that are NaN or infinite | refused before anything is charged |
@@ -34,12 +34,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from dpgen.privacy.distributed import NoiseAhead, Ranks, RemoteFailure, release_sum_
+from dpgen.privacy.draws import Reals
 from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import BudgetExceeded, Ledger
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
     from dpgen.privacy.tuning import Trial
 
 T = TypeVar("T")
-Reals = npt.NDArray[np.float64]
 
 
 class Curator:
@@ -144,13 +142,7 @@ class Curator:
         self._earlier += [] if price is None else [price]
 
     def declare(self, *plan: Planned) -> None:
-        """Record the whole plan of a run, and what it is built on, before private data are touched; called by all ranks.
-
-        See `Ledger.declare`.
-
-        Raises:
-            BudgetExceeded: the plan does not fit; nothing was recorded. `RemoteFailure` on other ranks.
-        """
+        """Record the whole plan of a run, and what it is built on, before private data are touched; called by all ranks."""
         earlier, self._earlier = self._earlier, []
 
         def record() -> None:
@@ -178,10 +170,6 @@ class Curator:
             noise_multiplier: s > 0, noise std / add-remove sensitivity of a unit (m times a row's) under either relation.
             group: disjoint group of records that the release touches, if it is one.
             of: the declared divisible Gaussian that the release is a part of, if it is one.
-
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn.
-            ValueError: sums of another norm, not finite, or a multiplier that is not > 0.
 
         Source: Dwork and Roth 2014, Appendix A; accounted by the exact curve of Balle and Wang 2018.
         """
@@ -213,10 +201,6 @@ class Curator:
 
         :math:`\Delta_1` is the L1 sensitivity under the ledger's relation.
 
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn.
-            ValueError: sums of another norm or not whole, or epsilon that is not > 0.
-
         Source: Ghosh, Roughgarden, Sundararajan 2012.
         """
         require_positive("epsilon", epsilon)
@@ -235,10 +219,6 @@ class Curator:
             cells: int64 counts (m,), L2-bounded: a record is in one cell at most, which it moves by 1; all cells, unless all
                 neighbours have equally many records.
             noise_multiplier: s > 0, noise std / L2 sensitivity of the factored counts under the ledger's own relation.
-
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn.
-            ValueError: sums that are no counts of disjoint cells, or a multiplier that is not > 0.
         """
         _require(cells, "l2")
         if not (cells.values.dtype == torch.int64 and cells.step == cells.sensitivity == 1.0 and cells.values.dim() == 1):
@@ -294,9 +274,7 @@ class Curator:
     def release(self, note: str, mechanism: Mechanism[T], count: int = 1, *, of: str | None = None) -> T:
         """`count` draws of a mechanism that carries its own price, of one row; each is charged, for m rows, before any is made.
 
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn.
-            ValueError: `count` below 1, or m > 1 and no known price for m rows.
+        ValueError is raised where m > 1 and no price for m rows is known.
         """
         count, event = require_whole("count", count), for_rows(mechanism.event, self.rows)
         self.ledger.charge(event, count, note=note, of=of)
@@ -365,11 +343,7 @@ class Draw:
     def gaussian(self, name: str, sums: BoundedSum, *, factor: Tensor | None = None) -> Tensor:
         """The sums of all ranks with their noise, once, the same bits on every rank; floats are overwritten.
 
-        Arguments:
-            factor: (k,), public: what the k rows of released floats are multiplied by, in the pass that adds the noise.
-
-        Raises:
-            ValueError: a part that was not declared or has been released, or sums of another norm.
+        `factor` (k,), public, multiplies the k rows of released floats in the pass that adds the noise.
         """
         if name not in self._parts:
             raise ValueError(f"part {name!r} is not declared or has been released; open: {', '.join(self._parts) or 'none'}")

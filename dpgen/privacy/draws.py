@@ -96,7 +96,7 @@ class Keystream:
 
 
 AnyWords = npt.NDArray[np.unsignedinteger]
-Reals = npt.NDArray[np.floating]
+Floats = npt.NDArray[np.floating]
 
 PAIRS = 512  # normals are made in blocks of 512 radius words and 512 angle words
 BLOCK = 2 * PAIRS
@@ -129,7 +129,7 @@ def _squared_radius(word: np.uint32) -> np.float32:
 
 
 @_inline
-def _block_of_normals(radius_words: AnyWords, angle_words: AnyWords, extension: AnyWords, used: int, z: Reals) -> int:
+def _block_of_normals(radius_words: AnyWords, angle_words: AnyWords, extension: AnyWords, used: int, z: Floats) -> int:
     """Fill z with `2 * PAIRS` normals; return how many extension words are used up afterwards."""
     tails = np.uint32(0)
     for i in range(PAIRS):
@@ -170,7 +170,7 @@ def count_tails(words: AnyWords) -> int:
 
 @_compile
 def add_block_normals(
-    values: Reals, words: AnyWords, extension: AnyWords, noise_std: np.floating, grid: np.floating, per_grid: np.floating
+    values: Floats, words: AnyWords, extension: AnyWords, noise_std: np.floating, grid: np.floating, per_grid: np.floating
 ) -> int:
     r"""Replace v by $g\,\mathrm{round}((v + \sigma z) / g)$, the last g times a factor; return how many are not finite."""
     z = np.empty(BLOCK, np.float32)
@@ -189,7 +189,7 @@ def add_block_normals(
     return broken
 
 
-def add_normal(stream: Keystream, values: Reals, *, noise_std: float, grid: float, factor: float = 1.0) -> bool:
+def add_normal(stream: Keystream, values: Floats, *, noise_std: float, grid: float, factor: float = 1.0) -> bool:
     r"""Add $N(0, \sigma^2)$ to values `(n,)`, round to multiples of the grid, multiply by a factor, in place.
 
     Returns whether all are finite. The deviation is rounded up where the type of the values, float32 or float64, cannot
@@ -211,6 +211,7 @@ def add_normal(stream: Keystream, values: Reals, *, noise_std: float, grid: floa
 
 
 Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
 DISCRETE_DELTA = 2.0**-128
@@ -232,8 +233,8 @@ def _checked_scale(name: str, scale: float, most: float = _LIMITS[1]) -> float:
     return float(scale)
 
 
-def _exact_context() -> Any:
-    # mpmath's shared context is not safe between threads, so every slow decision makes its own.
+def exact_context() -> Any:
+    """Arithmetic of 320 bits, one for each slow decision: mpmath's shared context is not safe between threads."""
     from mpmath import MPContext  # type: ignore[import-untyped]
 
     context = MPContext()
@@ -245,13 +246,13 @@ def _as_integer(words: Words) -> int:
     return int(words[0]) << 128 | int(words[1]) << 64 | int(words[2])
 
 
-def _coins(stream: Keystream, probability: npt.NDArray[np.float64], exact: Callable[[Any, int], Any]) -> npt.NDArray[np.bool_]:
+def _coins(stream: Keystream, probability: Reals, exact: Callable[[Any, int], Any]) -> npt.NDArray[np.bool_]:
     """Independent Bernoulli draws, `(n,)`; exact(context, i) is the i-th probability in high precision."""
     words: Words = stream.words(3 * probability.size, np.uint64).reshape(3, -1)
     gap = words[0] * 2.0**-64 - probability
     heads = gap < 0
     for i in np.flatnonzero(np.abs(gap) <= _COIN_MARGIN):
-        context = _exact_context()
+        context = exact_context()
         heads[i] = context.mpf(2 * _as_integer(words[:, i]) + 1) * context.mpf(2) ** -193 < exact(context, int(i))
     return heads
 
@@ -310,7 +311,7 @@ def _inverted(stream: Keystream, count: int, noise_std: float) -> Integers:
 
 def _exact_magnitude(digits: int, guess: int, noise_std: float) -> int:
     r"""Largest m with $P(|X| \ge m) > u$, for $u$ of 191 binary digits."""
-    context = _exact_context()
+    context = exact_context()
     u = context.mpf(2 * digits + 1) * context.mpf(2) ** -192
     scale = context.mpf(noise_std) * context.sqrt(2)
 
@@ -412,7 +413,7 @@ def reach_thresholds(scale: float, most: int) -> tuple[Words, int]:
         raise ValueError(f"scale is {scale!r}; it must be in [0.01, 1e6]")
     if not 1 <= most <= 10**8:
         raise ValueError(f"most is {most!r}; it must be in [1, 1e8]")
-    context = _exact_context()
+    context = exact_context()
     one = 1 << (COIN_BITS + _GUARD_BITS)
     ratio = int(context.floor(context.exp(-1 / context.mpf(scale)) * one))
     powers: list[int] = []

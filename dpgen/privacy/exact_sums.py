@@ -35,16 +35,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.privacy.mechanisms import require_positive
-
-if TYPE_CHECKING:
-    from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, require_positive, require_relation
 
 GRAM_GRID = 2.0**18  # products are whole multiples of 2^-36: sums of 2^16 rows fit float64, of 2^27 rows int64
 SUM_GRID = 2.0**25
@@ -101,10 +98,8 @@ class BoundedSum:
 
     def under(self, relation: Relation) -> float:
         """Sensitivity under a neighbouring relation, in units of the real values."""
-        if relation == "add_remove":
+        if require_relation(relation) == "add_remove":
             return self.sensitivity
-        if relation != "replace_one":
-            raise ValueError(f"relation is {relation!r}; it must be one of 'add_remove', 'replace_one'")
         return 2.0 * self.sensitivity if self.replaced is None else self.replaced
 
 

@@ -22,14 +22,13 @@ is within :math:`\mu`-GDP. Under replace-one a score moves by 2 D, the interval 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import gaussian_event, require_positive
-from dpgen.privacy.selection import ExponentialMechanism, Integers, Reals
+from dpgen.privacy.selection import ExponentialMechanism, Integers
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from dpgen.privacy.curator import Curator
     from dpgen.privacy.exact_sums import BoundedSum
-    from dpgen.privacy.mechanisms import Secrets
 
 _PRICED = 1.0 + 1e-8  # the ledger takes a divisible Gaussian to be larger by what rounding of its parts may add
 _ROUNDED = 1.0 - 1e-12  # e_0 is computed in float64
@@ -54,8 +52,7 @@ def bounded_range(mu: float) -> float:
     return 2.0 * float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
 
 
-@dataclass(frozen=True, eq=False)
-class GaussianSelection:
+class GaussianSelection(ExponentialMechanism):
     r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, priced as a Gaussian.
 
     :math:`\lambda = e_0(1/s) / (2 D)`, rounded down: within :math:`1/s`-GDP, see the module.
@@ -70,33 +67,19 @@ class GaussianSelection:
     GaussianDpEvent(noise_multiplier=2.0)
     """
 
-    scores: Integers
-    noise_multiplier: float
-    sensitivity: int
+    def __init__(self, scores: Integers, noise_multiplier: float, sensitivity: int) -> None:
+        rate = Fraction(bounded_range(1.0 / noise_multiplier) * _ROUNDED) / (2 * sensitivity)
+        super().__init__(scores, rate, sensitivity)
+        object.__setattr__(self, "noise_multiplier", require_positive("noise_multiplier", noise_multiplier))
 
     @property
     def event(self) -> DpEvent:
         """Price of one draw."""
-        return gaussian_event(require_positive("noise_multiplier", self.noise_multiplier))
-
-    @property
-    def _choice(self) -> ExponentialMechanism:
-        rate = Fraction(bounded_range(1.0 / self.noise_multiplier) * _ROUNDED) / (2 * self.sensitivity)
-        return ExponentialMechanism(self.scores, rate, self.sensitivity)
-
-    def log_probabilities(self) -> Reals:
-        """log P(i) (m,) of the candidates, as private as the scores."""
-        return self._choice.log_probabilities()
-
-    def draw(self, secrets: Secrets, count: int) -> Integers:
-        """Candidates (count,), independent draws."""
-        return self._choice.draw(secrets, count)
+        return gaussian_event(self.noise_multiplier)  # type: ignore[attr-defined]
 
 
 class GaussianBudget:
-    """The declared Gaussian of a fit, and what is left of it.
-
-    A fit that is run again on the ledger of an interrupted one has what that left.
+    """The declared Gaussian of a fit, and what is left of it; a fit that is run again has what the interrupted one left.
 
     Arguments:
         curator: charges and adds noise.
@@ -104,8 +87,7 @@ class GaussianBudget:
         note: what the ledger calls it.
 
     Raises:
-        ValueError: a budget that no noise in range reaches.
-        BudgetExceeded: the curator's ledger does not allow it.
+        ValueError: a budget that no noise in range reaches; later, a share that is not left.
 
     >>> from dpgen.privacy.curator import Curator
     >>> from dpgen.privacy.ledger import Ledger
@@ -143,15 +125,7 @@ class GaussianBudget:
         return share**-0.5
 
     def sums(self, note: str, sums: BoundedSum, share: float) -> tuple[Tensor, float]:
-        """Sums with noise as float64, and the noise std of every entry.
-
-        Arguments:
-            share: of 1 / s^2, at most `left`.
-
-        Raises:
-            ValueError: a share that is not left.
-            BudgetExceeded: nothing was recorded or drawn.
-        """
+        """Sums with noise as float64, and the noise std of every entry, for a share of 1 / s^2."""
         multiplier = self._part(share)
         if self.curator.relation == "replace_one":  # events count in units of twice the add/remove sensitivity there
             multiplier *= sums.under("replace_one") / (2.0 * sums.sensitivity)
@@ -159,12 +133,7 @@ class GaussianBudget:
         return noisy.double(), multiplier * sums.sensitivity * self.curator.rows
 
     def select(self, note: str, scores: Integers, sensitivity: int, share: float) -> int:
-        """The number of one candidate, the higher its score the likelier, see `GaussianSelection`.
-
-        Raises:
-            ValueError: a share that is not left.
-            BudgetExceeded: nothing was recorded or drawn.
-        """
+        """The number of one candidate, the higher its score the likelier, see `GaussianSelection`."""
         multiplier = self._part(share) * self.curator.rows  # for one row; the curator charges for all of a person's
         chosen = self.curator.release(note, GaussianSelection(scores, multiplier, sensitivity), of=self.note)
         return int(chosen[0])

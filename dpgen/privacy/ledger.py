@@ -361,10 +361,7 @@ class Ledger:
             self._require_filter(lines, f"a second plan of {names}")
             return
         loads = [(m.priced or m, n) for m, n in lines.items()]
-        needed = self._rdp(loads)
-        if needed > budget.epsilon:
-            needed = worst(loads, self.delta, self.relation)
-        if needed > budget.epsilon:
+        if self._rdp(loads) > budget.epsilon and (needed := worst(loads, self.delta, self.relation)) > budget.epsilon:
             raise BudgetExceeded(f"{self._terms()}: a plan of {names} would bring it to {needed:.6g}")
 
     def _terms(self) -> str:
@@ -482,23 +479,21 @@ class Ledger:
         """Whether anything stands beside the first plan; with a budget, the filter then makes the guarantee."""
         return len(self._plans) > 1 or any(m.later for m in self._declared)
 
-    def epsilon(
-        self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
-    ) -> float:
-        """The guarantee (see the class): epsilon (nats) at the ledger's delta and relation unless others are given.
+    def epsilon(self, *, relation: Relation | None = None, accountant: Accountant = "tightest") -> float:
+        """The guarantee (see the class): epsilon (nats) at the ledger's delta, and its relation unless another is given.
 
         Raises:
             UnsupportedEvent: what was chosen later has no guarantee under another relation.
         """
         with self._lock:
-            key = (delta, relation, accountant)
+            key = (relation, accountant)
             if key not in self._guarantees:
-                at, asked = self.delta if delta is None else delta, relation or self.relation
+                asked = relation or self.relation
                 if self.filter is None or not self.chosen_later:
                     loads = [(m.priced or m, m.most) for m in self._declared]
-                    self._guarantees[key] = worst(loads, at, asked, accountant, own=self.relation)
+                    self._guarantees[key] = worst(loads, self.delta, asked, accountant, own=self.relation)
                 else:
-                    self._guarantees[key] = self.filter.chosen_later(self._totals().heaviest(), at, asked, own=self.relation)
+                    self._guarantees[key] = self.filter.chosen_later(self._totals().heaviest(), asked, own=self.relation)
             return self._guarantees[key]
 
     @property

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast, get_args
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,6 +58,13 @@ Relation = Literal["add_remove", "replace_one"]
 """Neighbouring relation: data sets differ in one unit more or less, or in the value of one."""
 
 
+def require_relation(relation: str) -> Relation:
+    """A neighbouring relation; ValueError for anything else."""
+    if relation not in get_args(Relation):
+        raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
+    return cast(Relation, relation)
+
+
 def keeps_size(relation: Relation, rows: int = 1, always_used: bool = True) -> bool:
     """Whether all neighbouring data sets have equally many rows that are used, so that their number is public.
 
@@ -70,9 +77,7 @@ def keeps_size(relation: Relation, rows: int = 1, always_used: bool = True) -> b
     >>> keeps_size("replace_one"), keeps_size("replace_one", 5), keeps_size("replace_one", 1, False), keeps_size("add_remove")
     (True, False, False, False)
     """
-    if relation not in get_args(Relation):
-        raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
-    return relation == "replace_one" and rows == 1 and always_used
+    return require_relation(relation) == "replace_one" and rows == 1 and always_used
 
 
 T_co = TypeVar("T_co", covariant=True)

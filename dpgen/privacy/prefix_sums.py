@@ -19,21 +19,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.fft import next_fast_len
 
-from dpgen.privacy.mechanisms import require_positive
+from dpgen.privacy.draws import Integers, Reals
+from dpgen.privacy.mechanisms import Relation, require_positive, require_relation
 from dpgen.privacy.noise import SecureSource, grid_step, require_secure
-
-if TYPE_CHECKING:
-    from dpgen.privacy.mechanisms import Relation
-
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
 
 
 @lru_cache(maxsize=16)
@@ -66,10 +59,8 @@ def prefix_sensitivity(m: int, relation: Relation) -> float:
     """
     factor = square_root_factor(m)
     total = float(factor @ factor)
-    if relation == "add_remove":
+    if require_relation(relation) == "add_remove":
         return math.sqrt(total) * (1 + 1e-9)  # never below the exact value for its rounding
-    if relation != "replace_one":
-        raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
     head = np.concatenate([[0.0], np.cumsum(factor**2)])  # head[d] = sum of the first d squares
     spectrum = np.fft.rfft(factor, 2 * m)
     lagged = np.fft.irfft(spectrum * spectrum.conj(), 2 * m)[: m + 1]

@@ -20,31 +20,25 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.privacy.draws import Integers, Words
+from dpgen.privacy.draws import Integers, Reals, Words, exact_context
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.mechanisms import Relation, Secrets, require_positive
 from dpgen.privacy.noise import require_secure
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-
-Sizes = npt.NDArray[np.uint64]
-Reals = npt.NDArray[np.float64]
 LogWeight = Callable[[int, int], Fraction | None]
 
 _SPAN = 320  # classes of ceilings below the highest; the rest joins the lowest of them
 _ROUNDING = 1e-6  # ceilings may be this much too low for rounding errors
 _BITS = 192
-_PRECISION = 320
 _TRIES = 32  # proposals and coins drawn together
 
 _compile = numba.njit(nogil=True, cache=True)
@@ -90,14 +84,7 @@ def exponential_coin(source: Secrets, exponent: Fraction, *, halvings: int = 0, 
     probability, uniform = math.exp(min(x, 0.0)), digits * 2.0**-_BITS
     if abs(uniform - probability) > margin:
         return uniform < probability
-    return _exact_coin(digits, exponent, halvings)
-
-
-def _exact_coin(digits: int, exponent: Fraction, halvings: int) -> bool:
-    from mpmath import MPContext  # type: ignore[import-untyped]
-
-    context: Any = MPContext()  # mpmath's shared context is not safe between threads
-    context.prec = _PRECISION
+    context = exact_context()
     power = context.exp(context.mpf(exponent.numerator) / exponent.denominator) * context.mpf(2) ** -halvings
     return bool(context.mpf(2 * digits + 1) * context.mpf(2) ** -(_BITS + 1) < power)
 
@@ -114,7 +101,7 @@ def laplace_exceeds(source: Secrets, gap: Fraction, rate: Fraction) -> bool:
 
 
 @_compile
-def _classes(ceilings: Reals, sizes: Sizes, top: int, exponents: Integers, totals: Sizes) -> None:
+def _classes(ceilings: Reals, sizes: Words, top: int, exponents: Integers, totals: Words) -> None:
     """Round ceilings (nats) up to powers of two, count candidates in each power; exponents are below `top`, >= 0."""
     for b in range(ceilings.size):
         below = top - math.ceil(ceilings[b] * 1.4426950408889634 + 1e-6)
@@ -123,7 +110,7 @@ def _classes(ceilings: Reals, sizes: Sizes, top: int, exponents: Integers, total
 
 
 @_compile
-def _locate(exponents: Integers, sizes: Sizes, wanted: int, rank: np.uint64) -> tuple[int, np.uint64]:
+def _locate(exponents: Integers, sizes: Words, wanted: int, rank: np.uint64) -> tuple[int, np.uint64]:
     """Block of the candidate number `rank` among those of class `wanted`, and its number inside the block."""
     for b in range(exponents.size):
         if exponents[b] == wanted:
@@ -133,7 +120,7 @@ def _locate(exponents: Integers, sizes: Sizes, wanted: int, rank: np.uint64) -> 
     return -1, rank
 
 
-def exponential_mechanism(source: Secrets, sizes: Sizes, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
+def exponential_mechanism(source: Secrets, sizes: Words, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
     r"""Draw one candidate with probability proportional to $e^{w}$; returns its block and its number in the block.
 
     With $w = \lambda q$ and a score that neighbours change by at most D the draw is priced by `exponential_event`.
@@ -177,13 +164,13 @@ def exponential_mechanism(source: Secrets, sizes: Sizes, ceilings: Reals, log_we
 
 
 def _class_of(ticket: int, counts: list[int]) -> tuple[int, int]:
-    """The class of powers of two that a uniform ticket falls in, and the candidate's rank in it."""
+    """The class of powers of two that a uniform ticket below their sum falls in, and the candidate's rank in it."""
     for e, count in enumerate(counts):
         width = count << (_SPAN - 1 - e)
         if ticket < width:
-            return e, ticket >> (_SPAN - 1 - e)
+            break
         ticket -= width
-    raise AssertionError("the ticket was drawn below the sum of all classes")
+    return e, ticket >> (_SPAN - 1 - e)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +289,6 @@ class FrequentValues:
         ]
 
 
-Weights = npt.NDArray[np.float64]
 Boundary = Callable[[int], Fraction]
 
 _BLOCK = 1024
@@ -325,7 +311,7 @@ def scan_error(n: int) -> float:
     return ((n if n <= 4 * _BLOCK else _BLOCK + n // _BLOCK) + 32) * _UNIT_ROUNDOFF
 
 
-def exact_sum(values: Weights) -> Fraction:
+def exact_sum(values: Reals) -> Fraction:
     """The sum of n <= 2^26 doubles >= 0 without rounding."""
     fraction, exponent = np.frexp(np.asarray(values, np.float64))
     mantissa = (fraction * 2.0**53).astype(np.int64)

@@ -47,7 +47,7 @@ from typing import Any, NamedTuple
 
 from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event
-from dpgen.privacy.mechanisms import Budget, Relation, require_whole
+from dpgen.privacy.mechanisms import Budget, Relation, require_relation, require_whole
 
 _FORMAT = 2
 _WHO = ("run", "model", "user", "directory", "time")
@@ -235,9 +235,7 @@ class SharedBudget:
             LedgerError: `path` holds something, or cannot be made.
             ValueError: an unknown relation.
         """
-        if relation not in ("add_remove", "replace_one"):
-            raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
-        terms = _Terms(budget, Filter.best(budget.epsilon, budget.delta), relation, unit)
+        terms = _Terms(budget, Filter.best(budget.epsilon, budget.delta), require_relation(relation), unit)
         file = LedgerFile(Path(path), wait=_PATIENCE)
         file.create()
         try:

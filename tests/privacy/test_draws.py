@@ -370,7 +370,7 @@ def test_slow_decisions_are_rare(draw: Sampler, pmf: object, monkeypatch: pytest
     def refuse() -> None:
         raise AssertionError("slow path")
 
-    monkeypatch.setattr(draws, "_exact_context", refuse)
+    monkeypatch.setattr(draws, "exact_context", refuse)
     draw(fixed_stream(), 20_000, 50.0)
 
 
