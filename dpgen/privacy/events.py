@@ -130,11 +130,8 @@ def for_rows(event: DpEvent, rows: int) -> DpEvent:
     r"""A guarantee for one row, read for a person with at most m rows, which is m steps of one row each.
 
     :math:`(\epsilon, \delta)` becomes :math:`(m \epsilon, \sum_{i < m} e^{i \epsilon} \delta)`; rho-zCDP becomes
-    :math:`m^2 \rho`; a Gaussian of multiplier s one of s / m, which is exact. Under replace_one a step may also insert or
-    delete a row: the guarantee has to cover these three.
-
-    Raises:
-        UnsupportedEvent: anything else; what several steps of it cost is not known here.
+    :math:`m^2 \rho`; a Gaussian of multiplier s one of s / m, which is exact; anything else is an `UnsupportedEvent`. Under
+    replace_one a step may also insert or delete a row: the guarantee has to cover these three.
 
     Source: Vadhan 2017, Lemma 2.2; Bun and Steinke 2016, Proposition 1.9; Dong, Roth and Su 2022, Theorem 2.14.
 
@@ -171,9 +168,6 @@ def for_two_records(event: DpEvent) -> DpEvent:
     """An add/remove guarantee read under replace_one, which is two steps; Gaussians are left as they are.
 
     (epsilon, delta) becomes (2 epsilon, (1 + e^epsilon) delta), rho-zCDP becomes 4 rho (Bun, Steinke 2016, Prop. 1.9).
-
-    Raises:
-        UnsupportedEvent: zCDP with an additive part.
 
     >>> for_two_records(pure_event(0.5))
     ApproximateDpEvent(epsilon=1.0, delta=0.0)

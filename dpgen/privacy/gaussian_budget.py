@@ -68,9 +68,9 @@ class GaussianSelection(ExponentialMechanism):
     """
 
     def __init__(self, scores: Integers, noise_multiplier: float, sensitivity: int) -> None:
-        rate = Fraction(bounded_range(1.0 / noise_multiplier) * _ROUNDED) / (2 * sensitivity)
-        super().__init__(scores, rate, sensitivity)
-        object.__setattr__(self, "noise_multiplier", require_positive("noise_multiplier", noise_multiplier))
+        mu = 1.0 / require_positive("noise_multiplier", noise_multiplier)
+        super().__init__(scores, Fraction(bounded_range(mu) * _ROUNDED) / (2 * sensitivity), sensitivity)
+        object.__setattr__(self, "noise_multiplier", noise_multiplier)
 
     @property
     def event(self) -> DpEvent:

@@ -66,6 +66,9 @@ class Ledger:
         path: a new file (`Ledger.open` resumes one); without it nothing is kept.
         payer: the run in a shared budget, which pays there for every plan and for what goes beyond it, see `shared_budget.py`.
 
+    `LedgerError` is raised by a ledger that is closed, damaged or of another version, by files that cannot be written or were
+    restored from a copy, and in forked processes.
+
     >>> from dpgen.privacy.mechanisms import gaussian_event
     >>> ledger = Ledger(Budget(1.0, 1e-5))
     >>> ledger.declare([Planned(gaussian_event(10.0), "histogram", 5)])
@@ -130,11 +133,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path) -> Ledger:
-        """The ledger at `path`, locked against a second writer; its plans are taken up by being declared again.
-
-        Raises:
-            LedgerError: missing, empty, locked, damaged, or written by another version.
-        """
+        """The ledger at `path`, locked against a second writer; its plans are taken up by being declared again."""
         file = LedgerFile(Path(path))
         document = file.read()
         try:
@@ -227,11 +226,8 @@ class Ledger:
         """Write all charges to the disk; what depends on them may leave the process when this has returned, and not before.
 
         Arguments:
-            released: checksum of what is about to be released.
+            released: checksum of what is about to be released; a run releases one thing.
             moves: files or folders beside the ledger that become visible with this commit, from and to; `resume` does the rest.
-
-        Raises:
-            LedgerError: it could not be written, or the shared budget has seen a later commit of this run or another release.
         """
         with self._lock:
             charges = self._charged()
@@ -252,11 +248,7 @@ class Ledger:
             self.resume()
 
     def resume(self) -> None:
-        """Finish the last commit, also of a run that died.
-
-        Raises:
-            LedgerError: the shared budget has seen a later one: the ledger was restored from a copy.
-        """
+        """Finish the last commit, also of a run that died; LedgerError where the ledger was restored from a copy."""
         if self.payer is not None and self.commits:
             self.payer.stand(self.commits, self._released)
         for source, target in self._moves:
@@ -285,7 +277,6 @@ class Ledger:
 
         Raises:
             BudgetExceeded: the plan does not fit; nothing was recorded.
-            LedgerError: it could not be recorded; the ledger is closed.
             ValueError: a bad count, note or event, or an event that is not divisible.
         """
         self._file.require_open()
@@ -417,7 +408,6 @@ class Ledger:
 
         Raises:
             BudgetExceeded: it would spend more than the budget, or than is left of the divisible Gaussian; nothing is counted.
-            LedgerError: the ledger is closed, or this is a forked process.
             ValueError: a bad count, note or event, or no such divisible Gaussian.
         """
         require_whole("count", count)
@@ -462,11 +452,7 @@ class Ledger:
         self._spent = None
 
     def allowance(self, event: DpEvent, *, group: str | None = None) -> int:
-        """Number of charges of `event`, beside what was declared, that the filter would still grant.
-
-        Raises:
-            ValueError: the ledger has no budget, or the event costs nothing.
-        """
+        """Number of charges of `event`, beside what was declared, that the filter would still grant; ValueError without one."""
         if self.budget is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
         with self._lock:

@@ -177,19 +177,12 @@ def general_moments_epsilon(
     (1-j))]`, `eps = min_l (alpha(l) - log delta) / l` over integers `l <= 100`, with `a_C`, `a_S` the moments of
     DPNorm and of the clipped sum, each Poisson-sampled. Sigmas are noise multipliers (std / add-remove sensitivity):
     the paper's `sigma` for SGD and `sqrt(2) sigma_K` for k-means, whose moments its Lemma 1 takes with `N(0, sqrt(2)
-    sigma)`.
+    sigma)`; None where there is none (`sigma_count`: as for the sums).
 
     Theorem 3 applies Hoelder to marginal losses where the chain rule needs conditional ones. Counterexample: A1
     releases a secret shared coin R, A2 releases R xor x; both moments are 0 and the pair reveals x. With `sigma_norm
     = sigma_sgd = 0.7`, q = 0.0017, 11,780 steps, delta 1e-5 it states 7.22 where no guarantee below 8.53 holds. The
     guarantee dpgen uses is `effective_multiplier`.
-
-    Arguments:
-        sigma_norm: noise multiplier of DPNorm's histogram, None when there is none.
-        sigma_kmeans: of the sums (and of the counts unless `sigma_count` is given), None without k-means.
-
-    Raises:
-        ValueError: a number outside its range.
     """
     if steps < 0 or kmeans_rounds < 0:
         raise ValueError(f"steps is {steps!r} and kmeans_rounds is {kmeans_rounds!r}; both must be >= 0")

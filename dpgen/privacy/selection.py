@@ -121,18 +121,13 @@ def _locate(exponents: Integers, sizes: Words, wanted: int, rank: np.uint64) -> 
 
 
 def exponential_mechanism(source: Secrets, sizes: Words, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
-    r"""Draw one candidate with probability proportional to $e^{w}$; returns its block and its number in the block.
-
-    With $w = \lambda q$ and a score that neighbours change by at most D the draw is priced by `exponential_event`.
+    r"""Draw one candidate with probability proportional to $e^{w}$, priced by `exponential_event`; its block and number there.
 
     Arguments:
         source: where the bits come from; TypeError for anything but a SecureSource.
         sizes: (m,) uint64, how many candidates each block has; together below 2^64.
-        ceilings: (m,) float64, an upper bound on w within each block, to $10^{-6}$.
+        ceilings: (m,) float64, finite, an upper bound on w within each block, to $10^{-6}$.
         log_weight: exact w of a candidate (block, number), or None for a number that stands for no candidate.
-
-    Raises:
-        ValueError: no candidates, shapes differ, a ceiling is not finite, or a weight above its ceiling turned up.
 
     >>> from dpgen.privacy.noise import SecureSource
     >>> w = [Fraction(0), Fraction(-1000)]
@@ -365,13 +360,8 @@ def uniform_words(source: Secrets, count: int) -> tuple[Words, Tensor]:
 def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1, margin: float | None = None) -> Tensor:
     """Draw k outcomes of each row of weights (u, n); int64 (k, u) on the CPU, exactly in proportion to the weights.
 
-    Arguments:
-        weights: float64 >= 0, finite, each row with a positive sum; rows need not sum to 1.
-        margin: relative distance from a boundary below which integers decide; None is the rounding error's bound.
-
-    Raises:
-        TypeError: source is no `SecureSource`.
-        ValueError: weights or k out of range.
+    Weights are float64, finite and >= 0, each row with a positive sum, which need not be 1. `margin` is the relative distance
+    from a boundary below which integers decide; None is the rounding error's bound. Only a `SecureSource` may draw.
 
     >>> from dpgen.privacy.noise import SecureSource
     >>> draw_categorical(SecureSource(), torch.tensor([[0.0, 1.0], [3.0, 0.0]], dtype=torch.float64), k=2).tolist()

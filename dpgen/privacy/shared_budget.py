@@ -196,11 +196,7 @@ class Spending:
         return known_before and all(earlier.run == payment.run for earlier in self.kept)
 
     def room(self, payment: Payment) -> int:
-        """Number of such payments, each of a run of its own, that the filter has room for.
-
-        Raises:
-            ValueError: it costs nothing.
-        """
+        """Number of such payments, each of a run of its own, that the filter has room for; ValueError if it costs nothing."""
         return FilterTotals(self.terms.limits, self.terms.relation, [(None, self.total)]).room(payment.cost, None)
 
 
@@ -229,12 +225,7 @@ class SharedBudget:
 
     @classmethod
     def create(cls, path: Path, budget: Budget, *, relation: Relation = "add_remove", unit: str = "one record") -> SharedBudget:
-        """A new file, whose header fixes the budget, relation, unit and the filter's order, the best one for a Gaussian.
-
-        Raises:
-            LedgerError: `path` holds something, or cannot be made.
-            ValueError: an unknown relation.
-        """
+        """A new file, whose header fixes the budget, relation, unit and the best order of a filter for one Gaussian."""
         terms = _Terms(budget, Filter.best(budget.epsilon, budget.delta), require_relation(relation), unit)
         file = LedgerFile(Path(path), wait=_PATIENCE)
         file.create()
@@ -246,12 +237,7 @@ class SharedBudget:
 
     @classmethod
     def obtain(cls, path: Path, budget: Budget | None, *, relation: Relation, unit: str) -> SharedBudget:
-        """The file at `path`, made with this budget if it is not there.
-
-        Raises:
-            ValueError: it is not there and no budget is given, or it has another one.
-            LedgerError: damaged, or no shared budget.
-        """
+        """The file at `path`, made with this budget if it is not there; ValueError if it has another one, or none is given."""
         if not (path.exists() and path.stat().st_size):
             if budget is None:
                 raise ValueError(
@@ -283,11 +269,7 @@ class SharedBudget:
             return spending
 
     def give_back(self, run: str) -> None:
-        """Give back what a run has reserved that never committed: nothing of it has left its process.
-
-        Raises:
-            ValueError: no such run has reserved anything, or it has committed.
-        """
+        """Give back what a run has reserved that never committed, so that nothing of it was seen; ValueError for other runs."""
         with self.opened() as (file, spending):
             if run in spending.standings:
                 raise ValueError(f"release is {run!r}; this run has committed: what it has paid for may have been seen")
@@ -331,11 +313,10 @@ def _spending(file: LedgerFile) -> Spending:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
     try:
         terms = _Terms.of(document)
-        payments = tuple(_payment(line, terms) for line in document["payments"])
         standings = {run: Standing(**last) for run, last in document["committed"].items()}
+        return Spending(terms, tuple(_payment(line, terms) for line in document["payments"]), standings)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LedgerError(f"{file.path}: cannot be understood: {error!r}") from None
-    return Spending(terms, payments, standings)
 
 
 def _payment(line: dict[str, Any], terms: _Terms) -> Payment:
@@ -421,10 +402,9 @@ class Payer:
             file.write(spending.plus(payment).document)
 
     def require_current(self, commit: int, released: str = "") -> None:
-        """Refuse a ledger of this run with fewer commits than the file has seen, and another release.
+        """Refuse, with a LedgerError, a ledger of this run with fewer commits than the file has seen, and another release.
 
-        Raises:
-            LedgerError: it was restored from a copy, what it had reserved was given back, or it has released something else.
+        It was restored from a copy, or what it had reserved was given back, or it has released something else.
         """
         spending = SharedBudget(self.path).spending()
         if all(payment.run != self.run for payment in spending.kept):
@@ -439,11 +419,7 @@ class Payer:
             raise LedgerError(f"{self.path}: the run {self.run} has released something else before; begin a new run")
 
     def stand(self, commit: int, released: str) -> None:
-        """Note a commit of the own ledger, and what is about to be released; on the disk before it returns.
-
-        Raises:
-            LedgerError: the file has seen a later commit of this run, or another release, or the run has reserved nothing.
-        """
+        """Note a commit of the own ledger that is current, and what is about to be released; on the disk before it returns."""
         self.require_current(commit, released)
         with SharedBudget(self.path).opened() as (file, spending):
             file.write(replace(spending, standings={**spending.standings, self.run: Standing(commit, released)}).document)
