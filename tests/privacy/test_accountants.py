@@ -7,12 +7,11 @@ import dp_accounting as dpa
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
-from opacus.accountants import PRVAccountant
 
 from dpgen.privacy import accountants
 from dpgen.privacy.accountants import calibrate_noise, delta, epsilon
 from dpgen.privacy.ledger import Budget
-from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event, gaussian_parts, subsampled_gaussian_event
+from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event, subsampled_gaussian_event
 
 
 def steps(rate, sigma, count):
@@ -40,15 +39,6 @@ def test_agrees_with_dp_accounting(event, step, relation):
     theirs = library(event, 1e-5, relation=neighbours, step=4 * step)
     ours = epsilon(event, 1e-5, relation=relation)
     assert 0.995 * theirs <= ours <= 1.001 * theirs
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_agrees_with_opacus_prv():
-    for event, _ in PLANS[:3]:
-        prv = PRVAccountant()
-        prv.history = [(sigma, rate, count) for (rate, sigma), count in gaussian_parts(event).items()]
-        theirs = prv.get_epsilon(1e-5, eps_error=1e-3, delta_error=1e-8)
-        assert 0.99 * theirs <= epsilon(event, 1e-5) <= 1.001 * theirs
 
 
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 30.0, 1e4])
@@ -94,13 +84,6 @@ class TestReplaceOne:
         assert library(event, 1e-5, relation=dpa.NeighboringRelation.REPLACE_ONE) >= exact * (1 - 1e-6)
         assert epsilon(event, 1e-5, relation="replace_one") == pytest.approx(exact, rel=1e-9)
         assert epsilon(event, 1e-5, relation="replace_one", accountant="rdp") > exact
-
-    @pytest.mark.parametrize("accountant", ["tightest", "rdp"])
-    def test_never_cheaper_than_add_remove(self, accountant):
-        for rate, sigma in [(0.01, 1.0), (0.3, 4.0), (1.0, 2.0)]:
-            event = steps(rate, sigma, 50)
-            ours = epsilon(event, 1e-5, relation="replace_one", accountant=accountant)
-            assert ours >= epsilon(event, 1e-5, accountant=accountant)
 
 
 def test_nothing_and_everything():

@@ -77,20 +77,12 @@ def test_words_are_counter_blocks(count: int) -> None:
 
 
 def test_new_key_after_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert draws.REKEY_BYTES == 2**26
     monkeypatch.setattr(draws, "REKEY_BYTES", 64)
     given, fresh_key = numbered_keys()
     words = Keystream(fresh_key).words(200, np.uint8)
     assert len(given) == 4
     assert words.tobytes() == b"".join(counter_blocks(key, 4) for key in given)[:200]
-
-
-def test_limit_is_64_mebibytes() -> None:
-    given, fresh_key = numbered_keys()
-    stream = Keystream(fresh_key)
-    stream.words(2**26, np.uint8)
-    assert len(given) == 1
-    stream.words(1, np.uint8)
-    assert len(given) == 2
 
 
 def test_key_is_not_kept() -> None:
@@ -156,15 +148,6 @@ def test_kernel_matches_twin(kind: type[np.floating]) -> None:
     expected = np.concatenate([slow_normals(radius, angle, left) for radius, angle in blocks])
     assert not left
     np.testing.assert_allclose(kernel_normals(words, extension, kind), expected, atol=2e-6, rtol=2e-6)
-
-
-def test_angles_cover_the_circle() -> None:
-    words = np.full(BLOCK, 2**31, np.uint32)
-    words[PAIRS:] = (np.arange(PAIRS, dtype=np.uint32) << 23) + 2**22
-    x, y = kernel_normals(words, np.empty(0, np.uint64)).reshape(2, PAIRS)
-    angles = np.sort(np.arctan2(y, x))
-    np.testing.assert_allclose(np.diff(angles), 2 * math.pi / PAIRS, atol=1e-5)
-    np.testing.assert_allclose(np.hypot(x, y), math.sqrt(2 * math.log(2)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -510,12 +493,6 @@ def test_mask_edges() -> None:
     assert bernoulli_indices(fixed_stream(), 0, probability=0.3).shape == (0,)
     assert bernoulli_indices(fixed_stream(), 100_000, probability=2.0**-60).size == 0
     assert bernoulli_indices(fixed_stream(), 100_000, probability=1 - 2.0**-53).size == 100_000
-
-
-def test_masks_are_independent_of_each_other() -> None:
-    n, p = 200_000, 0.1
-    one, other = (bernoulli_indices(fixed_stream(seed), n, probability=p) for seed in (1, 2))
-    assert stats.binomtest(np.intersect1d(one, other).size, n, p * p).pvalue > ALPHA
 
 
 # Coins against the tails of discrete Laplace noise

@@ -178,20 +178,6 @@ def test_rounding_the_sum_is_post_processing(columns: int) -> None:
     assert abs(moved.mean().item() - 0.3) < 0.01
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3, 4)])
-def test_shapes(shape: tuple[int, ...]) -> None:
-    source = SecureSource()
-    assert source.normal(*shape).shape == shape
-    assert source.uniform(*shape).shape == shape
-    assert source.add_normal_(torch.zeros(shape), noise_std=1.0).shape == shape
-    for integers in (
-        source.rounded_normal(*shape, noise_std=2.0),
-        source.discrete_laplace(*shape, scale=2.0),
-    ):
-        assert integers.shape == shape
-        assert integers.dtype == torch.int64
-
-
 def test_uniform() -> None:
     values = FixedKeySource(3).uniform(200_000)
     assert values.dtype == torch.float64
