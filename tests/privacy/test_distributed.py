@@ -14,7 +14,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.distributed import NoiseAhead, Ranks, launched_rank, release_sum_
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError, Planned
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step
+from dpgen.privacy.noise import SecureSource, grid_step
 from dpgen.privacy.sampling import PoissonMask
 
 Results = dict[int, dict[str, Any]]
@@ -44,14 +44,6 @@ def test_shares_are_disjoint_and_cover(n: int, count: int) -> None:
         parts = [list(range(n))[share(Ranks(index, count), n)] for index in range(count)]
         assert sorted(functools.reduce(operator.iadd, parts, [])) == list(range(n))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
-def test_alone_nothing_is_exchanged() -> None:
-    values = torch.ones(2)
-    assert Ranks.join() == Ranks()
-    assert Ranks().sum_(values) is values
-    assert Ranks().broadcast_(values) is values
-    Ranks().require_same("anything", object())
 
 
 @pytest.mark.parametrize(
@@ -129,12 +121,6 @@ def test_the_sum_of_all_ranks_gets_its_noise_once(rank_results: Results, count: 
     assert ends[-1][1] == SIZE
 
 
-def test_alone_it_is_the_source_itself() -> None:
-    values = torch.arange(6.0).view(2, 3)
-    released = release_sum_(values.clone(), noise_std=0.5, source=FixedKeySource(1), ranks=Ranks())
-    assert torch.equal(released, FixedKeySource(1).add_normal_(values, noise_std=0.5))
-
-
 class Loopback(Ranks):
     """The first of two ranks; the other one's contribution is given."""
 
@@ -200,8 +186,3 @@ def test_a_forked_process_may_not_use_it(ahead: NoiseAhead, monkeypatch: pytest.
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(RuntimeError, match="cannot be used in a forked process"):
         ahead.draw(10, noise_std=1.0)
-
-
-def test_public_randomness_is_refused() -> None:
-    with pytest.raises(TypeError, match="SecureSource"):
-        NoiseAhead(PublicRandomness(0), torch.device("cpu"))  # type: ignore[arg-type]

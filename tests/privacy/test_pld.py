@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from dpgen.privacy import pld
 from dpgen.privacy.moments import replaced_alpha, subsampled_gaussian_alpha
-from dpgen.privacy.pld import TooFine, discretise, loss_variance
+from dpgen.privacy.pld import discretise, loss_variance
 
 PAIRS = [(1e-5, 0.3), (0.0017, 1.0), (0.05, 0.5), (0.5, 3.0), (0.9, 0.3), (1.0, 1.0), (0.01, 50.0)]
 
@@ -74,11 +74,6 @@ def test_log_moment_of_the_grid_is_above_the_analytic_one(direction):
         assert exact * (1 - 1e-9) <= grid.log_moment(order) <= exact * 1.01
 
 
-def test_too_many_cells():
-    with pytest.raises(TooFine, match="cells of 1e-09 nats"):
-        discretise(0.5, 1.0, "remove", step=1e-9, tail=1e-10)
-
-
 @pytest.mark.parametrize("direction", ["remove", "add", "replace"])
 @pytest.mark.parametrize("tail", [1e-2, 1e-9])
 def test_no_mass_is_lost(direction, tail):
@@ -129,15 +124,6 @@ def test_small_compositions_against_plain_convolution(rate, sigma, count, add):
     low = lower_epsilon(rate, sigma, count, 1e-4, step=step, add=add)
     got = pld.epsilon({(rate, sigma): count}, 1e-4, "add" if add else "remove")
     assert low <= got <= (low + count * step) * 1.001
-
-
-def test_monotone_in_everything():
-    values = [pld.epsilon({(0.02, 1.0): count}, 1e-5, "remove") for count in (1, 10, 100, 1000, 10_000)]
-    assert values == sorted(values)
-    values = [pld.epsilon({(0.02, sigma): 100}, 1e-5, "remove") for sigma in (3.0, 1.0, 0.5, 0.3)]
-    assert values == sorted(values)
-    values = [pld.epsilon({(0.02, 1.0): 100}, delta, "remove") for delta in (1e-2, 1e-5, 1e-9, 1e-20)]
-    assert values == sorted(values)
 
 
 def test_huge_and_tiny():
