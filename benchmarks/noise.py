@@ -33,7 +33,6 @@ def speed(repeats: int) -> dict[str, float]:
         "secure_draw_add_round_float64": lambda: source.add_normal_(doubles, noise_std=1.3),
         "poisson_mask_1e7": lambda: source.bernoulli_indices(10_000_000, probability=0.0017),
         "rounded_normal_3000": lambda: source.rounded_normal(3000, noise_std=50.0),
-        "discrete_gaussian_3000": lambda: source.discrete_gaussian(3000, noise_std=50.0),
         "discrete_laplace_3000": lambda: source.discrete_laplace(3000, scale=50.0),
     }
     interleaved(jobs, 3)

@@ -12,15 +12,15 @@ All are valid upper bounds, sharp to about .1 %.
 | `accountant="rdp"` | the stable moments of `moments.py` |
 
 Replace-one: the sensitivity of EVERY Gaussian doubles. A replaced record may turn its bounded vector around while it
-stays in the same cluster, so sums move by 2 and not by sqrt(2); sqrt(2) only covers counts, and sums of a record that
-moves from one cluster to another. dp_accounting's RDP accountant leaves the factor out; its PLD has it.
+stays in the same cluster, so sums move by 2; sqrt(2) only covers counts, and sums of a record that changes its cluster.
+dp_accounting's RDP accountant leaves the factor out; its PLD has it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
@@ -28,28 +28,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import moments, pld
-from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, gaussian_parts
+from dpgen.privacy.events import OneOfDpEvent, Parts, inside, mixed_delta, pure_alphas, smallest, zcdp_alphas
+from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, gaussian_parts, require_relation
+from dpgen.privacy.moments import ORDERS
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.events import Parts
-
     Key = tuple[tuple[tuple[float, float], int], ...]
 
 Accountant = Literal["tightest", "rdp"]
-
-
-def _check_relation(relation: str) -> None:
-    """Raises ValueError listing the choices."""
-    if relation not in get_args(Relation):
-        raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
-
-
-def _check_delta(delta: float) -> None:
-    """Raises ValueError unless `delta` lies in [0, 1)."""
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta is {delta!r}; it must lie in [0, 1)")
 
 
 def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", accountant: Accountant = "tightest") -> float:
@@ -66,8 +54,9 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
     >>> round(epsilon(gaussian_event(1.0), 1e-5), 4)
     4.3772
     """
-    _check_delta(delta)
-    _check_relation(relation)
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta is {delta!r}; it must lie in [0, 1)")
+    require_relation(relation)
     if accountant not in get_args(Accountant):
         raise ValueError(f"accountant is {accountant!r}; choose one of {', '.join(get_args(Accountant))}")
     try:
@@ -77,7 +66,7 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
     if delta == 0:
         return math.inf if key else 0.0
     if accountant == "rdp":
-        return _rdp(key, delta, relation)
+        return _rdp(event_alphas(event, relation), delta)
     return _gaussian_epsilon(key, delta, relation)
 
 
@@ -93,7 +82,7 @@ def delta(event: DpEvent, epsilon: float, *, relation: Relation = "add_remove") 
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon is {epsilon!r}; it must be >= 0")
-    _check_relation(relation)
+    require_relation(relation)
     try:
         key = _key(event)
     except UnsupportedEvent:
@@ -156,11 +145,12 @@ def _gaussian_epsilon(key: Key, delta: float, relation: Relation) -> float:
     mu = _plain(key, relation)
     if mu is not None:
         return _gaussian_epsilon_of(mu, delta)
-    bound = _rdp(key, delta, relation)
+    bound = _rdp(_gaussian_alphas(key, relation, ORDERS), delta)
     if bound == 0:
         return 0.0
+    directions: tuple[pld.Direction, ...] = ("replace",) if relation == "replace_one" else ("remove", "add")
     worst = 0.0
-    for direction in _directions(relation):
+    for direction in directions:
         worst = max(worst, pld.epsilon(dict(key), delta, direction, enough=worst))
     return min(bound, worst)
 
@@ -181,29 +171,35 @@ def _gaussian_delta(key: Key, epsilon: float, relation: Relation) -> float:
     return math.exp(high)
 
 
-def _directions(relation: Relation) -> tuple[pld.Direction, ...]:
-    return ("replace",) if relation == "replace_one" else ("remove", "add")
-
-
-@lru_cache(maxsize=256)
-def _alphas(rate: float, sigma: float, relation: Relation) -> np.ndarray:
-    """Log-moments at `moments.ORDERS`, inf at orders so high (losses of 1000 nats) that they never decide."""
+@lru_cache(maxsize=4096)
+def _alphas(rate: float, sigma: float, relation: Relation, orders: tuple[float, ...]) -> np.ndarray:
+    """Log-moments at `orders` (t,), inf at orders so high (losses of 1000 nats) that they never decide, and without noise."""
     function = moments.replaced_alpha if relation == "replace_one" else moments.subsampled_gaussian_alpha
-    highest = max(2.0, 2000 * sigma**2)
-    return np.array([function(order, rate, sigma) if order <= highest else math.inf for order in moments.ORDERS])
+    highest = max(2.0, 2000 * sigma**2) if sigma else 0.0
+
+    def at(order: float) -> float:
+        try:
+            return function(order, rate, sigma) if order <= highest else math.inf
+        except ValueError:  # the grid of such a peak would not fit into memory
+            return math.inf
+
+    return np.array([at(order) for order in orders])
 
 
-def _rdp(key: Key, delta: float, relation: Relation) -> float:
-    if not key:
-        return 0.0
-    if any(sigma == 0 for (_, sigma), _ in key):
-        return math.inf
-    total = sum(count * _alphas(rate, sigma, relation) for (rate, sigma), count in key)
-    return moments.rdp_epsilon(np.asarray(total), delta, np.array(moments.ORDERS))
+def _gaussian_alphas(key: Key, relation: Relation, orders: tuple[float, ...]) -> np.ndarray:
+    total = np.zeros(len(orders))
+    for (rate, sigma), count in key:
+        total = total + count * _alphas(rate, sigma, relation, orders)
+    return total
 
 
-def event_alphas(event: DpEvent, relation: Relation = "add_remove") -> np.ndarray:
-    """Log-moments of `event` at `moments.ORDERS`, (t,).
+def _rdp(alphas: np.ndarray, delta: float) -> float:
+    """Epsilon that log-moments at `ORDERS` prove, 0 for nothing."""
+    return moments.rdp_epsilon(alphas, delta, np.array(ORDERS)) if alphas.any() else 0.0
+
+
+def event_alphas(event: DpEvent, relation: Relation = "add_remove", orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+    """Log-moments of `event` at `orders`, (t,).
 
     Raises:
         UnsupportedEvent: a part has no moments, such as an (epsilon, delta) guarantee with delta > 0.
@@ -211,57 +207,40 @@ def event_alphas(event: DpEvent, relation: Relation = "add_remove") -> np.ndarra
     try:
         key = _key(event)
     except UnsupportedEvent:
-        return _mixed_alphas(_parts(event), relation)
-    total = np.zeros(len(moments.ORDERS))
-    for (rate, sigma), count in key:
-        total = total + (count * _alphas(rate, sigma, relation) if sigma > 0 else math.inf)
-    return total
+        return _mixed_alphas(Parts.of(event), relation, orders)
+    return _gaussian_alphas(key, relation, orders)
 
 
-@lru_cache(maxsize=4096)
-def _alpha_at(lam: float, rate: float, sigma: float, relation: Relation) -> float:
-    """Log-moment at one order, inf where the noise is too small for it."""
-    function = moments.replaced_alpha if relation == "replace_one" else moments.subsampled_gaussian_alpha
-    if sigma == 0 or lam > max(2.0, 2000 * sigma**2):
-        return math.inf
-    try:
-        return function(lam, rate, sigma)
-    except ValueError:  # the grid of such a peak would not fit into memory
-        return math.inf
+def _mixed_alphas(parts: Parts, relation: Relation, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+    if parts.delta:
+        raise UnsupportedEvent(f"a guarantee that fails with probability {parts.delta:g} has no moments")
+    at = np.array(orders)
+    total = event_alphas(parts.gaussian, relation, orders) + zcdp_alphas(parts.rho, at)
+    for epsilon, count in parts.pure:
+        total = total + count * pure_alphas(epsilon, at)
+    for compound, count in parts.compounds:
+        total = total + count * _compound_costs(compound, relation, orders)[0]
+    return np.asarray(total)
 
 
 def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, float, float]:
     """Cost of `event` under a filter of log-moment order `lam`: log-moment, sum of pure epsilons (inf unless all parts
     have one), sum of deltas."""
     try:
-        parts = _parts(event)
+        parts = Parts.of(event)
+        [moment] = _mixed_alphas(replace(parts, delta=0.0), relation, (lam,))
+        return float(moment), _sum_of_pure(parts, relation), parts.delta
     except UnsupportedEvent:
-        try:
-            key = _key(event)
-        except UnsupportedEvent:
-            return math.inf, math.inf, 0.0
-        return math.fsum(n * _alpha_at(lam, *part, relation) for part, n in key), math.inf if key else 0.0, 0.0
-    from dpgen.privacy.events import pure_alphas, zcdp_alphas
-
-    key, orders = _key(parts.gaussian), np.array([lam])
-    losses = [n * _alpha_at(lam, *part, relation) for part, n in key] + [float(zcdp_alphas(parts.rho, orders)[0])]
-    losses += [n * float(pure_alphas(e, orders)[0]) for e, n in parts.pure]
-    pure = [math.inf if key or parts.rho else parts.total]
-    for compound, n in parts.compounds:
-        [moment], epsilon = _compound_costs(compound, [lam], relation)
-        losses.append(n * float(moment))
-        pure.append(n * epsilon)
-    return math.fsum(losses), math.fsum(pure), parts.delta
+        return math.inf, math.inf, 0.0
 
 
-def _compound_costs(event: DpEvent, orders: Sequence[float], relation: Relation) -> tuple[np.ndarray, float]:
+def _compound_costs(event: DpEvent, relation: Relation, orders: tuple[float, ...]) -> tuple[np.ndarray, float]:
     """Log-moments at `orders` (t,), and epsilon, inf where it is not pure; an event that may fail has neither."""
-    from dpgen.privacy.events import OneOfDpEvent, inside
-
-    costs = np.array([[filter_cost(part, lam, relation) for part in inside(event)] for lam in orders])  # (t, parts, 3)
-    if costs[..., 2].any():
+    parts = [Parts.of(part) for part in inside(event)]
+    if any(part.delta for part in parts):
         return np.full(len(orders), math.inf), math.inf
-    base, pure = costs[..., 0].max(1), float(costs[..., 1].max())
+    base = np.max([_mixed_alphas(part, relation, orders) for part in parts], axis=0)
+    pure = max(_sum_of_pure(part, relation) for part in parts)
     if isinstance(event, OneOfDpEvent):
         return base, pure
     whole, mean = event_alphas(event.event, relation), event.mean
@@ -271,8 +250,6 @@ def _compound_costs(event: DpEvent, orders: Sequence[float], relation: Relation)
 
 def _moment_delta(event: DpEvent, alphas: np.ndarray, epsilon: float, relation: Relation) -> float:
     """A delta of `event` at epsilon: in closed form for Gaussians without sampling, from its moments otherwise."""
-    from dpgen.privacy.events import OneOfDpEvent
-
     worst = 0.0
     for part in event.events if isinstance(event, OneOfDpEvent) else (event,):
         try:
@@ -280,65 +257,44 @@ def _moment_delta(event: DpEvent, alphas: np.ndarray, epsilon: float, relation: 
         except UnsupportedEvent:
             mu = None
         if mu is None:
-            return moments.rdp_delta(alphas, epsilon, np.array(moments.ORDERS))
+            return moments.rdp_delta(alphas, epsilon, np.array(ORDERS))
         worst = max(worst, _gaussian_delta_of(mu, epsilon))
     return worst
 
 
-def _parts(event: DpEvent) -> Parts:
-    from dpgen.privacy.events import Parts
-
-    return Parts.of(event)
-
-
-def _mixed_alphas(parts: Parts, relation: Relation) -> np.ndarray:
-    from dpgen.privacy.events import pure_alphas, zcdp_alphas
-
-    if parts.delta:
-        raise UnsupportedEvent(f"a guarantee that fails with probability {parts.delta:g} has no moments")
-    orders = np.array(moments.ORDERS)
-    total = event_alphas(parts.gaussian, relation) + zcdp_alphas(parts.rho, orders)
-    for epsilon, count in parts.pure:
-        total = total + count * pure_alphas(epsilon, orders)
-    for compound, count in parts.compounds:
-        total = total + count * _compound_costs(compound, moments.ORDERS, relation)[0]
-    return np.asarray(total)
-
-
 def _sum_of_pure(parts: Parts, relation: Relation) -> float:
-    """Sum of the pure epsilons, compounds included; inf where one of them is not pure."""
-    return parts.total + math.fsum(n * _compound_costs(compound, [1.0], relation)[1] for compound, n in parts.compounds)
+    """Sum of the pure epsilons, compounds included; inf where something is not pure."""
+    if parts.rho or _key(parts.gaussian):
+        return math.inf
+    return parts.total + math.fsum(n * _compound_costs(compound, relation, (1.0,))[1] for compound, n in parts.compounds)
 
 
 def _other_epsilon(event: DpEvent, delta: float, relation: Relation, accountant: Accountant) -> float:
     """Epsilon of events that are not Gaussians only."""
     try:
-        parts = _parts(event)
+        parts = Parts.of(event)
     except UnsupportedEvent:
         if accountant == "rdp":
             raise
         return _library_epsilon(event, delta, relation) if delta else math.inf
     if accountant == "rdp":
-        return moments.rdp_epsilon(_mixed_alphas(parts, relation), delta, np.array(moments.ORDERS)) if delta else math.inf
+        return _rdp(_mixed_alphas(parts, relation), delta) if delta else math.inf
     return _mixed_epsilon(parts, delta, relation)
 
 
 def _mixed_epsilon(parts: Parts, delta: float, relation: Relation) -> float:
     """The smallest of basic composition, enumerated losses and Renyi moments."""
-    from dpgen.privacy.events import mixed_delta, smallest
-
-    key = _key(parts.gaussian)
-    if not key and not parts.rho and parts.delta <= delta:
+    key, left = _key(parts.gaussian), delta - parts.delta
+    if not key and not parts.rho and left >= 0:
         bound = _sum_of_pure(parts, relation)
-    elif parts.delta >= delta:
+    elif left <= 0:
         return math.inf
+    elif parts.by_moments:
+        bound = parts.total + _rdp(_mixed_alphas(replace(parts, pure=(), delta=0.0), relation), left)
     else:
-        rest = _mixed_alphas(replace(parts, pure=(), delta=0.0), relation)
-        by_moments = moments.rdp_epsilon(rest, delta - parts.delta, np.array(moments.ORDERS))
-        bound = parts.total + (by_moments if parts.by_moments else _gaussian_epsilon(key, delta - parts.delta, relation))
-    if delta > parts.delta and (parts.pure or parts.compounds):
-        every = _mixed_alphas(replace(parts, delta=0.0), relation)
-        bound = min(bound, moments.rdp_epsilon(every, delta - parts.delta, np.array(moments.ORDERS)))
+        bound = parts.total + _gaussian_epsilon(key, left, relation)
+    if left > 0 and (parts.pure or parts.compounds):
+        bound = min(bound, _rdp(_mixed_alphas(replace(parts, delta=0.0), relation), left))
         if not parts.by_moments and _plain(key, relation) is not None and parts.losses() is not None:
             bound = smallest(lambda e: mixed_delta(parts, e, _stick(key, relation)) - delta, bound)
     return bound
@@ -356,15 +312,12 @@ def _stick(key: Key, relation: Relation) -> Callable[[float], float]:
 
 
 def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
-    from dpgen.privacy.events import mixed_delta, smallest
-
     try:
-        parts = _parts(event)
+        parts = Parts.of(event)
     except UnsupportedEvent:
-        return _library_delta(event, epsilon, relation)
-    key = _key(parts.gaussian)
+        return min(1.0, float(_library(event, relation, 1e-4).get_delta(epsilon)))
     if not parts.by_moments and parts.losses() is not None:
-        return mixed_delta(parts, epsilon, _stick(key, relation))
+        return mixed_delta(parts, epsilon, _stick(_key(parts.gaussian), relation))
     if not math.isfinite(_mixed_epsilon(parts, 1.0 - 1e-12, relation)):
         return 1.0
     log = smallest(lambda t: _mixed_epsilon(parts, math.exp(-60 + t), relation) - epsilon, 60 - 1e-12)
@@ -372,16 +325,14 @@ def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
 
 
 def _library(event: DpEvent, relation: Relation, step: float):  # type: ignore[no-untyped-def]
+    """dp_accounting's accountant of the event, on a grid of this step."""
     import dp_accounting as dpa
     from dp_accounting.pld import PLDAccountant
 
     neighbours = dpa.NeighboringRelation
-    accountant = PLDAccountant(
-        neighbours.REPLACE_ONE if relation == "replace_one" else neighbours.ADD_OR_REMOVE_ONE,
-        value_discretization_interval=step,
-    )
+    two = neighbours.REPLACE_ONE if relation == "replace_one" else neighbours.ADD_OR_REMOVE_ONE
     try:
-        return accountant.compose(event)
+        return PLDAccountant(two, value_discretization_interval=step).compose(event)
     except dpa.UnsupportedEventError as error:
         raise UnsupportedEvent(f"no accountant bounds this event under {relation}: {error}") from None
 
@@ -390,14 +341,11 @@ def _library_epsilon(event: DpEvent, delta: float, relation: Relation) -> float:
     step, best = 1e-2, math.inf
     while step > 2e-5:
         value = float(_library(event, relation, step).get_epsilon(delta))
-        if best < math.inf and best - value <= 1e-3 * value:
-            return min(best, value)
+        settled = best < math.inf and best - value <= 1e-3 * value
         best, step = min(best, value), step / 4
+        if settled:
+            break
     return best
-
-
-def _library_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
-    return min(1.0, float(_library(event, relation, 1e-4).get_delta(epsilon)))
 
 
 def calibrate_noise(
@@ -409,15 +357,13 @@ def calibrate_noise(
     high: float = 1e4,
     tolerance: float = 1e-4,
 ) -> float:
-    """Smallest noise scale `s` in [low, high] with `epsilon(event_at(s)) <= budget.epsilon`, at most `tolerance`
-    (relative) above.
+    """Smallest noise scale `s` in [low, high] with `epsilon(event_at(s)) <= budget.epsilon`, up to `tolerance` (relative).
 
     `event_at(s)` is the whole plan at scale `s`: epsilon must fall as `s` grows. The result was itself checked to fit.
 
     Raises:
         ValueError: even `high` does not fit; the message states the smallest epsilon reachable. Or `low >= high`.
 
-    >>> from dpgen.privacy.ledger import Budget
     >>> from dpgen.privacy.mechanisms import gaussian_event
     >>> round(calibrate_noise(gaussian_event, Budget(1.0, 1e-5)), 2)
     3.73

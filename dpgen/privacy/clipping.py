@@ -132,9 +132,8 @@ def gradient_norms(gradients: _FactoredGradients) -> Tensor:
 
     A sum of m squares, in any order, is at least :math:`1 - \gamma_{m + 1}` times the exact one, minus what underflows: at
     most the smallest normal number for each entry. Both are put back, so no norm is understated: rows of up to 4,096 entries
-    are added in float32, and the parts of longer ones in float64. With an offset, whose terms cancel, everything is float64
-    and the margin is relative to the terms. Norms above 2^100 count as not finite, so that their inverses are no subnormal
-    numbers.
+    are added in float32, and the parts of longer ones in float64. With an offset everything is float64 and the margin is
+    relative to the terms, which cancel. Norms above 2^100 count as not finite: their inverses would be subnormal numbers.
     """
     dtype = gradients.factors[0].outputs.dtype
     if gradients.offset is not None:
@@ -278,11 +277,11 @@ def _scaled(gradients: _FactoredGradients, coefficients: Tensor, records: int) -
     if coefficients.device.type == "cpu" and int(torch.count_nonzero(coefficients)) >= records:
         return scaled
     excluded = coefficients == 0
-    return [(_without(excluded, g), None if a is None else _without(excluded, a)) for g, a in scaled]
 
+    def without(rows: Tensor) -> Tensor:
+        return torch.where(excluded.view(-1, *[1] * (rows.ndim - 1)), 0.0, rows)
 
-def _without(excluded: Tensor, rows: Tensor) -> Tensor:
-    return torch.where(excluded.view(-1, *[1] * (rows.ndim - 1)), 0.0, rows)
+    return [(without(g), None if a is None else without(a)) for g, a in scaled]
 
 
 def _in_parts(f: _AffineFactor) -> bool:

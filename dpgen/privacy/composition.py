@@ -40,12 +40,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpgen.privacy.ledger_file import encode_event
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,8 +95,8 @@ class LedgerItem:
 
     Attributes:
         code: the event as JSON.
-        whole: the divisible Gaussian that this one is a part of, None for anything else.
-        priced: what is accounted for in its place, of a divisible Gaussian (which is spent in parts only).
+        whole: the divisible Gaussian that this one is a part of.
+        priced: of a divisible Gaussian, what is accounted for in its place.
         number: in the ledger, None before it is declared or charged.
         planned: greatest count over all declared plans.
         count: what was charged.
@@ -124,11 +124,7 @@ class LedgerItem:
     def of(
         cls, event: DpEvent, note: str, group: str | None, *, whole: LedgerItem | None = None, divisible: bool = False
     ) -> LedgerItem:
-        """A new item, charged for nothing.
-
-        Raises:
-            ValueError: an event that cannot be written down, that is not divisible, or that is no part of the whole.
-        """
+        """A new item; ValueError for an event that cannot be written or divided, or is no part of the whole."""
         try:
             code = json.dumps(encode_event(event), allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -159,24 +155,16 @@ class LedgerItem:
         """Number out of `count` more charges that no plan has room for."""
         return max(0, self.count - self.later + count - self.planned)
 
-    @property
-    def room_for_parts(self) -> int:
-        """Largest sum of precisions of the parts of a divisible Gaussian."""
-        return math.floor(self.precision * self.planned * (1 + Fraction(_SURPLUS)))
-
     def require_room(self, count: int) -> None:
-        """Refuse `count` more charges of this part that its whole has no room for.
-
-        Raises:
-            BudgetExceeded: how much is left, and would be taken.
-        """
+        """Refuse `count` more charges of this part that its whole has no room for."""
         if (whole := self.whole) is None:
             return
-        if whole.parts + count * self.precision > whole.room_for_parts:
-            share = [float(Fraction(p, whole.planned * whole.precision)) for p in (whole.parts, count * self.precision)]
+        more, room = count * self.precision, math.floor(whole.precision * whole.planned * (1 + Fraction(_SURPLUS)))
+        if whole.parts + more > room:
+            used, taken = (float(Fraction(p, whole.planned * whole.precision)) for p in (whole.parts, more))
             raise BudgetExceeded(
-                f"the divisible Gaussian {whole.note!r} of multiplier {whole.event.noise_multiplier:.6g} has "
-                f"{1 - share[0]:.6g} of it left; {count} x {self.note!r} would take {share[1]:.6g}"
+                f"the divisible Gaussian {whole.note!r} of multiplier {whole.event.noise_multiplier:.6g} has {1 - used:.6g} "
+                f"of it left; {count} x {self.note!r} would take {taken:.6g}"
             )
 
     def line(self) -> dict[str, Any]:
@@ -188,19 +176,13 @@ class LedgerItem:
 
 
 def _precision(event: DpEvent) -> int:
-    """`sum 1/s^2` of plain Gaussians, in whole multiples of 2^-256, rounded up.
-
-    Raises:
-        ValueError: anything else is in the event.
-    """
+    """`sum 1/s^2` of plain Gaussians, in whole multiples of 2^-256, rounded up; ValueError for anything else."""
     from dpgen.privacy.mechanisms import gaussian_parts
 
-    total = Fraction(0)
-    for (rate, sigma), count in gaussian_parts(event).items():
-        if rate != 1 or sigma == 0:
-            raise ValueError(f"event is {event!r}; a part of a divisible Gaussian must be a plain Gaussian")
-        total += count / Fraction(sigma) ** 2
-    return math.ceil(total * (1 << _BITS))
+    parts = gaussian_parts(event)
+    if any(rate != 1 or sigma == 0 for rate, sigma in parts):
+        raise ValueError(f"event is {event!r}; a part of a divisible Gaussian must be a plain Gaussian")
+    return math.ceil(sum(count / Fraction(sigma) ** 2 for (_, sigma), count in parts.items()) * (1 << _BITS))
 
 
 Loads = list[tuple[LedgerItem, int]]
@@ -228,37 +210,28 @@ def cases(loads: Loads, relation: Relation) -> Iterator[Loads]:
             yield base + extra
 
 
-def read_under(event: DpEvent, own: Relation, relation: Relation) -> DpEvent:
-    """An event charged under the relation `own`, as it reads under `relation`.
+def worst(
+    loads: Loads, delta: float, relation: Relation, accountant: Accountant = "tightest", *, own: Relation | None = None
+) -> float:
+    """Epsilon of the record that is touched most; `own` is the relation of the charges, `relation` the one asked for.
 
     Raises:
         UnsupportedEvent: a guarantee for replaced records says nothing about added or removed ones.
     """
-    from dpgen.privacy.events import for_two_records
-    from dpgen.privacy.mechanisms import UnsupportedEvent
-
-    if own == relation:
-        return event
-    if own == "replace_one":
-        raise UnsupportedEvent("relation is 'add_remove', but the charges were made under replace_one, which does not imply it")
-    return for_two_records(event)
-
-
-def worst(
-    loads: Loads, delta: float, relation: Relation, accountant: Accountant, *, own: Relation | None = None
-) -> tuple[float, DpEvent]:
-    """Epsilon and composed event of the record that is touched most; `own` is the relation of the charges."""
     from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
     from dpgen.privacy.accountants import epsilon
+    from dpgen.privacy.events import for_two_records
 
     def read(event: DpEvent) -> DpEvent:
-        return read_under(event, own or relation, relation)
+        if own in (None, relation):
+            return event
+        if own == "replace_one":
+            raise UnsupportedEvent("relation is 'add_remove'; the charges were made under replace_one, which does not imply it")
+        return for_two_records(event)
 
     events = [ComposedDpEvent([SelfComposedDpEvent(read(m.event), n) for m, n in c]) for c in cases(loads, relation)]
-    values = [epsilon(event, delta, relation=relation, accountant=accountant) for event in events]
-    most = max(range(len(events)), key=values.__getitem__)
-    return values[most], events[most]
+    return max(epsilon(event, delta, relation=relation, accountant=accountant) for event in events)
 
 
 def rdp_bound(loads: Loads, delta: float, relation: Relation) -> float:
@@ -268,19 +241,14 @@ def rdp_bound(loads: Loads, delta: float, relation: Relation) -> float:
     from dpgen.privacy import moments
     from dpgen.privacy.accountants import event_alphas
 
+    def alphas(m: LedgerItem) -> np.ndarray:
+        if relation not in m.alphas:
+            m.alphas[relation] = event_alphas(m.event, relation)
+        return m.alphas[relation]
+
     orders = np.array(moments.ORDERS)
-    totals: dict[str | None, np.ndarray] = {None: np.zeros(len(orders))}
-    for m, count in loads:
-        if count:
-            if relation not in m.alphas:
-                m.alphas[relation] = event_alphas(m.event, relation)
-            totals[m.group] = totals.get(m.group, 0.0) + count * m.alphas[relation]
-    base = totals.pop(None)
-    groups = list(totals.values())
-    if relation == "replace_one" and len(groups) > 1:
-        groups = [a + b for a, b in combinations(groups, 2)]
-    candidates = [base + group for group in groups] or [base]
-    return max(moments.rdp_epsilon(c, delta, orders) if c.any() else 0.0 for c in candidates)
+    totals = [sum((count * alphas(m) for m, count in case), np.zeros(len(orders))) for case in cases(loads, relation)]
+    return max(moments.rdp_epsilon(total, delta, orders) if total.any() else 0.0 for total in totals)
 
 
 _INFINITE = 1 << 4 * _BITS
@@ -357,11 +325,19 @@ class Filter:
             raise ValueError(f"order is {self.order!r}; it must be a finite number > 1")
 
     @classmethod
-    def best(cls, epsilon: float, delta: float, *, order: float | None = None, reserved: float = RESERVED) -> Filter:
-        """The filter of the order (None: chosen here) that grants the least noise to one Gaussian."""
-        if order is None and delta:
-            order = _best_order(epsilon, delta * (1 - reserved))
-        return cls(epsilon, delta, order, reserved)
+    def best(cls, epsilon: float, delta: float) -> Filter:
+        """The filter of the best order for one Gaussian, whose log-moment is `lambda (lambda + 1) / (2 s^2)`."""
+        from dpgen.privacy.moments import ORDERS  # here: a plan is read and explained without NumPy
+
+        if not delta:
+            return cls(epsilon, delta, None)
+        order = max(ORDERS, key=lambda lam: (epsilon - _offset(lam, delta * (1 - RESERVED))) / (lam + 1))
+        return cls(epsilon, delta, 1 + order)
+
+    @property
+    def name(self) -> str:
+        """The filter in words."""
+        return "sum of epsilons" if self.order is None else f"filter of Renyi order {self.order:.4g}"
 
     def cost(self, event: DpEvent, relation: Relation) -> Cost:
         """Cost of one run of `event`; whatever has no finite moments counts infinitely much."""
@@ -370,25 +346,31 @@ class Filter:
         renyi, pure, delta = filter_cost(event, (self.order or 2.0) - 1, relation)
         return Cost(_units(renyi if self.order else math.inf), _units(pure), _units(delta))
 
+    @cached_property
+    def _limits(self) -> Cost:
+        """Largest log-moment, sum of pure epsilons and delta within the budget; -1 where the order proves nothing."""
+        moment = -1
+        if self.order is not None:
+            lam = self.order - 1
+            room = lam * (self.epsilon - _offset(lam, self.delta * (1 - self.reserved)))
+            moment = math.floor(Fraction(room * (1 - 1e-12)) * (1 << _BITS)) if room > 0 else -1
+        # epsilons that were divided by a count, each rounded to 53 digits, add up to the whole again
+        pure = math.floor(Fraction(self.epsilon) * (1 + Fraction(1, 1 << 50)) * (1 << _BITS))
+        return Cost(moment, pure, math.floor(Fraction(self.delta) * Fraction(self.reserved) * (1 << _BITS)))
+
     def fits(self, total: Cost) -> bool:
         """Whether everything that one record can be touched by is within the budget."""
-        if total.delta > self._limits[1]:
-            return False
-        return total.renyi <= self._limits[0] or total.pure <= self._limits[2]
+        most = self._limits
+        return total.delta <= most.delta and (total.renyi <= most.renyi or total.pure <= most.pure)
 
     def share(self, total: Cost) -> float:
         """Part of what the filter grants that `total` takes up, for a display; above 1 where it does not fit."""
-        renyi, delta, pure = self._limits
-        parts = [n / limit if limit > 0 else math.inf for n, limit in ((total.renyi, renyi), (total.pure, pure))]
-        return max(min(parts), total.delta / delta if delta else 0.0)
-
-    @property
-    def _limits(self) -> tuple[int, int, int]:
-        return _limits(self)
+        renyi, pure, delta = (n / limit if limit > 0 else math.inf for n, limit in zip(total, self._limits))
+        return max(min(renyi, pure), delta if total.delta else 0.0)
 
     def total_epsilon(self, total: Cost) -> float:
         """Epsilon, at the budget's delta, of charges that were fixed to sum to `total` in advance."""
-        if total.delta > self._limits[1]:
+        if total.delta > self._limits.delta:
             return math.inf
         best = _float_up(total.pure)
         if self.order is not None and total.renyi < _INFINITE:
@@ -396,38 +378,18 @@ class Filter:
             best = min(best, max(0.0, _float_up(total.renyi) / lam + _offset(lam, self.delta * (1 - self.reserved))))
         return best
 
-    @staticmethod
-    def pure_epsilon(total: Cost) -> float:
-        """Sum of the pure epsilons, inf where something is not pure: it bounds the loss itself, whatever was chosen when."""
-        return math.inf if total.delta else _float_up(total.pure)
-
-    def chosen_later(self, total: Cost, delta: float, relation: Relation, *, own: Relation) -> float:
+    def chosen_later(self, total: Cost, relation: Relation, *, own: Relation) -> float:
         """Epsilon of charges chosen adaptively under the relation `own`, as it reads under `relation`.
 
         Raises:
             UnsupportedEvent: they have no guarantee under another relation.
         """
-        from dpgen.privacy.mechanisms import UnsupportedEvent
-
-        pure = self.pure_epsilon(total)  # bounds the loss itself, at any time
+        pure = math.inf if total.delta else _float_up(total.pure)  # bounds the loss itself, at any time
         if relation == own:
-            return min(pure, self.guarantee(delta))
+            return min(pure, self.epsilon)
         if relation == "replace_one" and pure < math.inf:
             return 2 * pure
-        raise UnsupportedEvent(
-            f"relation is {relation!r}, but the charges were made under {own} and chosen adaptively: they have no "
-            "guarantee under the other relation"
-        )
-
-    def guarantee(self, delta: float) -> float:
-        """Epsilon at another delta of anything that fits; inf where this filter proves none."""
-        if delta >= self.delta:
-            return self.epsilon
-        if self.order is None or delta <= self.reserved * self.delta:
-            return math.inf
-        lam = self.order - 1
-        moment = lam * (self.epsilon - _offset(lam, self.delta * (1 - self.reserved)))
-        return max(self.epsilon, moment / lam + _offset(lam, delta - self.reserved * self.delta))
+        raise UnsupportedEvent(f"relation is {relation!r}; charges chosen adaptively under {own} have no guarantee under it")
 
 
 def _offset(lam: float, delta: float) -> float:
@@ -435,34 +397,8 @@ def _offset(lam: float, delta: float) -> float:
     return math.log(lam / (lam + 1)) - math.log(delta * (lam + 1)) / lam
 
 
-@lru_cache(maxsize=64)
-def _limits(limits: Filter) -> tuple[int, int, int]:
-    """Largest log-moment, delta and sum of pure epsilons within the budget; the moment is -1 where the order proves nothing."""
-    moment = -1
-    if limits.order is not None:
-        lam = limits.order - 1
-        room = lam * (limits.epsilon - _offset(lam, limits.delta * (1 - limits.reserved)))
-        moment = math.floor(Fraction(room * (1 - 1e-12)) * (1 << _BITS)) if room > 0 else -1
-    reserved = math.floor(Fraction(limits.delta) * Fraction(limits.reserved) * (1 << _BITS))
-    # epsilons that were divided by a count, each rounded to 53 digits, add up to the whole again
-    return moment, reserved, math.floor(Fraction(limits.epsilon) * (1 + Fraction(1, 1 << 50)) * (1 << _BITS))
-
-
-def _best_order(epsilon: float, delta: float) -> float:
-    """The order with the largest limit on `1 / sigma^2`: a Gaussian's log-moment is `lambda (lambda + 1) / (2 sigma^2)`."""
-    from dpgen.privacy.moments import ORDERS  # here and above: a plan is read and explained without NumPy
-
-    return 1 + max(ORDERS, key=lambda lam: (epsilon - _offset(lam, delta)) / (lam + 1))
-
-
 class FilterTotals:
-    """Costs that a filter counts, by group of disjoint records, and the heaviest that one record can be touched by.
-
-    Arguments:
-        limits: the filter.
-        relation: neighbouring relation; under replace_one a record may leave one group for another.
-        costs: group (None: all records) and cost of everything counted so far.
-    """
+    """Costs that a filter counts, by group of disjoint records, None being all; and the heaviest that can touch one record."""
 
     def __init__(self, limits: Filter, relation: Relation, costs: Iterable[tuple[str | None, Cost]]) -> None:
         self.limits, self.relation = limits, relation
@@ -486,11 +422,7 @@ class FilterTotals:
         return base.plus(Cost(*(sum(sorted(kind)[-touched:]) for kind in zip(*totals.values()))))
 
     def room(self, cost: Cost, group: str | None) -> int:
-        """Number of further runs of `cost` that fit.
-
-        Raises:
-            ValueError: it is zero.
-        """
+        """Number of further runs of `cost` that fit; ValueError for one that costs nothing."""
         if cost == Cost():
             raise ValueError("the event costs nothing; there is no limit to state")
         room, step = 0, 1

@@ -8,21 +8,22 @@ use it in another.
 **People, not rows.** The ledger says how many rows m a unit has at most. A neighbour is reached in at most m steps, each of
 which adds, removes or (under replace_one) replaces one row, so sums move by at most m times as much, by the triangle
 inequality, in any norm; the curator adds m times the noise for the same charge. Mechanisms with a price of their own are
-charged for m steps (`for_rows`). A system states what one row does, and cannot forget the rest. Sums in which the rows of a
-unit are averaged say so (`BoundedSum.of_unit`), and get the noise of one.
+charged for m steps (`for_rows`). Sums in which the rows of a unit are averaged say so (`BoundedSum.of_unit`), and get the
+noise of one.
 
 Formal guarantees:
 
 | case | what holds |
 |---|---|
-| any release | it is counted before its noise is drawn; where the ledger refuses, nothing is drawn |
+| any release | it is counted before its noise is drawn; where the ledger refuses (`BudgetExceeded`), nothing is drawn |
 | a Gaussian of multiplier s | noise std s * sensitivity, charged as `Gaussian(s)`; under replace_one by the exact factor |
 | a unit of at most m rows | noise m times as large, mechanisms at their price for m rows; a draw must be of units |
 | values that are NaN or infinite | refused before anything is charged |
 | a mechanism that draws | its own event is charged, once for each draw |
 | releases that share a Poisson draw | one event, `Poisson(q, Gaussian(sigma_eff))`, with the rate of the mask itself |
 | a mask used twice, a part released twice, undeclared or left out | refused |
-| several processes | rank 0 charges for all of them; sums are added over ranks and get their noise once |
+| several processes | rank 0 charges, others repeat what it recorded; sums are added over ranks and get their noise once |
+| rank 0 cannot record a plan or a charge | all ranks stop; rank 0 raises the ledger's error |
 | the best of several runs | charged before the first; each run gets no more than its plan |
 | pickling, copying | refused: two curators would forget each other's charges |
 """
@@ -33,14 +34,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.privacy.distributed import NoiseAhead, Ranks, SharedLedger, release_sum_
+from dpgen.privacy.distributed import NoiseAhead, Ranks, RemoteFailure, release_sum_
+from dpgen.privacy.draws import Reals
 from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import (
     Mechanism,
     effective_multiplier,
@@ -56,12 +57,11 @@ from dpgen.privacy.sampling import PoissonMask
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.ledger import Ledger, Planned
+    from dpgen.privacy.ledger import Planned
     from dpgen.privacy.mechanisms import Relation
     from dpgen.privacy.tuning import Trial
 
 T = TypeVar("T")
-Reals = npt.NDArray[np.float64]
 
 
 class Curator:
@@ -87,21 +87,13 @@ class Curator:
         source: SecureSource | None = None,
     ) -> None:
         self._source = SecureSource() if source is None else require_secure(source)
-        self._shared = SharedLedger(ledger, ranks or Ranks())
         self._ahead: NoiseAhead | None = None
         self._earlier: list[Planned] = []
         self.built_on: set[str] = set()
         """Checksums of the releases that the run may read."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger of rank 0, on other ranks a copy of what it has recorded."""
-        return self._shared.ledger
-
-    @property
-    def ranks(self) -> Ranks:
-        """The processes that release together."""
-        return self._shared.ranks
+        self.ledger, self.ranks = ledger, Ranks()
+        """The ledger of rank 0, on other ranks a copy of what it has recorded; and the processes that release together."""
+        self.join(ranks or self.ranks)
 
     @property
     def relation(self) -> Relation:
@@ -110,12 +102,12 @@ class Curator:
 
     @property
     def rows(self) -> int:
-        """The most rows m of a unit."""
+        """Most rows of a unit."""
         return self.ledger.rows
 
     @property
     def keeps_size(self) -> bool:
-        """Whether the number of rows is public, see `Ledger.keeps_size`."""
+        """Whether the number of rows is public, see `mechanisms.keeps_size`."""
         return self.ledger.keeps_size
 
     def __reduce__(self) -> NoReturn:
@@ -123,7 +115,11 @@ class Curator:
 
     def join(self, ranks: Ranks, device: torch.device | None = None) -> None:
         """Release together with other processes from now on, and prepare noise ahead for a CUDA device; called by all ranks."""
-        self._shared = SharedLedger(self.ledger, ranks)
+        self.ranks = ranks
+        if ranks.count > 1:
+            copy = ranks.first(self.ledger.copy)
+            if ranks.index:
+                self.ledger = Ledger.follower(copy)
         if device is not None and device.type == "cuda":
             self._ahead = NoiseAhead(self._source, device)
 
@@ -135,7 +131,10 @@ class Curator:
 
     def catch_up(self) -> None:
         """Let all ranks count what rank 0 has charged by itself; called by all of them."""
-        self._shared.catch_up()
+        if self.ranks.count > 1:
+            copy = self.ranks.first(self.ledger.copy)
+            if self.ranks.index:
+                self.ledger.follow(copy)
 
     def build_on(self, sha256: str, price: Planned | None) -> None:
         """Let the run read an earlier release, whose price is declared and charged with the plan; None: it has none here."""
@@ -143,26 +142,19 @@ class Curator:
         self._earlier += [] if price is None else [price]
 
     def declare(self, *plan: Planned) -> None:
-        """Record the whole plan of a run, and what it is built on, before private data are touched; called by all ranks.
-
-        See `Ledger.declare`.
-
-        Raises:
-            BudgetExceeded: the plan does not fit; nothing was recorded.
-        """
+        """Record the whole plan of a run, and what it is built on, before private data are touched; called by all ranks."""
         earlier, self._earlier = self._earlier, []
-        self._shared.declare([*earlier, *plan])
-        for line in earlier if self.ranks.index == 0 else ():
-            if not any(entry.note == line.note for entry in self.ledger.entries()):
-                self.ledger.charge(line.event, note=line.note)
+
+        def record() -> None:
+            self.ledger.declare([*earlier, *plan])
+            for line in earlier:
+                if not any(entry.note == line.note for entry in self.ledger.entries()):
+                    self.ledger.charge(line.event, note=line.note)
+
+        self.ranks.first(record)
         self.catch_up()
 
     # -- releases of one process -------------------------------------------------------------------------------------
-
-    def _grant(self, event: DpEvent, draw: Callable[[], T], **named: Any) -> T:
-        """Charge `event`, then draw."""
-        self.ledger.charge(event, **named)
-        return draw()
 
     def gaussian(
         self, note: str, sums: BoundedSum, noise_multiplier: float, *, group: str | None = None, of: str | None = None
@@ -179,24 +171,13 @@ class Curator:
             group: disjoint group of records that the release touches, if it is one.
             of: the declared divisible Gaussian that the release is a part of, if it is one.
 
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn.
-            ValueError: sums of another norm, not finite, or a multiplier that is not > 0.
-
         Source: Dwork and Roth 2014, Appendix A; accounted by the exact curve of Balle and Wang 2018.
         """
         require_positive("noise_multiplier", noise_multiplier)
         _require(sums, "l2")
         sums = self._of_rows(sums)
-        event = gaussian_price(sums, noise_multiplier, self.relation)
-        noisy = self._grant(
-            event,
-            lambda: self._noisy(sums, noise_multiplier * sums.sensitivity * self._steps(sums)),
-            note=note,
-            group=group,
-            of=of,
-        )
-        return place(noisy, sums.values.device)
+        self.ledger.charge(gaussian_price(sums, noise_multiplier, self.relation), note=note, group=group, of=of)
+        return place(self._noisy(sums, noise_multiplier * sums.sensitivity * self._steps(sums)), sums.values.device)
 
     def _steps(self, sums: BoundedSum) -> int:
         """Steps of the sums' sensitivity to a neighbour."""
@@ -220,10 +201,6 @@ class Curator:
 
         :math:`\Delta_1` is the L1 sensitivity under the ledger's relation.
 
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn.
-            ValueError: sums of another norm or not whole, or epsilon that is not > 0.
-
         Source: Ghosh, Roughgarden, Sundararajan 2012.
         """
         require_positive("epsilon", epsilon)
@@ -231,26 +208,17 @@ class Curator:
         if sums.values.dtype != torch.int64:
             raise ValueError(f"sums have dtype {sums.values.dtype}; discrete Laplace noise needs whole numbers (torch.int64)")
         scale = self._steps(sums) * self._of_rows(sums).under(self.relation) / (epsilon * sums.step)
-
-        def noisy() -> Tensor:
-            noise = self._source.discrete_laplace(*sums.values.shape, scale=scale)
-            return _real(sums.values + to_device(noise, sums.values.device), sums.step)
-
-        return place(self._grant(pure_event(epsilon), noisy, note=note), sums.values.device)
+        self.ledger.charge(pure_event(epsilon), note=note)
+        noise = self._source.discrete_laplace(*sums.values.shape, scale=scale)
+        return place(_real(sums.values + to_device(noise, sums.values.device), sums.step), sums.values.device)
 
     def prefix_sums(self, note: str, cells: BoundedSum, noise_multiplier: float) -> tuple[Reals, Reals]:
         r"""Prefix sums (m,) of counts of disjoint cells with correlated Gaussian noise, and the noise variances (m,).
-
-        See `prefix_sums`: the counts are added up in int64, and the noise is computed from noise alone.
 
         Arguments:
             cells: int64 counts (m,), L2-bounded: a record is in one cell at most, which it moves by 1; all cells, unless all
                 neighbours have equally many records.
             noise_multiplier: s > 0, noise std / L2 sensitivity of the factored counts under the ledger's own relation.
-
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn.
-            ValueError: sums that are no counts of disjoint cells, or a multiplier that is not > 0.
         """
         _require(cells, "l2")
         if not (cells.values.dtype == torch.int64 and cells.step == cells.sensitivity == 1.0 and cells.values.dim() == 1):
@@ -258,13 +226,9 @@ class Curator:
                 f"cells are {cells.values.dtype} of sensitivity {cells.sensitivity}; they must be int64 counts (m,)"
             )
         moved = 1 if self.relation == "add_remove" else 2  # the ledger doubles Gaussians under replace_one
-        event = gaussian_event(require_positive("noise_multiplier", noise_multiplier) * moved)
-        return self._grant(
-            event,
-            lambda: noisy_prefix_sums(
-                cells.values.numpy(), noise_multiplier=noise_multiplier * self.rows, relation=self.relation, source=self._source
-            ),
-            note=note,
+        self.ledger.charge(gaussian_event(require_positive("noise_multiplier", noise_multiplier) * moved), note=note)
+        return noisy_prefix_sums(
+            cells.values.numpy(), noise_multiplier=noise_multiplier * self.rows, relation=self.relation, source=self._source
         )
 
     def select(
@@ -279,15 +243,15 @@ class Curator:
     ) -> T | None:
         """The best of a secret number of runs of trials drawn at random, charged as a whole before the first; see `tuning`.
 
+        Neither `run` nor `score` may look at private data but through its curator, and what they do beside that must not
+        outlive the call: only the best result is released.
+
         Arguments:
             trials: public options.
             mean: expected number of runs, in [2, 1000].
             run: what comes out of one run of a trial, by its number; the curator grants the plan of the trial, nothing else.
             score: how good that is, the higher the better; the curator grants `priced`, nothing else.
             priced: what one score costs.
-
-        Neither may look at private data but through its curator, and what they do beside that must not outlive the call: only
-        the best result is released.
 
         Returns:
             The best result; None where the number that was drawn is 0.
@@ -310,12 +274,11 @@ class Curator:
     def release(self, note: str, mechanism: Mechanism[T], count: int = 1, *, of: str | None = None) -> T:
         """`count` draws of a mechanism that carries its own price, of one row; each is charged, for m rows, before any is made.
 
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn.
-            ValueError: `count` below 1, or m > 1 and no known price for m rows.
+        ValueError is raised where m > 1 and no price for m rows is known.
         """
         count, event = require_whole("count", count), for_rows(mechanism.event, self.rows)
-        return self._grant(event, lambda: mechanism.draw(self._source, count), note=note, of=of, count=count)
+        self.ledger.charge(event, count, note=note, of=of)
+        return mechanism.draw(self._source, count)
 
     # -- releases of one Poisson draw, by all ranks --------------------------------------------------------------------
 
@@ -324,13 +287,11 @@ class Curator:
         return self._source.normal(*shape)
 
     def draw(self, note: str, mask: PoissonMask, parts: Mapping[str, float], *, group: str | None = None) -> Draw | None:
-        r"""Charge one event for everything that is released of one Poisson draw; None when the budget refuses it.
+        r"""Charge one event for everything that is released of one Poisson draw; None when the budget refuses it; by all ranks.
 
         Conditioned on the drawn records the parts are Gaussians of multipliers :math:`\sigma_i`, composed adaptively, which
         one Gaussian with :math:`1/\sigma_{eff}^2 = \sum_i 1/\sigma_i^2` dominates; mixing over the draw is linear. Charging
         the parts apart would add up less than that: at q = .01, T = 1000, both multipliers 1 it states 2.58 for 4.48.
-
-        Called by all ranks at the same point.
 
         Arguments:
             mask: of this draw, of whole units; it serves once, and its own rate is what is charged.
@@ -339,14 +300,31 @@ class Curator:
         Raises:
             RuntimeError: the mask has been used.
             ValueError: the draw was of units with fewer rows: rows that are drawn one by one earn no amplification for people.
-            LedgerError: rank 0 could not record the charge.
+            LedgerError: rank 0 could not record the charge; `RemoteFailure` on other ranks.
         """
         if self.rows > mask.rows:
             raise ValueError(f"the draw is of units of {mask.rows} rows; they must be whole units, of up to {self.rows} rows")
         event = subsampled_gaussian_event(mask.use(), effective_multiplier(*parts.values()))
-        if not self._shared.authorise(event, note=note, group=group):
-            return None
-        return Draw(self, dict(parts))
+        return Draw(self, dict(parts)) if self._authorise(event, note, group) else None
+
+    def _authorise(self, event: DpEvent, note: str, group: str | None) -> bool:
+        """Charge one run of `event`, for all ranks together; False when the budget would be exceeded."""
+        refused, failure = False, None  # type: bool, BaseException | None
+        if self.ranks.index == 0:
+            try:
+                self.ledger.charge(event, note=note, group=group)
+            except BudgetExceeded:
+                refused = True
+            except BaseException as error:
+                failure = error
+        refused, failed = self.ranks.any(refused, failure is not None)
+        if failure is not None:
+            raise failure
+        if failed:
+            raise RemoteFailure("rank 0 stopped: its ledger could not record a charge")
+        if self.ranks.index and not refused:
+            self.ledger.repeat(event, note=note, group=group)
+        return not refused
 
 
 class Draw:
@@ -365,11 +343,7 @@ class Draw:
     def gaussian(self, name: str, sums: BoundedSum, *, factor: Tensor | None = None) -> Tensor:
         """The sums of all ranks with their noise, once, the same bits on every rank; floats are overwritten.
 
-        Arguments:
-            factor: (k,), public: what the k rows of released floats are multiplied by, in the pass that adds the noise.
-
-        Raises:
-            ValueError: a part that was not declared or has been released, or sums of another norm.
+        `factor` (k,), public, multiplies the k rows of released floats in the pass that adds the noise.
         """
         if name not in self._parts:
             raise ValueError(f"part {name!r} is not declared or has been released; open: {', '.join(self._parts) or 'none'}")

@@ -40,11 +40,7 @@ class SecureBackendError(RuntimeError):
 
 
 def require_backend() -> None:
-    """Import what secure randomness stands on, the packages `cryptography` and `numba`.
-
-    Raises:
-        SecureBackendError: one of them is missing or cannot work here.
-    """
+    """Import what secure randomness stands on; SecureBackendError says which package is missing or cannot work here."""
     for module in ("cryptography.hazmat.primitives.ciphers", "dpgen.privacy.draws"):
         try:
             import_module(module)
@@ -56,13 +52,10 @@ def require_backend() -> None:
 
 
 def aes_ctr(key: bytes, counter: bytes = bytes(16)) -> "CipherContext":
-    """AES-256-CTR encryptor starting at the given 16-byte counter block (NIST SP 800-38A, 6.5).
+    """AES-256-CTR encryptor from a 16-byte counter block (NIST SP 800-38A, 6.5); of zeros it gives $E_K(c), E_K(c + 1), ...$
 
-    Encrypting zeros gives the keystream $E_K(c), E_K(c + 1), ...$
-
-    Example:
-        >>> aes_ctr(bytes(32)).update(bytes(4)).hex()
-        'dc95c078'
+    >>> aes_ctr(bytes(32)).update(bytes(4)).hex()
+    'dc95c078'
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -70,18 +63,13 @@ def aes_ctr(key: bytes, counter: bytes = bytes(16)) -> "CipherContext":
 
 
 class Keystream:
-    """Key stream of one draw: a fresh key at the start and after every 64 MiB, each dropped when the next one comes.
+    """Key stream of one draw: a fresh 32-byte key at the start and after every 64 MiB, each dropped when the next one comes.
 
-    Forward secrecy: whoever reads the memory later finds no key that produced earlier noise. Not for sharing
-    between threads; every draw builds its own.
+    Whoever reads the memory later finds no key that produced earlier noise. Not for sharing between threads.
 
-    Arguments:
-        fresh_key: returns a new 32-byte key at each call.
-
-    Example:
-        >>> import os
-        >>> Keystream(lambda: os.urandom(32)).words(3, np.uint64).shape
-        (3,)
+    >>> import os
+    >>> Keystream(lambda: os.urandom(32)).words(3, np.uint64).shape
+    (3,)
     """
 
     def __init__(self, fresh_key: Callable[[], bytes]) -> None:
@@ -101,14 +89,14 @@ class Keystream:
             start += count
 
     def words(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return `count` independent uniform words of an unsigned integer type, shape `(count,)`."""
+        """`count` independent uniform words of an unsigned integer type, shape `(count,)`."""
         words = np.empty(count, dtype)
         self.fill(words)
         return words
 
 
 AnyWords = npt.NDArray[np.unsignedinteger]
-Reals = npt.NDArray[np.floating]
+Floats = npt.NDArray[np.floating]
 
 PAIRS = 512  # normals are made in blocks of 512 radius words and 512 angle words
 BLOCK = 2 * PAIRS
@@ -141,7 +129,7 @@ def _squared_radius(word: np.uint32) -> np.float32:
 
 
 @_inline
-def _block_of_normals(radius_words: AnyWords, angle_words: AnyWords, extension: AnyWords, used: int, z: Reals) -> int:
+def _block_of_normals(radius_words: AnyWords, angle_words: AnyWords, extension: AnyWords, used: int, z: Floats) -> int:
     """Fill z with `2 * PAIRS` normals; return how many extension words are used up afterwards."""
     tails = np.uint32(0)
     for i in range(PAIRS):
@@ -182,7 +170,7 @@ def count_tails(words: AnyWords) -> int:
 
 @_compile
 def add_block_normals(
-    values: Reals, words: AnyWords, extension: AnyWords, noise_std: np.floating, grid: np.floating, per_grid: np.floating
+    values: Floats, words: AnyWords, extension: AnyWords, noise_std: np.floating, grid: np.floating, per_grid: np.floating
 ) -> int:
     r"""Replace v by $g\,\mathrm{round}((v + \sigma z) / g)$, the last g times a factor; return how many are not finite."""
     z = np.empty(BLOCK, np.float32)
@@ -201,18 +189,11 @@ def add_block_normals(
     return broken
 
 
-def add_normal(stream: Keystream, values: Reals, *, noise_std: float, grid: float, factor: float = 1.0) -> bool:
-    r"""Add $N(0, \sigma^2)$ to every value, round the sum to multiples of the grid and multiply by a factor, in place.
+def add_normal(stream: Keystream, values: Floats, *, noise_std: float, grid: float, factor: float = 1.0) -> bool:
+    r"""Add $N(0, \sigma^2)$ to values `(n,)`, round to multiples of the grid, multiply by a factor, in place.
 
-    Arguments:
-        stream: key stream of this draw.
-        values: `(n,)`, contiguous, float32 or float64.
-        noise_std: in data units; rounded up where the type of the values cannot hold it.
-        grid: power of two, in data units.
-        factor: public; it comes last.
-
-    Returns:
-        True when every result is finite.
+    Returns whether all are finite. The deviation is rounded up where the type of the values, float32 or float64, cannot
+    hold it. The grid is a power of two.
     """
     kind = values.dtype.type
     std = kind(noise_std)
@@ -230,6 +211,7 @@ def add_normal(stream: Keystream, values: Reals, *, noise_std: float, grid: floa
 
 
 Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
 DISCRETE_DELTA = 2.0**-128
@@ -251,8 +233,8 @@ def _checked_scale(name: str, scale: float, most: float = _LIMITS[1]) -> float:
     return float(scale)
 
 
-def _exact_context() -> Any:
-    # mpmath's shared context is not safe between threads, so every slow decision makes its own.
+def exact_context() -> Any:
+    """Arithmetic of 320 bits, one for each slow decision: mpmath's shared context is not safe between threads."""
     from mpmath import MPContext  # type: ignore[import-untyped]
 
     context = MPContext()
@@ -264,13 +246,13 @@ def _as_integer(words: Words) -> int:
     return int(words[0]) << 128 | int(words[1]) << 64 | int(words[2])
 
 
-def _coins(stream: Keystream, probability: npt.NDArray[np.float64], exact: Callable[[Any, int], Any]) -> npt.NDArray[np.bool_]:
+def _coins(stream: Keystream, probability: Reals, exact: Callable[[Any, int], Any]) -> npt.NDArray[np.bool_]:
     """Independent Bernoulli draws, `(n,)`; exact(context, i) is the i-th probability in high precision."""
     words: Words = stream.words(3 * probability.size, np.uint64).reshape(3, -1)
     gap = words[0] * 2.0**-64 - probability
     heads = gap < 0
     for i in np.flatnonzero(np.abs(gap) <= _COIN_MARGIN):
-        context = _exact_context()
+        context = exact_context()
         heads[i] = context.mpf(2 * _as_integer(words[:, i]) + 1) * context.mpf(2) ** -193 < exact(context, int(i))
     return heads
 
@@ -329,7 +311,7 @@ def _inverted(stream: Keystream, count: int, noise_std: float) -> Integers:
 
 def _exact_magnitude(digits: int, guess: int, noise_std: float) -> int:
     r"""Largest m with $P(|X| \ge m) > u$, for $u$ of 191 binary digits."""
-    context = _exact_context()
+    context = exact_context()
     u = context.mpf(2 * digits + 1) * context.mpf(2) ** -192
     scale = context.mpf(noise_std) * context.sqrt(2)
 
@@ -344,48 +326,31 @@ def _exact_magnitude(digits: int, guess: int, noise_std: float) -> int:
 
 
 def discrete_laplace(stream: Keystream, count: int, *, scale: float) -> Integers:
-    r"""Draw from $P(k) \propto e^{-|k| / s}$ as the difference of two geometric variables.
-
-    The binary digits of a geometric variable with ratio $e^{-1/s}$ are independent, digit i being 1 with probability
-    $1 / (1 + e^{2^i / s})$; those beyond $2^i > 120 s$ have mass below $2^{-170}$ and are left out.
-    """
-    return _difference_of_geometrics(stream, count, _checked_scale("scale", scale))
-
-
-def _difference_of_geometrics(stream: Keystream, count: int, scale: float) -> Integers:
-    total = np.zeros(2 * count, np.int64)
-    for i in range(max(0, math.ceil(math.log2(120 * scale)))):
-        odds = 2.0**i / scale
-
-        def exact(context: Any, _: int, i: int = i) -> Any:
-            return 1 / (1 + context.exp(context.mpf(2) ** i / context.mpf(scale)))
-
-        total += _coins(stream, np.full(2 * count, special.expit(-odds)), exact).astype(np.int64) << i
+    r"""Draw from $P(k) \propto e^{-|k| / s}$, as the difference of two geometric variables of ratio $e^{-1/s}$."""
+    scale = _checked_scale("scale", scale)
+    digits = max(0, math.ceil(math.log2(120 * scale)))
+    total = _geometric(stream, 2 * count, digits, -1 / scale, lambda context: context.exp(-1 / context.mpf(scale)))
     return total[:count] - total[count:]
 
 
-def discrete_gaussian(stream: Keystream, count: int, *, noise_std: float) -> Integers:
-    r"""Draw from $P(k) \propto e^{-k^2 / (2\sigma^2)}$ by rejection from the discrete Laplace.
+def _geometric(
+    stream: Keystream, count: int, digits: int, log_ratio: float, ratio: Callable[[Any], Any], *, most: int = 2**62
+) -> Integers:
+    r"""Draw k with $P(k) = (1 - r) r^k$, `count` times; `most` stands for all k from there on.
 
-    Canonne, Kamath and Steinke (2020), Algorithm 3: with $t = \lfloor\sigma\rfloor + 1$ a proposal y of scale t is kept
-    with probability $\exp(-(|y| - \sigma^2/t)^2 / (2\sigma^2))$.
+    The binary digits of k are independent, digit i being 1 with probability $r^{2^i} / (1 + r^{2^i})$. Those left out, beyond
+    $-2^i \log r > 120$, have mass below $2^{-170}$.
     """
-    noise_std = _checked_scale("noise_std", noise_std)
-    t = math.floor(noise_std) + 1
-    result = np.empty(count, np.int64)
-    open_slots = np.arange(count)
-    while open_slots.size:
-        proposal = _difference_of_geometrics(stream, open_slots.size, t)
-        distance = (np.abs(proposal) - noise_std * noise_std / t) / noise_std
+    total = np.zeros(count, np.int64)
+    for i in range(digits):
 
-        def exact(context: Any, i: int, proposal: Integers = proposal) -> Any:
-            std = context.mpf(noise_std)
-            return context.exp(-((abs(int(proposal[i])) - std * std / t) ** 2) / (2 * std * std))
+        def exact(context: Any, _: int, i: int = i) -> Any:
+            power = ratio(context) ** (2**i)
+            return power / (1 + power)
 
-        kept = _coins(stream, np.exp(-distance * distance / 2), exact)
-        result[open_slots[kept]] = proposal[kept]
-        open_slots = open_slots[~kept]
-    return result
+        ones = _coins(stream, np.full(count, special.expit(2.0**i * log_ratio)), exact)
+        total[ones] = total[ones] + (1 << i) if 1 << i < most else most
+    return total
 
 
 def bernoulli_indices(stream: Keystream, n: int, *, probability: float) -> Integers:
@@ -423,25 +388,9 @@ def _by_skips(stream: Keystream, n: int, probability: float) -> Integers:
 
 
 def _failures(stream: Keystream, count: int, probability: float, *, most: int) -> Integers:
-    r"""Failures k before the first success of Bernoulli(p) trials, :math:`P(k) = p (1 - p)^k`, `count` times.
-
-    With r = 1 - p the binary digits of k are independent, digit i being 1 with probability
-    :math:`r^{2^i} / (1 + r^{2^i})`; those beyond :math:`2^i p > 120` have mass below :math:`2^{-170}` and are left out.
-
-    Arguments:
-        most: stands, or something above it, for all k from here on.
-    """
-    total = np.zeros(count, np.int64)
-    for i in range(max(1, math.ceil(math.log2(120 / probability)))):
-
-        def exact(context: Any, _: int, i: int = i) -> Any:
-            power = (1 - context.mpf(probability)) ** (2**i)
-            return power / (1 + power)
-
-        odds = 2.0**i * math.log1p(-probability)
-        digits = _coins(stream, np.full(count, special.expit(odds)), exact)
-        total[digits] = total[digits] + (1 << i) if 1 << i < most else most
-    return total
+    """Failures before the first success of Bernoulli(p) trials, `count` times; `most` or more stands for all from there on."""
+    digits = max(1, math.ceil(math.log2(120 / probability)))
+    return _geometric(stream, count, digits, math.log1p(-probability), lambda context: 1 - context.mpf(probability), most=most)
 
 
 COIN_BITS = 128
@@ -454,23 +403,17 @@ def reach_thresholds(scale: float, most: int) -> tuple[Words, int]:
 
     .. math:: P(X \ge k) = \frac{r^k}{1 + r} \;(k \ge 0), \qquad 1 - \frac{r^{1-k}}{1 + r} \;(k \le 0), \qquad r = e^{-1/s}
 
-    A coin is heads when 128 uniform bits, read as an integer, are below the threshold: its chance is exact to
-    :math:`2^{-128}`. Rows are (high word, low word) for k = least, least + 1, ..., most; below `least` heads are certain
-    to that precision.
-
-    Returns: thresholds (most - least + 1, 2) uint64, and least (<= 0).
+    A coin is heads when 128 uniform bits, read as an integer, are below the threshold: exact to :math:`2^{-128}`. Rows are
+    (high word, low word), uint64, for k = least, ..., most; below `least` <= 0, the second result, heads are certain.
 
     Raises:
         ValueError: scale outside [0.01, 1e6] or most outside [1, 1e8].
     """
-    from mpmath import MPContext
-
     if not 0.01 <= scale <= 1e6:
         raise ValueError(f"scale is {scale!r}; it must be in [0.01, 1e6]")
     if not 1 <= most <= 10**8:
         raise ValueError(f"most is {most!r}; it must be in [1, 1e8]")
-    context = MPContext()
-    context.prec = COIN_BITS + _GUARD_BITS + 32
+    context = exact_context()
     one = 1 << (COIN_BITS + _GUARD_BITS)
     ratio = int(context.floor(context.exp(-1 / context.mpf(scale)) * one))
     powers: list[int] = []

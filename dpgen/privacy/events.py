@@ -18,6 +18,7 @@ from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
     GaussianDpEvent,
+    NonPrivateDpEvent,
     PoissonSampledDpEvent,
     SelfComposedDpEvent,
     ZCDpEvent,
@@ -50,12 +51,12 @@ class ApproximateDpEvent(DpEvent):
 
 
 def pure_event(epsilon: float) -> ApproximateDpEvent:
-    """Any epsilon-DP mechanism: log-ratios of output probabilities on neighbours are at most `epsilon`.
+    """Any epsilon-DP mechanism.
 
     >>> pure_event(0.5)
     ApproximateDpEvent(epsilon=0.5, delta=0.0)
     """
-    return ApproximateDpEvent(float(epsilon))
+    return approximate_event(epsilon, 0.0)
 
 
 def approximate_event(epsilon: float, delta: float) -> ApproximateDpEvent:
@@ -65,11 +66,7 @@ def approximate_event(epsilon: float, delta: float) -> ApproximateDpEvent:
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class OneOfDpEvent(DpEvent):
-    """One of several events, drawn at random whatever the data; which one is released. It costs what the worst one costs.
-
-    Attributes:
-        events: at least one.
-    """
+    """One of at least one event, drawn at random whatever the data and released: it costs what the worst one costs."""
 
     events: tuple[DpEvent, ...] = attr.ib(converter=tuple)
 
@@ -96,10 +93,10 @@ def inside(event: DpEvent) -> tuple[DpEvent, ...]:
 
 def holds_for_own_relation(event: DpEvent) -> bool:
     """Whether a part of `event` is a guarantee for the ledger's own relation only."""
-    leaves = [leaf for leaf, _ in walk(event)]
-    if any(isinstance(leaf, ApproximateDpEvent | ZCDpEvent) for leaf in leaves):
-        return True
-    return any(holds_for_own_relation(part) for leaf in leaves for part in inside(leaf))
+    return any(
+        isinstance(leaf, ApproximateDpEvent | ZCDpEvent) or any(map(holds_for_own_relation, inside(leaf)))
+        for leaf, _ in walk(event)
+    )
 
 
 def row_epsilon(epsilon: float, rows: int) -> float:
@@ -113,9 +110,6 @@ def row_epsilon(epsilon: float, rows: int) -> float:
 
 def row_delta(delta: float, epsilon: float, rows: int) -> float:
     """Delta of an (epsilon, delta) mechanism for one row, such that `for_rows` makes `delta` of it.
-
-    Raises:
-        ValueError: an epsilon at which this is nothing any more.
 
     >>> row_delta(1e-6, 0.5, 1), round(row_delta(1e-6, 0.5, 5) * 1e6, 4)
     (1e-06, 0.058)
@@ -136,11 +130,8 @@ def for_rows(event: DpEvent, rows: int) -> DpEvent:
     r"""A guarantee for one row, read for a person with at most m rows, which is m steps of one row each.
 
     :math:`(\epsilon, \delta)` becomes :math:`(m \epsilon, \sum_{i < m} e^{i \epsilon} \delta)`; rho-zCDP becomes
-    :math:`m^2 \rho`; a Gaussian of multiplier s one of s / m, which is exact. Under replace_one a step may also insert or
-    delete a row: the guarantee has to cover these three.
-
-    Raises:
-        UnsupportedEvent: anything else; what several steps of it cost is not known here.
+    :math:`m^2 \rho`; a Gaussian of multiplier s one of s / m, which is exact; anything else is an `UnsupportedEvent`. Under
+    replace_one a step may also insert or delete a row: the guarantee has to cover these three.
 
     Source: Vadhan 2017, Lemma 2.2; Bun and Steinke 2016, Proposition 1.9; Dong, Roth and Su 2022, Theorem 2.14.
 
@@ -166,9 +157,6 @@ def require_grouped(event: DpEvent, group: str, relation: Relation, rows: int) -
 
     Rows of one person may lie in any groups; a record that leaves one for another is removed here and added there, and only
     Gaussians have both bounds.
-
-    Raises:
-        ValueError: a unit has several rows, or the event is a guarantee for replace_one.
     """
     if rows > 1:
         raise ValueError(f"group is {group!r}; it must be None where a person has up to {rows} rows, in any groups")
@@ -181,24 +169,18 @@ def for_two_records(event: DpEvent) -> DpEvent:
 
     (epsilon, delta) becomes (2 epsilon, (1 + e^epsilon) delta), rho-zCDP becomes 4 rho (Bun, Steinke 2016, Prop. 1.9).
 
-    Raises:
-        UnsupportedEvent: zCDP with an additive part.
-
     >>> for_two_records(pure_event(0.5))
     ApproximateDpEvent(epsilon=1.0, delta=0.0)
     """
     if isinstance(event, SelfComposedDpEvent):
         return SelfComposedDpEvent(for_two_records(event.event), event.count)
-    if isinstance(event, ComposedDpEvent):
-        return ComposedDpEvent([for_two_records(part) for part in event.events])
-    if isinstance(event, OneOfDpEvent):
-        return OneOfDpEvent([for_two_records(part) for part in event.events])
+    if isinstance(event, ComposedDpEvent | OneOfDpEvent):
+        return type(event)([for_two_records(part) for part in event.events])
     if isinstance(event, RepeatAndSelectDpEvent):
         return RepeatAndSelectDpEvent(for_two_records(event.event), event.mean, event.shape)
     if isinstance(event, ApproximateDpEvent):
-        if event.delta and event.epsilon > _MOST_EPSILON:
-            raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
-        delta = event.delta * (1 + math.exp(event.epsilon)) if event.delta else 0.0
+        grown = 1 + math.exp(event.epsilon) if event.epsilon <= _MOST_EPSILON else math.inf
+        delta = event.delta * grown if event.delta else 0.0
         if delta >= 1:
             raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
         return ApproximateDpEvent(2 * event.epsilon, delta)
@@ -239,7 +221,7 @@ class Parts:
                 delta += count * leaf.delta
             elif isinstance(leaf, ZCDpEvent) and not leaf.xi:
                 rho += count * _checked(leaf.rho)
-            elif isinstance(inner, GaussianDpEvent):
+            elif isinstance(inner, GaussianDpEvent | NonPrivateDpEvent):
                 gaussians.append(SelfComposedDpEvent(leaf, count))
             elif isinstance(leaf, _COMPOUNDS) and getattr(leaf, "shape", math.inf) == math.inf:
                 compounds.append((leaf, count))
@@ -296,8 +278,7 @@ def zcdp_alphas(rho: float, orders: np.ndarray) -> np.ndarray:
 def mixed_delta(parts: Parts, epsilon: float, gaussian_delta: Callable[[float], float]) -> float:
     """Delta of pure and Gaussian pieces together: the Gaussians' hockey stick averaged over the pure losses.
 
-    Arguments:
-        gaussian_delta: hockey stick of the Gaussian pieces at any real epsilon; must never be below the truth.
+    `gaussian_delta` is the hockey stick at any real epsilon; it must never be below the truth.
     """
     found = parts.losses()
     if found is None or parts.by_moments:

@@ -35,16 +35,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.privacy.mechanisms import require_positive
-
-if TYPE_CHECKING:
-    from dpgen.privacy.accountants import Relation
+from dpgen.privacy.mechanisms import Relation, require_positive, require_relation
 
 GRAM_GRID = 2.0**18  # products are whole multiples of 2^-36: sums of 2^16 rows fit float64, of 2^27 rows int64
 SUM_GRID = 2.0**25
@@ -101,10 +98,8 @@ class BoundedSum:
 
     def under(self, relation: Relation) -> float:
         """Sensitivity under a neighbouring relation, in units of the real values."""
-        if relation == "add_remove":
+        if require_relation(relation) == "add_remove":
             return self.sensitivity
-        if relation != "replace_one":
-            raise ValueError(f"relation is {relation!r}; it must be one of 'add_remove', 'replace_one'")
         return 2.0 * self.sensitivity if self.replaced is None else self.replaced
 
 
@@ -119,21 +114,15 @@ def totals(records: Any, part: Callable[[Iterable[Any]], Tensor]) -> Tensor:
     >>> totals([torch.ones(2, 3), torch.ones(1, 3)], lambda batches: sum(batch.long().sum(0) for batch in batches)).tolist()
     [3, 3, 3]
     """
-    own = getattr(records, "totals", None)
-    if own is not None:
-        found: Tensor = own(part)
+    if hasattr(records, "totals"):
+        found: Tensor = records.totals(part)
         return found
     return part((records,) if isinstance(records, np.ndarray | Tensor) else records)
 
 
 @dataclass(frozen=True)
 class Each:
-    """A source of records for `totals` whose batches are changed one by one, record by record.
-
-    Arguments:
-        batches: a source.
-        change: of what a batch consists of; it runs where the records are.
-    """
+    """A source of records for `totals` whose batches are changed one by one, record by record, where the records are."""
 
     batches: Any
     change: Callable[..., Any]
@@ -239,11 +228,9 @@ def shared_sizes(group: Tensor, k: int, share: Tensor) -> BoundedSum:
 
 
 def group_sums(rows: Tensor, group: Tensor, k: int, *, most: float) -> Tensor:
-    """Sums (k, m), int64, of the rows (b, m) of each group (b,).
+    """Sums (k, m), int64, of the rows (b, m), whole numbers as float64, of each group (b,).
 
-    Arguments:
-        rows: whole numbers as float64.
-        most: bound on the entries' absolute values; products take so many rows that 2^53 is never passed.
+    `most` bounds their absolute values, at most 2^52; products take so many rows that 2^53 is never passed.
 
     >>> group_sums(torch.tensor([[1.0], [2.0], [4.0]]).double(), torch.tensor([0, 2, 0]), 3, most=4.0).flatten().tolist()
     [5, 0, 2]

@@ -23,17 +23,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.events import approximate_event
-from dpgen.privacy.frequent_values import FrequentCounts
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import gaussian_event, require_positive
-from dpgen.privacy.selection import ExponentialMechanism, Integers, Reals
+from dpgen.privacy.selection import ExponentialMechanism, FrequentCounts, Integers
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
     from dpgen.privacy.curator import Curator
     from dpgen.privacy.exact_sums import BoundedSum
-    from dpgen.privacy.mechanisms import Secrets
 
 THRESHOLD = "names of frequent values"
 FAILURES = 0.1
@@ -62,8 +59,7 @@ def bounded_range(mu: float) -> float:
     return 2.0 * float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
 
 
-@dataclass(frozen=True, eq=False)
-class GaussianSelection:
+class GaussianSelection(ExponentialMechanism):
     r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, priced as a Gaussian.
 
     :math:`\lambda = e_0(1/s) / (2 D)`, rounded down: within :math:`1/s`-GDP, see the module.
@@ -78,27 +74,15 @@ class GaussianSelection:
     GaussianDpEvent(noise_multiplier=2.0)
     """
 
-    scores: Integers
-    noise_multiplier: float
-    sensitivity: int
+    def __init__(self, scores: Integers, noise_multiplier: float, sensitivity: int) -> None:
+        mu = 1.0 / require_positive("noise_multiplier", noise_multiplier)
+        super().__init__(scores, Fraction(bounded_range(mu) * _ROUNDED) / (2 * sensitivity), sensitivity)
+        object.__setattr__(self, "noise_multiplier", noise_multiplier)
 
     @property
     def event(self) -> DpEvent:
         """Price of one draw."""
-        return gaussian_event(require_positive("noise_multiplier", self.noise_multiplier))
-
-    @property
-    def _choice(self) -> ExponentialMechanism:
-        rate = Fraction(bounded_range(1.0 / self.noise_multiplier) * _ROUNDED) / (2 * self.sensitivity)
-        return ExponentialMechanism(self.scores, rate, self.sensitivity)
-
-    def log_probabilities(self) -> Reals:
-        """log P(i) (m,) of the candidates, as private as the scores."""
-        return self._choice.log_probabilities()
-
-    def draw(self, secrets: Secrets, count: int) -> Integers:
-        """Candidates (count,), independent draws."""
-        return self._choice.draw(secrets, count)
+        return gaussian_event(self.noise_multiplier)  # type: ignore[attr-defined]
 
 
 def _priced(others: Sequence[DpEvent], scale: float) -> DpEvent:
@@ -110,9 +94,7 @@ def _priced(others: Sequence[DpEvent], scale: float) -> DpEvent:
 
 
 class GaussianBudget:
-    """The declared Gaussian of a fit, and what is left of it.
-
-    A fit that is run again on the ledger of an interrupted one has what that left.
+    """The declared Gaussian of a fit, and what is left of it; a fit that is run again has what the interrupted one left.
 
     Arguments:
         curator: charges and adds noise.
@@ -121,8 +103,7 @@ class GaussianBudget:
         thresholds: how many lists of frequent values `frequent` may release; a tenth of delta pays for their names.
 
     Raises:
-        ValueError: a budget that no noise in range reaches, or thresholds without a delta.
-        BudgetExceeded: the curator's ledger does not allow it.
+        ValueError: a budget that no noise in range reaches, or thresholds without a delta; later, a share that is not left.
 
     >>> from dpgen.privacy.curator import Curator
     >>> from dpgen.privacy.ledger import Ledger
@@ -165,15 +146,7 @@ class GaussianBudget:
         return share**-0.5
 
     def sums(self, note: str, sums: BoundedSum, share: float) -> tuple[Tensor, float]:
-        """Sums with noise as float64, and the noise std of every entry.
-
-        Arguments:
-            share: of 1 / s^2, at most `left`.
-
-        Raises:
-            ValueError: a share that is not left.
-            BudgetExceeded: nothing was recorded or drawn.
-        """
+        """Sums with noise as float64, and the noise std of every entry, for a share of 1 / s^2."""
         multiplier = self._part(share)
         if self.curator.relation == "replace_one":  # events count in units of twice the add/remove sensitivity there
             multiplier *= sums.under("replace_one") / (2.0 * sums.sensitivity)
@@ -202,12 +175,7 @@ class GaussianBudget:
         return places, noisy, noise_std, mechanism.threshold
 
     def select(self, note: str, scores: Integers, sensitivity: int, share: float) -> int:
-        """The number of one candidate, the higher its score the likelier, see `GaussianSelection`.
-
-        Raises:
-            ValueError: a share that is not left.
-            BudgetExceeded: nothing was recorded or drawn.
-        """
+        """The number of one candidate, the higher its score the likelier, see `GaussianSelection`."""
         multiplier = self._part(share) * self.curator.rows  # for one row; the curator charges for all of a person's
         chosen = self.curator.release(note, GaussianSelection(scores, multiplier, sensitivity), of=self.note)
         return int(chosen[0])

@@ -8,6 +8,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
@@ -26,7 +27,7 @@ from dpgen.privacy.composition import (
     worst,
 )
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
-from dpgen.privacy.mechanisms import Budget, Relation, keeps_size, require_whole
+from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, keeps_size, require_whole
 from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ class Ledger:
         rows: the most rows that a unit has; sensitivities speak of one row, see `Curator`.
         always_used: whether every unit has a row that is used whatever it holds, see `keeps_size`.
         path: a new file (`Ledger.open` resumes one); without it nothing is kept.
-        order: Renyi order > 1 of the filter; None: the best one for a single Gaussian.
         payer: the run in a shared budget, which pays there for every plan and for what goes beyond it, see `shared_budget.py`.
+
+    `LedgerError` is raised by a ledger that is closed, damaged or of another version, by files that cannot be written or were
+    restored from a copy, and in forked processes.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
     >>> ledger = Ledger(Budget(1.0, 1e-5))
@@ -84,135 +87,150 @@ class Ledger:
         rows: int = 1,
         always_used: bool = True,
         path: Path | None = None,
-        order: float | None = None,
         payer: Payer | None = None,
     ) -> None:
         if (budget is None) == (delta is None):
             raise ValueError("give either budget, or budget=None together with delta (report only)")
-        if relation not in ("add_remove", "replace_one"):
-            raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
-        if budget is None and order is not None:
-            raise ValueError(f"order is {order!r}; a ledger that only reports has no filter")
         self.budget = budget
         self.delta = budget.delta if budget else Budget(1.0, cast(float, delta)).delta
         self.relation: Relation = relation
         self.unit = unit
         self.rows = require_whole("rows", rows)
         self.always_used = always_used
+        self.keeps_size = keeps_size(relation, rows, always_used)
+        """Whether the number of rows is public: all neighbours have as many."""
         self.payer = payer
-        self.filter = Filter.best(budget.epsilon, budget.delta, order=order) if budget else None
+        self.filter = Filter.best(budget.epsilon, budget.delta) if budget else None
+        self.resumed = False
+        self.commits = 0
         self._lock = threading.RLock()
+        self._closed = False
+        self._shown: list[list[int]] = []  # charges as of the last commit, by number
+        self._released = ""
+        self._moves: list[list[str]] = []
+        self._identity = secrets.token_hex(16)
+        self._empty()
+        self._file = LedgerFile(Path(path) if path is not None else None)
+        self._file.create()
+        self._write()
+
+    def _empty(self) -> None:
+        """Hold no plan and no charge."""
         self._declared: list[LedgerItem] = []
         self._known: dict[Any, LedgerItem] = {}
         self._divisible: dict[tuple[str, str | None], LedgerItem] = {}
         self._plans: list[dict[int, int]] = []  # number of a mechanism: greatest count
         self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
-        self.resumed = False
-        self.commits = 0
-        self._closed = False
-        self._filtered: FilterTotals | None = None
         self._runs: list[list[Any]] = []
-        self._shown: list[list[int]] = []  # charges as of the last commit, by number
-        self._released = ""
-        self._moves: list[list[str]] = []
-        self._identity = secrets.token_hex(16)
-        self._cache: dict[Any, Any] = {}
+        self._filtered: FilterTotals | None = None
+        self._spent: float | None = None
         self._guarantees: dict[Any, float] = {}
-        self._file = LedgerFile(Path(path) if path is not None else None)
-        self._file.create()
-        self._write()
 
     @property
     def terms(self) -> dict[str, Any]:
         """Relation and unit, as another ledger of the same records takes them."""
         return {"relation": self.relation, "unit": self.unit, "rows": self.rows, "always_used": self.always_used}
 
-    @property
-    def keeps_size(self) -> bool:
-        """Whether the number of rows is public: all neighbours have as many."""
-        return keeps_size(self.relation, self.rows, self.always_used)
-
-    def _header(self) -> dict[str, Any]:
-        return {
-            "dpgen_ledger": _FORMAT,
-            "identity": self._identity,
-            "epsilon": self.budget.epsilon if self.budget else None,
-            "delta": self.delta,
-            "relation": self.relation,
-            "unit": self.unit,
-            "rows": self.rows,
-            "always_used": self.always_used,
-            "filter": {"order": self.filter.order, "reserved": self.filter.reserved} if self.filter else None,
-            **({"shared": self.payer.reference} if self.payer else {}),
-        }
-
     @classmethod
     def open(cls, path: Path) -> Ledger:
-        """The ledger at `path`, locked against a second writer; its plans are taken up by being declared again.
-
-        Raises:
-            LedgerError: missing, empty, locked, damaged, or written by another version.
-        """
+        """The ledger at `path`, locked against a second writer; its plans are taken up by being declared again."""
         file = LedgerFile(Path(path))
         document = file.read()
         try:
             if document.get("dpgen_ledger") != _FORMAT:
                 raise LedgerError(f"{path}: is no ledger of version {_FORMAT}")
-            ledger = cls._of(document, Path(path))
+            ledger = cls._of(document)
+            ledger.payer = Payer.of(document["shared"], Path(path).parent) if "shared" in document else None
         except (KeyError, TypeError, ValueError, IndexError) as error:
             file.close()
             raise LedgerError(f"{path}: cannot be understood: {error!r}") from None
         except LedgerError:
             file.close()
             raise
-        ledger._file = file
+        ledger._file, ledger._unfinished, ledger.resumed = file, list(ledger._plans), bool(ledger._runs)
         return ledger
 
     @classmethod
-    def _of(cls, document: dict[str, Any], path: Path) -> Ledger:
+    def _of(cls, document: dict[str, Any]) -> Ledger:
+        """A ledger in memory with what a document holds."""
         budget = None if document["epsilon"] is None else Budget(document["epsilon"], document["delta"])
         names = ("relation", "unit", "rows", "always_used")
         ledger = cls(budget, delta=document["delta"] if budget is None else None, **{name: document[name] for name in names})
         if budget is not None:
             ledger.filter = Filter(budget.epsilon, budget.delta, **document["filter"])
-        ledger.payer = Payer.of(document["shared"], path.parent) if "shared" in document else None
-        for line in document["mechanisms"]:
-            whole = ledger._declared[line["of"]] if "of" in line else None
-            event, divisible = decode_event(line["event"]), line.get("divisible", False)
-            ledger._number(ledger._find(event, line["note"], line["group"], whole=whole, divisible=divisible))
-        for plan in document["plans"]:
-            ledger._enter_plan({int(n): require_whole("count", count) for n, count in plan})
-        for number, count in document["charges"]:
-            ledger._book(ledger._declared[number], require_whole("count", count))
-        ledger._identity, ledger.commits = document["identity"], require_whole("commits", document["commits"] + 1) - 1
+        ledger._identity, ledger.commits = document["identity"], require_whole("commits", document["commits"], 0)
         ledger._shown, ledger._released, ledger._moves = document["charges"], document["released"], document["moves"]
-        ledger._unfinished, ledger.resumed = list(ledger._plans), bool(ledger._runs)
+        ledger.follow(document)
         return ledger
 
-    def _write(self) -> None:
-        """The file: all plans, and the charges of the last commit."""
-        content = {
+    def follow(self, document: dict[str, Any]) -> None:
+        """Hold the plans and charges of a document, and no others."""
+        with self._lock:
+            self._empty()
+            for line in document["mechanisms"]:
+                whole = self._declared[line["of"]] if "of" in line else None
+                event, divisible = decode_event(line["event"]), line.get("divisible", False)
+                self._number(self._find(event, line["note"], line["group"], whole=whole, divisible=divisible))
+            for plan in document["plans"]:
+                self._enter_plan({int(n): require_whole("count", count) for n, count in plan})
+            for number, count in document["charges"]:
+                self._book(self._declared[number], require_whole("count", count))
+
+    def _document(self, charges: list[list[int]]) -> dict[str, Any]:
+        """Header, plans and these charges."""
+        return {
+            "dpgen_ledger": _FORMAT,
+            "identity": self._identity,
+            "epsilon": self.budget.epsilon if self.budget else None,
+            "delta": self.delta,
+            **self.terms,
+            "filter": {"order": self.filter.order, "reserved": self.filter.reserved} if self.filter else None,
+            **({"shared": self.payer.reference} if self.payer else {}),
             "mechanisms": [m.line() for m in self._declared],
             "plans": [[[number, n] for number, n in plan.items()] for plan in self._plans],
-            "charges": self._shown,
+            "charges": charges,
             "commits": self.commits,
             "released": self._released,
             "moves": self._moves,
         }
-        self._file.write(self._header() | content)
+
+    def _write(self) -> None:
+        """The file: all plans, and the charges of the last commit."""
+        self._file.write(self._document(self._shown))
+
+    # -- other processes -----------------------------------------------------------------------------------------------
+
+    def copy(self) -> dict[str, Any]:
+        """Everything declared and charged, for a `follower` in another process."""
+        with self._lock:
+            return self._document(self._charged())
+
+    def _charged(self) -> list[list[int]]:
+        return [[cast(int, m.number), n] for m, n in self._runs]
+
+    @classmethod
+    def follower(cls, copy: dict[str, Any]) -> Ledger:
+        """A closed ledger in memory, for reading what another process has recorded; it grants nothing."""
+        ledger = cls._of(copy)
+        ledger.drop()
+        return ledger
+
+    def repeat(self, event: DpEvent, *, note: str, group: str | None = None) -> None:
+        """Of a follower: count one charge that the other process has recorded."""
+        with self._lock:
+            self._record(self._find(event, note, group), 1)
+
+    # -- commits -------------------------------------------------------------------------------------------------------
 
     def commit(self, *, released: str = "", moves: Sequence[tuple[Path, Path]] = ()) -> None:
         """Write all charges to the disk; what depends on them may leave the process when this has returned, and not before.
 
         Arguments:
-            released: checksum of what is about to be released.
+            released: checksum of what is about to be released; a run releases one thing.
             moves: files or folders beside the ledger that become visible with this commit, from and to; `resume` does the rest.
-
-        Raises:
-            LedgerError: it could not be written, or the shared budget has seen a later commit of this run or another release.
         """
         with self._lock:
-            charges = [[cast(int, m.number), n] for m, n in self._runs]
+            charges = self._charged()
             if charges == self._shown and not moves and released in ("", self._released):
                 return
             if released and self._released not in ("", released):
@@ -227,39 +245,63 @@ class Ledger:
             except BaseException:
                 self._shown, self.commits, self._released, self._moves = before
                 raise
-            if self.payer is not None:
-                self.payer.stand(self.commits, self._released)
-            self._finish_moves()
+            self.resume()
 
-    def staged(self, path: Path) -> Path:
-        """Where something is written that the next commit moves to `path`; what a dying process leaves there is removed."""
-        return path.with_name(f".{path.name}.dpgen-{self.commits + 1:08d}")
-
-    def _finish_moves(self) -> None:
+    def resume(self) -> None:
+        """Finish the last commit, also of a run that died; LedgerError where the ledger was restored from a copy."""
+        if self.payer is not None and self.commits:
+            self.payer.stand(self.commits, self._released)
         for source, target in self._moves:
             if (self._directory / source).exists():
                 if (self._directory / target).is_dir():
                     rmtree(self._directory / target)
                 os.replace(self._directory / source, self._directory / target)
 
+    def staged(self, path: Path) -> Path:
+        """Where something is written that the next commit moves to `path`; what a dying process leaves there is removed."""
+        return path.with_name(f".{path.name}.dpgen-{self.commits + 1:08d}")
+
     @property
     def _directory(self) -> Path:
         return Path() if self.path is None else self.path.parent
-
-    def resume(self) -> None:
-        """Finish the last commit of a run that died.
-
-        Raises:
-            LedgerError: the shared budget has seen a later one: the ledger was restored from a copy.
-        """
-        if self.payer is not None and self.commits:
-            self.payer.stand(self.commits, self._released)
-        self._finish_moves()
 
     @property
     def committed(self) -> bool:
         """Whether anything that was charged may have left the process."""
         return bool(self.commits)
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def declare(self, plan: Sequence[Planned]) -> None:
+        """Record a plan, the whole of which the budget has to cover; in a ledger that was opened again, take it up.
+
+        Raises:
+            BudgetExceeded: the plan does not fit; nothing was recorded.
+            ValueError: a bad count, note or event, or an event that is not divisible.
+        """
+        self._file.require_open()
+        with self._lock:
+            lines: Counter[LedgerItem] = Counter()
+            wholes = dict(self._divisible)
+            for line in plan:
+                mechanism = self._find(line.event, line.note, line.group, divisible=line.divisible)
+                if line.divisible and wholes.setdefault((line.note, line.group), mechanism) is not mechanism:
+                    raise ValueError(f"note is {line.note!r}; another divisible Gaussian has this note")
+                lines[mechanism] += require_whole("count", line.count)
+            if not lines or self._taken_up(lines):
+                return
+            if self.budget is not None:
+                self._require_fit(lines)
+            self._pay(lines)
+            for mechanism in lines:
+                if mechanism.number is None:
+                    self._number(mechanism)
+            self._enter_plan({cast(int, m.number): n for m, n in lines.items()})
+            try:
+                self._write()
+            except BaseException:
+                self._file.close()  # whatever is asked next is refused
+                raise
 
     def _find(
         self, event: DpEvent, note: str, group: str | None, *, whole: LedgerItem | None = None, divisible: bool = False
@@ -287,49 +329,11 @@ class Ledger:
         if mechanism.divisible:
             self._divisible[mechanism.note, mechanism.group] = mechanism
 
-    # -- plans ---------------------------------------------------------------------------------------------------------
-
-    def declare(self, plan: Sequence[Planned]) -> None:
-        """Record a plan, the whole of which the budget has to cover; in a ledger that was opened again, take it up.
-
-        Raises:
-            BudgetExceeded: the plan does not fit; nothing was recorded.
-            LedgerError: it could not be recorded; the ledger is closed.
-            ValueError: a bad count, note or event, or an event that is not divisible.
-        """
-        self._file.require_open()
-        with self._lock:
-            lines: Counter[LedgerItem] = Counter()
-            for line in plan:
-                require_whole("count", line.count)
-                lines[self._find(line.event, line.note, line.group, divisible=line.divisible)] += line.count
-            self._require_one_each([m for m in lines if m.divisible])
-            if not lines or self._taken_up(lines):
-                return
-            if self.budget is not None:
-                self._require_fit(lines)
-            self._pay(lines)
-            for mechanism in lines:
-                if mechanism.number is None:
-                    self._number(mechanism)
-            self._enter_plan({cast(int, m.number): n for m, n in lines.items()})
-            try:
-                self._write()
-            except BaseException:
-                self._file.close()  # whatever is asked next is refused
-                raise
-
     def _pay(self, more: Counter[LedgerItem]) -> None:
         """Let the shared budget reserve everything that the guarantee counts, with `more`."""
         if self.payer is not None:
             total = Counter({m: m.most for m in self._declared if m.most}) + more
             self.payer.pay(list(total.items()), self.budget)
-
-    def _require_one_each(self, divisible: list[LedgerItem]) -> None:
-        found = dict(self._divisible)
-        for mechanism in divisible:
-            if found.setdefault((mechanism.note, mechanism.group), mechanism) is not mechanism:
-                raise ValueError(f"note is {mechanism.note!r}; another divisible Gaussian has this note")
 
     def _taken_up(self, lines: Counter[LedgerItem]) -> bool:
         """Whether a resumed run declares again what the file holds."""
@@ -345,17 +349,10 @@ class Ledger:
     def _require_fit(self, lines: Counter[LedgerItem]) -> None:
         budget, names = cast(Budget, self.budget), ", ".join(f"{n} x {m.note!r}" for m, n in lines.items())
         if self._plans or any(m.most for m in self._declared):
-            added: dict[str | None, Cost] = {}
-            for mechanism, count in lines.items():
-                cost = self._cost(mechanism).times(count)
-                added[mechanism.group] = added.get(mechanism.group, Cost()).plus(cost)
-            self._require_filter(added, f"a second plan of {names}")
+            self._require_filter(lines, f"a second plan of {names}")
             return
         loads = [(m.priced or m, n) for m, n in lines.items()]
-        needed = self._rdp(loads)
-        if needed > budget.epsilon:
-            needed = self._spent(loads)
-        if needed > budget.epsilon:
+        if self._rdp(loads) > budget.epsilon and (needed := worst(loads, self.delta, self.relation)) > budget.epsilon:
             raise BudgetExceeded(f"{self._terms()}: a plan of {names} would bring it to {needed:.6g}")
 
     def _terms(self) -> str:
@@ -367,7 +364,7 @@ class Ledger:
             self._declared[number].planned += count
         self._plans.append(counts)
         self._filtered = None
-        self._cache.clear()
+        self._spent = None
         self._guarantees.clear()
 
     # -- the filter ----------------------------------------------------------------------------------------------------
@@ -385,15 +382,17 @@ class Ledger:
             self._filtered = FilterTotals(cast(Filter, self.filter), self.relation, promised)
         return self._filtered
 
-    def _require_filter(self, added: dict[str | None, Cost], name: str) -> None:
+    def _require_filter(self, more: Counter[LedgerItem], name: str) -> None:
         limits, totals = cast(Filter, self.filter), self._totals()
+        added: dict[str | None, Cost] = {}
+        for mechanism, count in more.items():
+            added[mechanism.group] = added.get(mechanism.group, Cost()).plus(self._cost(mechanism).times(count))
         total = totals.heaviest(added)
         if not limits.fits(total):
             before, after = limits.total_epsilon(totals.heaviest()), limits.total_epsilon(total)
-            by = "sum of epsilons" if limits.order is None else f"filter of Renyi order {limits.order:.4g}"
             raise BudgetExceeded(
-                f"{self._terms()}: spent {before:.6g}, {name} would bring it to {after:.6g} ({by}: what was not declared at "
-                "the start is counted so, with everything else)"
+                f"{self._terms()}: spent {before:.6g}, {name} would bring it to {after:.6g} ({limits.name}: what was not "
+                "declared at the start is counted so, with everything else)"
             )
 
     # -- charges -------------------------------------------------------------------------------------------------------
@@ -403,30 +402,31 @@ class Ledger:
 
         Arguments:
             event: what one run costs.
-            count: runs, >= 1.
             note: what they are called.
             group: disjoint group of records that they touch, None for all.
             of: note of the declared divisible Gaussian (of the same group) that these runs are a part of.
 
         Raises:
             BudgetExceeded: it would spend more than the budget, or than is left of the divisible Gaussian; nothing is counted.
-            LedgerError: the ledger is closed, or this is a forked process.
             ValueError: a bad count, note or event, or no such divisible Gaussian.
         """
-        if count.__class__ is not int or count < 1:
-            count = require_whole("count", count)
+        require_whole("count", count)
         self._file.require_open()
         with self._lock:
             mechanism = self._find(event, note, group, whole=None if of is None else self._whole(of, group))
             if mechanism.whole is not None:
                 mechanism.require_room(count)
             elif later := mechanism.beyond(count):
+                more = Counter({mechanism: later})
                 if self.budget is not None:
-                    self._require_filter({group: self._cost(mechanism).times(later)}, f"{count} x {note!r}")
-                self._pay(Counter({mechanism: later}))
-            if mechanism.number is None:
-                self._number(mechanism)
-            self._book(mechanism, count)
+                    self._require_filter(more, f"{count} x {note!r}")
+                self._pay(more)
+            self._record(mechanism, count)
+
+    def _record(self, mechanism: LedgerItem, count: int) -> None:
+        if mechanism.number is None:
+            self._number(mechanism)
+        self._book(mechanism, count)
 
     def _whole(self, of: str, group: str | None) -> LedgerItem:
         found = self._divisible.get((of, group))
@@ -449,69 +449,52 @@ class Ledger:
             self._runs[-1][1] += count
         else:
             self._runs.append([mechanism, count])
-        self._cache.clear()
+        self._spent = None
 
     def allowance(self, event: DpEvent, *, group: str | None = None) -> int:
-        """Number of charges of `event`, beside what was declared, that the filter would still grant.
-
-        Raises:
-            ValueError: the ledger has no budget, or the event costs nothing.
-        """
+        """Number of charges of `event`, beside what was declared, that the filter would still grant; ValueError without one."""
         if self.budget is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
         with self._lock:
             return self._totals().room(self._cost(LedgerItem.of(event, "", group)), group)
 
-    def _guaranteed(self) -> Loads:
-        """Plans as a whole, and what was charged beyond them: the guarantee counts these."""
-        return [(m.priced or m, m.most) for m in self._declared if m.most]
-
-    def _spent(
-        self, loads: Loads, delta: float | None = None, relation: Relation | None = None, accountant: Accountant = "tightest"
-    ) -> float:
-        at = self.delta if delta is None else delta
-        return worst(loads, at, relation or self.relation, accountant, own=self.relation)[0]
+    # -- reports -------------------------------------------------------------------------------------------------------
 
     @property
     def chosen_later(self) -> bool:
         """Whether anything stands beside the first plan; with a budget, the filter then makes the guarantee."""
         return len(self._plans) > 1 or any(m.later for m in self._declared)
 
-    def epsilon(
-        self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
-    ) -> float:
-        """The guarantee (see the class): epsilon (nats) at the ledger's delta and relation unless others are given.
+    def epsilon(self, *, relation: Relation | None = None, accountant: Accountant = "tightest") -> float:
+        """The guarantee (see the class): epsilon (nats) at the ledger's delta, and its relation unless another is given.
 
         Raises:
             UnsupportedEvent: what was chosen later has no guarantee under another relation.
         """
         with self._lock:
-            key = (delta, relation, accountant)
+            key = (relation, accountant)
             if key not in self._guarantees:
-                exact = self.filter is None or not self.chosen_later
-                self._guarantees[key] = self._spent(self._guaranteed(), *key) if exact else self._of_filter(delta, relation)
+                asked = relation or self.relation
+                if self.filter is None or not self.chosen_later:
+                    loads = [(m.priced or m, m.most) for m in self._declared]
+                    self._guarantees[key] = worst(loads, self.delta, asked, accountant, own=self.relation)
+                else:
+                    self._guarantees[key] = self.filter.chosen_later(self._totals().heaviest(), asked, own=self.relation)
             return self._guarantees[key]
-
-    def _of_filter(self, delta: float | None, relation: Relation | None) -> float:
-        limits, total = cast(Filter, self.filter), self._totals().heaviest()
-        return limits.chosen_later(total, self.delta if delta is None else delta, relation or self.relation, own=self.relation)
 
     @property
     def accountant(self) -> str:
         """Accounting behind the guarantee, in words."""
         if self.filter is None or not self.chosen_later:
             return "tightest valid of PLD, Renyi and closed forms"
-        return f"filter of Renyi order {self.filter.order:.4g}" if self.filter.order else "sum of pure epsilons"
+        return self.filter.name if self.filter.order else "sum of pure epsilons"
 
-    def spent(
-        self, delta: float | None = None, *, relation: Relation | None = None, accountant: Accountant = "tightest"
-    ) -> float:
+    def spent(self) -> float:
         """Epsilon of what has run so far, as if it had been fixed in advance; the guarantee is `epsilon`."""
         with self._lock:
-            key = ("spent", delta, relation, accountant)
-            if key not in self._cache:
-                self._cache[key] = self._spent([(m, m.count) for m in self._declared], delta, relation, accountant)
-            return float(self._cache[key])
+            if self._spent is None:
+                self._spent = worst([(m, m.count) for m in self._declared], self.delta, self.relation)
+            return self._spent
 
     def spent_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
@@ -519,12 +502,10 @@ class Ledger:
             return self._rdp([(m, m.count) for m in self._declared])
 
     def _rdp(self, loads: Loads) -> float:
-        if not self.delta:
-            return self._spent(loads)
-        try:
-            return rdp_bound(loads, self.delta, self.relation)
-        except ValueError:  # an event without moments, or with too little noise for them
-            return self._spent(loads)
+        if self.delta:
+            with suppress(UnsupportedEvent):  # an event without moments
+                return rdp_bound(loads, self.delta, self.relation)
+        return worst(loads, self.delta, self.relation)
 
     def entries(self) -> list[LedgerEntry]:
         """Charges in order, equal neighbours merged."""
@@ -570,11 +551,11 @@ class Ledger:
             charges, head = int(position["charges"]), str(position["head"])
         except (KeyError, TypeError, ValueError):
             raise LedgerError(f"position is {position!r}; it must hold charges and head") from None
-        where = self.path or "ledger"
-        if charges > self.charges:
-            raise LedgerError(f"{where}: has {self.charges} charges, the checkpoint saw {charges}: an older copy")
-        if charges < 0 or self._head(charges) != head:
-            raise LedgerError(f"{where}: differs from what the checkpoint saw: edited or another run")
+        if not 0 <= charges <= self.charges or self._head(charges) != head:
+            raise LedgerError(
+                f"{self.path or 'ledger'}: has {self.charges} charges, the checkpoint saw {charges}: an older "
+                "copy, edited or another run"
+            )
         return self.charges - charges
 
     def close(self) -> None:

@@ -26,11 +26,9 @@ class LedgerError(RuntimeError):
 
 
 class LedgerFile:
-    """A locked document on disk, or (`path` None) nothing; forked children, pickles and copies are refused.
+    """A locked document on disk, or (`path` None) nothing; waits so many seconds for another process that has it locked.
 
-    Arguments:
-        path: the file.
-        wait: seconds to wait for another process that has it locked.
+    Every method raises `LedgerError`; forked children, pickles and copies are refused.
     """
 
     def __init__(self, path: Path | None, *, wait: float = 0.0) -> None:
@@ -40,11 +38,7 @@ class LedgerFile:
         self._closed = False
 
     def create(self) -> None:
-        """Make the file (or take over an empty one, left by a crash at birth) and lock it.
-
-        Raises:
-            LedgerError: the file exists and holds something, is locked, or cannot be made.
-        """
+        """Make the file, or take over an empty one, left by a crash at birth, and lock it; refuse one that holds something."""
         if self.path is None:
             return
         self._open(os.O_RDWR | os.O_CREAT, "create")
@@ -53,11 +47,7 @@ class LedgerFile:
             raise LedgerError(f"{self.path}: a ledger is already there; use Ledger.open to resume it, or another path")
 
     def read(self) -> dict[str, Any]:
-        """Lock an existing file; its document.
-
-        Raises:
-            LedgerError: missing, empty, locked, damaged or of dpgen 0.4.
-        """
+        """Lock an existing file; its document. Refuse one that is empty, locked, damaged or of dpgen 0.4."""
         self._open(os.O_RDWR, "open")
         try:
             with open(self._fd, "rb", closefd=False) as file:
@@ -81,22 +71,16 @@ class LedgerFile:
         return dict(document)
 
     def write(self, document: dict[str, Any]) -> None:
-        """Replace the document; the new one is on the disk before this returns, or the old one stays.
-
-        Raises:
-            LedgerError: closed, a forked child, the file was changed by somebody else, or the write failed.
-        """
+        """Replace the document; the new one is on the disk before this returns, or the old one stays."""
         self.require_open()
         if self.path is None:
             return
         if not self._current():
             raise LedgerError(f"{self.path}: somebody else changed or removed the ledger while it was open")
         raw = json.dumps(document | {"sha256": _checksum(document)}, separators=(",", ":"), allow_nan=False).encode()
+        fresh, name = -1, ""
         try:
             fresh, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.dpgen-")
-        except OSError as error:
-            raise LedgerError(f"{self.path}: could not be written ({error.strerror})") from None
-        try:
             with open(fresh, "wb", closefd=False) as file:
                 file.write(raw)
             was = os.fstat(self._fd)
@@ -107,8 +91,9 @@ class LedgerFile:
             os.fsync(fresh)
             os.replace(name, self.path)
         except BaseException as error:
-            os.close(fresh)
-            Path(name).unlink(missing_ok=True)
+            if fresh >= 0:
+                os.close(fresh)
+                Path(name).unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise LedgerError(f"{self.path}: could not be written ({error.strerror})") from None
             raise
@@ -117,11 +102,7 @@ class LedgerFile:
         _sync_directory(self.path.parent)
 
     def require_open(self) -> None:
-        """Refuse charges to a closed ledger, and those of a forked child.
-
-        Raises:
-            LedgerError: one of them.
-        """
+        """Refuse charges to a closed ledger, and those of a forked child."""
         if self._closed:
             raise LedgerError(f"{self.path or 'ledger'}: closed; open it again before charging")
         if os.getpid() != self._pid:
@@ -207,10 +188,7 @@ def _encode_value(value: Any) -> Any:
 
 
 def decode_event(code: Any) -> DpEvent:
-    """Inverse of `encode_event`.
-
-    Raises:
-        LedgerError: an event that this version does not know.
+    """Inverse of `encode_event`; LedgerError for an event that this version does not know.
 
     >>> decode_event(['GaussianDpEvent', {'noise_multiplier': 2.0}])
     GaussianDpEvent(noise_multiplier=2.0)
@@ -231,8 +209,8 @@ def decode_event(code: Any) -> DpEvent:
 
 
 def _decode_value(value: Any) -> Any:
-    if isinstance(value, list):
-        if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
-            return decode_event(value)
-        return [_decode_value(v) for v in value]
-    return math.inf if value == "inf" else value
+    if not isinstance(value, list):
+        return math.inf if value == "inf" else value
+    if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        return decode_event(value)
+    return [_decode_value(v) for v in value]

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast, get_args
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def require_whole(name: str, value: int, low: int = 1, high: int | None = None) -> int:
-    """A whole number in [low, high], or from `low` on.
-
-    Raises:
-        ValueError: it is not.
+    """A whole number in [low, high], or from `low` on; ValueError for anything else.
 
     >>> require_whole("rounds", 20)
     20
@@ -35,10 +32,7 @@ def require_whole(name: str, value: int, low: int = 1, high: int | None = None) 
 
 
 def require_within(name: str, value: float, limits: tuple[float, float], of: str = "") -> float:
-    """A number in [low, high], in (0, high] where low is 0; `of` ends the sentence that refuses it.
-
-    Raises:
-        ValueError: it is not.
+    """A number in [low, high], in (0, high] where low is 0; else a ValueError, whose sentence `of` ends.
 
     >>> require_within("epsilon", 0.5, (1e-6, 100.0), " for one draw")
     0.5
@@ -50,10 +44,7 @@ def require_within(name: str, value: float, limits: tuple[float, float], of: str
 
 
 def require_positive(name: str, value: float | None) -> float:
-    """A finite number above 0.
-
-    Raises:
-        ValueError: it is not.
+    """A finite number above 0; ValueError for anything else.
 
     >>> require_positive("noise_multiplier", 0.5)
     0.5
@@ -67,6 +58,13 @@ Relation = Literal["add_remove", "replace_one"]
 """Neighbouring relation: data sets differ in one unit more or less, or in the value of one."""
 
 
+def require_relation(relation: str) -> Relation:
+    """A neighbouring relation; ValueError for anything else."""
+    if relation not in get_args(Relation):
+        raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
+    return cast(Relation, relation)
+
+
 def keeps_size(relation: Relation, rows: int = 1, always_used: bool = True) -> bool:
     """Whether all neighbouring data sets have equally many rows that are used, so that their number is public.
 
@@ -76,15 +74,10 @@ def keeps_size(relation: Relation, rows: int = 1, always_used: bool = True) -> b
         always_used: whether every unit has a row that is used whatever it holds. Not where rows with gaps are left out, nor
             where units are people: whoever replaces one may have no row.
 
-    Raises:
-        ValueError: unknown relation.
-
     >>> keeps_size("replace_one"), keeps_size("replace_one", 5), keeps_size("replace_one", 1, False), keeps_size("add_remove")
     (True, False, False, False)
     """
-    if relation not in get_args(Relation):
-        raise ValueError(f"relation is {relation!r}; choose one of {', '.join(get_args(Relation))}")
-    return relation == "replace_one" and rows == 1 and always_used
+    return require_relation(relation) == "replace_one" and rows == 1 and always_used
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -145,9 +138,6 @@ class Budget:
 def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
     """`count` releases `f(D) + N(0, (noise_multiplier * sensitivity)^2 I)`, sensitivity under add/remove-one.
 
-    Raises:
-        ValueError: `noise_multiplier` not in (0, inf) or `count` < 1.
-
     >>> gaussian_event(2.0)
     GaussianDpEvent(noise_multiplier=2.0)
     """
@@ -158,13 +148,10 @@ def gaussian_event(noise_multiplier: float, count: int = 1) -> DpEvent:
 
 
 def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> DpEvent:
-    """One Gaussian release on a Poisson draw of the records: each record takes part with probability `sampling_rate`.
+    """One Gaussian release on a Poisson draw of the records: each record takes part with probability `sampling_rate` in (0, 1].
 
     Only a fresh, secret, independent draw per event earns this event (Mironov, Talwar, Zhang 2019, section 3); a
     shuffled loader does not. `sampling_rate` 1 is the plain Gaussian.
-
-    Raises:
-        ValueError: `sampling_rate` not in (0, 1] or `noise_multiplier` not in (0, inf).
 
     >>> subsampled_gaussian_event(0.01, 1.5)
     PoissonSampledDpEvent(sampling_probability=0.01, event=GaussianDpEvent(noise_multiplier=1.5))
@@ -178,13 +165,10 @@ def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> 
 
 
 def effective_multiplier(*noise_multipliers: float) -> float:
-    """The one Gaussian that dominates the joint release of several: `1 / sigma^2 = sum 1 / sigma_i^2`.
+    """The one Gaussian that dominates the joint release of several: `1 / sigma^2 = sum 1 / sigma_i^2`; inf adds nothing.
 
-    It may depend on the same Poisson draw: condition on the draw, compose there, then mix over the draw, which is
+    They may share a Poisson draw: condition on the draw, compose there, then mix over the draw, which is
     linear in the output distribution. (Adding moments of the parts, as Acs et al. 2017, Theorem 3, bounds nothing.)
-
-    Raises:
-        ValueError: no multiplier, or one not in (0, inf].
 
     >>> round(effective_multiplier(2.0, 2.0) ** 2, 12)
     2.0
@@ -193,9 +177,7 @@ def effective_multiplier(*noise_multipliers: float) -> float:
         raise ValueError("noise_multipliers is empty; give at least one")
     if len(noise_multipliers) == 1 and noise_multipliers[0] != math.inf:
         return require_positive("noise_multiplier", noise_multipliers[0])  # to the last bit, as it was declared
-    precision = 0.0
-    for value in noise_multipliers:
-        precision += 0.0 if value == math.inf else require_positive("noise_multiplier", value) ** -2
+    precision = sum(require_positive("noise_multiplier", value) ** -2 for value in noise_multipliers if value != math.inf)
     return math.inf if precision == 0 else precision**-0.5
 
 
@@ -235,9 +217,6 @@ def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
     Raises:
         UnsupportedEvent: anything else is in the event.
         ValueError: a rate outside [0, 1], a negative multiplier or count, or NaN.
-
-    >>> gaussian_parts(subsampled_gaussian_event(0.5, 2.0))
-    Counter({(0.5, 2.0): 1})
     """
     import dp_accounting as dpa
 

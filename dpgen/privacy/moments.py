@@ -99,14 +99,11 @@ def _check(order: float, sampling_rate: float, noise_multiplier: float) -> None:
 
 @lru_cache(maxsize=4096)
 def subsampled_gaussian_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
-    """Log-moment `alpha(order)` of one Poisson-sampled Gaussian, any real order, add/remove-one.
+    """Log-moment `alpha(order)` of one Poisson-sampled Gaussian, any real order > 0, add/remove-one.
 
     `alpha = log E_z (1 + x)^(order + 1)`, `x = q (e^((2z - 1) / (2 sigma^2)) - 1)`, `z ~ N(0, sigma^2)`, by the
     trapezoid rule on `(1 + x)^a - 1 - a x` (nonnegative, and `E x = 0`), so that nothing cancels at small q or large
     sigma. Removing a record is the worse direction (Mironov, Talwar, Zhang 2019, Theorem 5).
-
-    Raises:
-        ValueError: order not in (0, inf), sampling_rate not in [0, 1], noise_multiplier not in (0, inf).
 
     >>> round(subsampled_gaussian_alpha(3.0, 1.0, 2.0), 12) == 3 * 4 / (2 * 2.0**2)
     True
@@ -180,19 +177,12 @@ def general_moments_epsilon(
     (1-j))]`, `eps = min_l (alpha(l) - log delta) / l` over integers `l <= 100`, with `a_C`, `a_S` the moments of
     DPNorm and of the clipped sum, each Poisson-sampled. Sigmas are noise multipliers (std / add-remove sensitivity):
     the paper's `sigma` for SGD and `sqrt(2) sigma_K` for k-means, whose moments its Lemma 1 takes with `N(0, sqrt(2)
-    sigma)`.
+    sigma)`; None where there is none (`sigma_count`: as for the sums).
 
     Theorem 3 applies Hoelder to marginal losses where the chain rule needs conditional ones. Counterexample: A1
     releases a secret shared coin R, A2 releases R xor x; both moments are 0 and the pair reveals x. With `sigma_norm
     = sigma_sgd = 0.7`, q = 0.0017, 11,780 steps, delta 1e-5 it states 7.22 where no guarantee below 8.53 holds. The
     guarantee dpgen uses is `effective_multiplier`.
-
-    Arguments:
-        sigma_norm: noise multiplier of DPNorm's histogram, None when there is none.
-        sigma_kmeans: of the sums (and of the counts unless `sigma_count` is given), None without k-means.
-
-    Raises:
-        ValueError: a number outside its range.
     """
     if steps < 0 or kmeans_rounds < 0:
         raise ValueError(f"steps is {steps!r} and kmeans_rounds is {kmeans_rounds!r}; both must be >= 0")

@@ -25,9 +25,8 @@ _REFUSAL = "SecureSource refuses to be copied, pickled or saved: make a new one,
 def grid_step(noise_std: float, *, bits: int = _GRID_BITS) -> float:
     r"""Step of the grid that noisy values are rounded to: the largest power of two $\le 2^{-10}\sigma$.
 
-    Example:
-        >>> grid_step(1.5) == 2**-10
-        True
+    >>> grid_step(1.5) == 2**-10
+    True
     """
     return math.ldexp(1.0, math.frexp(noise_std)[1] - 1 - bits)
 
@@ -61,12 +60,9 @@ class SecureSource:
     Raises:
         SecureBackendError: the packages cryptography and numba are not usable; there is no fallback.
 
-    Example:
-        >>> source = SecureSource()
-        >>> source.add_normal_(torch.zeros(2, 3), noise_std=4.0).shape
-        torch.Size([2, 3])
-        >>> source.discrete_laplace(5, scale=2.0).dtype
-        torch.int64
+    >>> source = SecureSource()
+    >>> source.add_normal_(torch.zeros(2, 3), noise_std=4.0).shape
+    torch.Size([2, 3])
     """
 
     def __init__(self) -> None:
@@ -79,63 +75,40 @@ class SecureSource:
         return Keystream(self._fresh_key)
 
     def random_bytes(self, count: int) -> bytes:
-        """Return `count` uniform bytes."""
+        """Uniform bytes."""
         return self._stream().words(_size((count,)), np.uint8).tobytes()
 
     def words(self, *shape: int, bits: int = 64) -> draws.Words:
-        """Draw uint64 whole numbers, uniform in [0, 2^bits).
-
-        Raises:
-            ValueError: bits outside [1, 64].
-        """
+        """uint64 whole numbers, uniform in [0, 2^bits), bits in [1, 64]."""
         if not 1 <= bits <= 64:
             raise ValueError(f"bits is {bits!r}; it must be in [1, 64]")
         words = np.frombuffer(self.random_bytes(8 * _size(shape)), np.uint64)
         return (words >> np.uint64(64 - bits)).reshape(shape)
 
     def uniform(self, *shape: int) -> Tensor:
-        """Draw float64 uniforms strictly inside (0, 1): $(w + 1/2) 2^{-52}$ with 52 random bits w."""
+        """float64 uniforms strictly inside (0, 1): $(w + 1/2) 2^{-52}$ with 52 random bits w."""
         words = self._stream().words(_size(shape), np.uint64)
         return torch.from_numpy(((words >> np.uint64(12)) + 0.5) * 2.0**-52).reshape(shape)
 
-    def normal(
-        self,
-        *shape: int,
-        noise_std: float = 1.0,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> Tensor:
-        r"""Draw $N(0, \sigma^2)$ rounded to the grid.
-
-        Do not add this to private values yourself: only rounding the *sum* is post-processing; see `add_normal_`.
-
-        Raises:
-            ValueError: noise_std, dtype or shape out of range.
-        """
-        return self._normal(shape, noise_std, dtype, _GRID_BITS).to(device)
+    def normal(self, *shape: int, noise_std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+        r"""$N(0, \sigma^2)$ rounded to the grid; of private values only rounding the *sum* is post-processing."""
+        return self._normal(shape, noise_std, dtype, _GRID_BITS)
 
     def unrounded_normal(self, *shape: int, noise_std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-        r"""Draw $N(0, \sigma^2)$ as finely as the type holds it, for sums that are rounded to the grid after adding it.
-
-        Raises:
-            ValueError: noise_std, dtype or shape out of range.
-        """
+        r"""$N(0, \sigma^2)$ as finely as the type holds it, for sums that are rounded to the grid after adding it."""
         return self._normal(shape, noise_std, dtype, _UNROUNDED_BITS)
 
     def _normal(self, shape: tuple[int, ...], noise_std: float, dtype: torch.dtype, bits: int) -> Tensor:
-        from dpgen.privacy.draws import add_normal
-
         _check_noise(noise_std, dtype)
         values = torch.zeros(_size(shape), dtype=dtype)
-        add_normal(self._stream(), values.numpy(), noise_std=noise_std, grid=grid_step(noise_std, bits=bits))
+        draws.add_normal(self._stream(), values.numpy(), noise_std=noise_std, grid=grid_step(noise_std, bits=bits))
         return values.reshape(shape)
 
     @torch.no_grad()
     def add_normal_(self, values: Tensor, *, noise_std: float, factor: Tensor | None = None) -> Tensor:
         r"""Release values in place: v becomes $g$ round$((v + N(0, \sigma^2)) / g)$ with $g$ = `grid_step(noise_std)`.
 
-        Draw, addition and rounding are one pass over contiguous CPU memory; elsewhere the noise is drawn on the CPU
-        and copied.
+        Draw, addition and rounding are one pass over contiguous CPU memory; elsewhere the noise is drawn on the CPU and copied.
 
         Arguments:
             values: any shape, float32 or float64; overwritten.
@@ -145,8 +118,6 @@ class SecureSource:
         Raises:
             ValueError: noise_std or dtype out of range, or a value is not finite (the values are spoilt then).
         """
-        from dpgen.privacy.draws import add_normal
-
         _check_noise(noise_std, values.dtype)
         grid = grid_step(noise_std)
         if values.device.type == "cpu" and values.is_contiguous():
@@ -155,7 +126,7 @@ class SecureSource:
             stream = self._stream()
             finite = True
             for row, f in zip(flat, factors, strict=True):
-                finite &= add_normal(stream, row, noise_std=noise_std, grid=grid, factor=f)
+                finite &= draws.add_normal(stream, row, noise_std=noise_std, grid=grid, factor=f)
         else:
             # Rounding the noise before the addition would make the rounding of the values part of the query.
             noise = self.unrounded_normal(*values.shape, noise_std=noise_std, dtype=values.dtype)
@@ -167,45 +138,19 @@ class SecureSource:
         return values
 
     def rounded_normal(self, *shape: int, noise_std: float) -> Tensor:
-        r"""Draw int64 round$(N(0, \sigma^2))$ exactly; integer queries keep the Gaussian mechanism's accounting.
-
-        Raises:
-            ValueError: noise_std outside [1e-6, 1e16].
-        """
-        return self._integers(draws.rounded_normal(self._stream(), _size(shape), noise_std=noise_std), shape)
-
-    def discrete_gaussian(self, *shape: int, noise_std: float) -> Tensor:
-        r"""Draw int64 $P(k) \propto e^{-k^2 / (2\sigma^2)}$ exactly (Canonne, Kamath and Steinke 2020).
-
-        Raises:
-            ValueError: noise_std outside [1e-6, 1e12].
-        """
-        return self._integers(draws.discrete_gaussian(self._stream(), _size(shape), noise_std=noise_std), shape)
+        r"""int64 round$(N(0, \sigma^2))$, exactly; integer queries keep the Gaussian mechanism's accounting."""
+        return torch.from_numpy(draws.rounded_normal(self._stream(), _size(shape), noise_std=noise_std)).reshape(shape)
 
     def discrete_laplace(self, *shape: int, scale: float) -> Tensor:
-        r"""Draw int64 $P(k) \propto e^{-|k| / s}$ exactly; at sensitivity 1, scale 1/epsilon is epsilon-private.
-
-        Raises:
-            ValueError: scale outside [1e-6, 1e12].
-        """
-        return self._integers(draws.discrete_laplace(self._stream(), _size(shape), scale=scale), shape)
+        r"""int64 $P(k) \propto e^{-|k| / s}$, exactly; at sensitivity 1, scale 1/epsilon is epsilon-private."""
+        return torch.from_numpy(draws.discrete_laplace(self._stream(), _size(shape), scale=scale)).reshape(shape)
 
     def bernoulli_indices(self, n: int, *, probability: float) -> Tensor:
-        """Poisson-sample records: the increasing int64 indices of successes in n independent Bernoulli(p) trials.
-
-        Each trial is exact to $2^{-80}$.
-
-        Raises:
-            ValueError: probability outside [0, 1] or n < 0.
-        """
+        """Poisson-sample records: increasing indices of successes in n independent Bernoulli(p) trials, exact to $2^{-80}$."""
         if not 0 <= probability <= 1:
             raise ValueError(f"probability must be in [0, 1], got {probability!r}")
         indices = draws.bernoulli_indices(self._stream(), _size((n,)), probability=float(probability))
         return torch.from_numpy(indices)
-
-    @staticmethod
-    def _integers(values: draws.Integers, shape: tuple[int, ...]) -> Tensor:
-        return torch.from_numpy(values).reshape(shape)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(_REFUSAL)
@@ -233,13 +178,10 @@ def multiply_rows_(values: Tensor, factor: Tensor | None) -> Tensor:
 class PublicRandomness:
     """Seeded randomness for what is public: initial weights, features, splits. Mechanisms refuse it.
 
-    Arguments:
-        seed: any integer; streams of different seeds and names are independent.
+    Streams of different seeds, any integers, and names are independent.
 
-    Example:
-        >>> weights = PublicRandomness(0).spawn("weights")
-        >>> torch.randn(3, generator=weights.generator).shape
-        torch.Size([3])
+    >>> torch.randn(3, generator=PublicRandomness(0).spawn("weights").generator).shape
+    torch.Size([3])
     """
 
     def __init__(self, seed: int) -> None:
@@ -249,13 +191,13 @@ class PublicRandomness:
         self.generator = torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
 
     def spawn(self, name: str) -> "PublicRandomness":
-        """Return an independent stream, the same for the same seed and name."""
+        """An independent stream, the same for the same seed and name."""
         digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
         return PublicRandomness(int.from_bytes(digest, "big"))
 
 
 def require_secure(source: object) -> SecureSource:
-    """Return the source if it may make private noise.
+    """The source if it may make private noise.
 
     Raises:
         TypeError: it is anything but a `SecureSource`.

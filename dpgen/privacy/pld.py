@@ -124,11 +124,7 @@ class Grid:
 def discretise(
     rate: float, sigma: float, direction: Direction, *, step: float, tail: float, max_cells: int = MAX_CELLS
 ) -> Grid:
-    """A discrete pair that dominates one Poisson-sampled Gaussian; at most `tail` of its mass is put at infinity.
-
-    Raises:
-        TooFine: more than `max_cells` cells.
-    """
+    """A discrete pair that dominates one Poisson-sampled Gaussian; at most `tail` of its mass is put at infinity."""
     from scipy.special import ndtri
 
     reach = -float(ndtri(max(tail, 1e-300))) * sigma
@@ -346,9 +342,7 @@ class Plan:
 
 
 def epsilon(parts: Parts, delta: float, direction: Direction, *, enough: float = 0.0) -> float:
-    """Epsilon at `delta` of `{(sampling_rate, noise_multiplier): count}` in one direction, refined to about .03 %.
-
-    Refining stops early at a bound <= `enough`.
+    """Epsilon at `delta` of `{(sampling_rate, noise_multiplier): count}` in one direction, to .03 % or `enough`.
 
     >>> round(epsilon({(0.01, 1.0): 1000}, 1e-5, "remove"), 2)
     1.83

@@ -19,21 +19,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.fft import next_fast_len
 
-from dpgen.privacy.mechanisms import require_positive
+from dpgen.privacy.draws import Integers, Reals
+from dpgen.privacy.mechanisms import Relation, require_positive, require_relation
 from dpgen.privacy.noise import SecureSource, grid_step, require_secure
-
-if TYPE_CHECKING:
-    from dpgen.privacy.mechanisms import Relation
-
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
 
 
 @lru_cache(maxsize=16)
@@ -41,9 +34,6 @@ def square_root_factor(m: int) -> Reals:
     r"""First column f (m,) of the lower triangular Toeplitz matrix B with B B = A, the matrix of prefix sums.
 
     .. math:: f_0 = 1, \qquad f_k = f_{k-1} \frac{2k - 1}{2k}, \qquad \textstyle\sum_k f_k z^k = (1 - z)^{-1/2}
-
-    Raises:
-        ValueError: m < 1.
 
     >>> square_root_factor(3).tolist()
     [1.0, 0.5, 0.375]
@@ -64,18 +54,13 @@ def prefix_sensitivity(m: int, relation: Relation) -> float:
     of a last cell that is left out because n is public: squared, the larger of that and
     :math:`\max_d \sum_{k<d} f_k^2 + \sum_{k<m-d} (f_k - f_{k+d})^2`, all d at once by one autocorrelation.
 
-    Raises:
-        ValueError: unknown relation.
-
     >>> round(prefix_sensitivity(2, "add_remove") ** 2, 6), round(prefix_sensitivity(2, "replace_one") ** 2, 6)
     (1.25, 1.25)
     """
     factor = square_root_factor(m)
     total = float(factor @ factor)
-    if relation == "add_remove":
+    if require_relation(relation) == "add_remove":
         return math.sqrt(total) * (1 + 1e-9)  # never below the exact value for its rounding
-    if relation != "replace_one":
-        raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
     head = np.concatenate([[0.0], np.cumsum(factor**2)])  # head[d] = sum of the first d squares
     spectrum = np.fft.rfft(factor, 2 * m)
     lagged = np.fft.irfft(spectrum * spectrum.conj(), 2 * m)[: m + 1]
@@ -99,12 +84,12 @@ def noisy_prefix_sums(
 ) -> tuple[Reals, Reals]:
     """Prefix sums (m,) of cell counts with the privacy of one Gaussian of this multiplier, and their noise variances (m,).
 
+    The ledger must have been charged before.
+
     Arguments:
         cells: (m,) int64, records of disjoint cells, private; under replace_one the last cell of all may be left out when n
             is public.
         noise_multiplier: noise std / L2 sensitivity under `relation` itself.
-        relation: neighbouring relation.
-        source: secure noise. The ledger must have been charged before.
 
     Raises:
         TypeError: `source` is not a secure source, or the cells are not int64.

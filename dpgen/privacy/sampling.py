@@ -15,12 +15,7 @@ from dpgen.privacy.noise import SecureSource, require_secure, to_device
 
 
 class PoissonMask:
-    """The right to release from one secret Poisson draw, once: every unit took part with probability `rate`.
-
-    Arguments:
-        rate: of the draw.
-        rows: most rows of a unit, which take part together.
-    """
+    """The right to release from one secret Poisson draw, once: units of up to `rows` rows took part with chance `rate`."""
 
     __slots__ = ("_used", "rate", "rows")
 
@@ -28,11 +23,7 @@ class PoissonMask:
         self.rate, self.rows, self._used = rate, rows, False
 
     def use(self) -> float:
-        """The rate, for the one event of this draw.
-
-        Raises:
-            RuntimeError: the draw has been charged already; amplification needs a fresh one.
-        """
+        """The rate, for the one event of this draw; RuntimeError when it has been charged already."""
         if self._used:
             raise RuntimeError("this Poisson draw has been used: every release needs a fresh one")
         self._used = True
@@ -42,10 +33,9 @@ class PoissonMask:
 class Batch(NamedTuple):
     """One Poisson draw: records, the cluster and label of each (label -1: none).
 
-    `sizes` (k,), if given, says that the rows are sorted by cluster and how many each cluster has: numbers that the host
-    knows, so that a device is not asked for them. `mask` is what the curator wants to see before it releases anything of the
-    draw; a batch that no `PoissonLoader` made has none. `share` (b,), where people have several records, is what each counts
-    for: a person's records together count for at most 1.
+    With `sizes` (k,) the rows are sorted by cluster and the host knows how many each has, so that a device is not asked.
+    `mask` is what the curator wants to see before it releases anything of the draw; only a `PoissonLoader` makes one. `share`
+    (b,), where people have several records, is what each counts for: a person's records together for at most 1.
     """
 
     x: Tensor  # (b, d) float32
@@ -75,17 +65,10 @@ class Rows(Protocol):
 
 
 class Owners:
-    """Whose the records are: draws take people, each with all of their records.
+    """Whose the records are, from a number (n,) for the person of each: draws take people, each with all of their records.
 
-    Arguments:
-        people: a number (n,) for the person of each record.
-        most: records m of a person at most.
-
-    Attributes:
-        share: parts (n,) of a person that each record has, see `shares`.
-
-    Raises:
-        ValueError: somebody has more records.
+    `most` is the greatest number of records of a person (else ValueError), and `share` (n,) the part of a person that each
+    record has, see `shares`.
 
     >>> owners = Owners(torch.tensor([7, 2, 7, 5]), 2)
     >>> len(owners), owners.records(torch.tensor([0, 2])).tolist()
@@ -115,11 +98,12 @@ def one_group(n: int) -> Tensor:
     return torch.zeros(1, dtype=torch.int64).expand(n)
 
 
-class PoissonTable(Dataset[Batch]):
-    """Records (n, d), one cluster and perhaps one label each, and their owners; indexed by whole Poisson draws.
+Draw = tuple[Tensor, PoissonMask]
+"""Indices of one Poisson draw, sorted, and the right to release it."""
 
-    A draw has values x / white, so that pixels stay bytes in memory.
-    """
+
+class PoissonTable(Dataset[Batch]):
+    """Records (n, d), their clusters, labels and owners, if any; indexed by whole draws, whose values are x / white."""
 
     x: Any  # a tensor, or `Rows`
 
@@ -139,8 +123,9 @@ class PoissonTable(Dataset[Batch]):
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
-    def __getitem__(self, draw: "PoissonDraw") -> Batch:
-        rows, cluster = draw.rows, self.cluster[draw.rows]
+    def __getitem__(self, draw: Draw) -> Batch:
+        rows, mask = draw
+        cluster = self.cluster[rows]
         sizes: tuple[int, ...] | None = None
         if self.k is not None:
             order = cluster.argsort(stable=True)
@@ -148,7 +133,8 @@ class PoissonTable(Dataset[Batch]):
             sizes = tuple(torch.bincount(cluster, minlength=self.k).tolist())
         labels = self.labels[rows] if self.labels is not None else torch.full_like(cluster, -1)
         share = None if self.owners is None else self.owners.share[rows].float() / WHOLE  # exact
-        return Batch(self._records(rows), cluster, labels, sizes, draw.mask, share)
+        x: Tensor = self.x[to_device(rows, self.x.device)].to(torch.float32)
+        return Batch(x if self.white == 1 else x.div_(self.white), cluster, labels, sizes, mask, share)
 
     def fingerprint(self) -> str:
         """Hash of all records and labels in order, to tell whether two processes hold the same."""
@@ -161,23 +147,12 @@ class PoissonTable(Dataset[Batch]):
             digest.update(part.cpu().contiguous().numpy().data)
         return digest.hexdigest()
 
-    def _records(self, rows: Tensor) -> Tensor:
-        x: Tensor = self.x[to_device(rows, self.x.device)].to(torch.float32)
-        return x if self.white == 1 else x.div_(self.white)
 
-
-class PoissonDraw(NamedTuple):
-    """Indices of one Poisson draw, sorted, and the right to release it."""
-
-    rows: Tensor
-    mask: PoissonMask | None = None
-
-
-class _PoissonSampler(Sampler[PoissonDraw]):
+class _PoissonSampler(Sampler[Draw]):
     """Every record, or person, enters every draw independently with probability `sampling_rate`; draws may be empty.
 
-    On one of several ranks, every record of the rank's shard does: the ranks' draws together are one Poisson draw of all
-    records, for the shards are disjoint and cover them, and every rank has its own secret masks.
+    On one of several ranks, every one of the rank's shard does: the ranks' draws together are one Poisson draw of all, for the
+    shards are disjoint and cover them, and every rank has its own secret masks.
     """
 
     def __init__(self, table: PoissonTable, *, sampling_rate: float, draws: int, source: SecureSource) -> None:
@@ -187,27 +162,17 @@ class _PoissonSampler(Sampler[PoissonDraw]):
     def __len__(self) -> int:
         return self.draws
 
-    @property
-    def _units(self) -> int:
-        """Number of units in the data, of which each draw takes some: people, or records."""
-        return len(self.table if self.table.owners is None else self.table.owners)
-
-    def _rows(self, places: Tensor) -> Tensor:
-        """Units at places of this rank's shard."""
-        shard = self.ranks.shard(self._units)
-        return shard.start + shard.step * places
-
-    def _draw(self) -> PoissonDraw:
-        shard, owners = self.ranks.shard(self._units), self.table.owners
-        places = len(range(shard.start, shard.stop, shard.step))
-        drawn = self._rows(self.source.bernoulli_indices(places, probability=self.sampling_rate))
-        if owners is None:
-            return PoissonDraw(drawn, mask=PoissonMask(self.sampling_rate))
-        return PoissonDraw(owners.records(drawn), mask=PoissonMask(self.sampling_rate, owners.most))
-
-    def __iter__(self) -> Iterator[PoissonDraw]:
+    def __iter__(self) -> Iterator[Draw]:
+        owners = self.table.owners
+        units = len(self.table if owners is None else owners)
         for _ in range(self.draws):
-            yield self._draw()
+            shard = self.ranks.shard(units)
+            places = self.source.bernoulli_indices(len(range(units)[shard]), probability=self.sampling_rate)
+            drawn = shard.start + shard.step * places
+            if owners is None:
+                yield drawn, PoissonMask(self.sampling_rate)
+            else:
+                yield owners.records(drawn), PoissonMask(self.sampling_rate, owners.most)
 
 
 class PoissonLoader(DataLoader[Batch]):
@@ -261,7 +226,7 @@ class PoissonLoader(DataLoader[Batch]):
         self.table.cluster, self.table.k = cluster.to(torch.int64).cpu(), k
 
     def share(self, ranks: Ranks) -> None:
-        """PoissonDraw from this rank's shard of the records only; every rank must do so."""
+        """Draw from this rank's shard of the records only; every rank must do so."""
         self.poisson.ranks = ranks
 
     def reside(self, device: torch.device, *, most: float = 0.5) -> bool:

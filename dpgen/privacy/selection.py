@@ -1,12 +1,11 @@
-r"""Exact private selection: the exponential mechanism, and categorical draws from given weights.
+r"""Exact private selection: the exponential mechanism, frequent values, and categorical draws from given weights.
 
 **Over domains far too large to list.** A candidate of score q is drawn with probability proportional to $e^{\lambda
 q}$. Candidates come in blocks with a common ceiling on $\lambda q$. A ceiling rounded up to a power of two turns the
 proposal into one uniform integer below $\sum_b \mathrm{size}_b 2^{e_b}$; the candidate is kept with probability
-$e^{\lambda q} 2^{-e_b}$, and the whole draw is repeated otherwise. Every decision is settled as in `discrete`: in
-doubles, or with 320 bits when they are too close. So draws are within $2^{-128}$ (total variation) of the exact
-distribution. Like every rejection sampler it takes a time that depends on the scores; timing is not part of the
-guarantee.
+$e^{\lambda q} 2^{-e_b}$, and the whole draw is repeated otherwise. Every decision is settled in doubles, or with 320 bits
+when they are too close. So draws are within $2^{-128}$ (total variation) of the exact distribution. Like every rejection
+sampler it takes a time that depends on the scores; timing is not part of the guarantee.
 
 **Over given weights.** Outcome j has probability $w_j / \sum_i w_i$ of the doubles given, with no error at all. A
 draw is the inversion of a uniform real number whose binary digits are made as they are needed. Doubles settle it
@@ -21,31 +20,25 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.privacy.draws import Integers, Words
-from dpgen.privacy.events import pure_event
-from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.draws import Integers, Reals, Words, exact_context
+from dpgen.privacy.events import approximate_event, pure_event
+from dpgen.privacy.mechanisms import Relation, Secrets, gaussian_event, require_positive, require_whole
 from dpgen.privacy.noise import require_secure
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-
-Sizes = npt.NDArray[np.uint64]
-Reals = npt.NDArray[np.float64]
 LogWeight = Callable[[int, int], Fraction | None]
 
 _SPAN = 320  # classes of ceilings below the highest; the rest joins the lowest of them
 _ROUNDING = 1e-6  # ceilings may be this much too low for rounding errors
 _BITS = 192
-_PRECISION = 320
 _TRIES = 32  # proposals and coins drawn together
 
 _compile = numba.njit(nogil=True, cache=True)
@@ -67,15 +60,7 @@ def exponential_event(rate: float, sensitivity: float = 1.0, *, zcdp: bool = Fal
 
 
 def uniform_integers(source: Secrets, below: int, count: int) -> list[int]:
-    """Draw `count` independent uniform integers in [0, below), exactly.
-
-    Raises:
-        ValueError: below < 1.
-
-    >>> from dpgen.privacy.noise import SecureSource
-    >>> uniform_integers(SecureSource(), 1, 3)
-    [0, 0, 0]
-    """
+    """`count` independent uniform integers in [0, below), exactly."""
     if below < 1:
         raise ValueError(f"below is {below!r}; it must be a whole number >= 1")
     width = ((below - 1).bit_length() + 7) // 8 or 1
@@ -89,16 +74,7 @@ def uniform_integers(source: Secrets, below: int, count: int) -> list[int]:
 
 
 def exponential_coin(source: Secrets, exponent: Fraction, *, halvings: int = 0, digits: int | None = None) -> bool:
-    r"""True with probability $e^x 2^{-h}$, to within $2^{-192}$.
-
-    Arguments:
-        exponent: x, any rational number with $e^x 2^{-h} \le 1$.
-        halvings: h, negative for doublings.
-        digits: 192 uniform bits, drawn here if not given.
-
-    Raises:
-        ValueError: the probability exceeds 1.
-    """
+    r"""True with probability $e^x 2^{-h} \le 1$, x any rational number, to within $2^{-192}$; `digits` are 192 uniform bits."""
     if digits is None:
         digits = int.from_bytes(source.random_bytes(_BITS // 8), "big")
     x = float(exponent) - halvings * math.log(2)
@@ -108,31 +84,13 @@ def exponential_coin(source: Secrets, exponent: Fraction, *, halvings: int = 0, 
     probability, uniform = math.exp(min(x, 0.0)), digits * 2.0**-_BITS
     if abs(uniform - probability) > margin:
         return uniform < probability
-    return _exact_coin(digits, exponent, halvings)
-
-
-def _exact_coin(digits: int, exponent: Fraction, halvings: int) -> bool:
-    from mpmath import MPContext  # type: ignore[import-untyped]
-
-    context: Any = MPContext()  # mpmath's shared context is not safe between threads
-    context.prec = _PRECISION
+    context = exact_context()
     power = context.exp(context.mpf(exponent.numerator) / exponent.denominator) * context.mpf(2) ** -halvings
     return bool(context.mpf(2 * digits + 1) * context.mpf(2) ** -(_BITS + 1) < power)
 
 
-def laplace_exceeds(source: Secrets, gap: Fraction, rate: Fraction) -> bool:
-    r"""True with probability $P(L \ge g)$, L Laplace of scale 1/rate: a noisy comparison without a noisy number.
-
-    >>> from dpgen.privacy.noise import SecureSource
-    >>> laplace_exceeds(SecureSource(), Fraction(-10**6), Fraction(1))
-    True
-    """
-    tail = exponential_coin(source, -abs(gap) * rate, halvings=1)
-    return tail if gap >= 0 else not tail
-
-
 @_compile
-def _classes(ceilings: Reals, sizes: Sizes, top: int, exponents: Integers, totals: Sizes) -> None:
+def _classes(ceilings: Reals, sizes: Words, top: int, exponents: Integers, totals: Words) -> None:
     """Round ceilings (nats) up to powers of two, count candidates in each power; exponents are below `top`, >= 0."""
     for b in range(ceilings.size):
         below = top - math.ceil(ceilings[b] * 1.4426950408889634 + 1e-6)
@@ -141,7 +99,7 @@ def _classes(ceilings: Reals, sizes: Sizes, top: int, exponents: Integers, total
 
 
 @_compile
-def _locate(exponents: Integers, sizes: Sizes, wanted: int, rank: np.uint64) -> tuple[int, np.uint64]:
+def _locate(exponents: Integers, sizes: Words, wanted: int, rank: np.uint64) -> tuple[int, np.uint64]:
     """Block of the candidate number `rank` among those of class `wanted`, and its number inside the block."""
     for b in range(exponents.size):
         if exponents[b] == wanted:
@@ -151,21 +109,14 @@ def _locate(exponents: Integers, sizes: Sizes, wanted: int, rank: np.uint64) -> 
     return -1, rank
 
 
-def exponential_mechanism(source: Secrets, sizes: Sizes, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
-    r"""Draw one candidate with probability proportional to $e^{w}$; returns its block and its number in the block.
-
-    With $w = \lambda q$ and a score that neighbours change by at most D the draw is $2 \lambda D$-DP, and
-    $\lambda^2 D^2 / 2$-zCDP (McSherry and Talwar 2007; bounded range: Dong, Durfee and Rogers 2020, Cesar and Rogers 2021).
+def exponential_mechanism(source: Secrets, sizes: Words, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
+    r"""Draw one candidate with probability proportional to $e^{w}$, priced by `exponential_event`; its block and number there.
 
     Arguments:
-        source: where the bits come from.
+        source: where the bits come from; TypeError for anything but a SecureSource.
         sizes: (m,) uint64, how many candidates each block has; together below 2^64.
-        ceilings: (m,) float64, an upper bound on w within each block, to $10^{-6}$.
+        ceilings: (m,) float64, finite, an upper bound on w within each block, to $10^{-6}$.
         log_weight: exact w of a candidate (block, number), or None for a number that stands for no candidate.
-
-    Raises:
-        TypeError: source is no SecureSource.
-        ValueError: no candidates, shapes differ, a ceiling is not finite, or a weight above its ceiling turned up.
 
     >>> from dpgen.privacy.noise import SecureSource
     >>> w = [Fraction(0), Fraction(-1000)]
@@ -197,13 +148,13 @@ def exponential_mechanism(source: Secrets, sizes: Sizes, ceilings: Reals, log_we
 
 
 def _class_of(ticket: int, counts: list[int]) -> tuple[int, int]:
-    """The class of powers of two that a uniform ticket falls in, and the candidate's rank in it."""
+    """The class of powers of two that a uniform ticket below their sum falls in, and the candidate's rank in it."""
     for e, count in enumerate(counts):
         width = count << (_SPAN - 1 - e)
         if ticket < width:
-            return e, ticket >> (_SPAN - 1 - e)
+            break
         ticket -= width
-    raise AssertionError("the ticket was drawn below the sum of all classes")
+    return e, ticket >> (_SPAN - 1 - e)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,14 +162,12 @@ class ExponentialMechanism:
     r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, with its own price.
 
     Formal guarantee: a record that moves every score by at most D moves every log-weight by at most :math:`\lambda D` and the
-    logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP, whatever the signs of the moves.
+    logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP (McSherry, Talwar 2007).
 
     Arguments:
         scores: q (m,), whole numbers, private.
         rate: lambda > 0, exactly.
         sensitivity: D under the ledger's relation.
-
-    Source: McSherry and Talwar 2007.
 
     >>> ExponentialMechanism(np.array([0, 3]), Fraction(1, 4), 2).event
     ApproximateDpEvent(epsilon=1.0, delta=0.0)
@@ -249,7 +198,88 @@ class ExponentialMechanism:
         return np.array(drawn, np.int64)
 
 
-Weights = npt.NDArray[np.float64]
+@dataclass(frozen=True, eq=False)
+class FrequentCounts:
+    r"""All values v whose noisy count :math:`c_v + N(0, \sigma^2)` reaches t, with it; the noise is rounded to whole numbers.
+
+    :math:`t = m + \lceil \sigma z \rceil + 1` with :math:`\Pr[N(0, 1) > z] = \delta / m`, for units of at most m rows.
+
+    Formal guarantee: what :math:`(0, \delta)`-DP and the Gaussian mechanism of counts that a row moves by 1 cost together. Let
+    A be the mechanism on D, G the same on those values that D and its neighbour both hold, and E the event that A releases
+    some other value. Of these D has at most m rows, so each has a count of at most m, there are at most m of them, and
+    :math:`q = \Pr[E] \le m \Pr[N(0, \sigma^2) \ge \sigma z] \le \delta`. Values have noise of their own, so given not E the law
+    of A is that of G: :math:`A = (1 - q) G + q A_E`. The two G are post-processings of a Gaussian mechanism; whether E
+    happens is a coin of chance q in each of the data sets, whose outcomes E differ: a (0, :math:`\max(q, q')`)-DP pair.
+    So both are post-processings of the two mechanisms side by side, under add/remove and replace-one. `event` is the price of
+    the Gaussian, in units of a row; `failure` that of E, of a whole unit.
+
+    Arguments:
+        counts: (k,) of the values that occur, each at least 1; private, and so is k.
+        noise_std: of the counts, in rows.
+        delta: in (0, 1/2].
+        rows: m, the most rows of a unit.
+        relation: that the guarantee holds under.
+
+    Raises:
+        ValueError: a number out of its range.
+
+    Source: Wilkins, Kifer, Zhang, Karrer 2024 (exact analysis of the Gaussian threshold mechanism), of which this is a bound.
+
+    >>> FrequentCounts(np.array([900, 3]), 20.0, 1e-6).threshold
+    98
+    """
+
+    counts: Integers
+    noise_std: float
+    delta: float
+    rows: int = 1
+    relation: Relation = "add_remove"
+
+    def __post_init__(self) -> None:
+        require_positive("noise_std", self.noise_std)
+        require_whole("rows", self.rows)
+        if not 0 < self.delta <= 0.5:
+            raise ValueError(f"delta is {self.delta}; it must be in (0, 1/2]: without delta no unknown value can be released")
+        if self.counts.min(initial=1) < 1:
+            raise ValueError("counts hold a value that does not occur; counts must be at least 1")
+
+    @property
+    def event(self) -> DpEvent:
+        """Price of the counts of one row: a replaced one moves them by sqrt(2), for which the ledger takes 2."""
+        return gaussian_event(self.noise_std * (1.0 if self.relation == "add_remove" else math.sqrt(2.0)))
+
+    @property
+    def failure(self) -> DpEvent:
+        """Price of the names of values."""
+        return approximate_event(0.0, self.delta)
+
+    @property
+    def threshold(self) -> int:
+        """The noisy count t at which a value is released."""
+        from scipy.special import ndtri
+
+        z = -float(ndtri(self.delta / self.rows)) * (1 + 1e-9)
+        return self.rows + math.ceil(self.noise_std * z) + 1
+
+    def log_probabilities(self) -> Reals:
+        """log P(v is released) (k,); as private as the counts."""
+        from scipy.special import log_ndtr
+
+        return np.asarray(log_ndtr((self.counts - self.threshold + 0.5) / self.noise_std))
+
+    def draw(self, secrets: Secrets, count: int) -> list[tuple[Integers, Integers]]:
+        """`count` independent releases: places in `counts` of the values, and their noisy counts.
+
+        Places are in the order of `counts`, which is private: show the values in an order of their own.
+        """
+        found = []
+        for _ in range(count):
+            noisy = self.counts + secrets.rounded_normal(len(self.counts), noise_std=self.noise_std).numpy()
+            places = np.flatnonzero(noisy >= self.threshold)
+            found.append((places, noisy[places]))
+        return found
+
+
 Boundary = Callable[[int], Fraction]
 
 _BLOCK = 1024
@@ -272,12 +302,8 @@ def scan_error(n: int) -> float:
     return ((n if n <= 4 * _BLOCK else _BLOCK + n // _BLOCK) + 32) * _UNIT_ROUNDOFF
 
 
-def exact_sum(values: Weights) -> Fraction:
-    """The sum of n <= 2^26 doubles >= 0 without rounding.
-
-    >>> exact_sum(np.array([1.0, 2.0**-1074])) - 1 == Fraction(1, 2**1074)
-    True
-    """
+def exact_sum(values: Reals) -> Fraction:
+    """The sum of n <= 2^26 doubles >= 0 without rounding."""
     fraction, exponent = np.frexp(np.asarray(values, np.float64))
     mantissa = (fraction * 2.0**53).astype(np.int64)
     shift = exponent.astype(np.int64) + 1074
@@ -290,10 +316,8 @@ def exact_sum(values: Weights) -> Fraction:
 def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fraction, source: Secrets) -> int:
     """Smallest j < n with $u T$ < boundary(j), for a uniform real u in [0, 1) that begins with the 64 digits of `word`.
 
-    Arguments:
-        boundary: exact, increasing in j, and `total` T at j = n - 1.
-        guess: where to look first; it changes the time that is taken, never the result.
-        source: gives further digits of u where 64 do not settle a comparison.
+    Boundaries are exact and increase to `total` T at j = n - 1. `guess` is where to look first: it changes the time that is
+    taken, never the result. The source gives further digits of u where 64 do not settle a comparison.
     """
     digits, bits = word, 64
 
@@ -324,11 +348,7 @@ def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fractio
 
 
 def uniform_words(source: Secrets, count: int) -> tuple[Words, Tensor]:
-    """The first 64 digits of `count` uniform reals, and the same as doubles, each at most $2^{-53}$ below the real.
-
-    Raises:
-        TypeError: source is no `SecureSource`.
-    """
+    """The first 64 digits of `count` uniform reals, and the same as doubles, each at most $2^{-53}$ below the real."""
     words = require_secure(source).words(count)
     return words, torch.from_numpy((words >> np.uint64(11)) * 2.0**-53)
 
@@ -336,13 +356,8 @@ def uniform_words(source: Secrets, count: int) -> tuple[Words, Tensor]:
 def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1, margin: float | None = None) -> Tensor:
     """Draw k outcomes of each row of weights (u, n); int64 (k, u) on the CPU, exactly in proportion to the weights.
 
-    Arguments:
-        weights: float64 >= 0, finite, each row with a positive sum; rows need not sum to 1.
-        margin: relative distance from a boundary below which integers decide; None is the rounding error's bound.
-
-    Raises:
-        TypeError: source is no `SecureSource`.
-        ValueError: weights or k out of range.
+    Weights are float64, finite and >= 0, each row with a positive sum, which need not be 1. `margin` is the relative distance
+    from a boundary below which integers decide; None is the rounding error's bound. Only a `SecureSource` may draw.
 
     >>> from dpgen.privacy.noise import SecureSource
     >>> draw_categorical(SecureSource(), torch.tensor([[0.0, 1.0], [3.0, 0.0]], dtype=torch.float64), k=2).tolist()

@@ -43,13 +43,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event
-from dpgen.privacy.mechanisms import Budget, Relation, require_whole
+from dpgen.privacy.mechanisms import Budget, Relation, require_relation, require_whole
 
 _FORMAT = 2
+_WHO = ("run", "model", "user", "directory", "time")
 _PATIENCE = 60.0  # seconds that a payment waits for the others, which take milliseconds each
 
 
@@ -82,9 +83,9 @@ class Payment:
     @property
     def line(self) -> dict[str, Any]:
         """The payment as the file writes it."""
-        names = ("run", "model", "user", "directory", "time")
-        own = {"epsilon": self.budget and self.budget.epsilon, "delta": self.budget and self.budget.delta}
-        return {name: getattr(self, name) for name in names} | own | {"plan": _written(self.loads), "returned": self.returned}
+        own = {name: getattr(self, name) for name in _WHO}
+        own |= {"epsilon": self.budget and self.budget.epsilon, "delta": self.budget and self.budget.delta}
+        return own | {"plan": _written(self.loads), "returned": self.returned}
 
 
 def _written(loads: Loads) -> list[Any]:
@@ -96,13 +97,6 @@ def _written(loads: Loads) -> list[Any]:
 def same_plan(one: Loads, other: Loads) -> bool:
     """Whether two plans hold the same events, names, groups and counts."""
     return _written(one) == _written(other)
-
-
-def _read(plan: list[Any]) -> Loads:
-    return [
-        (LedgerItem.of(decode_event(event), note, group, divisible=divisible), require_whole("count", count))
-        for note, group, event, count, divisible in plan
-    ]
 
 
 @dataclass(frozen=True)
@@ -142,14 +136,8 @@ class _Terms:
         return budget is not None and budget.epsilon <= self.budget.epsilon and budget.delta <= self.budget.delta
 
 
-@dataclass(frozen=True)
-class Standing:
-    """The last commit of a run that the file has seen.
-
-    Arguments:
-        commit: its number.
-        released: checksum of what the run releases; empty before.
-    """
+class Standing(NamedTuple):
+    """The last commit of a run that the file has seen, by its number, and the checksum of what the run releases."""
 
     commit: int
     released: str = ""
@@ -157,13 +145,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Spending:
-    """Payments from a shared budget, in the order of the file, and what they add up to.
-
-    Arguments:
-        terms: of the file.
-        payments: of all runs.
-        standings: the last one of each run that has committed.
-    """
+    """Payments from a shared budget, in the order of the file, and the last commit of each run."""
 
     terms: _Terms
     payments: tuple[Payment, ...] = ()
@@ -172,18 +154,13 @@ class Spending:
     @property
     def document(self) -> dict[str, Any]:
         """The file."""
-        runs = {run: {"commit": last.commit, "released": last.released} for run, last in self.standings.items()}
+        runs = {run: last._asdict() for run, last in self.standings.items()}
         return self.terms.header | {"payments": [payment.line for payment in self.payments], "committed": runs}
 
     @property
     def kept(self) -> tuple[Payment, ...]:
         """Payments that were not given back."""
         return tuple(payment for payment in self.payments if not payment.returned)
-
-    def without(self, run: str) -> Spending:
-        """With everything given back that a run has reserved."""
-        back = [replace(p, returned=True, cost=Cost()) if p.run == run else p for p in self.payments]
-        return replace(self, payments=tuple(back))
 
     @property
     def total(self) -> Cost:
@@ -219,11 +196,7 @@ class Spending:
         return known_before and all(earlier.run == payment.run for earlier in self.kept)
 
     def room(self, payment: Payment) -> int:
-        """Number of such payments, each of a run of its own, that the filter has room for.
-
-        Raises:
-            ValueError: it costs nothing.
-        """
+        """Number of such payments, each of a run of its own, that the filter has room for; ValueError if it costs nothing."""
         return FilterTotals(self.terms.limits, self.terms.relation, [(None, self.total)]).room(payment.cost, None)
 
 
@@ -252,15 +225,8 @@ class SharedBudget:
 
     @classmethod
     def create(cls, path: Path, budget: Budget, *, relation: Relation = "add_remove", unit: str = "one record") -> SharedBudget:
-        """A new file, whose header fixes the budget, relation, unit and the filter's order, the best one for a Gaussian.
-
-        Raises:
-            LedgerError: `path` holds something, or cannot be made.
-            ValueError: an unknown relation.
-        """
-        if relation not in ("add_remove", "replace_one"):
-            raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
-        terms = _Terms(budget, Filter.best(budget.epsilon, budget.delta), relation, unit)
+        """A new file, whose header fixes the budget, relation, unit and the best order of a filter for one Gaussian."""
+        terms = _Terms(budget, Filter.best(budget.epsilon, budget.delta), require_relation(relation), unit)
         file = LedgerFile(Path(path), wait=_PATIENCE)
         file.create()
         try:
@@ -271,12 +237,7 @@ class SharedBudget:
 
     @classmethod
     def obtain(cls, path: Path, budget: Budget | None, *, relation: Relation, unit: str) -> SharedBudget:
-        """The file at `path`, made with this budget if it is not there.
-
-        Raises:
-            ValueError: it is not there and no budget is given, or it has another one.
-            LedgerError: damaged, or no shared budget.
-        """
+        """The file at `path`, made with this budget if it is not there; ValueError if it has another one, or none is given."""
         if not (path.exists() and path.stat().st_size):
             if budget is None:
                 raise ValueError(
@@ -308,34 +269,31 @@ class SharedBudget:
             return spending
 
     def give_back(self, run: str) -> None:
-        """Give back what a run has reserved that never committed: nothing of it has left its process.
-
-        Raises:
-            ValueError: no such run has reserved anything, or it has committed.
-        """
+        """Give back what a run has reserved that never committed, so that nothing of it was seen; ValueError for other runs."""
         with self.opened() as (file, spending):
             if run in spending.standings:
                 raise ValueError(f"release is {run!r}; this run has committed: what it has paid for may have been seen")
             if all(payment.run != run for payment in spending.kept):
                 known = ", ".join(sorted({p.run for p in spending.kept if p.run not in spending.standings})) or "none"
                 raise ValueError(f"release is {run!r}; it must be a run with a reservation and without a commit: {known}")
-            file.write(spending.without(run).document)
+            left = [replace(p, returned=True, cost=Cost()) if p.run == run else p for p in spending.payments]
+            file.write(replace(spending, payments=tuple(left)).document)
 
     def payer(self, model: str, *, directory: Path | None = None, settled: Sequence[str] = ()) -> Payer:
         """A new run of `model`, whose own ledger is in `directory`, that pays from this budget, but for what is `settled`."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # a container without an entry for this user
+            user = str(os.getuid())
         where = "" if directory is None else str(directory.resolve())
-        return Payer(self.path, secrets.token_hex(8), model, _user(), where, tuple(settled))
+        return Payer(self.path, secrets.token_hex(8), model, user, where, tuple(settled))
 
     def paid(self, stated: Mapping[str, Any] | None) -> bool:
         """Whether the run whose statement says this of its shared budget has paid from this one."""
         return stated is not None and any(payment.run == stated["run"] for payment in self.spending().kept)
 
     def require_same(self, *, relation: str, unit: str, delta: float) -> None:
-        """Refuse a run of another relation or unit than the header fixes, or of a larger delta.
-
-        Raises:
-            ValueError: in one line.
-        """
+        """Refuse, with a ValueError, a run of another relation or unit than the file fixes, or of a larger delta."""
         for name, own, wanted in (("relation", relation, self.terms.relation), ("unit", unit, self.terms.unit)):
             if own != wanted:
                 raise ValueError(f"{name} is {own!r}; it must be {wanted!r}, that of the shared budget {self.path}")
@@ -355,30 +313,27 @@ def _spending(file: LedgerFile) -> Spending:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
     try:
         terms = _Terms.of(document)
-        payments = tuple(_payment(line, terms) for line in document["payments"])
         standings = {run: Standing(**last) for run, last in document["committed"].items()}
+        return Spending(terms, tuple(_payment(line, terms) for line in document["payments"]), standings)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LedgerError(f"{file.path}: cannot be understood: {error!r}") from None
-    return Spending(terms, payments, standings)
 
 
 def _payment(line: dict[str, Any], terms: _Terms) -> Payment:
-    loads = _read(line["plan"])
+    loads = [
+        (LedgerItem.of(decode_event(event), note, group, divisible=divisible), require_whole("count", count))
+        for note, group, event, count, divisible in line["plan"]
+    ]
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
-    who = (line["run"], line["model"], line["user"], line["directory"], line["time"])
-    return Payment(*who, budget, loads, Cost() if line["returned"] else terms.cost(loads), bool(line["returned"]))
+    cost, returned = Cost() if line["returned"] else terms.cost(loads), bool(line["returned"])
+    return Payment(**{name: line[name] for name in _WHO}, budget=budget, loads=loads, cost=cost, returned=returned)
 
 
 @dataclass(frozen=True)
 class Payer:
-    """One run that pays from a shared budget.
+    """One run that pays from a shared budget, see `Payment`.
 
     Arguments:
-        path: file of the budget.
-        run: identity of the run, as in its payments.
-        model: what it runs.
-        user: who started it.
-        directory: where its own ledger is; empty in memory.
         settled: notes of earlier releases, in the plan of the run, that other runs have paid for from this file.
     """
 
@@ -393,8 +348,9 @@ class Payer:
     def of(cls, reference: dict[str, Any], directory: Path) -> Payer:
         """The run that the header of an own ledger, which is now in `directory`, refers to."""
         own = {name: reference[name] for name in ("run", "model", "user")}
-        settled = tuple(reference.get("settled", ()))
-        return cls(Path(reference["file"]), **own, directory=str(directory.resolve()), settled=settled)
+        return cls(
+            Path(reference["file"]), **own, directory=str(directory.resolve()), settled=tuple(reference.get("settled", ()))
+        )
 
     @property
     def reference(self) -> dict[str, Any]:
@@ -437,14 +393,18 @@ class Payer:
                 return
             payment = self.quote(more, budget, spending.terms)
             if not spending.fits(payment):
-                raise BudgetExceeded(_refusal(self.path, spending, payment))
+                terms = spending.terms
+                raise BudgetExceeded(
+                    f"the shared budget {self.path} is epsilon {terms.budget.epsilon:.6g} at delta {terms.budget.delta:g} "
+                    f"({terms.relation}, {terms.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan would "
+                    f"bring it to {spending.plus(payment).epsilon:.6g} ({terms.limits.name})"
+                )
             file.write(spending.plus(payment).document)
 
     def require_current(self, commit: int, released: str = "") -> None:
-        """Refuse a ledger of this run with fewer commits than the file has seen, and another release.
+        """Refuse, with a LedgerError, a ledger of this run with fewer commits than the file has seen, and another release.
 
-        Raises:
-            LedgerError: it was restored from a copy, what it had reserved was given back, or it has released something else.
+        It was restored from a copy, or what it had reserved was given back, or it has released something else.
         """
         spending = SharedBudget(self.path).spending()
         if all(payment.run != self.run for payment in spending.kept):
@@ -459,11 +419,7 @@ class Payer:
             raise LedgerError(f"{self.path}: the run {self.run} has released something else before; begin a new run")
 
     def stand(self, commit: int, released: str) -> None:
-        """Note a commit of the own ledger, and what is about to be released; on the disk before it returns.
-
-        Raises:
-            LedgerError: the file has seen a later commit of this run, or another release, or the run has reserved nothing.
-        """
+        """Note a commit of the own ledger that is current, and what is about to be released; on the disk before it returns."""
         self.require_current(commit, released)
         with SharedBudget(self.path).opened() as (file, spending):
             file.write(replace(spending, standings={**spending.standings, self.run: Standing(commit, released)}).document)
@@ -492,19 +448,3 @@ def account(spending: Spending) -> dict[str, Any]:
         "runs": spending.runs,
         "payments": len(spending.payments),
     }
-
-
-def _refusal(path: Path, spending: Spending, payment: Payment) -> str:
-    terms, more = spending.terms, spending.plus(payment)
-    return (
-        f"the shared budget {path} is epsilon {terms.budget.epsilon:.6g} at delta {terms.budget.delta:g} ({terms.relation}, "
-        f"{terms.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan would bring it to {more.epsilon:.6g} "
-        f"({'sum of epsilons' if terms.limits.order is None else f'filter of Renyi order {terms.limits.order:.4g}'})"
-    )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without an entry for this user
-        return str(os.getuid())

@@ -36,15 +36,13 @@ SELECTION = "the best of a secret number of runs"
 """Note of a selection in the ledger."""
 
 _BITS = 192
-_DIGITS = 320
 
 
 def draw_runs(mean: float, secrets: Secrets) -> int:
     """K, by inversion of 192 uniform bits with 320 bits of the Poisson law: within 2^-128 of it in total variation."""
-    from mpmath import MPContext  # type: ignore[import-untyped]
+    from dpgen.privacy.draws import exact_context
 
-    context: Any = MPContext()
-    context.prec = _DIGITS
+    context = exact_context()
     uniform = context.mpf(2 * int.from_bytes(secrets.random_bytes(_BITS // 8), "big") + 1) * context.mpf(2) ** -(_BITS + 1)
     k, term = 0, context.exp(-context.mpf(mean))
     below = term
@@ -69,7 +67,7 @@ class Trial:
 
 
 class _Allowance(Payer):
-    """Grants one plan, once: what a selection has been charged for. The ledger that asks it commits nothing to a file."""
+    """Grants one plan, once: what a selection has been charged for. The ledger that asks it has no file."""
 
     def __init__(self, plan: Loads) -> None:
         super().__init__(path=Path(), run="", model="", user="", directory="")
@@ -86,11 +84,10 @@ class _Allowance(Payer):
     def require_current(self, commit: int, released: str = "") -> None:
         """Nobody has seen anything of it."""
 
+    stand = require_current
+
     def give_back(self) -> None:
         """Nothing is reserved."""
-
-    def stand(self, commit: int, released: str) -> None:
-        """Nothing to note: the run ends with the selection."""
 
     def statement(self) -> dict[str, Any]:
         """Nothing: the selection states what it has paid."""

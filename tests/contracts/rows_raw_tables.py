@@ -11,9 +11,9 @@ from scipy.stats import norm
 
 from dpgen.privacy.events import for_rows
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.frequent_values import FrequentCounts
 from dpgen.privacy.gaussian_budget import THRESHOLD
 from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.selection import FrequentCounts
 from dpgen.systems.tables.bins import Grid, Leaves, cells
 from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE
 from dpgen.systems.tables.forms import forms, possible

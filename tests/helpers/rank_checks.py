@@ -2,7 +2,7 @@
 
     python rank_checks.py OUT.json W [W ...]
 
-The results are judged in test_ranks.py, test_shared_ledger.py, test_noise_shares.py and test_dpgm_ranks.py. Forks of one
+The results are judged in test_distributed.py and test_dpgm_ranks.py. Forks of one
 process that has only imported save the imports; one thread (OMP_NUM_THREADS=1) keeps forks safe.
 """
 
@@ -33,7 +33,7 @@ from torch import Tensor
 from dpgen.callbacks import AutomaticClipping, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
 from dpgen.privacy.curator import Curator, Draw
-from dpgen.privacy.distributed import Ranks, SharedLedger, launched_rank, release_sum_
+from dpgen.privacy.distributed import Ranks, launched_rank, release_sum_
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
@@ -94,8 +94,8 @@ def shared_ledger(ranks: Ranks, scratch: Path) -> Any:
     ledger = Ledger(Budget(1.0, 1e-5), path=path) if ranks.index == 0 else Ledger(None, delta=0.5)
     if ranks.index == 0:
         ledger.charge(gaussian_event(50.0), 3, note="before")
-    shared = SharedLedger(ledger, ranks)
-    granted = [shared.authorise(gaussian_event(10.0), note="step") for _ in range(9)]
+    shared = Curator(ledger, ranks=ranks)
+    granted = [shared.draw("step", PoissonMask(1.0), {"": 10.0}) is not None for _ in range(9)]
     if ranks.index == 0:
         ledger.charge(gaussian_event(60.0), 2, note="alone")
     shared.catch_up()
@@ -107,10 +107,10 @@ def shared_ledger(ranks: Ranks, scratch: Path) -> Any:
         "refusal": refusal, "path": str(shared.ledger.path),
     }  # fmt: skip
     path = scratch / "broken.jsonl"
-    shared = SharedLedger(Ledger(None, delta=1e-5, path=path if ranks.index == 0 else None), ranks)
+    shared = Curator(Ledger(None, delta=1e-5, path=path if ranks.index == 0 else None), ranks=ranks)
     if ranks.index == 0:
         shared.ledger.close()
-    return seen | {"broken": said(lambda: shared.authorise(gaussian_event(90.0), note="step"))}
+    return seen | {"broken": said(lambda: shared.draw("step", PoissonMask(1.0), {"": 90.0}))}
 
 
 # -- noise -----------------------------------------------------------------------------------------------------------

@@ -1,29 +1,90 @@
-"""Epsilon-delta guarantees in a ledger: never below an exact composition, and far from none of them."""
+"""Events of mechanisms: numbers out of range, guarantees beside exact compositions, people with several rows."""
 
 import math
 
+import dp_accounting as dpa
 import numpy as np
 import pytest
-from dp_accounting import ComposedDpEvent, LaplaceDpEvent, SelfComposedDpEvent, ZCDpEvent
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 from scipy.stats import binom, norm
 
 from dpgen.privacy.accountants import delta, epsilon, event_alphas
 from dpgen.privacy.events import (
-    ApproximateDpEvent,
     OneOfDpEvent,
-    Parts,
     approximate_event,
     for_rows,
     for_two_records,
-    holds_for_own_relation,
-    pure_alphas,
     pure_event,
     row_delta,
     row_epsilon,
 )
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
-from dpgen.privacy.ledger_file import decode_event, encode_event
-from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event, subsampled_gaussian_event
+from dpgen.privacy.mechanisms import (
+    UnsupportedEvent,
+    effective_multiplier,
+    gaussian_event,
+    gaussian_parts,
+    require_positive,
+    require_whole,
+    subsampled_gaussian_event,
+    walk,
+)
+
+
+def test_effective_multiplier_adds_precisions():
+    assert effective_multiplier(3.0) == 3.0
+    assert effective_multiplier(0.7, 0.7) == pytest.approx(0.7 / math.sqrt(2), rel=1e-15)
+    assert effective_multiplier(1.0, math.inf) == 1.0
+    assert effective_multiplier(math.inf) == math.inf
+
+
+def test_parts_of_nested_compositions():
+    step = subsampled_gaussian_event(0.1, 2.0)
+    event = dpa.ComposedDpEvent(
+        [dpa.SelfComposedDpEvent(dpa.ComposedDpEvent([step, gaussian_event(3.0, 2)]), 5), dpa.NoOpDpEvent(), step]
+    )
+    assert gaussian_parts(event) == {(0.1, 2.0): 6, (1.0, 3.0): 10}
+    assert sum(count for _, count in walk(event)) == 16
+    assert gaussian_parts(dpa.PoissonSampledDpEvent(0.0, dpa.GaussianDpEvent(1.0))) == {}
+    assert gaussian_parts(dpa.NonPrivateDpEvent()) == {(1.0, 0.0): 1}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dpa.GaussianDpEvent(-1.0),
+        dpa.GaussianDpEvent(math.nan),
+        dpa.PoissonSampledDpEvent(1.5, dpa.GaussianDpEvent(1.0)),
+        dpa.PoissonSampledDpEvent(math.nan, dpa.GaussianDpEvent(1.0)),
+        dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1.0), -3),
+        dpa.LaplaceDpEvent(1.0),
+    ],
+)
+def test_events_that_are_no_gaussians_are_refused(event):
+    with pytest.raises(ValueError):  # noqa: PT011
+        gaussian_parts(event)
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "name"),
+    [
+        (gaussian_event, (0.0, -1.0, math.nan, math.inf, "1"), "noise_multiplier"),
+        (lambda value: subsampled_gaussian_event(0.5, value), (0.0, math.nan), "noise_multiplier"),
+        (lambda value: subsampled_gaussian_event(value, 1.0), (0.0, -0.1, 1.1, math.nan), "sampling_rate"),
+        (lambda value: gaussian_event(1.0, value), (0, -1, 1.5, True), "count"),
+        (lambda value: effective_multiplier(*value), ((), (1.0, 0)), "noise_multiplier"),
+        (lambda value: require_whole("rounds", value), (0, -1, 2.0, True, "3", None, math.nan), "rounds"),
+        (lambda value: require_whole("cells", value, 2, 5), (1, 6, 2.5), r"cells.*\[2, 5\]"),
+        (lambda value: require_positive("epsilon", value), (0, -1.0, math.inf, math.nan, True, "1", None), "epsilon"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(make, values, name):
+    for value in values:
+        with pytest.raises(ValueError, match=name):
+            make(value)
+
+
+IN_GROUPS = Ledger(None, delta=1e-5, relation="replace_one")
 
 
 def both(*events):
@@ -102,19 +163,6 @@ def test_zcdp_is_a_gaussian_seen_through_its_moments():
     assert 0 < delta(ZCDpEvent(rho), value) <= 1e-6 * (1 + 1e-3)
 
 
-def test_moments_of_a_pure_event():
-    p = math.exp(0.7) / (1 + math.exp(0.7))
-    orders = np.array([0.5, 1.0, 7.0])
-    exact = np.log(p ** (orders + 1) * (1 - p) ** -orders + (1 - p) ** (orders + 1) * p**-orders)
-    np.testing.assert_allclose(pure_alphas(0.7, orders), exact, rtol=1e-12)
-
-
-def test_sampled_gaussians_and_pure_events_use_a_bound_that_holds():
-    sampled = SelfComposedDpEvent(subsampled_gaussian_event(0.01, 1.0), 100)
-    value = epsilon(both(sampled, pure_event(0.3)), 1e-5)
-    assert epsilon(sampled, 1e-5) < value <= 0.3 + epsilon(sampled, 1e-5)
-
-
 def test_replacing_is_two_steps():
     assert for_two_records(pure_event(0.5)) == pure_event(1.0)
     assert for_two_records(ZCDpEvent(0.1)) == ZCDpEvent(0.4)
@@ -185,56 +233,14 @@ def test_a_ledger_reads_its_own_relation_and_doubles_for_the_other():
     own.charge(pure_event(0.5), note="draw")
     assert own.epsilon() == pytest.approx(0.5, rel=1e-4)
     assert own.epsilon(relation="replace_one") == pytest.approx(1.0, rel=1e-4)
-    local = Ledger(Budget(1.0, 0.0), relation="replace_one", unit="one user's whole distribution")
+    local = Ledger(Budget(1.0, 0.0), relation="replace_one")
     local.charge(pure_event(0.5), 2, note="draws")
     assert local.epsilon() == 1.0
-    with pytest.raises(BudgetExceeded, match=r"would bring it to 1\.5"):
-        local.charge(pure_event(0.5), note="one too many")
-    with pytest.raises(UnsupportedEvent, match="made under replace_one"):
+    for event in (pure_event(0.5), gaussian_event(50.0)):
+        with pytest.raises(BudgetExceeded):
+            local.charge(event, note="one too many, or without a delta")
+    with pytest.raises(UnsupportedEvent, match="replace_one"):
         local.epsilon(relation="add_remove")
-    with pytest.raises(BudgetExceeded, match="budget epsilon 1"):
-        local.charge(gaussian_event(50.0), note="needs a delta")
-
-
-def test_under_replace_one_a_guarantee_needs_the_whole_data_set():
-    ledger = Ledger(Budget(3.0, 1e-5), relation="replace_one")
-    with pytest.raises(ValueError, match="without a group"):
-        ledger.charge(pure_event(0.5), note="histogram", group="first half")
-    ledger.charge(gaussian_event(5.0), note="sums", group="first half")
-
-
-def test_events_survive_the_ledger_file(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    with Ledger(Budget(2.0, 1e-5), path=path) as ledger:
-        ledger.charge(pure_event(0.25), 3, note="draws")
-        ledger.charge(approximate_event(0.25, 1e-9), note="choosing")
-        spent = ledger.epsilon()
-    with Ledger.open(path) as again:
-        assert again.epsilon() == spent
-        assert [e.event for e in again.entries()] == [pure_event(0.25), approximate_event(0.25, 1e-9)]
-    assert decode_event(encode_event(pure_event(0.1))) == pure_event(0.1)
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: pure_event(-1.0), "epsilon is -1"),
-        (lambda: pure_event(math.nan), "epsilon is nan"),
-        (lambda: pure_event(math.inf), "epsilon is inf"),
-        (lambda: approximate_event(1.0, 1.0), "delta is 1.0"),
-        (lambda: approximate_event(1.0, -0.1), "delta is -0.1"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(make, match):
-    with pytest.raises(ValueError, match=match):
-        make()
-
-
-def test_what_cannot_be_composed_is_named():
-    with pytest.raises(UnsupportedEvent, match="LaplaceDpEvent"):
-        Parts.of(both(pure_event(1.0), LaplaceDpEvent(1.0)))
-    assert holds_for_own_relation(both(gaussian_event(1.0), pure_event(1.0)))
-    assert not holds_for_own_relation(gaussian_event(1.0))
 
 
 @pytest.mark.parametrize("beside", [0.0, 0.25])
@@ -253,16 +259,21 @@ def test_a_twin_that_forgets_the_sum_is_rejected():
     assert response_stick([each] * draws, epsilon(SelfComposedDpEvent(pure_event(each), draws), 0.0)) <= 1e-15
 
 
-def test_the_event_is_a_value():
-    assert ApproximateDpEvent(1.0) == pure_event(1)
-    assert len({pure_event(1.0), pure_event(1.0)}) == 1
-
-
-@pytest.mark.parametrize("rho", [-3.0, math.inf, math.nan])
-def test_impossible_zcdp_is_refused_and_never_makes_anything_cheaper(rho):
-    ledger = Ledger(Budget(1.0, 1e-5))
-    with pytest.raises(ValueError, match=r"rho is .*; it must be a finite number >= 0|cannot be recorded"):
-        ledger.charge(ZCDpEvent(rho), note="nonsense")
-    with pytest.raises(ValueError, match=r"rho is .*; it must be a finite number >= 0"):
-        for_two_records(ZCDpEvent(rho))
-    assert ledger.epsilon() == 0
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((lambda value=value: pure_event(value), "epsilon") for value in (-1.0, math.nan, math.inf)),
+        *((lambda value=value: approximate_event(1.0, value), "delta") for value in (1.0, -0.1)),
+        *((lambda rho=rho: epsilon(ZCDpEvent(rho), 1e-5), "rho") for rho in (-3.0, math.inf, math.nan)),
+        *((lambda rho=rho: for_two_records(ZCDpEvent(rho)), "rho") for rho in (-3.0, math.inf, math.nan)),
+        *(
+            (lambda rho=rho: Ledger(Budget(1.0, 1e-5)).charge(ZCDpEvent(rho), note=""), "rho")
+            for rho in (-3.0, math.inf, math.nan)
+        ),
+        (lambda: IN_GROUPS.charge(pure_event(0.5), note="histogram", group="first half"), "group"),
+    ],
+)
+def test_what_has_no_guarantee_is_refused(make, name):
+    with pytest.raises(ValueError, match=name):
+        make()
+    IN_GROUPS.charge(gaussian_event(5.0), note="sums", group="first half")

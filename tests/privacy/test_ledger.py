@@ -1,3 +1,5 @@
+"""The ledger: what is granted, what is written, what it guarantees, and broken twins that are rejected."""
+
 import contextlib
 import errno
 import json
@@ -8,14 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import dp_accounting as dpa
-import numpy as np
 import pytest
 
-from dpgen.privacy.accountants import calibrate_noise, epsilon
-from dpgen.privacy.composition import Cost
+from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerEntry, LedgerError, Planned
 from dpgen.privacy.ledger_file import LedgerFile
@@ -24,6 +23,7 @@ from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event, subsample
 SGD = subsampled_gaussian_event(0.02, 1.5)
 SUM = gaussian_event(10.0)
 BUDGET = Budget(1.0, 1e-5)
+REPORT = Ledger(None, delta=1e-5)
 
 
 def together(ledger):
@@ -40,40 +40,26 @@ def times(event, count):
     return dpa.SelfComposedDpEvent(event, count)
 
 
-@pytest.mark.parametrize("values", [(0, 1e-5), (-1, 1e-5), (math.inf, 1e-5), (math.nan, 1e-5), ("1", 1e-5)])
-def test_budget_epsilon(values):
-    with pytest.raises(ValueError, match=r"epsilon is .*; it must be a finite number > 0"):
-        Budget(*values)
-
-
-@pytest.mark.parametrize("delta", [1, -1e-5, math.nan, None])
-def test_budget_delta(delta):
-    with pytest.raises(ValueError, match=r"delta is .*; it must lie in \[0, 1\)"):
-        Budget(1.0, delta)
-    with pytest.raises(ValueError, match="delta"):
-        Ledger(None, delta=delta)
-
-
-def test_construction_refuses():
-    with pytest.raises(ValueError, match="give either budget, or budget=None together with delta"):
-        Ledger(BUDGET, delta=1e-5)
-    with pytest.raises(ValueError, match="relation is 'swap'; choose one of add_remove, replace_one"):
-        Ledger(BUDGET, relation="swap")
-
-
-def most_in_advance(event, budget, beside=()):
-    """Greatest count that fits the budget exactly, if it is declared."""
-
-    def fits(n):
-        return epsilon(dpa.ComposedDpEvent([*beside, times(event, n)]), budget.delta) <= budget.epsilon
-
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((lambda value=value: Budget(value, 1e-5), "epsilon") for value in (0, -1, math.inf, math.nan, "1")),
+        *((lambda value=value: Budget(1.0, value), "delta") for value in (1, -1e-5, math.nan, None)),
+        (lambda: Ledger(None, delta=1), "delta"),
+        (lambda: Ledger(BUDGET, delta=1e-5), "budget"),
+        (lambda: Ledger(BUDGET, relation="swap"), "relation"),
+        *((lambda count=count: REPORT.charge(SGD, count, note="sgd"), "count") for count in (0, -1, 1.0, True, "1")),
+        (lambda: REPORT.charge(SGD, note=3), "note"),
+        (lambda: REPORT.charge(dpa.GaussianDpEvent(math.nan), note="nan"), "event"),
+        (lambda: REPORT.charge("gaussian", note="text"), "event"),
+        (lambda: REPORT.allowance(SGD), "budget"),
+        (lambda: Ledger(BUDGET).allowance(dpa.NoOpDpEvent()), "costs nothing"),
+    ],
+)
+def test_refusals_record_nothing(make, name):
+    with pytest.raises(ValueError, match=name):
+        make()
+    assert REPORT.entries() == []
 
 
 def test_spends_exactly_the_allowance():
@@ -85,59 +71,20 @@ def test_spends_exactly_the_allowance():
     assert ledger.allowance(SGD) == 0
     assert ledger.epsilon() == 1.0, "a filter's guarantee is its budget"
     assert ledger.spent() == epsilon(dpa.ComposedDpEvent([times(SUM, 2), times(SGD, room)]), 1e-5)
-    with pytest.raises(
-        BudgetExceeded,
-        match=r"budget epsilon 1 at delta 1e-05 \(add_remove, one record\): spent 0.9\d+, 1 x 'sgd' would bring",
-    ):
+    with pytest.raises(BudgetExceeded, match=r"spent 0.9\d+, 1 x 'sgd'"):
         ledger.charge(SGD, note="sgd")
+    with pytest.raises(BudgetExceeded, match="inf"):
+        ledger.charge(dpa.NonPrivateDpEvent(), note="raw data")
     assert ledger.entries() == [LedgerEntry("sums", SUM, 2, None), LedgerEntry("sgd", SGD, room, None)]
-    with pytest.raises(ValueError, match="costs nothing"):
-        ledger.allowance(dpa.NoOpDpEvent())
 
 
-def test_refused_charge_records_nothing(tmp_path):
-    path = tmp_path / "l.jsonl"
-    with Ledger(BUDGET, path=path) as ledger:
-        before = path.read_bytes(), ledger.position()
-        with pytest.raises(BudgetExceeded, match="would bring it to inf"):
-            ledger.charge(dpa.NonPrivateDpEvent(), note="raw data")
-        with pytest.raises(BudgetExceeded, match="'big'"):
-            ledger.charge(gaussian_event(0.1), note="big")
-        assert (path.read_bytes(), ledger.position()) == before
-        ledger.charge(SUM, note="sum")
-    assert Ledger.open(path).entries() == [LedgerEntry("sum", SUM, 1, None)]
-
-
-def test_epsilon_of_other_questions():
-    ledger = Ledger(None, delta=1e-6, unit="one user")
+def test_epsilon_under_another_relation_or_accountant():
+    ledger, plan = Ledger(None, delta=1e-6), times(SGD, 200)
     assert ledger.epsilon() == ledger.spent_rdp() == 0
     ledger.charge(SGD, 200, note="sgd")
-    plan = times(SGD, 200)
-    assert ledger.epsilon() == epsilon(plan, 1e-6)
-    assert ledger.epsilon(1e-3) == epsilon(plan, 1e-3)
+    assert ledger.epsilon() == epsilon(plan, 1e-6) == epsilon(together(ledger), 1e-6)
     assert ledger.epsilon(relation="replace_one") == epsilon(plan, 1e-6, relation="replace_one")
     assert ledger.epsilon(accountant="rdp") == pytest.approx(ledger.spent_rdp(), rel=1e-12)
-    assert epsilon(together(ledger), 1e-6) == ledger.epsilon()
-    assert ledger.unit == "one user"
-    with pytest.raises(ValueError, match="budget is None"):
-        ledger.allowance(SGD)
-
-
-@pytest.mark.parametrize("count", [0, -1, 1.0, True, "1"])
-def test_bad_counts(count):
-    with pytest.raises(ValueError, match=r"count is .*; it must be a whole number >= 1"):
-        Ledger(None, delta=1e-5).charge(SGD, count, note="sgd")
-
-
-def test_bad_notes_and_events():
-    ledger = Ledger(None, delta=1e-5)
-    with pytest.raises(ValueError, match="note is 3"):
-        ledger.charge(SGD, note=3)
-    with pytest.raises(ValueError, match="cannot be recorded"):
-        ledger.charge(dpa.GaussianDpEvent(math.nan), note="nan")
-    with pytest.raises(ValueError, match="cannot be recorded"):
-        ledger.charge("gaussian", note="text")
-    assert ledger.entries() == []
 
 
 class TestGroups:
@@ -154,19 +101,10 @@ class TestGroups:
 
     def test_replace_one_adds_the_two_worst(self):
         ledger = Ledger(None, delta=1e-5, relation="replace_one")
-        ledger.charge(SUM, note="all")
-        for group, count in (("a", 3), ("b", 5), ("c", 4)):
+        for group, count in ((None, 1), ("a", 3), ("b", 5), ("c", 4)):
             ledger.charge(SUM, count, note="x", group=group)
         expected = epsilon(times(SUM, 10), 1e-5, relation="replace_one")
-        assert ledger.epsilon() == pytest.approx(expected)
-        assert ledger.spent_rdp() >= expected
-
-    def test_one_group_adds_to_the_rest(self):
-        for relation in ("add_remove", "replace_one"):
-            ledger = Ledger(None, delta=1e-5, relation=relation)
-            ledger.charge(SUM, note="all")
-            ledger.charge(SUM, note="a", group="a")
-            assert ledger.epsilon() == pytest.approx(epsilon(times(SUM, 2), 1e-5, relation=relation))
+        assert ledger.spent_rdp() >= ledger.epsilon() == pytest.approx(expected)
 
     def test_budget_is_per_group(self):
         ledger = Ledger(BUDGET)
@@ -196,48 +134,28 @@ def test_interleaved_events_reach_the_budget_and_stay_fast():
         spend_everything()
     assert len(timings) > 100
     assert sum(t > 10e-3 for t in timings) < 25  # CPU seconds: other processes do not count
+    assert sorted(timings)[len(timings) // 2] < 500e-6
     assert ledger.allowance(small) == 0 or ledger.allowance(SGD) == 0
     assert ledger.spent() < ledger.epsilon() == 2
 
 
-def test_repeated_charges_cost_microseconds(tmp_path):
-    ledger = Ledger(Budget(8.0, 1e-5), path=tmp_path / "l.jsonl")
-    ledger.charge(SGD, note="sgd")
-    timings = []
-    for _ in range(2000):
-        start = time.thread_time()
-        ledger.charge(SGD, note="sgd")
-        timings.append(time.thread_time() - start)
-    assert sorted(timings)[1000] < 500e-6  # CPU seconds
-    ledger.commit()
-    assert (tmp_path / "l.jsonl").stat().st_size < 2000, "equal neighbours are one entry"
-
-
-def test_resume_continues_the_same_ledger(tmp_path):
-    path = tmp_path / "l.jsonl"
-    with Ledger(Budget(4.0, 1e-5), relation="replace_one", unit="one user", path=path) as ledger:
+@pytest.mark.parametrize("budget", [None, Budget(4.0, 1e-5)])
+def test_resume_continues_the_same_ledger(tmp_path, budget):
+    path, both = tmp_path / "l.jsonl", dpa.ComposedDpEvent([SUM, SGD])
+    with Ledger(budget, delta=None if budget else 1e-6, relation="replace_one", unit="one user", path=path) as ledger:
         ledger.charge(SUM, note="sum")
         ledger.charge(SGD, 3, note="sgd", group="a")
-        ledger.charge(dpa.ComposedDpEvent([SUM, SGD]), note="both")
+        ledger.charge(both, note="both")
         spent, entries, position = ledger.epsilon(), ledger.entries(), ledger.position()
     with Ledger.open(path) as resumed:
-        assert (resumed.budget, resumed.delta, resumed.relation) == (Budget(4.0, 1e-5), 1e-5, "replace_one")
-        assert (resumed.unit, resumed.path) == ("one user", path)
+        assert (resumed.budget, resumed.delta, resumed.terms, resumed.path) == (budget, ledger.delta, ledger.terms, path)
         assert (resumed.epsilon(), resumed.entries(), resumed.position()) == (spent, entries, position)
         resumed.charge(SGD, note="sgd", group="a")
-        resumed.charge(dpa.ComposedDpEvent([SUM, SGD]), note="both")
+        resumed.charge(both, note="both")
         assert resumed.verify_contains(position) == 2
     assert len(json.loads(path.read_text())["mechanisms"]) == 3
     with Ledger.open(path) as again:
         assert sum(entry.count for entry in again.entries()) == 7
-
-
-def test_report_only_ledger_resumes(tmp_path):
-    path = tmp_path / "l.jsonl"
-    Ledger(None, delta=1e-6, path=path).close()
-    with Ledger.open(path) as ledger:
-        assert ledger.budget is None
-        assert ledger.delta == 1e-6
 
 
 def test_resumed_ledger_enforces_what_was_spent(tmp_path):
@@ -249,55 +167,41 @@ def test_resumed_ledger_enforces_what_was_spent(tmp_path):
         resumed.charge(SGD, note="again")
 
 
-def test_checkpoint_against_ledger(tmp_path):
-    path = tmp_path / "l.jsonl"
-    with Ledger(BUDGET, path=path) as ledger:
-        ledger.charge(SGD, note="sgd")
-        early = ledger.position()
-        ledger.charge(SGD, 4, note="sgd")
-        ledger.charge(SUM, 2, note="sum")
-        late = ledger.position()
-        assert ledger.verify_contains(late) == 0
-        assert ledger.verify_contains(early) == 6
-        ledger.commit()
-    older = Ledger(BUDGET)
-    with pytest.raises(LedgerError, match="the checkpoint saw 7"):
-        older.verify_contains(late)
-    older.charge(SGD, 3, note="sgd")
-    with pytest.raises(LedgerError, match="edited or another run"):
-        older.verify_contains(early)
-    for bad in ({}, {"charges": "x", "head": ""}, None):
-        with pytest.raises(LedgerError, match="charges and head"):
-            older.verify_contains(bad)
+def test_checkpoint_against_ledger():
+    ledger = Ledger(BUDGET)
+    ledger.charge(SGD, note="sgd")
+    early = ledger.position()
+    ledger.charge(SGD, 4, note="sgd")
+    ledger.charge(SUM, 2, note="sum")
+    late = ledger.position()
+    assert ledger.verify_contains(late) == 0
+    assert ledger.verify_contains(early) == 6
+    other = Ledger(BUDGET)
+    other.charge(SGD, 3, note="sgd")
+    for bad in (late, early, {}, {"charges": "x", "head": ""}, None):
+        with pytest.raises(LedgerError, match=r"checkpoint|position"):
+            other.verify_contains(bad)
 
 
 @pytest.mark.parametrize(
-    ("part", "value"),
+    "change",
     [
-        ("charges", [[5, 1]]),
-        ("charges", [[0]]),
-        ("plans", [[[5, 1]]]),
-        ("mechanisms", [{"event": ["os", {}], "note": "", "group": None}]),
+        {"charges": [[5, 1]]},
+        {"charges": [[0]]},
+        {"plans": [[[5, 1]]]},
+        {"mechanisms": [{"event": ["os", {}], "note": "", "group": None}]},
+        {"dpgen_ledger": 99},
     ],
 )
-def test_consistent_but_senseless_files(tmp_path, part, value):
+def test_consistent_but_senseless_files(tmp_path, change):
     path = tmp_path / "l.jsonl"
     Ledger(BUDGET, path=path).close()
     file = LedgerFile(path)
-    file.write(file.read() | {part: value})
+    file.write(file.read() | change)
     file.close()
     for _ in range(2):  # the lock is given up after the error
-        with pytest.raises(LedgerError, match=r"understood|unknown event"):
+        with pytest.raises(LedgerError, match=r"understood|unknown event|version"):
             Ledger.open(path)
-
-
-def test_other_files_are_no_ledgers(tmp_path):
-    file = LedgerFile(tmp_path / "x")
-    file.create()
-    file.write({"dpgen_ledger": 99})
-    file.close()
-    with pytest.raises(LedgerError, match="version"):
-        Ledger.open(tmp_path / "x")
 
 
 CRASHING = """
@@ -325,39 +229,6 @@ def test_kill_9_never_forgets_what_was_shown(tmp_path):
     with Ledger.open(path) as ledger:
         recorded = sum(entry.count for entry in ledger.entries())
     assert ran <= recorded <= ran + 1
-
-
-class Interrupted(Exception):
-    """The process dies while a mechanism runs: noise may already have left it."""
-
-
-def run_step(ledger, mechanism):
-    """What every system does: ask and record, then run."""
-    ledger.charge(SGD, note="step")
-    mechanism()
-
-
-def run_step_backwards(ledger, mechanism):
-    """Broken: records when the mechanism is done."""
-    mechanism()
-    ledger.charge(SGD, note="step")
-
-
-def contract_interrupted_mechanisms_count(step):
-    ledger = Ledger(BUDGET)
-
-    def die():
-        raise Interrupted("killed")
-
-    with pytest.raises(Interrupted, match="killed"):
-        step(ledger, die)
-    assert ledger.epsilon() > 0, "an interrupted mechanism was not booked"
-
-
-def test_interrupted_mechanisms_count():
-    contract_interrupted_mechanisms_count(run_step)
-    with pytest.raises(AssertionError, match="an interrupted mechanism was not booked"):
-        contract_interrupted_mechanisms_count(run_step_backwards)
 
 
 class IgnoresReplays(Ledger):
@@ -388,23 +259,9 @@ def test_replays_count(tmp_path):
         contract_replays_count(IgnoresReplays, tmp_path / "bad.jsonl")
 
 
-def test_import_is_light():
-    """Only dpgen's own package init may load heavy libraries; the ledger itself needs none of them."""
-    code = (
-        "import sys, types; m = types.ModuleType('dpgen'); m.__path__ = [sys.argv[1]]; sys.modules['dpgen'] = m; "
-        "import dpgen.privacy.ledger; "
-        "print(sorted({'torch', 'scipy', 'numpy', 'dp_accounting', 'opacus', 'lightning'} & set(sys.modules)))"
-    )
-    import dpgen
-
-    result = subprocess.run([sys.executable, "-c", code, dpgen.__path__[0]], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
-
-
 def test_a_plan_that_could_not_be_written_ends_the_ledger(tmp_path, monkeypatch):
-    path = tmp_path / "l.jsonl"
-    ledger = Ledger(Budget(1.0, 1e-5), path=path)
-    before = path.read_bytes()
+    ledger = Ledger(Budget(1.0, 1e-5), path=tmp_path / "l.jsonl")
+    before = (tmp_path / "l.jsonl").read_bytes()
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -412,13 +269,11 @@ def test_a_plan_that_could_not_be_written_ends_the_ledger(tmp_path, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(LedgerError, match="space"):
-            ledger.declare([Planned(gaussian_event(20.0), "a")])
-    with pytest.raises(LedgerError, match="closed"):
-        ledger.charge(gaussian_event(20.0), note="a")
-    with pytest.raises(LedgerError, match="closed"):
-        ledger.declare([Planned(gaussian_event(20.0), "a")])
-    assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+            ledger.declare([Planned(SUM, "a")])
+    for ask in (lambda: ledger.charge(SUM, note="a"), lambda: ledger.declare([Planned(SUM, "a")])):
+        with pytest.raises(LedgerError, match="closed"):
+            ask()
+    assert (tmp_path / "l.jsonl").read_bytes() == before
 
 
 class TestPlans:
@@ -439,17 +294,15 @@ class TestPlans:
         assert ledger.epsilon(relation="replace_one") > whole
 
     def test_exact_accounting_decides_where_the_filter_would_not(self):
-        room = most_in_advance(SGD, BUDGET)
-        plan = [Planned(SGD, "sgd", room)]
-        assert room > Ledger(BUDGET).allowance(SGD)
         ledger = Ledger(BUDGET)
-        ledger.declare(plan)
+        room = int(1.05 * ledger.allowance(SGD))
+        assert epsilon(times(SGD, room), 1e-5) <= 1
+        ledger.declare([Planned(SGD, "sgd", room)])
         ledger.charge(SGD, room, note="sgd")
-        with pytest.raises(BudgetExceeded, match="1 x 'sgd' would bring it to"):
-            ledger.charge(SGD, note="sgd")
-        with pytest.raises(BudgetExceeded, match="1 x 'tiny' would bring it to"):
-            ledger.charge(gaussian_event(1e4), note="tiny")
-        with pytest.raises(BudgetExceeded, match="a second plan of 1 x 'tiny' would bring it to"):
+        for later in (SGD, gaussian_event(1e4)):
+            with pytest.raises(BudgetExceeded, match="1 x 'later' would bring it to"):
+                ledger.charge(later, note="later")
+        with pytest.raises(BudgetExceeded, match="a second plan"):
             ledger.declare([Planned(gaussian_event(1e4), "tiny")])
         assert ledger.epsilon() <= 1
 
@@ -469,8 +322,7 @@ class TestPlans:
         ledger.charge(SGD, 20, note="sgd")
         assert ledger.chosen_later
         assert ledger.epsilon() == 2.0
-        assert ledger.epsilon(1e-6) > 2.0
-        with pytest.raises(UnsupportedEvent, match="made under add_remove and chosen adaptively"):
+        with pytest.raises(UnsupportedEvent, match="chosen adaptively"):
             ledger.epsilon(relation="replace_one")
         room = ledger.allowance(SGD)
         total = dpa.ComposedDpEvent([times(SUM, 2), times(SGD, 20 + room)])
@@ -479,15 +331,6 @@ class TestPlans:
         with pytest.raises(BudgetExceeded, match=r"spent 1\.9\d+, 1 x 'sgd' would bring it to 2"):
             ledger.charge(SGD, note="sgd")
         ledger.charge(SUM, 2, note="sums")  # promised at the start
-
-    def test_pure_guarantees_add_up(self):
-        ledger = Ledger(Budget(1.0, 1e-6))
-        ledger.declare([Planned(pure_event(0.25), "first")])
-        for _ in range(3):
-            ledger.charge(pure_event(0.25), note="later")
-        assert ledger.epsilon() == 1.0
-        with pytest.raises(BudgetExceeded, match="'later' would bring it to"):
-            ledger.charge(pure_event(1e-9), note="later")
 
     def test_deltas_have_their_share(self):
         ledger = Ledger(Budget(1.0, 1e-6))
@@ -511,13 +354,13 @@ class TestPlans:
     def test_plans_survive(self, tmp_path):
         path = tmp_path / "l.jsonl"
         plan = [*self.PLAN, Planned(gaussian_event(20.0), "split", divisible=True)]
-        with Ledger(Budget(2.0, 1e-5), path=path, order=8.0) as ledger:
+        with Ledger(Budget(2.0, 1e-5), path=path) as ledger:
             ledger.declare(plan)
             ledger.charge(SGD, 100, note="sgd")
             ledger.charge(gaussian_event(30.0), note="half", of="split")
             guarantee, entries = ledger.epsilon(), ledger.entries()
         written = json.loads(path.read_text())
-        assert written["filter"] == {"order": 8.0, "reserved": 0.1}
+        assert written["filter"] == {"order": ledger.filter.order, "reserved": 0.1}
         assert written["plans"] == [[[0, 2], [1, 150], [2, 1]]]
         with Ledger.open(path) as resumed:
             assert (resumed.epsilon(), resumed.entries(), resumed.filter) == (guarantee, entries, ledger.filter)
@@ -579,138 +422,6 @@ class TestDivisible:
         assert ledger.entries() == []
 
 
-class CountsWhatRan(Ledger):
-    """Broken: exact accounting of what was charged so far, also where it was chosen in the light of what was released."""
-
-    def charge(self, event, count=1, *, note, group=None, of=None):
-        ran = dpa.ComposedDpEvent([times(e.event, e.count) for e in self.entries()])
-        if self.budget and epsilon(dpa.ComposedDpEvent([ran, times(event, count)]), self.delta) > self.budget.epsilon:
-            raise BudgetExceeded("it would exceed the budget")
-        with self._lock:
-            mechanism = self._find(event, note, group)
-            if mechanism.number is None:
-                self._number(mechanism)
-            self._book(mechanism, count)
-
-    def epsilon(self, *_, **__):
-        return self.spent()
-
-
-def delta_of_stopping(stated, sigma=20.0, runs=20_000):
-    """Delta that somebody reaches who looks at draws of N(1, sigma^2) and stops when their loss is .1 above what is stated.
-
-    `stated[n]` after n releases. Losses are log-ratios to N(0, sigma^2); delta is E (1 - e^(stated - loss))_+ where stopped.
-    """
-    generator = np.random.default_rng(0)
-    steps = generator.normal(1.0, sigma, (runs, len(stated) - 1))
-    losses = np.cumsum((2 * steps - 1) / (2 * sigma**2), axis=1)
-    above = losses > np.asarray(stated)[1:] + 0.1
-    stop = np.where(above.any(axis=1), above.argmax(axis=1), losses.shape[1] - 1)
-    loss, claim = losses[np.arange(runs), stop], np.asarray(stated)[1:][stop]
-    return float(np.maximum(-np.expm1(claim - loss), 0.0).mean())
-
-
-def contract_stopping_in_the_light_of_released_values(kind, *, declare):
-    """400 Gaussians of multiplier 20, stopped when the loss is high: delta .033 where the executed counts say .01."""
-    delta, event = 0.01, gaussian_event(20.0)
-    ledger = kind(Budget(epsilon(times(event, 400), delta) * (1.0 if declare else 1.3), delta))
-    if declare:
-        ledger.declare([Planned(event, "release", 400)])
-    stated = [0.0]
-    for _ in range(400):
-        ledger.charge(event, note="release")
-        stated.append(ledger.epsilon())
-    assert stated[-1] <= ledger.budget.epsilon
-    assert delta_of_stopping(stated) < delta * 1.1, "what is stated does not hold for those who stop"
-
-
-def test_the_guarantee_holds_for_those_who_stop_after_a_look():
-    contract_stopping_in_the_light_of_released_values(Ledger, declare=True)
-    contract_stopping_in_the_light_of_released_values(Ledger, declare=False)
-    with pytest.raises(AssertionError, match="does not hold for those who stop"):
-        contract_stopping_in_the_light_of_released_values(CountsWhatRan, declare=False)
-    ran = [0.0, *(epsilon(times(gaussian_event(20.0), n), 0.01) for n in range(1, 401))]
-    assert delta_of_stopping(ran) > 0.03
-
-
-def sampled_stick(rate, sigma, epsilons):
-    """Hockey stick of (1-q) N(0) + q N(1) against N(0) at any real epsilons (m,), by quadrature."""
-    z = np.linspace(-12 * sigma, 1 + 12 * sigma, 8001)
-    step, base = z[1] - z[0], np.exp(-((z / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
-    ratio = 1 - rate + rate * np.exp((2 * z - 1) / (2 * sigma**2))
-    return np.array([float((base * np.maximum(ratio - math.exp(e), 0.0)).sum() * step) for e in epsilons])
-
-
-def epsilon_of_choosing(first, sticks, delta):
-    """Epsilon at delta of N(1, first^2) against N(0), followed by whichever of `sticks` is worse for what came out."""
-    y = np.linspace(1 - 10 * first, 1 + 10 * first, 801)
-    weights = np.exp(-(((y - 1) / first) ** 2) / 2) / (first * math.sqrt(2 * math.pi)) * (y[1] - y[0])
-    losses = (2 * y - 1) / (2 * first**2)
-    low, high = 0.0, 4.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        truth = float((weights * np.max([stick(middle - losses) for stick in sticks], axis=0)).sum())
-        low, high = (middle, high) if truth > delta else (low, middle)
-    return high
-
-
-def contract_rates_chosen_from_noisy_counts(kind):
-    """A noisy count, then a step at the rate that its value suggests; every single course fits the budget exactly."""
-    budget, first = Budget(1.0, 1e-3), 4.0
-    choices = {}
-    for rate in (1.0, 0.02):
-
-        def course(sigma, rate=rate):
-            return dpa.ComposedDpEvent([gaussian_event(first), subsampled_gaussian_event(rate, sigma)])
-
-        choices[rate] = calibrate_noise(course, budget, low=0.1)
-    granted = []
-    for rate, sigma in choices.items():
-        ledger = kind(budget)
-        ledger.charge(gaussian_event(first), note="noisy count")
-        with contextlib.suppress(BudgetExceeded):
-            ledger.charge(subsampled_gaussian_event(rate, sigma), note="step")
-            granted.append(lambda e, rate=rate, sigma=sigma: sampled_stick(rate, sigma, e))
-    truth = epsilon_of_choosing(first, granted, budget.delta) if granted else 0.0
-    assert truth <= budget.epsilon * 1.0001, f"epsilon {truth:.3f} where {budget.epsilon} is enforced"
-
-
-def test_choices_in_the_light_of_released_values_stay_within_the_budget():
-    contract_rates_chosen_from_noisy_counts(Ledger)
-    with pytest.raises(AssertionError, match=r"epsilon 1\.[01]\d+ where 1\.0 is enforced"):
-        contract_rates_chosen_from_noisy_counts(CountsWhatRan)
-
-
-class SkipsLargeCounts(Ledger):
-    """Broken: what has room for 8^9 more is taken to have room for 10^9."""
-
-    def _require_filter(self, added, name):
-        if any(self.filter.fits(Cost(*(part * 8**9 // 10**8 for part in cost))) for cost in added.values()):
-            return
-        super()._require_filter(added, name)
-
-
-def contract_large_counts(kind):
-    budget, event = Budget(1.0, 1e-5), gaussian_event(1e5)
-    ledger = kind(budget)
-    with contextlib.suppress(BudgetExceeded):
-        for _ in range(100):
-            ledger.charge(event, 10**8, note="tiny")
-    assert epsilon(together(ledger), 1e-5) <= 1.0, "large counts overran the budget"
-
-
-def test_counts_in_the_hundreds_of_millions_are_asked_for_too():
-    contract_large_counts(Ledger)
-    with pytest.raises(AssertionError, match="overran the budget"):
-        contract_large_counts(SkipsLargeCounts)
-    ledger = Ledger(BUDGET)
-    room = ledger.allowance(gaussian_event(1e5))
-    assert room > 10**8
-    ledger.charge(gaussian_event(1e5), room, note="tiny")
-    with pytest.raises(BudgetExceeded, match="'tiny'"):
-        ledger.charge(gaussian_event(1e5), room // 1000, note="tiny")
-
-
 class Unlocked(Ledger):
     """Broken: threads ask one by one, but record together."""
 
@@ -754,17 +465,6 @@ def test_threads_share_a_ledger(monkeypatch):
         contract_threads(Unlocked, monkeypatch)
 
 
-def test_threads_share_a_file(tmp_path):
-    path = tmp_path / "l.jsonl"
-    with Ledger(Budget(8.0, 1e-5), path=path) as ledger, ThreadPoolExecutor(8) as pool:
-        ledger.declare([Planned(SGD, "sgd", 800)])
-        list(pool.map(lambda i: ledger.charge(SGD, note="sgd") or ledger.spent_rdp(), range(800)))
-        position = ledger.position()
-    with Ledger.open(path) as again:
-        assert again.position() == position
-        assert sum(entry.count for entry in again.entries()) == 800
-
-
 def test_what_was_not_committed_is_forgotten_and_what_was_is_kept(tmp_path):
     path = tmp_path / "l.jsonl"
     ledger = Ledger(BUDGET, path=path)
@@ -801,39 +501,11 @@ def test_files_become_visible_with_the_commit_or_when_it_is_resumed(tmp_path):
         assert shown.read_text() == "noisy"
 
 
-def test_one_release_for_one_ledger(tmp_path):
-    with Ledger(BUDGET, path=tmp_path / "l.jsonl") as ledger:
-        ledger.charge(SUM, note="sum")
-        ledger.commit(released="a")
-        ledger.commit(released="a")
-        with pytest.raises(LedgerError, match="released something else"):
-            ledger.commit(released="b")
-
-
-def test_the_filter_is_fixed_in_the_header(tmp_path):
-    with pytest.raises(ValueError, match="a ledger that only reports has no filter"):
-        Ledger(None, delta=1e-5, order=8.0)
-    with pytest.raises(ValueError, match="it must be a finite number > 1"):
-        Ledger(BUDGET, order=1.0)
-    with pytest.raises(ValueError, match="it must be None at delta 0"):
-        Ledger(Budget(1.0, 0.0), order=8.0)
-    (tmp_path / "old").write_text('{"dpgen_ledger":2,"epsilon":1.0,"chain":"00"}\n{"charge":0,"chain":"0"}\n')
-    with pytest.raises(LedgerError, match=r"0\.4"):
-        Ledger.open(tmp_path / "old")
-
-
 def test_the_surplus_of_divisible_parts_is_paid_for():
     ledger = Ledger(None, delta=1e-5)
     ledger.declare([Planned(gaussian_event(4.0), "whole", divisible=True)])
     exact = epsilon(gaussian_event(4.0), 1e-5)
     assert exact * (1 + 3e-10) < ledger.epsilon() < exact * (1 + 1e-7)
-
-
-def test_a_plan_half_as_large_again_as_the_budget_is_refused():
-    ledger = Ledger(Budget(1.0, 0.0))
-    with pytest.raises(BudgetExceeded, match=r"a plan of 3 x 'halves' would bring it to 1\.5"):
-        ledger.declare([Planned(pure_event(0.5), "halves", 3)])
-    assert ledger.promised() == []
 
 
 def test_the_filter_counts_every_run_and_every_group():

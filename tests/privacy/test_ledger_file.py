@@ -32,14 +32,9 @@ def test_every_edited_or_missing_byte_is_noticed(tmp_path):
             path.write_bytes(bad)
             with pytest.raises(LedgerError, match=str(path)):
                 LedgerFile(path).read()
-
-
-def test_missing_and_existing_files(tmp_path):
-    with pytest.raises(LedgerError, match="cannot open"):
-        LedgerFile(tmp_path / "none").read()
-    written(tmp_path / "l").close()
-    with pytest.raises(LedgerError, match="already there"):
-        LedgerFile(tmp_path / "l").create()
+    path.write_text('{"dpgen_ledger":2,"epsilon":1.0,"chain":"00"}\n{"charge":0,"chain":"0"}\n')
+    with pytest.raises(LedgerError, match=r"0\.4"):
+        LedgerFile(path).read()
 
 
 def test_one_writer_before_and_after_a_write(tmp_path):
@@ -50,7 +45,13 @@ def test_one_writer_before_and_after_a_write(tmp_path):
         file.write({"a": 2})
     file.close()
     file.close()
-    LedgerFile(tmp_path / "l").read()
+    other = LedgerFile(tmp_path / "l")
+    other.read()
+    other.close()
+    with pytest.raises(LedgerError, match="already there"):
+        LedgerFile(tmp_path / "l").create()
+    with pytest.raises(LedgerError, match="cannot open"):
+        LedgerFile(tmp_path / "none").read()
     with pytest.raises(LedgerError, match="closed"):
         file.write({})
 

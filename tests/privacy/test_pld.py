@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from dpgen.privacy import pld
 from dpgen.privacy.moments import replaced_alpha, subsampled_gaussian_alpha
-from dpgen.privacy.pld import TooFine, discretise, loss_variance
+from dpgen.privacy.pld import discretise, loss_variance
 
 PAIRS = [(1e-5, 0.3), (0.0017, 1.0), (0.05, 0.5), (0.5, 3.0), (0.9, 0.3), (1.0, 1.0), (0.01, 50.0)]
 
@@ -51,6 +51,8 @@ def test_the_grid_dominates_and_is_close(rate, sigma, direction):
     grid = discretise(rate, sigma, direction, step=0.02 * scale, tail=1e-14)
     assert grid.masses.min() >= 0
     assert grid.masses.sum() + grid.infinite == pytest.approx(1, abs=1e-9)
+    if direction == "remove":  # `e^-loss` weighs the other distribution
+        assert float(grid.masses @ np.exp(-grid.losses)) == pytest.approx(1, abs=1e-9)
     for epsilon in scale * np.array([0.0, 0.31, 1.017, 2.5]):
         exact = exact_delta(rate, sigma, direction, epsilon)
         assert grid_delta(grid, epsilon) >= exact * (1 - 1e-8) - 1e-15
@@ -63,13 +65,6 @@ def test_losses_rounded_down_fail_that_test():
     assert lower_delta(start, masses, 0.02, 0.1) < exact_delta(0.05, 1.0, "remove", 0.1) * (1 - 1e-3)
 
 
-def test_both_distributions_keep_their_mass():
-    """`e^-loss` weighs the other distribution: its total must be 1 too."""
-    for rate, sigma in PAIRS:
-        grid = discretise(rate, sigma, "remove", step=0.01, tail=1e-14)
-        assert float(grid.masses @ np.exp(-grid.losses)) == pytest.approx(1, abs=1e-9)
-
-
 @pytest.mark.parametrize("direction", ["remove", "replace"])
 def test_log_moment_of_the_grid_is_above_the_analytic_one(direction):
     alpha = {"remove": subsampled_gaussian_alpha, "replace": replaced_alpha}[direction]
@@ -77,11 +72,6 @@ def test_log_moment_of_the_grid_is_above_the_analytic_one(direction):
     for order in (0.5, 2.0, 8.0):
         exact = alpha(order, 0.02, 0.8)
         assert exact * (1 - 1e-9) <= grid.log_moment(order) <= exact * 1.01
-
-
-def test_too_many_cells():
-    with pytest.raises(TooFine, match="cells of 1e-09 nats"):
-        discretise(0.5, 1.0, "remove", step=1e-9, tail=1e-10)
 
 
 @pytest.mark.parametrize("direction", ["remove", "add", "replace"])
@@ -134,31 +124,6 @@ def test_small_compositions_against_plain_convolution(rate, sigma, count, add):
     low = lower_epsilon(rate, sigma, count, 1e-4, step=step, add=add)
     got = pld.epsilon({(rate, sigma): count}, 1e-4, "add" if add else "remove")
     assert low <= got <= (low + count * step) * 1.001
-
-
-def test_order_of_parts_and_repeated_runs_do_not_matter():
-    forward = pld.epsilon({(0.01, 1.0): 100, (0.1, 3.0): 50, (1.0, 5.0): 1}, 1e-5, "remove")
-    backward = pld.epsilon({(1.0, 5.0): 1, (0.1, 3.0): 50, (0.01, 1.0): 100}, 1e-5, "remove")
-    assert forward == pytest.approx(backward, rel=1e-9)
-
-
-def test_monotone_in_everything():
-    values = [pld.epsilon({(0.02, 1.0): count}, 1e-5, "remove") for count in (1, 10, 100, 1000, 10_000)]
-    assert values == sorted(values)
-    values = [pld.epsilon({(0.02, sigma): 100}, 1e-5, "remove") for sigma in (3.0, 1.0, 0.5, 0.3)]
-    assert values == sorted(values)
-    values = [pld.epsilon({(0.02, 1.0): 100}, delta, "remove") for delta in (1e-2, 1e-5, 1e-9, 1e-20)]
-    assert values == sorted(values)
-
-
-def test_zero_epsilon_when_delta_allows_it():
-    assert pld.epsilon({(1e-6, 1.0): 10}, 1e-4, "remove") == 0
-
-
-def test_adding_is_never_the_worse_direction_here():
-    for rate, sigma, count in [(1e-4, 0.5, 1000), (0.05, 1.0, 1000), (0.5, 2.0, 10), (0.9, 1.0, 3)]:
-        add = pld.epsilon({(rate, sigma): count}, 1e-5, "add")
-        assert add <= pld.epsilon({(rate, sigma): count}, 1e-5, "remove") * 1.001
 
 
 def test_huge_and_tiny():

@@ -1,23 +1,32 @@
-"""Exact draws of the exponential mechanism against enumeration."""
+"""Exact draws of the exponential mechanism and of categorical weights against enumeration and integers."""
 
 import math
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from fixed_source import FixedKeySource
+import torch
+from fixed_source import Digits, FixedKeySource
+from scipy import stats
 from scipy.stats import binom
 from small_domains import chi_square
+from torch import Tensor
 
 from dpgen.privacy import selection
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import (
     ExponentialMechanism,
+    draw_categorical,
+    exact_sum,
     exponential_coin,
     exponential_event,
     exponential_mechanism,
     laplace_exceeds,
+    resolve,
+    running_sum,
+    scan_error,
     uniform_integers,
 )
 
@@ -36,8 +45,6 @@ def test_uniform_integers_reach_beyond_64_bits() -> None:
     draws = uniform_integers(FixedKeySource(0), 3 << 400, 2000)
     assert max(draws) < 3 << 400
     assert 0.4 < np.mean([draw >= 3 << 399 for draw in draws]) < 0.6
-    with pytest.raises(ValueError, match="below is 0"):
-        uniform_integers(FixedKeySource(0), 0, 1)
 
 
 @pytest.mark.parametrize(("x", "halvings"), [(-0.25, 0), (-3.0, 0), (0.5, 1), (-0.1, -0), (-2.0, -1)])
@@ -58,11 +65,6 @@ def test_close_decisions_are_settled_with_many_digits() -> None:
     assert not exponential_coin(source, Fraction(-1), digits=digits + 1)
     assert exponential_coin(source, Fraction(0), halvings=1, digits=2**191 - 1)
     assert not exponential_coin(source, Fraction(0), halvings=1, digits=2**191)
-
-
-def test_coin_refuses_a_probability_above_one() -> None:
-    with pytest.raises(ValueError, match=r"exponent is 0\.5"):
-        exponential_coin(SecureSource(), Fraction(1, 2))
 
 
 @pytest.mark.parametrize("gap", [-1.5, 0.0, 2.0])
@@ -110,24 +112,6 @@ def test_extreme_ceilings_share_the_lowest_class() -> None:
     assert exponential_mechanism(SecureSource(), ONES, ceilings, lambda b, _: Fraction(ceilings[b])) == (0, 0)
 
 
-def test_a_broken_ceiling_is_noticed() -> None:
-    with pytest.raises(ValueError, match="the probability must be at most 1"):
-        exponential_mechanism(SecureSource(), ONES, np.zeros(3), lambda _b, _i: Fraction(3))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "ceilings", "match"),
-    [
-        (ONES, np.zeros(2), "sizes and ceilings have shapes"),
-        (np.zeros(3, np.uint64), np.zeros(3), "with a candidate"),
-        (ONES, np.array([0.0, math.nan, 0.0]), "must be finite"),
-    ],
-)
-def test_bad_blocks_are_refused(sizes: np.ndarray, ceilings: np.ndarray, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        exponential_mechanism(SecureSource(), sizes, ceilings, lambda _b, _i: Fraction(0))
-
-
 def test_a_choice_is_drawn_at_the_rate_that_it_costs() -> None:
     mechanism = ExponentialMechanism(np.array([0, 2, 3]), Fraction(1, 4), 2)
     assert mechanism.event == pure_event(1.0)
@@ -142,11 +126,6 @@ def test_prices_of_exponential_draws() -> None:
     assert exponential_event(0.3, 2.0, zcdp=True).rho == pytest.approx(0.18)
 
 
-def test_only_a_secure_source_may_draw() -> None:
-    with pytest.raises(TypeError, match="must be a SecureSource"):
-        exponential_mechanism(np.random.default_rng(0), ONES, np.zeros(3), lambda _b, _i: Fraction(0))  # type: ignore[arg-type]
-
-
 def test_a_twin_without_acceptance_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ceilings taken for weights: the chi-square test tells."""
     monkeypatch.setattr(selection, "exponential_coin", lambda *_, **__: True)
@@ -157,3 +136,116 @@ def test_a_twin_without_acceptance_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     ]
     mass = np.exp(weights)
     assert chi_square(np.bincount(draws, minlength=2), mass / mass.sum()) < 1e-6
+
+
+def drawn(sizes: np.ndarray = ONES, ceilings: np.ndarray | None = None, source: object = None, weight: int = 0) -> object:
+    limits = np.zeros(3) if ceilings is None else ceilings
+    return exponential_mechanism(source or SecureSource(), sizes, limits, lambda _b, _i: Fraction(weight))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda: drawn(ceilings=np.zeros(2)), "shapes"),
+        (lambda: drawn(np.zeros(3, np.uint64)), "candidate"),
+        (lambda: drawn(ceilings=np.array([0.0, math.nan, 0.0])), "finite"),
+        (lambda: drawn(weight=3), "probability"),
+        (lambda: drawn(source=np.random.default_rng(0)), "SecureSource"),
+        (lambda: exponential_coin(SecureSource(), Fraction(1, 2)), "exponent"),
+        (lambda: uniform_integers(SecureSource(), 0, 1), "below"),
+    ],
+)
+def test_what_has_no_exact_draw_is_refused(act: Callable[[], object], said: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=said):
+        act()
+
+
+def test_sums_are_exact() -> None:
+    values = np.random.default_rng(0).random(500) * 10.0 ** np.random.default_rng(1).integers(-300, 300, 500)
+    values[::7] = 0.0
+    assert exact_sum(values) == sum(map(Fraction, values.tolist()))
+    assert exact_sum(np.array([5e-324, 1.5])) == Fraction(5e-324) + Fraction(1.5)
+    assert exact_sum(np.zeros(0)) == 0
+
+
+@pytest.mark.parametrize("n", [1, 7, 4096, 5000, 300_000])
+def test_running_sums_keep_their_bound_and_never_decrease(n: int) -> None:
+    values = torch.rand(2, n, dtype=torch.float64, generator=torch.Generator().manual_seed(n)) ** 8
+    sums = running_sum(values)
+    assert bool((sums.diff(dim=1) >= 0).all())
+    for j in {0, n // 3, n - 1}:
+        exact = exact_sum(values[1, : j + 1].numpy())
+        assert abs(Fraction(float(sums[1, j])) - exact) <= scan_error(n) * exact
+
+
+def test_integers_decide_like_doubles_where_both_can() -> None:
+    weights = torch.rand(3, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 6
+    weights[:, ::5] = 0.0
+    fast = draw_categorical(FixedKeySource(4), weights, k=200)
+    assert torch.equal(fast, draw_categorical(FixedKeySource(4), weights, k=200, margin=2.0))
+    assert not torch.equal(fast, draw_categorical(FixedKeySource(5), weights, k=200))
+    assert bool((weights.expand(200, 3, 40).gather(2, fast[..., None]) > 0).all()), "an atom of mass 0 is never drawn"
+
+
+def outcome(word: int, further: bytes, weights: Iterable[float]) -> int:
+    values = np.array(list(weights))
+    total, n = exact_sum(values), len(values)
+    found = {
+        resolve(word, lambda j: exact_sum(values[: j + 1]), n, guess=guess, total=total, source=Digits(further))
+        for guess in range(n)
+    }
+    assert len(found) == 1, "where the search starts does not matter"
+    return found.pop()
+
+
+def test_an_atom_of_probability_two_to_the_minus_200_has_that_probability() -> None:
+    weights, ones = (1.0, 2.0**-200), 2**64 - 1
+    assert outcome(ones, b"\xff" * 24, weights) == 1, "256 ones in a row"
+    assert outcome(ones, b"\xff" * 16, weights) == 0, "192 ones, then zeros"
+    assert outcome(ones - 1, b"\xff" * 24, weights) == 0
+    # The twin that inverts 53-bit uniforms can never release it: its log-ratio to any other user is infinite.
+    twin = int(torch.searchsorted(torch.tensor(weights, dtype=torch.float64).cumsum(0), 1 - 2.0**-53, right=True))
+    assert twin == 0
+
+
+def test_doubles_decide_nothing_that_is_close() -> None:
+    weights = torch.tensor([[1.0, 2.0**-70, 1.0]], dtype=torch.float64)  # u = 1/2 lies in the middle of the second interval
+    assert draw_categorical(Digits((2**63).to_bytes(8, "little")), weights).tolist() == [[1]]
+    beside = Digits((2**63).to_bytes(8, "little") + b"\xff" * 8)
+    assert draw_categorical(beside, weights).tolist() == [[2]]
+
+
+def test_boundaries_belong_to_the_right() -> None:
+    assert outcome(2**63, b"", (1.0, 1.0)) == 1
+    assert outcome(2**63 - 1, b"\xff" * 64, (1.0, 1.0)) == 0
+    assert outcome(2**62, b"", (1.0, 0.0, 3.0)) == 2
+    third = 2**64 // 3
+    assert outcome(third, b"\x55" * 8 + b"\x54", (1.0, 1.0, 1.0)) == 0, "1/3 = .0101..., one digit below"
+    assert outcome(third, b"\x55" * 8 + b"\x56", (1.0, 1.0, 1.0)) == 1
+
+
+def chi_square_p(drawn: Tensor, weights: Tensor) -> float:
+    expected = weights / weights.sum() * drawn.numel()
+    counts = torch.bincount(drawn, minlength=weights.numel())
+    return float(stats.chisquare(counts.numpy(), expected.numpy()).pvalue)
+
+
+def test_frequencies() -> None:
+    weights = torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 1.0, 1.0, 0.5]], dtype=torch.float64)
+    drawn = draw_categorical(SecureSource(), weights, k=40_000)
+    assert drawn.shape == (40_000, 2)
+    for row in range(2):
+        assert chi_square_p(drawn[:, row], weights[row]) > 1e-8
+    assert chi_square_p(drawn[:, 0], weights[0] * torch.tensor([1.2, 1.0, 1.0, 1.0])) < 1e-8, "a weight 20 % off is seen"
+    # Rows and repeats are independent of each other.
+    both = drawn[:, 0] * 4 + drawn[:, 1]
+    joint = (weights[0] / weights[0].sum()).outer(weights[1] / weights[1].sum()).reshape(-1)
+    assert chi_square_p(both, joint) > 1e-8
+
+
+@pytest.mark.parametrize("values", [[1.0, -1.0], [1.0, math.nan], [1.0, math.inf], [0.0, 0.0], []])
+def test_bad_weights(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        draw_categorical(SecureSource(), torch.tensor([values]))
+    with pytest.raises(ValueError, match="k must be"):
+        draw_categorical(SecureSource(), torch.ones(1, 3), k=-1)

@@ -55,21 +55,11 @@ def test_a_plan_is_paid_before_it_runs_and_costs_what_the_filter_says(shared: Sh
     assert ledger.epsilon() < limits.total_epsilon(cost), "a run's own guarantee is exact"
 
 
-def test_the_payment_names_who_and_what(shared: SharedBudget, tmp_path: Path) -> None:
-    begin(shared, tmp_path / "run").declare(PLAN)
-    (payment,) = shared.spending().payments
-    assert (payment.model, payment.directory, payment.budget) == ("test", str(tmp_path / "run"), OWN)
-    assert payment.user
-    assert payment.time.startswith("20")
-
-
 def test_what_does_not_fit_is_refused_and_leaves_no_trace(shared: SharedBudget) -> None:
     run(shared, Planned(gaussian_event(2.0), "first"), budget=None)
     before = shared.path.read_bytes()
     ledger = begin(shared, budget=Budget(3.0, 1e-5))
-    with pytest.raises(
-        BudgetExceeded, match=r"epsilon 3 at delta 1e-05 .*: spent 2\.27\d* \(runs: 1\), this plan would bring it"
-    ):
+    with pytest.raises(BudgetExceeded, match=r"spent 2\.27\d* \(runs: 1\), this plan would bring it"):
         ledger.declare([Planned(gaussian_event(2.0), "second")])
     assert shared.path.read_bytes() == before
     assert ledger.promised() == []
@@ -89,16 +79,6 @@ def test_the_groups_of_two_runs_are_not_disjoint(shared: SharedBudget) -> None:
     wrong = FilterTotals(shared.terms.limits, "add_remove", [("a", single), ("b", single), ("b", single)]).heaviest()
     assert run(shared, parts[0], budget=None).payer
     assert shared.spending().total == single.times(3) != wrong, "groups told apart over runs would undercount"
-
-
-def test_what_goes_beyond_a_plan_is_paid_before_it_is_granted(shared: SharedBudget) -> None:
-    ledger = run(shared, Planned(gaussian_event(8.0), "counts"))
-    ledger.charge(gaussian_event(8.0), note="counts")
-    assert len(shared.spending().payments) == 1
-    ledger.charge(gaussian_event(30.0), 2, note="more")
-    one, two = shared.spending().payments
-    assert two.run == one.run
-    assert two.cost == shared.terms.limits.cost(gaussian_event(30.0), "add_remove").times(2)
 
 
 @pytest.mark.parametrize("budget", [None, Budget(3.0, 1e-5)], ids=["reports", "enforces"])
@@ -174,41 +154,52 @@ def test_pure_runs_pay_from_any_budget_and_add_up_where_delta_is_0(tmp_path: Pat
 # -- the life of a run -------------------------------------------------------------------------------------------------
 
 
-def test_a_resumed_run_pays_no_second_time(shared: SharedBudget, tmp_path: Path) -> None:
+@pytest.fixture
+def ran(shared: SharedBudget, tmp_path: Path) -> Path:
+    """The ledger of a run that has committed."""
     with begin(shared, tmp_path / "run") as ledger:
         ledger.declare(PLAN)
         ledger.charge(gaussian_event(8.0), note="counts")
-    with Ledger.open(tmp_path / "run" / "ledger.jsonl") as again:
+    return tmp_path / "run" / "ledger.jsonl"
+
+
+def test_a_resumed_run_pays_no_second_time_but_for_what_goes_beyond_its_plan(shared: SharedBudget, ran: Path) -> None:
+    with Ledger.open(ran) as again:
         again.declare(PLAN)
         again.charge(gaussian_event(8.0), note="counts")
         assert len(shared.spending().payments) == 1
-        again.charge(gaussian_event(30.0), note="more")
-    assert [p.run for p in shared.spending().payments] == [ledger.payer.run] * 2 if ledger.payer else False
+        again.charge(gaussian_event(30.0), 2, note="more")
+        assert again.payer
+        statement = again.payer.statement()
+    one, two = shared.spending().payments
+    assert one.run == two.run == statement["run"]
+    assert (one.model, one.directory, one.budget, one.time[:2]) == ("test", str(ran.parent), OWN, "20")
+    assert two.cost == shared.terms.limits.cost(gaussian_event(30.0), "add_remove").times(2)
+    assert json.loads(json.dumps(statement)) == statement
+    said = {"epsilon": 3.0, "delta": 1e-5, "runs": 1, "payments": 2, "spent": shared.spending().epsilon}
+    assert said.items() <= statement.items()
 
 
-def test_a_copy_of_a_run_has_paid_nothing(shared: SharedBudget, tmp_path: Path) -> None:
-    with begin(shared, tmp_path / "run") as ledger:
-        ledger.declare(PLAN)
-        ledger.charge(gaussian_event(8.0), note="counts")
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    with (
-        Ledger.open(tmp_path / "copy" / "ledger.jsonl") as copy,
-        pytest.raises(LedgerError, match="a copy that has paid nothing"),
-    ):
+def test_a_copy_of_a_run_has_paid_nothing_and_gives_nothing_back(shared: SharedBudget, ran: Path, tmp_path: Path) -> None:
+    waiting = begin(shared, tmp_path / "waiting")
+    waiting.declare(PLAN)
+    for name in ("run", "waiting"):
+        shutil.copytree(tmp_path / name, tmp_path / f"copy of {name}")
+    with Ledger.open(tmp_path / "copy of run" / "ledger.jsonl") as copy, pytest.raises(LedgerError, match="copy"):
         copy.declare(PLAN)
+    Ledger.open(tmp_path / "copy of waiting" / "ledger.jsonl").drop()
+    assert shared.spending().runs == 2
+    waiting.drop()
+    assert shared.spending().runs == 1
 
 
-def test_a_payment_that_is_gone_ends_the_run(shared: SharedBudget, tmp_path: Path) -> None:
-    with begin(shared, tmp_path / "run") as ledger:
-        ledger.declare(PLAN)
-        ledger.charge(gaussian_event(8.0), note="counts")
+def test_a_payment_that_is_gone_ends_the_run(shared: SharedBudget, ran: Path) -> None:
     shared.path.unlink()
-    path = tmp_path / "run" / "ledger.jsonl"
-    with Ledger.open(path) as again, pytest.raises(LedgerError, match="cannot open the ledger"):
+    with Ledger.open(ran) as again, pytest.raises(LedgerError, match="cannot open the ledger"):
         again.declare(PLAN)
     SharedBudget.create(shared.path, TOTAL)
     run(shared, *PLAN)  # of somebody else
-    with Ledger.open(path) as again, pytest.raises(LedgerError, match="holds no payment"):
+    with Ledger.open(ran) as again, pytest.raises(LedgerError, match="holds no payment"):
         again.declare(PLAN)
 
 
@@ -220,32 +211,14 @@ def test_what_never_committed_can_be_given_back(shared: SharedBudget, tmp_path: 
     assert first.payer
     assert second.payer
     second.commit()
-    with pytest.raises(ValueError, match="release"):
-        shared.give_back(second.payer.run)
-    with pytest.raises(ValueError, match="release"):
-        shared.give_back("nobody")
+    for unknown in (second.payer.run, "nobody"):
+        with pytest.raises(ValueError, match="release"):
+            shared.give_back(unknown)
     shared.give_back(first.payer.run)
     spending = shared.spending()
     assert (spending.runs, spending.total) == (1, spending.payments[1].cost)
     with pytest.raises(LedgerError, match="holds no payment"):
         first.commit()
-    again = begin(shared, tmp_path / "third")
-    again.declare(PLAN)
-    shutil.copytree(tmp_path / "third", tmp_path / "copy")
-    again.drop()
-    assert shared.spending().runs == 1
-    with Ledger.open(tmp_path / "copy" / "ledger.jsonl") as copy:
-        copy.drop()
-
-
-def test_a_copy_gives_nothing_back(shared: SharedBudget, tmp_path: Path) -> None:
-    ledger = begin(shared, tmp_path / "run")
-    ledger.declare(PLAN)
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    Ledger.open(tmp_path / "copy" / "ledger.jsonl").drop()
-    assert shared.spending().runs == 1
-    ledger.charge(gaussian_event(8.0), note="counts")
-    ledger.commit()
 
 
 # -- directories that were restored from a copy ------------------------------------------------------------------------------
@@ -331,52 +304,26 @@ def test_threads_and_processes_wait_for_each_other(shared: SharedBudget) -> None
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("differs", "match"),
-    [
-        ({"relation": "replace_one"}, "relation is 'replace_one'; it must be 'add_remove', that of the shared budget"),
-        ({"unit": "one user"}, "unit is 'one user'; it must be 'one record'"),
-        ({"delta": 2e-5}, "delta is 2e-05; it must be at most 1e-05, that of the shared budget"),
-    ],
-)
-def test_a_run_that_differs_is_refused(shared: SharedBudget, differs: dict, match: str) -> None:
+@pytest.mark.parametrize("differs", [{"relation": "replace_one"}, {"unit": "one user"}, {"delta": 2e-5}])
+def test_a_run_that_differs_is_refused(shared: SharedBudget, differs: dict) -> None:
     same = {"relation": "add_remove", "unit": "one record", "delta": 1e-5}
     shared.require_same(**same)
     shared.require_same(**(same | {"delta": 1e-6}))
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=next(iter(differs))):
         shared.require_same(**(same | differs))
 
 
-def test_damage_is_named(shared: SharedBudget, tmp_path: Path) -> None:
-    run(shared, *PLAN)
+def test_damaged_and_other_files_are_refused(shared: SharedBudget, tmp_path: Path) -> None:
     run(shared, *PLAN)
     whole = shared.path.read_bytes()
-    for content, match in (
-        (whole.replace(b'"counts"', b'"nothing"'), "checksum"),
-        (whole.replace(b"3.0", b"9.0"), "checksum"),
-        (whole[:-1], "damaged"),
-        (b"", "empty"),
-    ):
+    for content in (whole.replace(b'"counts"', b'"nothing"'), whole.replace(b"3.0", b"9.0"), whole[:-1], b""):
         shared.path.write_bytes(content)
-        with pytest.raises(LedgerError, match=match):
+        with pytest.raises(LedgerError, match=r"checksum|damaged|empty"):
             SharedBudget(shared.path)
-    with Ledger(TOTAL, path=tmp_path / "own.jsonl"):
-        pass
+    Ledger(TOTAL, path=tmp_path / "own.jsonl").close()
     with pytest.raises(LedgerError, match="is no shared budget"):
         SharedBudget(tmp_path / "own.jsonl")
-    with pytest.raises(LedgerError, match="a ledger is already there"):
+    with pytest.raises(LedgerError, match="already there"):
         SharedBudget.create(tmp_path / "own.jsonl", TOTAL)
-    with pytest.raises(ValueError, match="relation is 'both'; choose one of"):
+    with pytest.raises(ValueError, match="relation"):
         SharedBudget.create(tmp_path / "new", TOTAL, relation="both")  # type: ignore[arg-type]
-
-
-def test_the_statement_says_what_all_have_spent(shared: SharedBudget) -> None:
-    first, second = run(shared, *PLAN), run(shared, *PLAN)
-    assert first.payer is not None
-    assert second.payer is not None
-    said = second.payer.statement()
-    assert json.loads(json.dumps(said)) == said
-    assert (said["epsilon"], said["delta"], said["runs"], said["payments"]) == (3.0, 1e-5, 2, 2)
-    assert said["spent"] == shared.spending().epsilon > first.epsilon()
-    assert said["run"] == second.payer.run != first.payer.run
-    assert shared.spending().upto(1).runs == 1

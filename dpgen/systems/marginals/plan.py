@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.mechanisms import Relation, require_whole
 from dpgen.systems.plan import RowPlan
 
@@ -94,6 +93,8 @@ class MWEMPlan(RowPlan):
 
     def step_epsilon(self, totals: int = 2) -> float:
         """The largest cost of one selection, and of one measurement, with which the run fits the budget."""
+        from dpgen.privacy.accountants import epsilon
+
         share = self.total_share if totals else 0.0
         low = (1 - share) * self.epsilon / (2 * self.rounds) * (1 - 1e-12)
         if not self.delta:
