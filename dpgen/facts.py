@@ -211,7 +211,7 @@ class Fact(Enum):
         "real ones.",
     )
     EVALUATED_TABLES = _N, "Scores in metrics.json compare with private rows; associations.png and columns.png show them."
-    EVALUATED_USERS = _N, "Scores, tables and pictures of the evaluation compare draws with the users' own distributions."
+    EVALUATED_USERS = _N, "Scores, tables and pictures compare draws and samplers with the users' own distributions."
     EVALUATED_POINTS = (
         _N,
         "Metrics and pictures of the evaluation look at the test points and at the density behind the draws, which is private: "

@@ -38,9 +38,10 @@ def distribution(site: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> Non
 
 
 @pytest.fixture(autouse=True)
-def afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(PublicModel, "_kinds", dict(PublicModel._kinds))
+def afterwards() -> Iterator[None]:
     yield
+    for kind in [kind for kind, model in PublicModel._kinds.items() if model.__module__.startswith("noisy_bits")]:
+        del PublicModel._kinds[kind]
     registry._installed.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "noisy_bits"]:
         del sys.modules[name]
