@@ -134,7 +134,7 @@ class PrivacyAccountant(Callback):
         self.curator.leave()
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        if self.ranks.index == 0 and not self._staged:
+        if not self._staged:
             self.ledger.commit()
 
     def save(self, trainer: L.Trainer, path: Path) -> None:

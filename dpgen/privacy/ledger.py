@@ -229,6 +229,8 @@ class Ledger:
             released: checksum of what is about to be released; a run releases one thing.
             moves: files or folders beside the ledger that become visible with this commit, from and to; `resume` does the rest.
         """
+        if self._closed and self.path is None:
+            return  # a follower: another process commits
         with self._lock:
             charges = self._charged()
             if charges == self._shown and not moves and released in ("", self._released):

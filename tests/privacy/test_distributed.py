@@ -102,6 +102,8 @@ def test_a_follower_repeats_and_grants_nothing() -> None:
     first.charge(gaussian_event(200.0), note="more")
     follower.repeat(gaussian_event(200.0), note="more")
     assert follower.entries() == first.entries()
+    follower.commit()
+    assert not follower.committed
     with pytest.raises(LedgerError):
         follower.charge(gaussian_event(50.0), note="own")
     with pytest.raises(LedgerError):
