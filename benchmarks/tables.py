@@ -36,7 +36,7 @@ from torch import Tensor
 
 import dpgen
 from dpgen import Runtime
-from dpgen.metrics import table_distances, train_on_synthetic_auc
+from dpgen.metrics import marginal_errors, train_on_synthetic_auc
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.ledger import Budget
@@ -140,7 +140,7 @@ def scores(case: Case, synthetic: Tensor) -> dict[str, float]:
     """Total variation of all marginals of one to three columns, and areas under the curve."""
     domain = case.schema.domain
     found = {
-        f"TV {k}": float(table_distances(case.codes, synthetic, k, most=100_000 if k < 3 else 1000).mean()) for k in (1, 2, 3)
+        f"TV {k}": float(marginal_errors(case.codes, synthetic, k, n_sets=100_000 if k < 3 else 1000).mean()) for k in (1, 2, 3)
     }
     assert domain.target is not None
     for judge in ("boosting", "logistic"):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from dpgen.data import Columns, Images, MappedRecords, Points, Records, Table, Users
 from dpgen.data.sql_records import StreamedRecords
 from dpgen.evaluation import columns, images, points, records, tables, users
+from dpgen.evaluation.scores import QUICK
 from dpgen.evaluation.scores import Evaluation as Evaluation
 from dpgen.facts import Fact
 
@@ -51,7 +52,7 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
         found = found._replace(evaluate=partial(found.evaluate, inception=inception_network(fid_weights)))
     if full or not isinstance(data, Records | MappedRecords | StreamedRecords | Images | Table):
         return found
-    quick = {"most": tables.QUICK} if isinstance(data, Table) else {"effort": records.QUICK}
+    quick = {"most": tables.QUICK} if isinstance(data, Table) else {"effort": QUICK}
     return found._replace(evaluate=partial(found.evaluate, **quick))
 
 

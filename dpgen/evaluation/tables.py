@@ -16,9 +16,9 @@ from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import (
     associations,
     copied_share,
-    independent_columns,
+    independent_marginals,
+    marginal_errors,
     range_query_errors,
-    table_distances,
     train_on_synthetic_auc,
 )
 from dpgen.progress import report
@@ -59,7 +59,7 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
         return Evaluation([], released={"samples.csv": partial(samples.encoded, ".csv")})
     generator = torch.Generator().manual_seed(seed)
     private = table.some(MOST_ROWS, generator)
-    rivals = {"value": synthetic, "chance": independent_columns(private, len(private), generator=generator)}
+    rivals = {"value": synthetic, "chance": independent_marginals(private, len(private), generator=generator)}
     if len(table.test_codes):
         rivals["real"] = some_rows(table.test_codes, MOST_ROWS, generator)
     report(0.1, "evaluate")
@@ -84,10 +84,8 @@ def _distance_scores(private: Tensor, rivals: Mapping[str, Tensor], domain: Tabl
     scores = []
     for ways, what in _MARGINALS.items():
         if ways <= len(domain.names):
-            most = _MOST_MARGINALS[ways]
-            found = {
-                rival: float(table_distances(private, x, ways, most=most, seed=seed).mean()) for rival, x in rivals.items()
-            }
+            marginals = partial(marginal_errors, private, k=ways, n_sets=_MOST_MARGINALS[ways], seed=seed)
+            found = {rival: float(marginals(x).mean()) for rival, x in rivals.items()}
             scores.append(_beside(f"{what}: mean total variation", found))
     queries = partial(range_query_errors, private, sizes=domain.sizes, ordered=domain.ordered, queries=300, seed=seed)
     missed = {rival: float(queries(x).mean()) for rival, x in rivals.items()}

@@ -27,7 +27,8 @@ def blocks(language: str, text: str = TEXT) -> list[str]:
 def commands() -> list[list[str]]:
     """Of the table of commands, and of the blocks of all pages: the name of each command with its arguments."""
     rows = re.findall(r"`(?:python scripts/|dpgen )([a-z][^`]*)`", COMMAND_PAGE)
-    rows += [row for page in ["\n".join(blocks("sh")), *PAGES[1:]] for row in re.findall(r"^(?:python scripts/|dpgen )(.+)$", page, re.MULTILINE)]
+    texts = ["\n".join(blocks("sh")), *PAGES[1:]]
+    rows += [row for text in texts for row in re.findall(r"^(?:python scripts/|dpgen )(.+)$", text, re.MULTILINE)]
     return [[name.removesuffix(".py"), *rest] for name, *rest in map(shlex.split, rows)]
 
 
