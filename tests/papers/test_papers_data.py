@@ -88,12 +88,6 @@ def test_records_in_memory() -> None:
     assert 60 < len(records.test_x) < 140
 
 
-@pytest.mark.parametrize("n_users", [0, data.USERS + 1])
-def test_too_few_or_too_many_users(n_users: int) -> None:
-    with pytest.raises(ValueError, match=f"n_users is {n_users}: it must be in"):
-        CallDetail(n_users)
-
-
 @pytest.mark.parametrize("version", ["100k", "1m"])
 def test_ratings_are_summed_over_the_first_genre(tmp_path: Path, version: Literal["100k", "1m"]) -> None:
     movielens_files.write_100k(tmp_path, [*movielens_files.RATINGS, ("2", "9", 1)])
