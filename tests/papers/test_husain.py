@@ -40,7 +40,7 @@ def test_the_smoke_version_writes_every_picture_and_the_table(tmp_path: Path, mo
     assert NOT_THE_SAME in text
     assert lines, "methods against epsilon"
     assert not [label for label in lines if "DPGAN" in label or SAMPLES in label], "they have another axis"
-    assert all(f"({privacy})" in text for privacy in PRIVACY.values()), "the privacy model stands beside every row"
+    assert all(privacy in text for privacy in PRIVACY.values()), "the privacy model stands beside every row"
 
 
 def test_integral_methods_stay_in_the_mollifier_and_none_beats_the_optimum() -> None:
@@ -73,5 +73,3 @@ def test_lines_are_drawn_with_what_is_finite(tmp_path: Path) -> None:
     one = png_width(lines_figure({"NLL": lines}, tmp_path / "one.png", xlabel="epsilon"))
     two = png_width(lines_figure({"NLL": lines, "coverage": lines}, tmp_path / "two.png", xlabel="epsilon"))
     assert two == pytest.approx(2 * one, abs=2)
-    with pytest.raises(ValueError, match="panels is empty"):
-        lines_figure({}, tmp_path / "d.png", xlabel="x")
