@@ -4,7 +4,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from conformance import Law, LawRow, SumRow, pairs_of
+from conformance import Law, LawRow, SumRow, pairs_of, swapped
 
 from dpgen.privacy.events import for_rows, row_delta, row_epsilon
 from dpgen.privacy.frequent_values import FrequentValues
@@ -15,14 +15,8 @@ NUMBERS = pairs_of(lambda rng, n: rng.normal(0, 10.0 ** rng.integers(-2, 4), (n,
 LETTERS = pairs_of(lambda rng, n: rng.integers(0, 3, (n, 1)))
 
 
-def far_apart(relation: Relation) -> Any:
-    one, other = np.array([[1.0], [5.0]]), np.array([[1.0], [-700.0]])
-    return (one, one[:1]) if relation == "add_remove" else (one, other)
-
-
-def alone(relation: Relation) -> Any:
-    few = np.array([[0]])
-    return np.array([[0], [1]]), few if relation == "add_remove" else np.array([[0], [2]])
+FAR_APART = swapped(np.array([[1.0], [5.0]]), np.array([[-700.0]]))
+ALONE = swapped(np.array([[0], [1]]), np.array([[2]]))
 
 
 def many(relation: Relation) -> Any:
@@ -81,11 +75,11 @@ def chosen(tight: Any, law: Any, at: float, neighbours: Any = LETTERS, **how: An
 
 
 ROWS = [
-    SumRow("domains", (f"{COARSE} of *",), NUMBERS, far_apart, sums=cells("numbers")),
-    SumRow("domains", (f"{COARSE} of *",), NUMBERS, far_apart, sums=cells("days")),
-    SumRow("domains", (f"{FINE} of *",), NUMBERS, far_apart, sums=lambda x: histogram(x[:, 0], FINE_EDGES)),
-    chosen(alone, selected(1.0, 1e-3), 1.0, relations=("add_remove",)),
-    chosen(alone, selected(1.0, 1e-3), 1.0, relations=("replace_one",), reaches=0.37, why=_STEPS),
+    SumRow("domains", (f"{COARSE} of *",), NUMBERS, FAR_APART, sums=cells("numbers")),
+    SumRow("domains", (f"{COARSE} of *",), NUMBERS, FAR_APART, sums=cells("days")),
+    SumRow("domains", (f"{FINE} of *",), NUMBERS, FAR_APART, sums=lambda x: histogram(x[:, 0], FINE_EDGES)),
+    chosen(ALONE, selected(1.0, 1e-3), 1.0, relations=("add_remove",)),
+    chosen(ALONE, selected(1.0, 1e-3), 1.0, relations=("replace_one",), reaches=0.37, why=_STEPS),
     chosen(many, selected(0.2, 0.02), 0.1, relations=("add_remove",), reaches=0.6, why=_BOTH),
     chosen(many, selected(0.2, 0.02), 0.1, relations=("replace_one",), reaches=0.34, why=_STEPS),
     chosen(of_nobody_else, selected(1.0, 1e-3, M), 1.0, of_people, reaches=0.14, why=_STEPS),
