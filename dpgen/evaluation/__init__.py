@@ -35,10 +35,8 @@ EVALUATORS: dict[type[Any], Evaluator] = {
 def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) -> Evaluator:
     """The evaluator for this kind of data.
 
-    Arguments:
-        data: private data of a run.
-        full: whether to look at all records where classifiers take minutes; otherwise at `QUICK` many.
-        fid_weights: file of the network whose features of images are compared, see `dpgen.metrics.fidelity.inception_network`.
+    Not `full` it looks at `QUICK` many records where classifiers take minutes; images are compared by the network in
+    `fid_weights`, see `dpgen.metrics.fidelity.inception_network`.
 
     Raises:
         ValueError: weights of another network, or for data that are no images.

@@ -29,10 +29,9 @@ def evaluate(
     """Scores of a release against the test images, and the synthetic images that were scored.
 
     Train-on-synthetic accuracy stands beside the same classifier trained on the private images; the classifier that the
-    model is itself, where it is one, needs no training. The reference, like the test images, is not covered by the guarantee.
-    Without test images scores compare with the private ones, say so in their names, and have no value of real data beside
-    them; without any image there are none. Pictures show test images only. In full, distances of features stand beside them
-    (`image_scores`), by `inception` where it is given.
+    model is itself, where it is one, needs no training. Without test images scores compare with the private ones and say so
+    in their names; without any image there are none. Pictures show test images only. In full, distances of features
+    (`image_scores`) stand beside them, by `inception` where it is given.
     """
     require_size(release, "images", ImageModel)
     report(0.0, "sample")
@@ -124,14 +123,7 @@ def image_scores(
     distances by it are comparable between runs on the same data at most. All of these figures look at private or test images
     without noise. Equally many images of each kind are compared, since distances depend on their number.
 
-    Arguments:
-        synthetic: of the release.
-        real: the private images, which train the network.
-        held: the test images.
-        image_shape: (height, width) or (channels, height, width), sides at least 8; smaller images have no scores.
-        inception: see `dpgen.metrics.fidelity.inception_network`.
-        seed: of the choice of images, and of the network.
-        epochs: of its training; None: the usual ones.
+    There are no scores of images whose sides (height, width), in `image_shape` the last two, are below 8.
     """
     if min(image_shape[-2:]) < _SMALLEST or min(len(part.x) for part in (synthetic, real, held)) < _LEAST:
         return []
@@ -196,7 +188,7 @@ def samples_figure(
         image_shape: (height, width) or (height, width, channels) of d values, or None.
         path: file to write; its suffix chooses the format (.png, .pdf, .svg).
         per_row: samples shown of each cluster.
-        title: of the whole picture, such as the guarantee of the samples.
+        title: of the whole picture.
     """
     if image_shape is None:
         figure = new_figure(4.5, 4.5)

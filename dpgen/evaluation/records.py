@@ -1,6 +1,6 @@
 """Evaluation of models of binary records on records that they were not trained on, with pictures of both."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,25 +39,14 @@ LOOKED_AT = 60_000
 _CHOSEN = "scores look at {:,} of the records at most, a choice by public randomness"
 
 
-@dataclass(frozen=True)
 class _Held:
     """The records that scores compare with: the test records or, where there are none, the private ones themselves."""
 
-    x: Tensor
-    labels: Tensor | None
-    grey: Tensor | None
-    private: bool
-
-    @classmethod
-    def of(cls, records: Records) -> "_Held":
-        if len(records.test_x):
-            return cls(records.test_x, records.test_labels, records.test_grey, private=False)
-        return cls(records.x, records.labels, records.grey, private=True)
-
-    @property
-    def where(self) -> str:
-        """Suffix of the names of scores."""
-        return ", on the private records" if self.private else ""
+    def __init__(self, records: Records) -> None:
+        self.private = not len(records.test_x)
+        test, own = (records.test_x, records.test_labels, records.test_grey), (records.x, records.labels, records.grey)
+        self.x, self.labels, self.grey = own if self.private else test
+        self.where = ", on the private records" * self.private  # suffix of the names of scores
 
 
 def evaluate(
@@ -72,22 +61,18 @@ def evaluate(
 
     Train-on-synthetic accuracy stands beside the same classifier trained on the private records; counting queries, pairs
     of columns and the classifier two-sample test (1/2: nothing tells the samples apart) stand beside what the private
-    records and their independent marginals reach. These reference values, like the test records
-    themselves, are not covered by the privacy guarantee. The number of synthetic records is the release's own noisy
-    size, for the number of private records is private too.
+    records and their independent marginals reach. None of these is covered by the guarantee. As many records are drawn as
+    the release's own noisy size says, for the number of private records is private too.
 
-    Without test records scores compare with the private records, say so in their names, and have no value of real data
-    beside them; without any record there are none. Pictures show test records only.
-
-    Of more records than `effort` allows a random choice is looked at, whose size stands beside the score. In full, distances
-    of features of images stand beside them (`image_scores`), by `inception` where it is given.
+    Without test records scores compare with the private records and say so in their names; without any record there are
+    none. Pictures show test records only. Of more records than `effort` allows a random choice is looked at.
     """
     require_size(release, "records", RecordModel)
     report(0.0, "sample")
     size = min(max(release.size, 1), MOST_SYNTHETIC)
     drawn = min(size, effort.slow) if release.passes > 1 else size
     samples = release.samples(drawn, random_state=seed)
-    held = _Held.of(records)
+    held = _Held(records)
 
     def picture(path: Path) -> None:
         title = release.statement.in_words()
@@ -148,15 +133,9 @@ def _label_scores(
         assert labels is not None
         assert held.labels is not None
         chosen = _some(x, effort.trained, seed)
-        return train_on_synthetic_accuracy(
-            x[chosen],
-            labels[chosen],
-            test_x[judging],
-            held.labels[judging],
-            image_shape=shape,
-            seed=seed,
-            epochs=effort.epochs(len(chosen), shape),
-        )
+        data = x[chosen], labels[chosen], test_x[judging], held.labels[judging]
+        epochs = effort.epochs(len(chosen), shape)
+        return train_on_synthetic_accuracy(*data, image_shape=shape, seed=seed, epochs=epochs)
 
     if samples.labels is not None:
         for name, (synthetic_x, real_x, test_x) in _views(samples, records, held).items():

@@ -106,7 +106,7 @@ class Evaluation:
     """Scores and files of a release.
 
     Arguments:
-        scores: figures of merit; some may look at private data, which the evaluator's `NOT_COVERED` says.
+        scores: figures of merit; some may look at private data.
         released: bytes of files that the guarantee covers, by name, made when they are asked for.
         pictures: files that it does not cover, by name.
         notes: what the summary says about them.

@@ -41,15 +41,8 @@ def evaluate(release: PublicModel, table: Table, *, seed: int, most: int = MOST_
     """Scores of a release beside what test rows and independent columns reach, and the synthetic rows that were scored.
 
     Distances are to the private rows; "real data" are the test rows in place of the synthetic ones, "independent columns" are
-    drawn from the private rows column by column. Classifiers are judged on test rows. The number of
-    synthetic rows is the release's own noisy size. Without test rows nothing is judged on them; without private rows there
-    are no scores.
-
-    Arguments:
-        release: a model of tables with this schema.
-        table: private and test rows.
-        seed: public.
-        most: rows that classifiers are trained on.
+    drawn from the private rows column by column. Classifiers learn from at most `most` rows and are judged on test rows. The
+    number of synthetic rows is the release's own noisy size. Without private rows there are no scores.
     """
     report(0.0, "sample")
     size = max(1, min(int(getattr(release, "size", QUICK)), MOST_ROWS))  # never the private number of rows
@@ -146,10 +139,9 @@ def _associations_picture(private: Tensor, synthetic: Tensor, names: tuple[str, 
     shown = min(len(names), _MOST_COLUMNS)
     both = [associations(codes[:, :shown]).numpy() for codes in (private, synthetic)]
     figure = new_figure(12, 4.4)
-    panels = (("private rows", both[0], "viridis", (0, 1)), ("synthetic rows", both[1], "viridis", (0, 1)))
-    for place, (title, values, colours, limits) in enumerate(
-        (*panels, ("difference", both[1] - both[0], "RdBu_r", (-0.5, 0.5)))
-    ):
+    panels = [(title, values, "viridis", (0.0, 1.0)) for title, values in zip(("private rows", "synthetic rows"), both)]
+    panels += [("difference", both[1] - both[0], "RdBu_r", (-0.5, 0.5))]
+    for place, (title, values, colours, limits) in enumerate(panels):
         axes = figure.add_subplot(1, 3, place + 1)
         image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
         axes.set_title(title, fontsize=9)

@@ -19,15 +19,8 @@ _BATCH = 32
 class LeNetFeatures:
     """The last hidden layer (128 units) of the small convolutional classifier, trained on records (n, height * width).
 
-    Arguments:
-        x: records that train it.
-        y: their classes (n,).
-        image_shape: (height, width) or (channels, height, width), sides at least 4.
-        seed: of the training.
-        epochs: passes over the records; see `train_on_synthetic_accuracy`.
-
-    Raises:
-        ValueError: as `train_on_synthetic_accuracy`.
+    `y` are their classes (n,), `image_shape` is (height, width) or (channels, height, width), sides at least 4; `seed` and
+    `epochs`, and what is refused, are those of `train_on_synthetic_accuracy`.
     """
 
     def __init__(self, x: Tensor, y: Tensor, *, image_shape: tuple[int, ...], seed: int = 0, epochs: int | None = None) -> None:
